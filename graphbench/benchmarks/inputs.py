@@ -54,7 +54,7 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
 
 
 def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> dict[str, list[str]]:
-    """Texts of the target columns by their names."""
+    """Return the texts of the target columns by their names."""
     header = [str(name) for name in frame.columns]
     places = {name: find_column(source, header, name) for name in names}
     absent = [name for name, place in places.items() if place is None]

@@ -20,46 +20,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("fit:fit", "train an architecture on a benchmark, or continue a run"),
     "validate": ("score:validate", "score a run on the validation split"),
     "test": ("score:test", "score a run on the test split"),
-    "predict": (
-        "predict:predict",
-        "write a run's predictions of a new input, or of a split, to a file",
-    ),
+    "predict": ("predict:predict", "write a run's predictions of a new input, or of a split, to a file"),
     "embed": ("predict:embed", "write a run's representations of graphs or nodes to a file"),
     "params": ("profile:params", "count trainable parameters; needs no data"),
     "prepare": ("prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("profile:profile", "measure throughput, memory and operations"),
-    "sweep": (
-        "sweep:sweep",
-        "train and compare several models, seeds and folds in one command",
-    ),
+    "sweep": ("sweep:sweep", "train and compare several models, seeds and folds in one command"),
     "tune": ("tune:tune", "search for better options by validation scores, with Optuna"),
-    "explain": (
-        "explain:explain",
-        "show which atoms and bonds (nodes, edges) a prediction rests on",
-    ),
-    "export": (
-        "export:export",
-        "write a run's model as a folder that others can load, or as a program",
-    ),
+    "explain": ("explain:explain", "show which atoms and bonds (nodes, edges) a prediction rests on"),
+    "export": ("export:export", "write a run's model as a folder that others can load, or as a program"),
     "push": ("export:push", "put a run's model, or what was exported, on the Hugging Face Hub"),
     "report": ("report:report", "compare runs on one page, and as Markdown, CSV and LaTeX"),
     "reproduce": (
         "reproduce:reproduce",
         "train what a published table lacks, and write it with printed and obtained values",
     ),
-    "list": (
-        "list_command:list_installed",
-        "show what is installed: architectures, benchmarks, configurations, ...",
-    ),
+    "list": ("list_command:list_installed", "show what is installed: architectures, benchmarks, configurations, ..."),
     "config": ("list_command:show_config", "print an installed configuration, or copy it to a file"),
-    "new-plugin": (
-        "new_plugin:run",
-        "write a small installable package with a model of your own",
-    ),
-    "completion": (
-        "completion:run",
-        "print what makes names and options complete in bash or zsh",
-    ),
+    "new-plugin": ("new_plugin:run", "write a small installable package with a model of your own"),
+    "completion": ("completion:run", "print what makes names and options complete in bash or zsh"),
     "version": ("version:run", "show which graphbench this is, and the versions below it"),
 }
 #: Errors of files and folders that a user named.
@@ -73,17 +52,10 @@ LIGHT = ("list", "config", "new-plugin", "version", "completion")
 
 def usage() -> str:
     """Return the help page."""
-    lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: graphbench COMMAND [OPTIONS]",
-            "",
-            "Train, compare and look inside graph transformers.",
-            "",
-            *lines,
-            "",
-            "`graphbench COMMAND --help` shows the options of a command.",
-        ]
+    commands = "\n".join(f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items())
+    return (
+        "usage: graphbench COMMAND [OPTIONS]\n\nTrain, compare and look inside graph transformers.\n\n"
+        f"{commands}\n\n`graphbench COMMAND --help` shows the options of a command."
     )
 
 

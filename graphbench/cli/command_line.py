@@ -273,6 +273,12 @@ def class_named(value: Any) -> str | None:
     return name if isinstance(name, str) and name else None
 
 
+def class_names(value: Any) -> set[str]:
+    """Return the last parts of the classes that a value, or each item of a list, names."""
+    items = value if isinstance(value, list) else [value]
+    return {str(item.get("class_path") if isinstance(item, Mapping) else item).rpartition(".")[2] for item in items}
+
+
 def classes_in(content: Mapping[str, Any]) -> dict[str, str]:
     """Return slot -> class for the slots of `REQUIRED` that a configuration fills."""
     return {slot: name for slot in REQUIRED if (name := class_named(value_at(content, slot)))}

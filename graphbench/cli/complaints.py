@@ -30,7 +30,7 @@ def explain_construction(error: Exception, configured: Callable[[str], Any]) -> 
     if isinstance(error, (ArithmeticError, MemoryError, RuntimeError)):  # numbers that a constructor computes with
         built = next((type(one).__name__ for one, _ in _constructors(error)), None)
         if built is not None:
-            return f"{built} cannot be made with these options: {reason(error)}"
+            return f"{built} cannot be built with these options: {reason(error)}"
     from_lightning = _passed(
         error, "pytorch_lightning.loggers", "pytorch_lightning.strategies", "pytorch_lightning.trainer"
     )

@@ -21,6 +21,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
 
+from graphbench import __version__
 from graphbench.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
 from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.callbacks.exact_resume import ExactResume
@@ -35,6 +36,7 @@ from graphbench.cli.parse_errors import explain
 from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
 from graphbench.cli.trainer_checks import check_trainer
 from graphbench.contracts.benchmark import Benchmark
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder, trust
@@ -109,7 +111,7 @@ class GraphbenchCLI(LightningCLI):
         if parser.default_env and (named := [name for name in os.environ if name.startswith(tops)]):
             raise BadInput(
                 f"{named[0]} and JSONARGPARSE_DEFAULT_ENV are set: options come from the command line and its files "
-                "alone, so that a run can be told from its recipe. Unset one of both."
+                "alone, so that a run can be told from its recipe. Unset one of them."
             )
         try:
             super().parse_arguments(parser, args)
@@ -188,7 +190,9 @@ class GraphbenchCLI(LightningCLI):
         else:
             config |= {"logger": False, "enable_checkpointing": False}
             callbacks = [one for one in callbacks if not isinstance(one, ModelCheckpoint)]  # nothing to write into
-        config["plugins"] = _with_checkpoint_io(config.get("plugins"))
+        plugins = _as_list(config.get("plugins"))
+        has_io = any(isinstance(plugin, CheckpointIO) for plugin in plugins)
+        config["plugins"] = plugins if has_io else [*plugins, RunCheckpointIO()]
         if config.get("enable_progress_bar") is not False:
             if sys.stdout.isatty():
                 callbacks += [] if has(ProgressBar) else [RunProgressBar()]
@@ -217,7 +221,11 @@ class GraphbenchCLI(LightningCLI):
                 TensorBoardLogger(save_dir=str(folder), name="", version="", purge_step=self.continue_at)
             ]
         else:
-            others = [logger for logger in _as_list(configured) if not _writes_table(logger, folder)]
+            others = [
+                logger
+                for logger in _as_list(configured)
+                if not (isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve())
+            ]
         return [*others, RunCSVLogger(folder, self.continue_at)]
 
     def _checkpoints(self, configured: list[pl.Callback]) -> list[pl.Callback]:
@@ -300,25 +308,11 @@ def resolve(arguments: Sequence[str]) -> dict[str, Any]:
     return config
 
 
-def _with_checkpoint_io(configured: Any) -> list[Any]:
-    """Add our `CheckpointIO` to the configured plug-ins unless they have one."""
-    plugins = _as_list(configured)
-    return plugins if any(isinstance(plugin, CheckpointIO) for plugin in plugins) else [*plugins, RunCheckpointIO()]
-
-
-def _writes_table(logger: Any, folder: Path) -> bool:
-    """Return whether a logger would write the run's own `metrics.csv`."""
-    return isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve()
-
-
 def _as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def write_config(path: Path, cli: GraphbenchCLI) -> None:
     """Write the resolved configuration, headed by the version that wrote it."""
-    from graphbench import __version__
-    from graphbench.data.files.writing import write_text
-
     yaml.safe_load(text := cli.resolved_config())  # fail now rather than when the run is read
     write_text(path, f"# graphbench-lightning=={__version__}\n{text}")

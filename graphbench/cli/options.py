@@ -24,7 +24,7 @@ from graphbench.registry.describe import options_of
 from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder, trust
 
-_DATA_CHANGED = "what to do where the data are not those of the fit: refuse (default) or accept"
+_DATA_CHANGED = "what to do if the data differ from those of the fit: refuse (default) or accept"
 _SCORE = {"run": "folder of a finished fit", "checkpoint": "checkpoint to score instead of the best"}
 _PREDICT = {
     "run": "folder of a finished fit",
@@ -42,7 +42,7 @@ OWN: dict[str, dict[str, str]] = {
         "resume": "folder of a run to continue",
         "checkpoint": "checkpoint to continue from instead of the last one, with --resume",
         "data_changed": _DATA_CHANGED,
-        "if_exists": "what to do where --run holds a run: fail (default) or resume, for jobs that are queued again",
+        "if_exists": "what to do if --run holds a run: fail (default) or resume, for jobs that are queued again",
     },
     "params": _RUN | {"json": "print the counts as JSON"},
     "prepare": _RUN,
@@ -58,7 +58,7 @@ OWN: dict[str, dict[str, str]] = {
         "input": "labelled file (or folder) to score in place of the test split, whole; its scores go to RUN/external",
         "smiles_column": "column of --input with the SMILES or texts; by default that of the fit",
         "name": "what to call the scores of --input; by default the name of the file",
-        "if_exists": "what to do where RUN/external has scores of another file by that name: fail (default) or replace",
+        "if_exists": "what to do if RUN/external has scores of another file under that name: fail (default) or replace",
         "on_error": "what to do with rows of --input that cannot be scored: stop (default) or skip",
     },
     "predict": {

@@ -234,7 +234,7 @@ def lost_folder(path: Path, now: Path | None, step: int) -> str:
         return f"{text} Where it was moved to, `graphbench fit --resume FOLDER` goes on from its last checkpoint."
     run = RunFolder(now)
     if not run.config.is_file():
-        return f"{text} Without its {run.config.name} nothing goes on from there."
+        return f"{text} Without its {run.config.name} it cannot be continued."
     if run.resumable is None:
         return f"{text} It is {now} now and holds no checkpoint yet: give the command again to start anew."
     return f"{text} It is {now} now. Continue with: graphbench fit --resume {now}"

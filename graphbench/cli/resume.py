@@ -18,7 +18,7 @@ from typing import Any
 import pytorch_lightning as pl
 import yaml
 
-from graphbench.cli.command_line import CommandLine, value_at
+from graphbench.cli.command_line import CommandLine, class_names, value_at
 from graphbench.cli.lightning import resolve
 from graphbench.cli.options import Request
 from graphbench.errors import BadInput, CorruptData
@@ -45,7 +45,7 @@ _FIXED = {
     r"model\.optimizer\.(fused|foreach|capturable|differentiable|initial_accumulator_value)": (
         f"the optimizer's state was made with the other one. {_NEW_RUN}"
     ),
-    r"trainer\.fast_dev_run": "a trial leaves nothing and continues nothing. Try it with --config instead of --resume.",
+    r"trainer\.fast_dev_run": "a trial continues no run. Try it with --config instead of --resume.",
     r"trainer\.default_root_dir": "a run is written into its own folder, which --resume names.",
     r"trainer\.callbacks\.(LearningRateFinder|BatchSizeFinder)(\..*)?": (
         "it searches before the first step, and what it found is in the run's config.yaml. Leave it as it was."
@@ -82,7 +82,7 @@ class Start:
             BadInput: `max_epochs` or `max_steps` is below what was trained.
         """
         epochs, steps = trainer.max_epochs, trainer.max_steps
-        whole = "Give the length of the whole run, what was trained before included."
+        whole = "Give the length of the whole run, including the part that is trained."
         if epochs is not None and -1 < epochs <= self.epoch:
             raise BadInput(
                 f"--trainer.max_epochs is {epochs}, but {run.path} is in epoch {self.epoch + 1} already. {whole}"
@@ -95,8 +95,8 @@ class Start:
         for name, done, most in (("epochs", self.epochs, trainer.max_epochs), ("steps", self.step, trainer.max_steps)):
             if done == most:
                 return (
-                    f"{run.path} is finished: --trainer.max_{name} is {most}, and so many are trained. To train on, "
-                    f"name more: graphbench fit --resume {run.path} --trainer.max_{name} N, with N above {most}."
+                    f"{run.path} is finished: all of --trainer.max_{name} {most} are trained. To train further, give a "
+                    f"larger number: graphbench fit --resume {run.path} --trainer.max_{name} N, with N above {most}."
                 )
         return f"Continuing {run.path} at step {self.step}"
 
@@ -185,7 +185,7 @@ def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str
             lists = (value_at(content, option.path) for _, content in line.contents)
             replaced = option.path in given or any(isinstance(value, list) for value in lists)
             present = value_at(config, option.path)
-            if not replaced and _appended(option.value) <= _class_names(present if isinstance(present, list) else []):
+            if not replaced and _appended(option.value) <= class_names(present if isinstance(present, list) else []):
                 log.info("The run has %s already, as its config.yaml says.", " ".join(group))
                 continue
         result += group
@@ -194,14 +194,9 @@ def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str
 
 def _appended(value: str) -> set[str]:
     try:
-        return _class_names(yaml.safe_load(value))
+        return class_names(yaml.safe_load(value))
     except yaml.YAMLError:
         return {value}
-
-
-def _class_names(content: Any) -> set[str]:
-    items = content if isinstance(content, list) else [content]
-    return {str(item.get("class_path") if isinstance(item, Mapping) else item).rpartition(".")[2] for item in items}
 
 
 # -- other options -----------------------------------------------------------------------------------------------------

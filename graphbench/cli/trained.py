@@ -123,8 +123,8 @@ def _load(request: Request, options: Sequence[str]) -> Predictor:
     typed = CommandLine.parse(request.arguments[len(request.stored) :])
     if any(one.path.startswith("trainer.callbacks") for one in typed.options) or typed.value("trainer.callbacks"):
         raise BadInput(
-            "--trainer.callbacks: nothing here calls them. `graphbench test` and `graphbench predict` of a split do, "
-            "without --input."
+            "--trainer.callbacks: no callback runs here. `graphbench test` and `graphbench predict` of a split run "
+            "them, without --input."
         )
     cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, *options, "--trainer.strategy", "auto"])
     load_weights(cli.model, path)

@@ -16,6 +16,7 @@ import torch
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder
 
+from graphbench.cli.command_line import class_names
 from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER
 from graphbench.errors import BadInput, check_range
 from graphbench.training.module import BenchmarkModule, adam_w
@@ -140,8 +141,7 @@ def stored_findings(config: Mapping[str, Any]) -> list[str]:
         >>> stored_findings({"trainer": trainer, "data": {"class_path": "NCI", "init_args": {"batch_size": 48}}})
         ['--data.batch_size=48']
     """
-    callbacks = (config.get("trainer") or {}).get("callbacks") or ()
-    names = {str(one.get("class_path") if isinstance(one, Mapping) else one).rpartition(".")[2] for one in callbacks}
+    names = class_names((config.get("trainer") or {}).get("callbacks") or [])
     options = []
     if BatchSizeFinder.__name__ in names:
         options.append(f"--data.batch_size={config['data']['init_args']['batch_size']}")

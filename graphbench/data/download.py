@@ -27,7 +27,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from graphbench.data.archives import BAD_ZIP, MOST_BYTES, damaged_zip, open_zip, unpack_member
-from graphbench.data.files.sharing import access_advice, locked, make_folder, share
+from graphbench.data.files.sharing import access_advice, locked, make_folder, share, write_shared
 from graphbench.data.package_files import compute_digest
 from graphbench.data.progress import progress
 from graphbench.errors import CorruptData, MissingData
@@ -310,11 +310,7 @@ def _recorded(folder: Path) -> dict[str, str]:
 def _record(folder: Path, sums: Mapping[str, str]) -> None:
     """Record checksums beside the files."""
     merged = _recorded(folder) | dict(sums)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        part = Path(temporary, SUMS)
-        part.write_text("".join(f"{checksum}  {name}\n" for name, checksum in sorted(merged.items())), encoding="utf-8")
-        share(part, folder)
-        part.replace(folder / SUMS)
+    write_shared(folder / SUMS, "".join(f"{checksum}  {name}\n" for name, checksum in sorted(merged.items())))
 
 
 def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False) -> dict[str, str]:

@@ -20,7 +20,6 @@ import math
 import os
 import re
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.data.files.sharing import share
+from graphbench.data.files.sharing import write_shared
 from graphbench.data.mapped import map_array
 from graphbench.data.progress import progress
 from graphbench.errors import BadInput, CorruptData
@@ -133,7 +132,7 @@ class EntryWriter:
             arrays[name] = {"dtype": stream.dtype.str, "shape": shape, "bytes": size, "sha256": stream.hash.hexdigest()}
         body = {"format": FORMAT, "key": dict(key), "meta": self.meta, "arrays": arrays, "made": _provenance()}
         body["sha256"] = digest(body)
-        _write_json(self.folder / MANIFEST, body)
+        (self.folder / MANIFEST).write_text(json.dumps(body, indent=1), encoding="utf-8")
         note_verified(self.folder, arrays, until_restart=True)
         self._streams = {}
 
@@ -154,11 +153,6 @@ def _provenance() -> dict[str, str]:
         installed = "not installed"
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {"graphbench": installed, "torch": torch.__version__, "numpy": np.__version__, "time": now}
-
-
-def _write_json(path: Path, value: Any) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
 
 
 def sync_entry(folder: Path) -> None:
@@ -258,15 +252,9 @@ def note_verified(folder: Path, arrays: Mapping[str, Any], until_restart: bool =
         arrays: the manifest's record of every array.
         until_restart: the record expires with the next boot, because the files may not be on the disk yet.
     """
-    temporary = folder / f"{VERIFIED}.{uuid.uuid4().hex[:8]}"
     record = {"files": _stamps(folder, arrays)} | ({"start": boot_id()} if until_restart else {})
-    try:
-        _write_json(temporary, record)
-        share(temporary, folder)
-        temporary.replace(folder / VERIFIED)
-    except OSError:  # a mount or a folder that is read-only, a full disk, a quota
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a mount or a folder that is read-only, a full disk, a quota
+        write_shared(folder / VERIFIED, json.dumps(record, indent=1))
 
 
 def _already_verified(folder: Path, arrays: Mapping[str, Any]) -> bool:

@@ -136,7 +136,7 @@ def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> Ty
     if table.separator not in ("", ",") and not has_fractions:
         kinds = {name: _kind(facts[name], name in needed, may_have_commas=True) for name in facts}
     if suffix_of(path) == WORKBOOK:  # programs may write whole numbers with a point
-        kinds |= {name: "int" for name, found in facts.items() if found - {"points", "int"} == {"float"}}
+        kinds |= {name: "int" for name in facts if facts[name] - {"points", "int"} == {"float"}}
     nameless = {name for name, title in zip(table.names, table.header, strict=True) if not title}
     kinds = {name: kind for name, kind in kinds.items() if name not in nameless or kind != "nothing"}
     commas = [name for name in kinds if kinds[name] == "float" and "commas" in facts[name]]
@@ -182,28 +182,32 @@ def _text_facts(cells: pd.Series) -> set[str]:
 
     Examples:
         >>> sorted(_text_facts(pd.Series(["1,5", "ND", ""]))), sorted(_text_facts(pd.Series(["1.5", "x"])))
-        (['commas', 'gaps', 'words'], ['points', 'text'])
+        (['commas', 'gaps', 'words'], ['float', 'fraction', 'points', 'text'])
     """
-    texts = {text.strip() for text in cells.unique()}
-    facts = {"gaps"} if texts & _MISSING else set()
-    texts -= _MISSING
-    words = {text for text in texts if text in _MISSING_NUMBERS}
-    texts -= words
+    texts = pd.Series([text.strip() for text in cells.unique()], dtype=object)
+    numbers = pd.to_numeric(texts, errors="coerce").astype(float)
+    others = set(texts[numbers.isna()])
+    plain = texts[numbers.notna()].tolist()
+    facts = _number_facts(plain, numbers.dropna().to_numpy()) if plain else set()
+    facts |= {"gaps"} if others & _MISSING else set()
+    others -= _MISSING
+    words = {text for text in others if text in _MISSING_NUMBERS}
     facts |= {"words"} if words else set()
-    facts |= {"points"} if any(map(is_decimal_point, texts)) else set()
-    if not texts:
-        return facts
-    if texts <= _BOOLEANS.keys():
-        return facts | {"bool"}
-    numbers = pd.to_numeric(pd.Series(map(point_for_comma, texts), dtype=object), errors="coerce").to_numpy(dtype=float)
-    if np.isnan(numbers).any():
-        return facts | {"text"}
-    if any(map(is_decimal_comma, texts)):
-        return facts | {"commas"}
-    facts |= {"fraction"} if not np.array_equal(numbers, np.trunc(numbers)) or np.isinf(numbers).any() else set()
+    others -= words
+    if others and all(map(is_decimal_comma, others)):
+        facts.add("commas")
+    elif others:
+        facts.add("bool" if others <= _BOOLEANS.keys() else "text")
+    return facts
+
+
+def _number_facts(texts: list[str], numbers: np.ndarray) -> set[str]:
+    """Describe texts that are plain numbers."""
     if all(map(_INTEGER.fullmatch, texts)):
-        return facts | {"int" if all(_INT64.min <= int(text) <= _INT64.max for text in texts) else "large int"}
-    return facts | {"float"}
+        return {"int" if all(_INT64.min <= int(text) <= _INT64.max for text in texts) else "large int"}
+    has_fraction = np.isinf(numbers).any() or not np.array_equal(numbers, np.trunc(numbers))
+    facts = {"points": any(map(is_decimal_point, texts)), "fraction": has_fraction, "float": True}
+    return {name for name, holds in facts.items() if holds}
 
 
 def _typed_facts(values: pd.Series) -> set[str]:
@@ -255,10 +259,10 @@ def _convert(cells: pd.Series, kind: str) -> pd.Series:
         values = _from_arrow(cells)
         if kind != "float":
             return values.astype(object) if kind in ("text", "bool with gaps") else values
+        if values.dtype.kind in "iu":  # other chunks have gaps
+            return values.astype(np.float64)
         if pd.api.types.is_numeric_dtype(values.dtype):
-            return (
-                values.astype(np.float64) if values.dtype.kind in "iu" else values
-            )  # integers: other chunks have gaps
+            return values
         cells = values.astype(object).fillna("")  # text with words for missing numbers
     codes, texts = pd.factorize(cells)
     parsed = _parse([text.strip() for text in texts], kind)[codes]

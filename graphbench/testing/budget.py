@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from graphbench.contracts import Architecture, GraphBatch
 from graphbench.nn import HeadConfig
 from graphbench.testing.pretend import counted_work, in_fork, on_pretended_device
-from graphbench.training.tasks import build_task
+from graphbench.training.tasks import Task, build_task
 
 
 def step_work(model: Architecture, batch: GraphBatch) -> tuple[dict[str, int], dict[str, int]]:
@@ -34,11 +34,11 @@ def step_work(model: Architecture, batch: GraphBatch) -> tuple[dict[str, int], d
         with on_pretended_device() as device:
             task = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim)
             parts = nn.ModuleList([model, task]).train().to(device)
-            optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-3, fused=True)
             graphs = batch.to(device)
-            _step(parts, graphs, optimizer)
+            optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-3, fused=True)
+            _step(model, task, graphs, optimizer)
             with counted_work() as work:
-                _step(parts, graphs, optimizer)
+                _step(model, task, graphs, optimizer)
         return json.dumps([work.waits, work.launches])
 
     text = in_fork(run)
@@ -47,9 +47,8 @@ def step_work(model: Architecture, batch: GraphBatch) -> tuple[dict[str, int], d
     return waits, launches
 
 
-def _step(parts: nn.ModuleList, batch: GraphBatch, optimizer: Optimizer) -> None:
-    model, task = parts
+def _step(model: Architecture, task: Task, batch: GraphBatch, optimizer: Optimizer) -> None:
     optimizer.zero_grad()
     task.loss(task(model(batch), batch), batch).backward()
-    nn.utils.clip_grad_norm_(parts.parameters(), 1.0, foreach=True)
+    nn.utils.clip_grad_norm_([*model.parameters(), *task.parameters()], 1.0, foreach=True)
     optimizer.step()

@@ -154,3 +154,11 @@ def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MALLOC_VARIABLE, "jemalloc")
     with pytest.raises(BadInput, match=f"{MALLOC_VARIABLE}.*keep.*system.*jemalloc"):
         keep_memory()
+
+
+@pytest.mark.parametrize("command", ["list", "--version", "list configs"])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_commands_work_without_output(command, closed):
+    shell = f"{sys.executable} -m graphbench {command} {closed}"
+    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -62,7 +62,7 @@ class BlockModelBenchmark(GraphBenchmark):
         super().__init__(**options)
         check_choice("source", source, get_args(Source))
         if source == "pyg" and (graph_seed or sizes):
-            raise BadInput("source=pyg brings its own graphs: graph_seed and sizes belong to source=generated.")
+            raise BadInput("source=pyg has its own graphs: graph_seed and sizes belong to source=generated.")
         self.source, self.graph_seed = source, graph_seed
         self.spec = with_sizes(type(self).spec, sizes)
         if source == "pyg":

@@ -76,7 +76,7 @@ class TSP(GraphBenchmark):
         check_choice("source", source, get_args(Source))
         if source != "generated" and (graph_seed or sizes or num_nodes):
             raise BadInput(
-                f"source={source} brings its own graphs: graph_seed, sizes and num_nodes belong to source=generated."
+                f"source={source} has its own graphs: graph_seed, sizes and num_nodes belong to source=generated."
             )
         self.source, self.graph_seed = source, graph_seed
         self.num_nodes = num_nodes or (50, 100)
@@ -235,8 +235,8 @@ def text_file(folder: Path, split: str) -> Path:
             return path
     names = " or ".join(name.format(split) for name in _TEXT_FILES)
     raise MissingData(
-        f"TSP, source=text: {names} is not in {folder}. Put the files of the authors' archive TSP there (their "
-        "repository benchmarking-gnns says from where), or take source=pyg or source=generated."
+        f"TSP, source=text: {names} is not in {folder}. Put the files of the authors' archive TSP there (see "
+        "their repository benchmarking-gnns), or take source=pyg or source=generated."
     )
 
 

@@ -128,12 +128,14 @@ class ElectricFlow(GraphBenchmark):
         check_choice("laplacian", self.laplacian, ("unnormalised", "symmetric"))
         check_choice("demands", self.demands, get_args(Demands))
         if self.target == "eigenvectors" and not (self.centred and self.demands == "gaussian"):
-            raise BadInput("centred and demands are about demands, which target=eigenvectors has not: leave them out.")
+            raise BadInput(
+                "centred and demands do not apply to target=eigenvectors, which has no demands: leave them out."
+            )
         if self.target != "eigenvectors" and (self.laplacian == "symmetric" or self.skip_trivial):
-            raise BadInput(f"laplacian and skip_trivial do not go with target={self.target}: leave them out.")
+            raise BadInput(f"laplacian and skip_trivial do not apply to target={self.target}: leave them out.")
         unused = "num_demands" if self.target == "eigenvectors" else "num_eigenvectors"
         if getattr(self, unused) is not None:
-            raise BadInput(f"{unused} does not go with target={self.target}: leave it out.")
+            raise BadInput(f"{unused} does not apply to target={self.target}: leave it out.")
         numbers = {"num_demands": self.num_demands, "num_eigenvectors": self.num_eigenvectors}
         numbers |= {"fresh_every": self.fresh_every, "steps_per_epoch": self.steps_per_epoch}
         for name, value in numbers.items():
@@ -142,14 +144,14 @@ class ElectricFlow(GraphBenchmark):
         if not 3 <= self.min_nodes <= self.num_nodes:
             raise BadInput(
                 f"Expected 3 <= min_nodes <= num_nodes, got {self.min_nodes} and {self.num_nodes}. (On two nodes every "
-                "map is a number times the demands.)"
+                "map is a multiple of the demands.)"
             )
         check_range("num_nodes", self.num_nodes, at_most=_MAX_NODES)
         check_range("heat_time", self.heat_time, above=0, below=math.inf)
         check_range("log_resistance", self.log_resistance, at_least=0, below=math.inf)
         check_range("edge_probability", self.edge_probability, above=0, at_most=1)
         if self.fresh and self.train_fraction < 1:
-            raise BadInput("train_fraction takes a part of a fixed training split: set fresh=False with it.")
+            raise BadInput("train_fraction selects a part of a fixed training split: set fresh=False with it.")
         wanted = (self.num_eigenvectors or 0) + self.skip_trivial
         if self.graphs is None and wanted > self.min_nodes:
             raise BadInput(f"Graphs of {self.min_nodes} nodes have no {wanted} eigenvectors.")
@@ -168,7 +170,7 @@ class ElectricFlow(GraphBenchmark):
             return
         if self.family == "FC":
             raise BadInput(
-                "family=FC with log_resistance=0 is one graph on which every map is a number times the demands and "
+                "family=FC with log_resistance=0 is one graph on which every map is a multiple of the demands and "
                 "every eigenvalue but the first is the same: take log_resistance above 0, or another family."
             )
         sizes = range(self.min_nodes, self.num_nodes + 1)

@@ -317,7 +317,7 @@ def _rejection_sample(
             tail, head, present = (torch.cat(column) for column in zip(*parts, strict=True))
             sizes = torch.full((num_graphs,), num_nodes, device=tail.device)
             return Wires(tail, head, present, sizes, num_nodes)
-    raise BadInput(f"Hardly any is connected: {missing} of {num_graphs} {what} could not be sampled.")
+    raise BadInput(f"{missing} of {num_graphs} {what} could not be sampled, since hardly any is connected.")
 
 
 def _are_connected(tail: Tensor, head: Tensor, present: Tensor, num_nodes: int) -> Tensor:

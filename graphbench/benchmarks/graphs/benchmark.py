@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.graphs import specs
-from graphbench.benchmarks.graphs.by_nodes.splits import keep_targets
+from graphbench.benchmarks.graphs.by_nodes.level import keep_targets
 from graphbench.benchmarks.graphs.features import FeaturePlan
 from graphbench.benchmarks.graphs.inputs import GraphInputs, option_in_errors
 from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts, summary_rows, summary_text

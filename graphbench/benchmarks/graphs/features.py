@@ -204,7 +204,7 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
             if rows.dtype.kind == "f":
                 _refuse(raw, plan.level, column.name, ~(np.isfinite(rows) & (rows % 1 == 0)), "is no whole number")
             unknown = (rows < 0) | (rows >= np.array(column.sizes))
-            _refuse(raw, plan.level, column.name, unknown, "is none of the categories that are known")
+            _refuse(raw, plan.level, column.name, unknown, "is none of the known categories")
             coded.append(rows.astype(np.int64, copy=False))
         else:
             _refuse_infinite(raw, plan.level, column.name, rows)
@@ -221,8 +221,8 @@ def _normalized(raw: RawGraphs, plan: FeaturePlan, numbers: np.ndarray | None) -
     if numbers.size and numbers.min() < 0:
         row = int(np.argwhere((numbers < 0).any(1))[0, 0])
         raise BadInput(
-            f"{raw.place(plan.level, row)}: a feature is {numbers[row].min():g}; normalize_features divides by sums of "
-            "what is not negative."
+            f"{raw.place(plan.level, row)}: a feature is {numbers[row].min():g}; normalize_features needs features of "
+            "0 or more."
         )
     return numbers / numbers.sum(1, keepdims=True).clip(min=1)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
 from graphbench.benchmarks.graphs.inspection import POSITION
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, parts_of_raw, stack, undirected
+from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, undirected
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 from graphbench.benchmarks.graphs.readers.sources import Source, open_source
 from graphbench.benchmarks.graphs.targets import Target, check_columns, target_array
@@ -45,100 +46,68 @@ def parts_of_source(
 ) -> Iterator[InputPart]:
     """Yield the graphs of a source in parts of `size`; an invalid graph is a problem of its row.
 
-    Args:
-        source: of the graphs; one that gives them one by one or in parts is never read whole.
-        columns: `(level, name)` of the columns that are features.
-        build: builds the features.
-        size: graphs per part.
-
     Raises:
-        BadInput: there is no graph, or the columns are missing (of graphs that are read one by one, in the first).
+        BadInput: there is no graph, or one of `columns`, (level, name), is missing in the first.
     """
-    origin = source.origin
-    if source.unread is None:
-        parts = parts_of_raw(source.read(), size) if source.parts is None else source.parts(size)
-        first = next(parts, None)
-        if first is None:
-            raise BadInput(f"{origin} holds no graph.")
-        _require(first.join([]), columns)
-        return (
-            _build_part(pd.DataFrame({"id": part.names}), range(len(part.names)), part.join, build, part.names_nodes)
-            for part in chain([first], parts)
-        )
-    graph = next(source.unread(), None)
-    if graph is None:
-        raise BadInput(f"{origin} holds no graph.")
-    try:
-        raw = stack([graph.read()], origin)
-    except GraphbenchError:
-        pass  # becomes a problem of its row
-    else:
-        _require(raw, columns)
-    graphs = source.unread()
-    chunks: Iterator[list[Unread]] = iter(lambda: list(islice(graphs, size)), [])
-    return (_read_part(chunk, build, origin) for chunk in chunks)
+    parts = source.parts(size)
+    first = next(parts, None)
+    if first is None:
+        raise BadInput(f"{source.origin} holds no graph.")
+    if (sample := _sample(first)) is not None:
+        for level, name in columns:
+            sample.column(level, name)
+    return (_build_part(part, build) for part in chain([first], parts))
 
 
-def _require(raw: RawGraphs, columns: Sequence[tuple[str, str]]) -> None:
-    for level, name in columns:
-        raw.column(level, name)
+def _sample(part: RawPart) -> RawGraphs | None:
+    """Return no graph with all columns, as tables can, else the first graph; None if that is invalid."""
+    for rows in ([], [0]):
+        with contextlib.suppress(GraphbenchError):
+            return part.join(rows)
+    return None
 
 
-def _read_part(graphs: Sequence[Unread], build: BuildTable, origin: str) -> InputPart:
-    read: dict[int, OneGraph] = {}
-    problems: dict[int, str] = {}
-    for row, graph in enumerate(graphs):
-        try:
-            read[row] = graph.read()
-        except GraphbenchError as error:
-            problems[row] = str(error)
-    names = [read[row].name if row in read else graph.fallback_name() for row, graph in enumerate(graphs)]
-    frame, join = pd.DataFrame({"id": names}), lambda rows: stack([read[row] for row in rows], origin)
-    part = _build_part(frame, list(read), join, build, graphs[0].names_nodes)
-    part.problems |= problems
-    return part
-
-
-def parts_of_objects(objects: Sequence[Any], directed: bool, build: BuildTable, size: int) -> Iterator[InputPart]:
-    """Yield graphs of Python in parts of `size`; see `raw_from_objects` and `parts_of_source`."""
+def parts_of_objects(objects: Sequence[Any], directed: bool, size: int) -> Iterator[RawPart]:
+    """Yield graphs of Python in parts of `size`; see `raw_from_objects`."""
     for start in range(0, len(objects), size):
-        count = len(objects[start : start + size])
+        chunk = objects[start : start + size]
 
-        def join(rows: Sequence[int], start: int = start) -> RawGraphs:
+        def join(rows: Sequence[int], start: int = start, chunk: Sequence[Any] = chunk) -> RawGraphs:
             origin = f"input {start + rows[0]}" if len(rows) == 1 else "the inputs"
-            return raw_from_objects([objects[start + row] for row in rows], origin, directed)
+            return raw_from_objects([chunk[row] for row in rows], origin, directed)
 
-        yield _build_part(pd.DataFrame(index=pd.RangeIndex(count)), range(count), join, build)
+        yield RawPart(len(chunk), join, name_of=None)
 
 
-def _build_part(
-    frame: pd.DataFrame,
-    rows: Sequence[int],
-    join: Callable[[Sequence[int]], RawGraphs],
-    build: BuildTable,
-    names_nodes: bool = False,
-) -> InputPart:
-    """Build the graphs of some rows of a part: all at once, and one by one only where that fails."""
-
-    def build_rows(chosen: Sequence[int], problems: dict[int, str]) -> InputPart:
-        if not chosen:
-            return InputPart(frame, _no_graph(), [], problems, {} if names_nodes else None)
-        raw = join(chosen)
-        raw.check()
-        names = raw.names_of_nodes()
-        node_names = None if names is None else dict(zip(chosen, names, strict=True))
-        return InputPart(frame, build(raw), list(chosen), problems, node_names)
-
+def _build_part(part: RawPart, build: BuildTable) -> InputPart:
+    """Build the graphs of a part: all at once, and one by one only where that fails."""
+    rows = list(range(part.size))
+    problems: dict[int, str] = {}
+    built: tuple[RawGraphs, GraphTable] | None
     try:
-        return build_rows(rows, {})
+        built = _build_rows(part, rows, build)
     except GraphbenchError:
-        problems: dict[int, str] = {}
         for row in rows:
             try:
-                build_rows([row], {})
+                _build_rows(part, [row], build)
             except GraphbenchError as error:
                 problems[row] = str(error)
-    return build_rows([row for row in rows if row not in problems], problems)
+        rows = [row for row in rows if row not in problems]
+        built = _build_rows(part, rows, build) if rows else None
+    raw, table = built or (None, _no_graph())
+    frame = pd.DataFrame(index=pd.RangeIndex(part.size))
+    if part.name_of is not None:
+        names = {} if raw is None else dict(zip(rows, raw.names, strict=True))
+        frame["id"] = [names[row] if row in names else part.name_of(row) for row in range(part.size)]
+    node_names = ([] if part.names_nodes else None) if raw is None else raw.names_of_nodes()
+    by_row = None if node_names is None else dict(zip(rows, node_names, strict=True))
+    return InputPart(frame, table, rows, problems, by_row)
+
+
+def _build_rows(part: RawPart, rows: Sequence[int], build: BuildTable) -> tuple[RawGraphs, GraphTable]:
+    raw = part.join(rows)
+    raw.check()
+    return raw, build(raw)
 
 
 def _no_graph() -> GraphTable:
@@ -183,7 +152,7 @@ class GraphInputs(NodeLevel):
         Raises:
             BadInput: the source cannot be read, or its graphs lack a column.
         """
-        return self._read_parts(source, self._features_only, size)
+        return self._read_parts(source, self._build_table, size)
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read graphs as `read_input`, with the target of graphs or nodes in the column `y`.
@@ -191,7 +160,7 @@ class GraphInputs(NodeLevel):
         Raises:
             BadInput: as `read_input`, or the source lacks the target.
         """
-        return self._read_parts(source, self._labelled, size)
+        return self._read_parts(source, partial(self._build_table, labelled=True), size)
 
     def _read_parts(self, source: str, build: BuildTable, size: int) -> Iterator[InputPart]:
         if source == "-":
@@ -203,20 +172,18 @@ class GraphInputs(NodeLevel):
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Read PyG's `Data`, mappings of tensors, or networkx graphs; an invalid one is a problem of its row."""
-        return parts_of_objects(objects, self.directed, self._features_only, size)
+        parts = parts_of_objects(objects, self.directed, size)
+        return (_build_part(part, self._build_table) for part in parts)
 
-    def _features_only(self, raw: RawGraphs) -> GraphTable:
-        return self._build_table(raw, {})
-
-    def _labelled(self, raw: RawGraphs) -> GraphTable:
-        check_columns(raw, self._target)
-        y = target_array(raw, self._target)
-        assert y is not None, "links are not scored"
-        return self._build_table(raw, {"y": y})
-
-    def _build_table(self, raw: RawGraphs, targets: dict[str, tuple[str, np.ndarray]]) -> GraphTable:
+    def _build_table(self, raw: RawGraphs, labelled: bool = False) -> GraphTable:
         raw = undirected(raw) if self.to_undirected else raw
-        return replace(raw, pairs={}).table({**self.feature_columns(raw), **targets})
+        columns = self.feature_columns(raw)
+        if labelled:
+            check_columns(raw, self._target)
+            y = target_array(raw, self._target)
+            assert y is not None, "links are not scored"
+            columns["y"] = y
+        return replace(raw, pairs={}).table(columns)
 
     def value_words(self, feature: str, value: int) -> str:
         """Return a category as the source writes it."""

@@ -59,12 +59,7 @@ class FeatureRequest:
         return 0
 
     def plans(self, raw: RawGraphs, target: Target, other: Sequence[str]) -> dict[str, FeaturePlan]:
-        """Choose the features of nodes and of edges.
-
-        Args:
-            raw: the graphs.
-            target: of the prediction.
-            other: columns of the target's level with a split, groups or weights.
+        """Choose the features of nodes and of edges, without `other` columns of the level of the target.
 
         Raises:
             BadInput: a requested column has another use, or is both categorical and continuous.
@@ -135,14 +130,7 @@ def lacking_classes(units: Units, rows: Mapping[str, np.ndarray], target: Target
 
 
 def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return facts on a split for the summary and the specification, as plain values.
-
-    Args:
-        units: graphs, nodes or edges that were split.
-        request: options of the split.
-        target: of the prediction.
-        rows: of each split, among all graphs, nodes or edges.
-    """
+    """Return facts on a split, `rows` among all graphs, nodes or edges, for the summary and the specification."""
     raw = units.raw
     return {
         "given": num_given_splits(units, request),
@@ -176,15 +164,7 @@ def summary_rows(
     plans: Mapping[str, FeaturePlan],
     split_rows: Mapping[str, int],
 ) -> list[Row]:
-    """Return rows of (what, value, reason or option).
-
-    Args:
-        spec: of the benchmark.
-        facts: of `split_facts` and `size_facts`.
-        target: of the prediction.
-        plans: features of nodes and edges.
-        split_rows: number of graphs, nodes or edges in each split.
-    """
+    """Return rows of (what, value, reason or option) from `split_facts`, `size_facts`, and sizes of the splits."""
     sizes = (
         f"{facts['mean_nodes']:.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:.1f} directed edges"
     )

@@ -67,8 +67,8 @@ def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], values: n
         row, name, word = odd[0]
         words = json.dumps(sorted({word for _, _, word in odd})[:_SHOWN], ensure_ascii=False)
         raise BadInput(
-            f"{raw.place(level, row)}: the target {name} is {word!r}, though most are numbers. If it means that there "
-            f"is none: --data.missing '{words}'; if these are classes: --data.task {level}-classification."
+            f"{raw.place(level, row)}: the target {name} is {word!r}, though most are numbers. If it means a "
+            f"missing target: --data.missing '{words}'; if these are classes: --data.task {level}-classification."
         )
 
 

@@ -73,39 +73,19 @@ class OneGraph:
 
 
 @dataclass(frozen=True)
-class Unread:
-    """A graph that has not been read yet.
-
-    Args:
-        number: its name where it cannot be read and has no name of its own.
-        read: reads it.
-        names_nodes: whether the graph has `node_names`.
-        parse_name: reads the name alone, for a graph that cannot be read; None where there is none.
-    """
-
-    number: str
-    read: Callable[[], OneGraph]
-    names_nodes: bool = False
-    parse_name: Callable[[], str | None] | None = None
-
-    def fallback_name(self) -> str:
-        """Return a name for the graph once reading it has failed."""
-        name = None if self.parse_name is None else self.parse_name()
-        return self.number if name is None else name
-
-
-@dataclass(frozen=True)
 class RawPart:
     """Some graphs of a source, before they are built.
 
     Args:
-        names: of the graphs in predictions.
-        join: builds some of them, by ascending positions in `names`.
-        names_nodes: whether they have `node_names`.
+        size: number of graphs.
+        join: builds some of them, by ascending positions.
+        name_of: name of a graph that cannot be built; None where graphs have no names.
+        names_nodes: whether the graphs have `node_names`.
     """
 
-    names: list[str]
+    size: int
     join: Callable[[Sequence[int]], RawGraphs]
+    name_of: Callable[[int], str] | None
     names_nodes: bool = False
 
 
@@ -230,8 +210,9 @@ class RawGraphs:
 def parts_of_raw(raw: RawGraphs, size: int) -> Iterator[RawPart]:
     """Yield graphs that are in memory in parts of `size`."""
     for start in range(0, len(raw), size):
+        names = raw.names[start : start + size]
         select = lambda rows, start=start: raw.select([start + row for row in rows])  # noqa: E731
-        yield RawPart(raw.names[start : start + size], select, raw.node_names is not None)
+        yield RawPart(len(names), select, names.__getitem__, raw.node_names is not None)
 
 
 def as_array(value: Any) -> np.ndarray | None:
@@ -357,14 +338,8 @@ def _concatenated(parts: Sequence[np.ndarray]) -> np.ndarray:
 def both_ways(ends: np.ndarray, graph: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Add the reverse of every edge, except of loops and of edges whose reverse is listed too.
 
-    Args:
-        ends: `[E, 2]`.
-        graph: of each edge, ascending `[E]`.
-        count: number of graphs.
-
-    Returns:
-        Ends of all directed edges, their number in each graph, and the row of `ends` that each is from; within a graph
-        first the listed edges in their order, then the reverse ones.
+    Edges `[E, 2]` are sorted by graph `[E]`. Returns all directed edges, their number in each of `count` graphs, and
+    the row that each is from; within a graph first the listed edges in their order, then the reverse ones.
     """
     width = int(ends.max(initial=0)) + 1
     # numbers of the nodes that occur, so that their squares fit into 64 bits

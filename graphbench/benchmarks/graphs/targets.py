@@ -156,7 +156,7 @@ def _default_columns(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:
             return (names[0],)
     columns = [f"{', '.join(raw.columns[level])} (of each {level})" for level in LEVELS if raw.columns[level]]
     raise BadInput(
-        f"{raw.origin}: say with --data.target which column is to be predicted. There are "
+        f"{raw.origin}: choose the column to predict with --data.target. There are "
         f"{'; '.join(columns) or 'none'}.{LINKS_HINT if len(raw) == 1 else ''}"
     )
 

@@ -44,14 +44,7 @@ _REGRESSIONS: dict[str, TaskName] = {NODE: "node-regression", EDGE: "edge-regres
 def infer_task(
     raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray, one_hot: bool
 ) -> tuple[TaskName, str]:
-    """Infer the task from the values, with the reason.
-
-    Args:
-        raw: the graphs.
-        level: "graph", "node" or "edge".
-        names: columns of the target.
-        values: of the rows with a target `[rows, width]`.
-        one_hot: whether they are one-hot, see `is_one_hot`.
+    """Infer the task from the values of the rows with a target `[rows, width]`, with the reason.
 
     Raises:
         BadInput: no task fits, or several do.
@@ -82,7 +75,7 @@ def infer_task(
     if kind in "iu" and distinct > _MAX_CLASSES and distinct > len(values) / 2:
         raise BadInput(
             f"{raw.origin}: {what} has {distinct:,} different integers in {len(values):,} rows, so it may be an amount "
-            f"or a class. Say which with --data.task {level}-regression or --data.task {task}."
+            f"or a class. Choose --data.task {level}-regression or --data.task {task}."
         )
     return task, "text" if kind == "O" else "integers" if kind in "iu" else "yes or no"
 

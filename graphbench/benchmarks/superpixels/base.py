@@ -200,7 +200,7 @@ def stratified_rows(labels: np.ndarray, fractions: Sequence[float], seed: int) -
     Raises:
         BadInput: the fractions are no shares, or a class has too few images for the splits with a share.
     """
-    shares = dict(zip(SPLITS, check_fractions(fractions), strict=True))
+    shares: dict[str, float | int] = dict(zip(SPLITS, check_fractions(fractions), strict=True))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)

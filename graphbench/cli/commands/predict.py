@@ -71,7 +71,7 @@ def _requests(arguments: Sequence[str]) -> list[Request]:
         if place in places[:number]:
             raise BadInput(f"--run names {name} twice: a model does not differ from itself.")
     if len(requests) > 1 and requests[0].options.checkpoint is not None:
-        raise BadInput("--checkpoint names a file of one run, and --run several: leave one of both out.")
+        raise BadInput("--checkpoint names a file of one run, and --run several: leave one of them out.")
     return requests
 
 

@@ -17,11 +17,12 @@ from graphbench.cli.console import console, plain_table
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write, near_options
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
-from graphbench.experiments.records import Record, read_records, write_records
+from graphbench.experiments.records import Record, read_records, write_records, write_together
 from graphbench.experiments.reproduce.obtained import obtain, records_of
 from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
 from graphbench.experiments.reproduce.rendering import records, summary
 from graphbench.experiments.reproduce.running import missing, run_beside, run_here, write_slurm
+from graphbench.experiments.reproduce.scripts import measured, run_missing, scripts
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
 from graphbench.experiments.trainings import visible_gpus
 
@@ -137,6 +138,10 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
             log.info("Wrote %s", path)
         return 0
     failed = [] if options.no_train or not lacking else _run(plan, lacking, output, given)
+    measures = not options.no_train and options.scale != "smoke"
+    broken = run_missing(
+        [one for table, cells, _ in wanted for one in scripts(table, cells)] if measures else [], output
+    )
     finished: dict[str, Record] = {}
     for table, cells, request in wanted:
         _write(table, cells, request, output)
@@ -144,10 +149,13 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
         finished = records_of(table, cells, request, output, _resolve) | finished
     if options.records:
         write_records(finished, Path(options.records[0]))
+        for table, cells, _ in wanted:
+            if values := measured(table, cells, output):
+                write_together(values, Path(options.records[0], f"{table.name.replace('/', '-')}.json"))
     _write_pages(options)
     for number in failed:
         log.error("Failed: %s, seed %d", plan[number].training.name, plan[number].training.seed)
-    return 1 if failed else 0
+    return 1 if failed or broken else 0
 
 
 def _run(plan: Sequence[Job], lacking: Sequence[int], output: Path, given: list[str]) -> list[int]:

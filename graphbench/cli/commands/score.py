@@ -295,7 +295,7 @@ def _open_own_data(request: Request, predictor: Predictor) -> bool:
         open_data(predictor, SameData(request.run, request.options.data_changed))
     except (GraphbenchError, OSError) as error:
         log.warning(
-            "No baselines, and no look for training graphs in %s: the data of the fit cannot be read. %s",
+            "No baselines and no check for training graphs in %s: the data of the fit cannot be read. %s",
             request.options.input, str(error).partition("\n")[0],
         )  # fmt: skip
         return False

@@ -32,7 +32,7 @@ RESPLITS = ("random", "stratified", "scaffold", "scaffold_balanced")
 _RESERVED = {
     "--run": "its runs lie in --output",
     "--resume": "the same command goes on where it was cut off",
-    "--if-exists": "what is there is always gone on with",
+    "--if-exists": "existing runs are always continued",
     "--checkpoint": "every run goes on from its last checkpoint",
     "--seed_everything": "--seeds names the seeds",
 }

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 #: Options of `fit` that the study sets itself -> the reason.
 _RESERVED = {
     "--resume": "the same command goes on where it was cut off",
-    "--if-exists": "what is there is always gone on with",
+    "--if-exists": "existing runs are always continued",
     "--checkpoint": "every trial goes on from its last checkpoint",
 }
 

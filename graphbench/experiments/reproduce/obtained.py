@@ -14,11 +14,14 @@ from graphbench.experiments import provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
 from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
+from graphbench.experiments.reproduce.scripts import script_of
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
 from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
 
+#: Options of the data that a redrawn training set needs.
+_REDRAWN = ("data.source", "data.ring_term", "data.constants")
 #: Count the trainable parameters of the model that a command line builds.
 Count = Callable[[Sequence[str]], int]
 #: Return every option of a command line, defaults included, as plain values.
@@ -76,6 +79,8 @@ class Obtained:
         if self.mean is None or printed.value is None:
             return ""
         if self.cell.way != "recipe":
+            if self.cell.differs:
+                return f"not comparable: {self.cell.differs}"
             return "met" if abs(self.mean - printed.value) <= printed.unit * (1 + 1e-9) else "not met"
         reasons = [] if self.full or self.altered else ["shorter than the recipe"]
         reasons += [f"altered: {one}" for one in self.altered]
@@ -143,7 +148,7 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
     if cell.after:  # a path to the weights of the training before
         differences = [one for one in differences if one.option != "model.init_from"]
     if results(folder).get("data") == "redrawn":  # shown as the kind of its data
-        differences = [one for one in differences if one.option != "data.source"]
+        differences = [one for one in differences if one.option not in _REDRAWN]
     return (*map(str, differences), *((content.get("expected") or {}).get("resumed") or ()))
 
 
@@ -231,6 +236,8 @@ def obtain(
             values.append(Obtained(cell, mean=float(number), parameters=number))
         elif cell.way in ("setting", "fact"):
             values.append(_look_up(cell, column))
+        elif (script := script_of(table, cell)) is not None:
+            values.append(Obtained(cell, mean=script.value(cell, output), full=True))
         else:
             values.append(Obtained(cell))
     return values

@@ -246,12 +246,14 @@ def coverage(cells: Sequence[Cell], scale: Scale) -> str:
     """Say in a line how many of the cells are trained, on which graphs, and how many are left out and why."""
     trained = [cell for cell in cells if is_trained(cell)]
     random = [cell for cell in trained if scale == "smoke" and not can_be_offline(cell.recipe)]
+    measured = [cell for cell in cells if cell.csv and scale != "smoke"]
     looked_up = [cell for cell in cells if cell.is_open and not is_trained(cell) and cell.way != "script"]
-    left = Counter(cell.way for cell in cells if not cell.is_open or cell.way == "script")
+    left = Counter(cell.way for cell in cells if not cell.is_open or (cell.way == "script" and cell not in measured))
     line = f"Of {len(cells):,} values {len(trained):,} are trained"
     if random:
         line += f", {len(random):,} of them on random graphs in the place of data that are not here"
     line += f"; {len(looked_up):,} are counted or looked up"
+    line += f"; {len(measured):,} are measured by scripts" if measured else ""
     reasons = ", ".join(f"{count:,} {way}" for way, count in left.items())
     return line + (f"; {left.total():,} are left out: {reasons}." if left else ".")
 

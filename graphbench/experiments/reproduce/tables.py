@@ -18,7 +18,8 @@ The way to a value stands in a cell, its row, its column or the whole table; the
   configurations `after`, from the best of `starts` first epochs, and scored by the column's `metric`;
 - `count`: true: the trainable parameters of `recipe`;
 - `setting`: the value of an option in `recipe`; `fact`: a field of the benchmark's specification;
-- `script`: a script of a clone that measures or draws it;
+- `script`: a script of a clone that measures or draws it. With `csv`, a file that it writes into DIR, `graphbench
+  reproduce` runs it: keys of rows stand in the file's column `row`, and every other column has the key of one;
 - `quoted`, `missing`, `unwritten`: it is not obtained, with the reason: it is only quoted, the model that is missing,
   or the recipe that is missing for an existing model.
 
@@ -54,7 +55,7 @@ log = logging.getLogger(__name__)
 WAYS = ("missing", "unwritten", "quoted", "script", "setting", "fact", "count", "recipe")
 #: Ways of values that are not obtained.
 CLOSED = ("missing", "unwritten", "quoted")
-_HELPERS = ("recipe", "options", "after", "starts", "note", "differs", "with")
+_HELPERS = ("recipe", "options", "after", "starts", "csv", "note", "differs", "with")
 _TABLE_KEYS = ("title", "paper", "place", "printed", "seeds", "columns", "rows", *WAYS, *_HELPERS)
 _COLUMN_KEYS = ("name", "benchmark", "metric", "scale", "better", *WAYS, *_HELPERS)
 _ROW_KEYS = ("name", "cells", "metric", *WAYS, *_HELPERS)
@@ -143,6 +144,7 @@ class Cell:
         after: configurations of a training from whose best weights this one starts.
         starts: number of initial weights, of which the best after an epoch are trained.
         metric: logged name of the score.
+        csv: file of a script that has the value.
         note: a misprint, a disagreement, or another remark.
         differs: departures from the paper's protocol, which prevent a verdict.
     """
@@ -160,6 +162,7 @@ class Cell:
     after: tuple[str, ...] = ()
     starts: int = 1
     metric: str = ""
+    csv: str = ""
     note: str = ""
     differs: str = ""
 
@@ -251,8 +254,8 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
         "" if way in ("recipe", "count") else fill(what),
         recipe=() if closed else configs["recipe"], after=() if closed else configs["after"],
         options=() if closed else tuple(options), starts=int(nearest("starts") or 1),
-        metric=str(nearest("metric") or ""), note=" ".join(notes),
-        differs="" if closed else "; ".join(differs),
+        metric=str(nearest("metric") or ""), csv=str(nearest("csv") or "") if way == "script" else "",
+        note=" ".join(notes), differs="" if closed else "; ".join(differs),
     )  # fmt: skip
 
 
@@ -276,11 +279,9 @@ def read_table(path: Path, name: str, distribution: str = "") -> Table:
     if printed != content["printed"]:
         raise BadInput(f"{path} has {printed} printed values and says {content['printed']}.")
     row_names = {key: str((row or {}).get("name", key)) for key, row in content["rows"].items()}
-    texts = {key: str(content[key]) for key in ("title", "paper", "place")}
-    return Table(
-        name, **texts, columns=columns, cells=tuple(cells), seeds=content.get("seeds"),
-        note=str(content.get("note", "")), distribution=distribution, row_names=row_names,
-    )  # fmt: skip
+    title, paper, place = (str(content[key]) for key in ("title", "paper", "place"))
+    seeds, note = content.get("seeds"), str(content.get("note", ""))
+    return Table(name, title, paper, place, columns, tuple(cells), seeds, note, distribution, row_names)
 
 
 def _cells(content: Mapping[str, Any], columns: Mapping[str, Column], path: str) -> Iterator[Cell]:

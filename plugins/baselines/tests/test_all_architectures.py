@@ -1,4 +1,4 @@
-"""What holds for every baseline: the contract of architectures, and a little more."""
+"""The contract of architectures for every baseline, and a little more."""
 
 from typing import ClassVar
 

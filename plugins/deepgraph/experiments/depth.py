@@ -1,10 +1,10 @@
 """Compare DeepGraph with Graphormer at 12, 24 and 48 layers: test score and attention capacity by layer.
 
-Every run is an ordinary `graphbench fit` in a folder of its own under OUTPUT/runs, from the experiment file of the
+Every run is an ordinary `graphbench fit` in its own folder under OUTPUT/runs, from the experiment file of the
 benchmark with the changes below. Finished runs are skipped and interrupted ones go on, so the command may be
 stopped at any time and given again. After each run it writes
 
-- OUTPUT/scores.csv: one row per run with where its graphs come from, its initial weights, learning rate, steps,
+- OUTPUT/scores.csv: one row per run with the source of its graphs, its initial weights, learning rate, steps,
   validation and test score, parameters, and how they were obtained: seconds, hardware, versions, commit;
 - OUTPUT/summary.csv: mean and standard deviation of these scores over seeds;
 - OUTPUT/capacity.csv: attention capacity by layer, of the nodes and of the substructure tokens, at the end of training;

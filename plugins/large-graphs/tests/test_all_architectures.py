@@ -1,4 +1,4 @@
-"""What holds for every model: the contract, each graph for itself to 1e-12, and memory linear in the nodes."""
+"""The contract for every model, each graph for itself to 1e-12, and memory linear in the nodes."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 As the authors do, every row is the best of `--starts` initialisations: each is trained for one epoch, and the seed with
 the best validation score is trained to the end. The published recipe keeps its rate within an epoch, so trials train at
 a constant rate. The run that follows begins with the epoch of its trial; only the seed is taken over. Each
-training is a `graphbench fit` and `graphbench test` in a folder of its own, so the command may be stopped at any time
+training is a `graphbench fit` and `graphbench test` in its own folder, so the command may be stopped at any time
 and given again. Other options of graphbench go on to every run.
 """
 

@@ -1,4 +1,4 @@
-"""What holds for every model: each cloud for itself, no numbering of points, published counts, half precision."""
+"""The contract for every model: each cloud for itself, no numbering of points, published counts, half precision."""
 
 from __future__ import annotations
 

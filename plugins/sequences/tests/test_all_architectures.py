@@ -1,4 +1,4 @@
-"""What holds for every model: the contract, and each sequence for itself to 1e-12, whatever its length."""
+"""The contract for every model, and each sequence for itself to 1e-12, whatever its length."""
 
 from __future__ import annotations
 

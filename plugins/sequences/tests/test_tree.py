@@ -43,7 +43,7 @@ def test_levels_have_the_nodes_of_each_document(tree, num_children):
 
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 63, 64, 65, 511, 512, 513, 4096])
 def test_powers_are_no_special_case(length):
-    """Where a quotient of logarithms might be rounded up."""
+    """A quotient of logarithms might be rounded up here."""
     tree = Tree.over(torch.tensor([length]), length, 8)
     assert [int(count) for count in tree.counts] == sizes_of(length, 8)
 

@@ -1,8 +1,8 @@
 """Trained evidence for SFT by a reduced recipe: against a dense transformer, figure 6 and figure 7 of the paper.
 
-Every training is an ordinary `graphbench fit` and `test` in a folder of its own under OUTPUT/runs, from a file of
-`plugins/sft/configs/reduced` with overlays of `plugins/sft/configs/overlays`. What is finished is skipped and what was
-interrupted goes on, so the command may be stopped at any time and given again, also for other models or seeds. After
+Every training is an ordinary `graphbench fit` and `test` in its own folder under OUTPUT/runs, from a file of
+`plugins/sft/configs/reduced` with overlays of `plugins/sft/configs/overlays`. Finished runs are skipped and
+interrupted ones go on, so the command may be stopped at any time and given again, also for other models or seeds. After
 each training it writes, of everything finished in OUTPUT so far,
 
 - OUTPUT/runs.csv: one row per training, with parameters, scores and how they were obtained;
@@ -110,7 +110,7 @@ def curve_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
     scores: dict[int, dict[str, float]] = {}
     for row in read_csv(RunFolder(run.folder(output)).metrics):
         for part in ("train", "val"):
-            if row.get(f"{part}/{metric}"):  # an epoch that was resumed stands twice: the later row counts
+            if row.get(f"{part}/{metric}"):  # a resumed epoch has two rows: the later one counts
                 scores.setdefault(int(float(row["epoch"])), {})[part] = round(float(row[f"{part}/{metric}"]), 4)
     best = {"train": 0.0, "val": 0.0}
     for epoch in sorted(scores):

@@ -43,7 +43,7 @@ def make_edges(sizes=SIZES, width=2):
 
 
 def samples_by_hand(layer, own):
-    """What is sampled, what is mixed into it, and the share of the first; `test_sampler` checks the mixtures."""
+    """Return samples, partners, and the share of the samples; `test_sampler` checks the mixtures."""
     if layer.sampler.evaluation == "topk":
         importance = layer.sampler.score(own).squeeze(-1)
         chosen = importance.argsort(descending=True, stable=True)[: layer.sampler.num_samples]

@@ -194,7 +194,7 @@ def test_evaluation_mixes_as_training_does_unless_topk_is_asked_for():
 @pytest.mark.parametrize("task", ["graph-regression", "node-classification"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_default_types_train(task, dtype):
-    """What `trainer.precision: bf16-true` and `64-true` do: weights and the type of new tensors are not float32."""
+    """As with `trainer.precision: bf16-true` and `64-true`: weights and the type of new tensors are not float32."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

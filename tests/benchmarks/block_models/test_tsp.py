@@ -132,8 +132,8 @@ def test_recipes_are_of_the_published_size(name, capsys):
     ("options", "message"),
     [
         ({"source": "dgl"}, "source must be one of generated, pyg, text, but got 'dgl'"),
-        ({"source": "pyg", "graph_seed": 1}, "source=pyg brings its own graphs"),
-        ({"source": "text", "num_nodes": (50, 60)}, "source=text brings its own graphs"),
+        ({"source": "pyg", "graph_seed": 1}, "source=pyg has its own graphs"),
+        ({"source": "text", "num_nodes": (50, 60)}, "source=text has its own graphs"),
         ({"sizes": (10, 0, 10)}, r"three numbers of at least 1 .*\(10, 0, 10\)"),
         ({"num_nodes": (3, 10)}, r"two ascending numbers of at least 4, got \[3, 10\]"),
         ({"num_nodes": (20, 10)}, r"two ascending numbers of at least 4, got \[20, 10\]"),

@@ -94,12 +94,7 @@ def neighbors(table: GraphTable, num_neighbors: Sequence[int], seed: int) -> Cut
     """Cut nodes with some of their neighbours, hop by hop (GraphSAGE; Hamilton et al. 2017), by PyG's `NeighborLoader`.
 
     The random numbers of a batch depend on the seed and on its nodes in their order, which another epoch shuffles anew;
-    the global generator does not move.
-
-    Args:
-        table: of one graph.
-        num_neighbors: maximum of each node in every hop; -1 for all.
-        seed: of the sampling.
+    the global generator does not move. `num_neighbors` is the maximum of each node in every hop, -1 for all.
     """
     loader = NeighborLoader(_whole(table), num_neighbors=list(num_neighbors))
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.graphs.by_nodes import batches, splits
+from graphbench.benchmarks.graphs.by_nodes import batches
 from graphbench.benchmarks.graphs.by_nodes.memory import check_attention, check_encodings
 from graphbench.contracts import Encoding, GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.checks import check_table, check_targets
-from graphbench.data.entry import Entry, EntryWriter
+from graphbench.data.entry import Entry, EntryWriter, digest
 from graphbench.data.loader import GraphLoader
 from graphbench.data.sampler import SizeBucketSampler
-from graphbench.data.tables import content_key, single_precision
+from graphbench.data.tables import content_key, read_table, single_precision, write_table
 from graphbench.errors import BadInput, check_choice, check_range
 
 _TARGETS = "y"
+_SHARED = "graphs"  # name in an entry of what all splits have in common
 
 
 class NodeLevel(GraphBenchmark):
@@ -75,14 +77,14 @@ class NodeLevel(GraphBenchmark):
             check_range("memory_limit", self.memory_limit, above=0)
         by_hops, by_parts = "neighbors" in (self.sampler, self.eval_sampler), self.sampler in ("clusters", "random")
         if by_hops and not self.num_neighbors:
-            raise BadInput("sampler=neighbors needs num_neighbors, how many neighbours in each hop: [15, 10].")
+            raise BadInput("sampler=neighbors needs num_neighbors, the number of neighbours in each hop: [15, 10].")
         if self.num_neighbors is not None and not by_hops:
             raise BadInput(f"num_neighbors belongs to sampler=neighbors, not to sampler={self.sampler}.")
         for count in self.num_neighbors or ():
             if count != -1:
                 check_range("num_neighbors", count, at_least=1, whole=True)
         if by_parts and self.num_parts is None:
-            raise BadInput(f"sampler={self.sampler} needs num_parts, how many parts the graph is cut into.")
+            raise BadInput(f"sampler={self.sampler} needs num_parts, the number of parts of the graph.")
         if self.num_parts is not None:
             if not by_parts:
                 raise BadInput(f"num_parts belongs to sampler=clusters or random, not to sampler={self.sampler}.")
@@ -100,8 +102,8 @@ class NodeLevel(GraphBenchmark):
             split = f"{self.facts.get('split_level', GRAPH)}s"
             raise BadInput(
                 f"sampler={self.sampler}, eval_sampler={self.eval_sampler}: these cut one graph whose nodes are split, "
-                f"but here are {self.facts['num_graphs']:,} graphs, and the {split} are split. batch_size says how "
-                "many graphs make a batch."
+                f"but here are {self.facts['num_graphs']:,} graphs, and the {split} are split. batch_size is the "
+                "number of graphs per batch."
             )
         if self.num_parts is not None and self.num_parts > self.facts["max_nodes"]:
             raise BadInput(f"num_parts is {self.num_parts:,}, but the graph has {self.facts['max_nodes']:,} nodes.")
@@ -147,7 +149,10 @@ class NodeLevel(GraphBenchmark):
                     check_targets(table, self.spec, split)
                 else:
                     check_table(table, self.spec, split)
-            splits.write_shared(writer, {split: single_precision(table) for split, table in tables.items()})
+                single = single_precision(table)
+                if not number:
+                    write_table(writer, _SHARED, _with(single, [name for name in single.columns if name != _TARGETS]))
+                write_table(writer, split, _with(single, [_TARGETS]))
         else:
             super()._write(writer)
 
@@ -156,14 +161,19 @@ class NodeLevel(GraphBenchmark):
         if not self._by_nodes:
             return super().open_split(entry, split)
         if self._shared is None or self._shared[0] != self.encodings:
-            shared = splits.SHARED
-            self._shared = self.encodings, super().open_split(entry, shared), content_key(entry, shared)
-        return splits.open_shared(entry, split, self._shared[1])
+            self._shared = self.encodings, super().open_split(entry, _SHARED), content_key(entry, _SHARED)
+        targets = read_table(entry, split)
+        return self._shared[1].with_columns(targets.columns, targets.layout)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint; checksums of splits include the graphs that they share."""
         fingerprint = super().fingerprint()
-        return fingerprint if self._shared is None else splits.with_shared_content(fingerprint, self._shared[2])
+        if self._shared is not None:
+            fingerprint["splits"] = {
+                name: split | {"content": digest({"own": split["content"], "shared": self._shared[2]})}
+                for name, split in fingerprint["splits"].items()
+            }
+        return fingerprint
 
     def batch_rows(self) -> list[tuple[str, str, str]]:
         """Describe the batches of one graph as a row of the summary; no row for several graphs."""
@@ -272,3 +282,22 @@ class NodeLevel(GraphBenchmark):
     def _wide_targets(table: GraphTable) -> torch.Tensor:
         targets = table.columns[_TARGETS]
         return targets if targets.is_floating_point() else targets.to(torch.int64)
+
+
+def keep_targets(table: GraphTable, rows: np.ndarray) -> GraphTable:
+    """Keep the targets of some nodes, numbered through all graphs; others get -1 (classes) or NaN (numbers).
+
+    Examples:
+        >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]]), "y": torch.tensor([1, 0, 1])}
+        >>> keep_targets(GraphTable.from_graphs([path]), np.array([1, 2])).columns["y"]
+        tensor([-1,  0,  1])
+    """
+    targets = table.columns[_TARGETS]
+    chosen = torch.from_numpy(rows)
+    masked = torch.full_like(targets, torch.nan if targets.is_floating_point() else -1)
+    masked[chosen] = targets[chosen]
+    return table.with_columns({_TARGETS: masked}, {_TARGETS: table.layout[_TARGETS]})
+
+
+def _with(table: GraphTable, names: list[str]) -> GraphTable:
+    return GraphTable({n: table.columns[n] for n in names}, {n: table.layout[n] for n in names}, table.ptr)

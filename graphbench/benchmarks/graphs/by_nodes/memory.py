@@ -71,7 +71,7 @@ def _check(needed: int, limit: float | None, available: int | None, what: str, a
         whose = "which is what there is" if limit is None else "the option memory_limit"
         raise BadInput(
             f"{what} takes up to {_format_size(needed)}, more than {_format_size(allowed)}, {whose}. {advice} "
-            "or raise data.memory_limit if you know better."
+            "or raise data.memory_limit."
         )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.graphs.raw import LINK, OneGraph, RawGraphs, Unread, as_array, both_ways, stack
+from graphbench.benchmarks.graphs.raw import LINK, OneGraph, RawGraphs, RawPart, as_array, both_ways, stack
 from graphbench.data.progress import track
 from graphbench.errors import BadInput, CorruptData
 
@@ -37,15 +39,20 @@ def read_json_lines(path: Path, directed: bool) -> RawGraphs:
     return stack(graphs, str(path))
 
 
-def unread_graphs(path: Path, directed: bool) -> Iterator[Unread]:
-    """Yield the graphs of a file, which are parsed one by one; arguments as of `read_json_lines`.
+def parts_of_lines(path: Path, directed: bool, size: int) -> Iterator[RawPart]:
+    """Read the graphs of `read_json_lines` in parts of `size`, which are parsed one by one.
 
     Raises:
         CorruptData: the file is no text.
     """
-    for number, (place, line) in enumerate(_lines(path)):
-        read = partial(graph_of_line, line, place, str(number), directed)
-        yield Unread(str(number), read, parse_name=partial(_parse_id, line))
+    lines = enumerate(_lines(path))
+    while chunk := [(place, line, str(number)) for number, (place, line) in islice(lines, size)]:
+        yield RawPart(len(chunk), partial(_join, path, chunk, directed), partial(_parse_name, chunk))
+
+
+def _join(path: Path, chunk: Sequence[tuple[str, str, str]], directed: bool, rows: Sequence[int]) -> RawGraphs:
+    lines = [chunk[row] for row in rows]
+    return stack([graph_of_line(line, place, number, directed) for place, line, number in lines], str(path))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -59,24 +66,18 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         raise CorruptData(f"{path} is not UTF-8 text: {error}.") from error
 
 
-def _parse_id(line: str) -> str | None:
-    """Return the `id` of a line whose graph is invalid; None where it has none, or is no JSON."""
-    try:
+def _parse_name(chunk: Sequence[tuple[str, str, str]], row: int) -> str:
+    """Return the `id` of a line whose graph is invalid; its number where it has none, or is no JSON."""
+    _, line, number = chunk[row]
+    with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return str(record["id"]) if isinstance(record, dict) and "id" in record else None
+        if isinstance(record, dict) and "id" in record:
+            return str(record["id"])
+    return number
 
 
 def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGraph:
-    """Parse a line; raises as `read_json_lines`.
-
-    Args:
-        line: its text.
-        place: file and number of the line, for messages.
-        number: name of a graph without `id`.
-        directed: whether edges lead one way only.
-    """
+    """Parse a line at `place`; a graph without `id` is called `number`. Raises as `read_json_lines`."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, Unread, as_array, stack
+from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, RawPart, as_array, stack
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.files.foreign import foreign
 from graphbench.errors import BadInput
@@ -36,13 +36,9 @@ def graph_files(folder: Path) -> list[Path]:
 
 
 def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, origin: str) -> RawGraphs:
-    """Read one graph per file, with the columns of the folder's table.
+    """Read one graph per file, with the columns of the table `targets` of the folder, if any, by file names in `graph`.
 
-    Args:
-        files: of one graph each.
-        folder: may hold a table `targets`, whose column `graph` names the files.
-        directed: whether adjacency and edge lists are; GraphML, GEXF and GML say so themselves.
-        origin: for messages.
+    `directed` applies to adjacency and edge lists; GraphML, GEXF and GML say so themselves.
 
     Raises:
         CorruptData: a file does not have the format of its suffix.
@@ -55,10 +51,15 @@ def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, or
     return raw
 
 
-def unread_graphs(files: Sequence[Path], directed: bool) -> Iterator[Unread]:
-    """Yield the graphs of files, which are opened one by one; arguments as of `read_networkx`."""
-    for path in files:
-        yield Unread(path.name, partial(_graph, path, directed), names_nodes=True)
+def parts_of_files(files: Sequence[Path], directed: bool, size: int) -> Iterator[RawPart]:
+    """Read the graphs of files in parts of `size`, without targets; the files of a part are opened when it is built."""
+    for start in range(0, len(files), size):
+        chunk = files[start : start + size]
+        yield RawPart(len(chunk), partial(_join, chunk, directed), [path.name for path in chunk].__getitem__, True)
+
+
+def _join(files: Sequence[Path], directed: bool, rows: Sequence[int]) -> RawGraphs:
+    return read_networkx([files[row] for row in rows], None, directed, str(files[0].parent))
 
 
 def _graph(path: Path, directed: bool) -> OneGraph:

@@ -47,7 +47,7 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
         raise BadInput(f"arguments: {source} takes none.")
     about = {str(key): str(value) for key, value in published[source].items()}
     if about["task type"] not in _TASKS:
-        raise BadInput(f"--data.source {source}: no task does {about['task type']}.")
+        raise BadInput(f"--data.source {source}: there is no task for {about['task type']}.")
     if about.get("is hetero") == "True":
         raise BadInput(f"--data.source {source}: it has several kinds of nodes and edges, which no model here reads.")
     folder = root / source.replace("-", "_")

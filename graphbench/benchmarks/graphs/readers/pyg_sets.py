@@ -22,68 +22,44 @@ _BY_SPLIT = (None, "train", "trainval")
 #: graphs, of meshes and of language models are left out, and arguments that name files, addresses, functions, classes,
 #: numbers of processes or further options.
 ADMITTED: dict[str, tuple[str, ...]] = {
-    "AQSOL": ("split",),
-    "Actor": (),
-    "Airports": ("name",),
-    "Amazon": ("name",),
-    "AmazonProducts": (),
-    "AttributedGraphDataset": ("name",),
-    "BA2MotifDataset": (),
-    "BAMultiShapesDataset": (),
+    **dict.fromkeys((
+        "Actor", "AmazonProducts", "BA2MotifDataset", "BAMultiShapesDataset", "BrcaTcga", "CoraFull",
+        "DeezerEurope", "EllipticBitcoinDataset", "EmailEUCore", "FacebookPagePage", "Flickr", "GitHub",
+        "KarateClub", "LastFMAsia", "NELL", "PolBlogs", "QM7b", "QM9", "Reddit", "Reddit2", "Yelp",
+    ), ()),
+    **dict.fromkeys((
+        "Airports", "Amazon", "AttributedGraphDataset", "Coauthor", "GemsecDeezer", "HeterophilousGraphDataset",
+        "LINKXDataset", "MoleculeNet", "NeuroGraphDataset", "RelLinkPredDataset", "SNAPDataset", "Twitch", "WebKB",
+    ), ("name",)),
+    **dict.fromkeys((
+        "AQSOL", "MalNetTiny", "PPI",
+    ), ("split",)),
     "BAShapes": ("connection_distribution",),
     "BitcoinOTC": ("edge_window_size",),
-    "BrcaTcga": (),
     "CitationFull": ("name", "to_undirected"),
     "CityNetwork": ("name", "augmented"),
-    "Coauthor": ("name",),
-    "CoraFull": (),
-    "DeezerEurope": (),
-    "EllipticBitcoinDataset": (),
     "EllipticBitcoinTemporalDataset": ("t",),
-    "EmailEUCore": (),
-    "FacebookPagePage": (),
     "FakeDataset": (
-        "num_graphs", "avg_num_nodes", "avg_degree", "num_channels", "edge_dim", "num_classes", "task", "is_undirected",
-    ),
-    "Flickr": (),
-    "GNNBenchmarkDataset": ("name", "split"),
-    "GemsecDeezer": ("name",),
-    "GitHub": (),
-    "HeterophilousGraphDataset": ("name",),
-    "KarateClub": (),
-    "LINKXDataset": ("name",),
-    "LRGBDataset": ("name", "split"),
-    "LastFMAsia": (),
-    "MD17": ("name", "train"),
-    "MNISTSuperpixels": ("train",),
-    "MalNetTiny": ("split",),
-    "MixHopSyntheticDataset": ("homophily",),
-    "MoleculeNet": ("name",),
-    "NELL": (),
-    "NeuroGraphDataset": ("name",),
-    "PPI": ("split",),
-    "Planetoid": ("name", "split", "num_train_per_class", "num_val", "num_test"),
-    "PolBlogs": (),
-    "QM7b": (),
-    "QM9": (),
-    "RandomPartitionGraphDataset": (
-        "num_classes", "num_nodes_per_class", "node_homophily_ratio", "average_degree", "num_graphs", "num_channels",
+        "num_graphs", "avg_num_nodes", "avg_degree", "num_channels", "edge_dim", "num_classes", "task",
         "is_undirected",
     ),
-    "Reddit": (),
-    "Reddit2": (),
-    "RelLinkPredDataset": ("name",),
-    "SNAPDataset": ("name",),
+    "GNNBenchmarkDataset": ("name", "split"),
+    "LRGBDataset": ("name", "split"),
+    "MD17": ("name", "train"),
+    "MNISTSuperpixels": ("train",),
+    "MixHopSyntheticDataset": ("homophily",),
+    "Planetoid": ("name", "split", "num_train_per_class", "num_val", "num_test"),
+    "RandomPartitionGraphDataset": (
+        "num_classes", "num_nodes_per_class", "node_homophily_ratio", "average_degree", "num_graphs",
+        "num_channels", "is_undirected",
+    ),
     "ShapeNet": ("categories", "include_normals", "split"),
     "StochasticBlockModelDataset": ("block_sizes", "edge_probs", "num_graphs", "num_channels", "is_undirected"),
     "SuiteSparseMatrixCollection": ("group", "name"),
     "TUDataset": ("name", "use_node_attr", "use_edge_attr", "cleaned"),
-    "Twitch": ("name",),
     "UPFD": ("name", "feature", "split"),
-    "WebKB": ("name",),
     "WikiCS": ("is_undirected",),
     "WikipediaNetwork": ("name", "geom_gcn_preprocess"),
-    "Yelp": (),
     "ZINC": ("subset", "split"),
 }  # fmt: skip
 #: Texts as arguments, which become a part of an address and of a folder's name.
@@ -110,11 +86,7 @@ def _is_plain(value: Any) -> bool:
 def from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> Named:
     """Find a class of `torch_geometric.datasets`, with its published splits where an option `split` names them.
 
-    Args:
-        source: as the user gave it.
-        name: of the class.
-        arguments: by name, or by their position as text.
-        root: folder of downloaded files.
+    Arguments have names, or positions as text.
 
     Raises:
         UnknownName: PyG has no such class, or the class no such argument.

@@ -8,8 +8,10 @@ import re
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
+from unittest import mock
 
 import torch
 from scipy.sparse import csr_matrix
@@ -181,12 +183,6 @@ def load_plain(file: IO[bytes], **options: Any) -> Any:
     return _PlainUnpickler(file, **options).load()
 
 
-@contextlib.contextmanager
-def plain_pickles() -> Iterator[None]:
+def plain_pickles() -> AbstractContextManager[object]:
     """Restrict `pickle.load` to plain values within the block."""
-    before = pickle.load
-    pickle.load = load_plain  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        pickle.load = before
+    return mock.patch.object(pickle, "load", load_plain)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch_geometric.io import read_tu_data
 
-from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, Unread, concatenate
+from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, concatenate, parts_of_raw
 from graphbench.benchmarks.graphs.readers import json_lines, named, networkx_files, saved
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects, raw_key
 from graphbench.benchmarks.graphs.readers.table_parts import parts_of_tables
@@ -39,16 +39,18 @@ class Source:
         key: JSON values that identify its content, without parsing it where there are files.
         read: reads all graphs.
         local: whether it needs no network.
-        unread: yields the graphs one by one, for files larger than memory; None where it cannot.
-        parts: yields parts of so many graphs, for tables larger than memory; None where it cannot.
+        stream: yields parts of so many graphs, for files larger than memory; None where all have to be read at once.
     """
 
     origin: str
     key: Callable[[], dict[str, Any]]
     read: Callable[[], RawGraphs]
     local: bool = True
-    unread: Callable[[], Iterator[Unread]] | None = None
-    parts: Callable[[int], Iterator[RawPart]] | None = None
+    stream: Callable[[int], Iterator[RawPart]] | None = None
+
+    def parts(self, size: int) -> Iterator[RawPart]:
+        """Yield the graphs in parts of `size`, without reading all of them if possible."""
+        return parts_of_raw(self.read(), size) if self.stream is None else self.stream(size)
 
 
 def open_source(
@@ -99,7 +101,7 @@ def _file(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Source
         return of_files([path], read=lambda: raw_from_objects(saved.load_saved(path), str(path), directed))
     if suffix in _JSON_LINES:
         opened = of_files([path], read=lambda: json_lines.read_json_lines(path, directed))
-        return replace(opened, unread=lambda: json_lines.unread_graphs(path, directed))
+        return replace(opened, stream=partial(json_lines.parts_of_lines, path, directed))
     if suffix in networkx_files.READERS:
         return of_files([path], read=lambda: networkx_files.read_networkx([path], None, directed, str(path)))
     raise BadInput(
@@ -111,13 +113,13 @@ def _folder(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Sour
     of_files = partial(_of_files, origin=path, directed=directed, checksum=checksum)
     if is_table_folder(path):
         opened = of_files(table_paths(path).values(), read=lambda: read_tables(path, directed))
-        return replace(opened, parts=lambda size: parts_of_tables(path, directed, size))
+        return replace(opened, stream=partial(parts_of_tables, path, directed))
     files = networkx_files.graph_files(path)
     if files:
         targets = table_file(path, networkx_files.TARGETS)
         read = lambda: networkx_files.read_networkx(files, path, directed, str(path))  # noqa: E731
         opened = of_files([*files, *([targets] if targets else [])], read=read)
-        return replace(opened, unread=lambda: networkx_files.unread_graphs(files, directed))
+        return replace(opened, stream=partial(networkx_files.parts_of_files, files, directed))
     for folder in (path, path / "raw"):
         if len(lists := sorted(folder.glob("*_A.txt"))) == 1:
             prefix = lists[0].name.removesuffix("_A.txt")
@@ -200,8 +202,7 @@ def source_by_split(sources: Mapping[str, Source]) -> Source:
         key=lambda: {"files": {name: source.key() for name, source in ordered.items()}},
         read=partial(_read_by_split, ordered),
         local=all(source.local for source in ordered.values()),
-        unread=None,
-        parts=None,
+        stream=None,
     )
 
 
@@ -209,7 +210,7 @@ def _read_by_split(sources: Mapping[str, Source]) -> RawGraphs:
     parts = {name: source.read() for name, source in sources.items()}
     for name, part in parts.items():
         if part.splits is not None:
-            raise BadInput(f"{part.origin} gives a split of its own, but it is the {name} part; leave one of both out.")
+            raise BadInput(f"{part.origin} gives a split of its own, but it is the {name} part; remove one of them.")
         for other in parts.values():
             if lacking := other.pairs.keys() - part.pairs.keys():
                 raise BadInput(f"{part.origin} has no {lacking.pop()}s, but {other.origin} has.")

@@ -136,7 +136,8 @@ def _parts(
     while names := first.next_names(size):
         frames = {name: rows.take(names) for name, rows in ahead.items()}
         named = "nodes" in frames and NODE_NAME in frames["nodes"]
-        yield RawPart(names, partial(_graphs, folder, paths, frames, names, directed), named)
+        join = partial(_graphs, folder, paths, frames, names, directed)
+        yield RawPart(len(names), join, names.__getitem__, named)
 
 
 def _graphs(
@@ -155,13 +156,10 @@ def _graphs(
 
 
 def check_order(tables: Mapping[str, TypedTable]) -> None:
-    """Refuse tables that cannot be read side by side.
+    """Refuse tables, all with a column `graph`, that cannot be read side by side.
 
     Reads only the column `graph` of each table. Of each graph of the first table (`graphs`, else `nodes`) a hash of 8
     bytes stays in memory, by which a graph that returns is found; the other tables are compared with it in passing.
-
-    Args:
-        tables: in the order of `TABLES`, all with a column `graph`.
 
     Raises:
         ReadWhole: rows of a graph are not adjacent, or the graphs have another order than in the first table.

@@ -141,14 +141,7 @@ def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
 def graphs_of(
     folder: Path, paths: Mapping[str, Path], frames: Mapping[str, pd.DataFrame], names: Sequence[str], directed: bool
 ) -> RawGraphs:
-    """Build graphs from their rows.
-
-    Args:
-        folder: of the tables.
-        paths: file of each table.
-        frames: rows of these graphs in each table, and of no others; the index holds their numbers in the file.
-        names: of the graphs, in their order.
-        directed: see `read_tables`.
+    """Build graphs from their rows in each table, and from no others; the index holds row numbers of the file.
 
     Raises:
         BadInput: a row names an unknown graph or node, or `num_nodes` is missing; names file and line.

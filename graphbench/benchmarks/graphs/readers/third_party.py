@@ -15,8 +15,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -84,8 +85,8 @@ def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
     except (OSError, ConnectionError) as error:
         raise MissingData(
             f"--data.source {source}: its files are not in {folder} and could not be fetched "
-            f"({type(error).__name__}: {error}). Without a network put the published ones into a folder raw there, as "
-            "the package does itself."
+            f"({type(error).__name__}: {error}). Without a network, put the published files into its folder "
+            "raw."
         ) from error
     except (Exception, SystemExit) as error:  # code of other packages may raise anything
         if type(error).__module__.partition(".")[0] in ("aiohttp", "requests", "urllib3", "fsspec"):
@@ -99,11 +100,10 @@ def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def _isolated() -> Iterator[None]:
     """Redirect prints to standard error, refuse pickles that hold code, and seed the random numbers."""
-    forced = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before, states = os.environ.get(forced), (random.getstate(), np.random.get_state())
-    os.environ[forced] = "1"
+    states = random.getstate(), np.random.get_state()
     try:
         with (
+            mock.patch.dict(os.environ, TORCH_FORCE_WEIGHTS_ONLY_LOAD="1"),
             torch.random.fork_rng(devices=[]),
             contextlib.redirect_stdout(sys.stderr),
             safe_globals(PARTS_OF_DATA),
@@ -116,19 +116,13 @@ def _isolated() -> Iterator[None]:
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
-        if before is None:
-            del os.environ[forced]
-        else:
-            os.environ[forced] = before
 
 
 @contextlib.contextmanager
 def checked_downloads(what: str, base: Path) -> Iterator[None]:
     """Let data sets of PyG and OGB download through `fetch` within the block, and open no other connections.
 
-    Args:
-        what: the data set, for messages.
-        base: its folder, which holds the checksums of downloads below it; other folders hold their own.
+    The folder `base` of the data set holds the checksums of downloads below it; other folders hold their own.
     """
     fetching = threading.local()
 
@@ -177,20 +171,14 @@ def _file_of(url: str) -> str:
 @contextlib.contextmanager
 def _replaced(package: str, function: Callable[..., Any], by: Callable[..., Any]) -> Iterator[None]:
     """Replace a function in all modules of the package that have imported it by name."""
-    places = [
-        (module, name)
-        for title, module in list(sys.modules.items())
-        if module is not None and PurePosixPath(title.replace(".", "/")).parts[:1] == (package,)
-        for name, value in list(vars(module).items())
-        if value is function
-    ]
-    for module, name in places:
-        setattr(module, name, by)
-    try:
+    with contextlib.ExitStack() as stack:
+        for title, module in list(sys.modules.items()):
+            if module is None or title.partition(".")[0] != package:
+                continue
+            for name, value in list(vars(module).items()):
+                if value is function:
+                    stack.enter_context(mock.patch.object(module, name, by))
         yield
-    finally:
-        for module, name in places:
-            setattr(module, name, function)
 
 
 @contextlib.contextmanager
@@ -203,8 +191,8 @@ def _no_connections(what: str, fetching: Callable[[], bool]) -> Iterator[None]:
         ours = thread.ident == here or thread.name == _FSSPEC_THREAD
         if ours and not fetching() and self.family in (socket.AF_INET, socket.AF_INET6):
             raise OSError(
-                f"{what} connects to {address[0]} by itself, where neither the server's certificate nor a checksum is "
-                "looked at"
+                f"{what} connects to {address[0]} by itself, without a check of the server's certificate or of a "
+                "checksum"
             )
         before(self, address)
 
@@ -212,13 +200,5 @@ def _no_connections(what: str, fetching: Callable[[], bool]) -> Iterator[None]:
         connect(self, address)
         return 0
 
-    saved = {name: vars(socket.socket).get(name) for name in ("connect", "connect_ex")}
-    socket.socket.connect, socket.socket.connect_ex = connect, connect_ex  # type: ignore[method-assign, assignment]
-    try:
+    with mock.patch.multiple(socket.socket, connect=connect, connect_ex=connect_ex):
         yield
-    finally:
-        for name, value in saved.items():
-            if value is None:
-                delattr(socket.socket, name)
-            else:
-                setattr(socket.socket, name, value)

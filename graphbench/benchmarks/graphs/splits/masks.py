@@ -40,13 +40,8 @@ def masks_from_indices(arrays: Sequence[dict[str, np.ndarray]], sizes: Sequence[
 
     `train_mask` may be such a list too, where it is no mask of 0 and 1 with a value for each node or graph.
 
-    Args:
-        arrays: attributes of each graph.
-        sizes: nodes of each graph.
-        places: of the graphs, for messages.
-
     Raises:
-        BadInput: a number is out of range, or is listed twice.
+        BadInput: a number is out of range, or is listed twice; starts with the place of the graph.
     """
     for name in dict.fromkeys(name for graph in arrays for name in graph):
         split, suffix = _parse_name(name)
@@ -115,7 +110,7 @@ def counted_mask(raw: RawGraphs, level: str) -> str | None:
         return None
     names = [name for name in _COUNTED if name in raw.columns[level] or (level, name) in raw.faults]
     if len(names) > 1:
-        raise BadInput(f"{raw.origin}: {' and '.join(names)} may each say which {level}s count; keep one of them.")
+        raise BadInput(f"{raw.origin}: {' and '.join(names)} may each mark the {level}s that count; keep one of them.")
     if names and mask_values(raw, level, names[0]).shape[1] != 1:
         raise BadInput(f"{raw.origin}: {names[0]} has several columns; expected one truth value for each {level}.")
     return names[0] if names else None
@@ -153,11 +148,7 @@ def are_folds(values: np.ndarray) -> bool:
 def word_columns(raw: RawGraphs, level: str, other: Sequence[str] = (), strict: bool = True) -> tuple[str, ...]:
     """Return the column that names the split of each row: train, val, test or the like, at least two of them.
 
-    Args:
-        raw: the graphs.
-        level: of the column.
-        other: columns that are something else.
-        strict: refuse several such columns, and a column `split` of numbers; otherwise return all such columns.
+    `other` columns are ignored. Unless `strict`, several such columns are returned, and a column of numbers is ignored.
 
     Raises:
         BadInput: a column `split` holds no words, or several columns name splits.
@@ -172,13 +163,13 @@ def word_columns(raw: RawGraphs, level: str, other: Sequence[str] = (), strict: 
                 columns.append(name)
             elif strict:
                 raise BadInput(
-                    f"{raw.origin}: the column {name} of {level}s holds numbers, of which nobody can tell which one "
-                    "trains. Write train, val and test, or say --data.split random to leave it aside."
+                    f"{raw.origin}: the column {name} of {level}s holds numbers other than fold numbers. Write "
+                    "train, val and test, or pass --data.split random to ignore it."
                 )
             continue
         words = {str(value).strip().lower() for value in values.reshape(-1).tolist() if value is not None} - {""}
         if named or (words <= SPLIT_WORDS.keys() and len({SPLIT_WORDS[word] for word in words}) > 1):
             columns.append(name)
     if strict and len(columns) > 1:
-        raise BadInput(f"{raw.origin}: the columns {', '.join(columns)} all name splits; say which with split_column.")
+        raise BadInput(f"{raw.origin}: the columns {', '.join(columns)} all name splits; choose one with split_column.")
     return tuple(columns)

@@ -82,17 +82,10 @@ def group_split(groups: np.ndarray, fractions: Sequence[float], seed: int) -> Ro
 
 
 def fold_split(units: np.ndarray, classes: np.ndarray | None, fold: int, num_folds: int, seed: int) -> Rows:
-    """Cut folds, of which number `fold` tests, the next one validates, and the others train.
+    """Cut folds of units, rows or groups of them `[R]`; `fold` tests, the next one validates, and the others train.
 
-    Units (rows, or groups of them) are shuffled, sorted by class and dealt out in turn, so that every class is spread
-    evenly and no unit is in two folds.
-
-    Args:
-        units: unit of each row `[R]`.
-        classes: class of each unit, or None.
-        fold: that tests.
-        num_folds: all folds.
-        seed: of the shuffling.
+    Units are shuffled, sorted by class, if they have any, and dealt out in turn, so that every class is spread evenly
+    and no unit is in two folds.
 
     Raises:
         BadInput: there are fewer units than folds.

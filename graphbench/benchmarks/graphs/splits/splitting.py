@@ -130,7 +130,9 @@ class SplitRequest:
                    "group_column": self.group, "split_level": None if self.level == GRAPH else self.level}  # fmt: skip
         for option, value in options.items():
             if value is not None:
-                raise BadInput(f"{name}_source is the {name} part, and {option}={value} makes another; leave one out.")
+                raise BadInput(
+                    f"{name}_source is the {name} part, and {option}={value} makes another; remove one of them."
+                )
 
     def as_json(self) -> list[Any]:
         """Return plain values, for the store."""
@@ -143,11 +145,6 @@ def split_level(raw: RawGraphs, request: SplitRequest, target_level: str) -> str
 
     Nodes or edges are split where `request` says so, where the named column, or else the masks or the column `split`,
     belong to them, and where there is one graph.
-
-    Args:
-        raw: the graphs.
-        request: options of the split.
-        target_level: of the target: "graph", "node", "edge" or "link".
 
     Raises:
         BadInput: the requested level has no targets, or graphs and nodes have a split each.
@@ -166,8 +163,8 @@ def split_level(raw: RawGraphs, request: SplitRequest, target_level: str) -> str
     row_columns = split_columns(raw, target_level, request)
     if splits_graphs and row_columns and request.kind in (None, "given"):
         raise BadInput(
-            f"{raw.origin} gives a split of the graphs and one of the {target_level}s ({', '.join(row_columns)}): say "
-            f"which counts with split_level=graph or split_level={target_level}."
+            f"{raw.origin} gives a split of the graphs and one of the {target_level}s ({', '.join(row_columns)}): "
+            f"choose one with split_level=graph or split_level={target_level}."
         )
     return target_level if not splits_graphs and (row_columns or len(raw) == 1) else GRAPH
 
@@ -187,9 +184,7 @@ def units_of(raw: RawGraphs, target: Target, level: str) -> Units:
 def split_units(units: Units, request: SplitRequest) -> tuple[Rows, str]:
     """Return the rows of each split, ascending, and a description of the split.
 
-    Args:
-        units: graphs, nodes or edges; random splits keep both directions of an edge together.
-        request: options of the split.
+    Random splits keep both directions of an edge together.
 
     Raises:
         BadInput: the source has no split, or a split would be empty.

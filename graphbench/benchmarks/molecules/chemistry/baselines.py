@@ -95,14 +95,17 @@ def logistic_baseline(
 
         return predict
 
-    counts = _matrices(smiles)
+    train, val, test = _matrices(smiles)
     train_y, val_y = (_columns(part) for part in targets[:2])
     if num_classes is not None:
         train_y, val_y = (np.where(part < 0, np.nan, part)[:, :1] for part in (train_y, val_y))
-    fits = [_best(fit, _log_loss, inverse_penalties, *counts, *pair) for pair in zip(train_y.T, val_y.T, strict=True)]
+    fits = [
+        _best(fit, _log_loss, inverse_penalties, train, val, test, known, held_out)
+        for known, held_out in zip(train_y.T, val_y.T, strict=True)
+    ]
     if num_classes is not None:
         return fits[0]
-    return _stack([(val[:, 1], test[:, 1]) for val, test in fits])
+    return _stack([(on_val[:, 1], on_test[:, 1]) for on_val, on_test in fits])
 
 
 def _columns(values: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ from graphbench.nn import BatchNorm, DenseLayout, attend_within_graphs, attentio
 class StructuredAttention(Traced):
     """`out_i = W^O concat_h(sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j) + b^O`.
 
-    Queries and keys come from `structure` where it is given, values always from the tokens. `4 dim^2` parameters and
+    Queries and keys are maps of `structure` if given, values always of the tokens. `4 dim^2` parameters and
     `4 dim` biases, of which `bias=False` leaves `dim`. Without re-attention the fused kernel does the work.
 
     A trace holds the values `x W^V W^O`. It has no matrices under re-attention,
@@ -73,7 +73,7 @@ class StructuredAttention(Traced):
         Args:
             x: tokens `[T, dim]`.
             layout: of the tokens in padded graphs.
-            biases: `layout.block_biases(bias)`; None where nothing is added.
+            biases: `layout.block_biases(bias)`; None for no bias.
             structure: input of queries and keys `[T, dim]`; the tokens when left out.
         """
         qkv = torch.cat([self.qk_map(x if structure is None else structure), self.v_map(x)], dim=-1)
@@ -122,7 +122,7 @@ class StructuredAttention(Traced):
             attention=matrices,
             num_nodes=layout.ptr.diff() - self.extra_tokens,
             input=x.detach(),
-            substructure=none if self.extra_tokens else None,  # a graph token stands for no substructure
+            substructure=none if self.extra_tokens else None,  # a graph token is no substructure
         )
 
 

@@ -51,7 +51,7 @@ class ExphormerAttention(nn.Module):
         s_ij = sum_d (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)       x'_i = sum_j softmax_j(clamp(s_ij, -5, 5)) V x_j
 
     per head and without biases. There is neither a map after it nor dropout of weights, as in the authors' code, whose
-    denominator has 1e-6 more. Virtual nodes are replaced by what they gather.
+    denominator has 1e-6 more. Virtual nodes are replaced by the sums they gather.
 
     Args:
         dim: width of nodes and interactions.
@@ -99,7 +99,7 @@ class Exphormer(GPSBackbone):
         num_virtual_nodes: virtual nodes of each graph.
         dropout: probability of every dropout.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 

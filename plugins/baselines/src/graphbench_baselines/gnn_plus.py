@@ -94,7 +94,7 @@ class PlusLayer(nn.Module):
 
         y = Norm(message(x))        x' = Norm(y + FFN(y)),      FFN of width 2 dim
 
-    The norm of y comes after the residual of the message passing layer, which has a norm of its own inside.
+    The norm of y comes after the residual of the message passing layer, which has its own norm inside.
 
     Args:
         message: `(x, edge_index, edge) -> (x, edge)`, with its residual.
@@ -149,7 +149,7 @@ class GNNPlus(MessagePassingNetwork):
             all edges share one learned row.
         edge_walks: longest random walk between the ends of an edge whose probabilities are added to the edge's vector;
             0 for none. The released GNN+ does so wherever it has RWSE, but on peptides.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

@@ -50,13 +50,13 @@ class GPS(GPSBackbone):
         num_layers: GPS layers.
         num_heads: heads of the global attention (and of the local layer GAT); must divide `hidden_dim`.
         local_layer: GatedGCN, GINE, GCN, GAT or none.
-        attention: Transformer (softmax), Performer (linear, see `PerformerBranch`), BigBird (a sparse layer of its own,
+        attention: Transformer (softmax), Performer (linear, see `PerformerBranch`), BigBird (a whole sparse layer,
             see `BigBirdBranch`) or none.
         dropout: probability of every dropout but that of attention weights.
-        attention_dropout: probability of dropping an attention weight; for Performer an entry of what it returns.
+        attention_dropout: probability of dropping an attention weight; for Performer an entry of its output.
             BigBird drops none, here as in GraphGPS.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 

@@ -84,7 +84,7 @@ class MambaBranch(nn.Module):
             ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
             longest = int(sizes.max()) if sizes.device.type == "cpu" else layout.max_nodes  # no host-device sync
             layout = DenseLayout.from_rows(sequence[order], ptr, longest)
-        # Padding stands behind the nodes of a sequence, where a causal block does not see it.
+        # Padding follows the nodes of a sequence, where a causal block does not see it.
         parts = layout.to_blocks(x[order])
         # All buckets of a block may be empty.
         mixed = layout.from_blocks([self.mamba(part) if part.shape[1] else part for part in parts])
@@ -109,7 +109,7 @@ class GraphMamba(GPSBackbone):
             on graphs of several hundred nodes.
         dropout: probability of every dropout.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 

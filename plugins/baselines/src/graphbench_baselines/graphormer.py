@@ -146,15 +146,15 @@ class Graphormer(Architecture):
         max_hops: edges of a shortest path that enter the edge term; 0 leaves the term out.
         version: paper or fairseq, the authors' second code, which DeepGraph's authors deepened.
         init: normal or xavier, how linear maps start. normal, the published one: N(0, 0.02^2 / L) in the paper's
-            version, N(0, 0.02^2) for fairseq, biases zero. xavier: what fairseq's encoder has without Graphormer's own
-            weights, and so what DeepGraph's authors deepened: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
+            version, N(0, 0.02^2) for fairseq, biases zero. xavier: that of fairseq's encoder without Graphormer's
+            weights, which DeepGraph's authors deepened: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
             queries, keys and values, and PyTorch's default elsewhere. Tables are drawn from N(0, 0.02^2) by both.
         fusion: hand the head a gated mean of all depths, see `GateFusion`.
         re_attention: let heads exchange their weights, see `ReAttention`.
-        checkpointing: keep only the tokens between layers in memory and compute each layer again on the way back.
+        checkpointing: keep only the tokens between layers in memory and recompute each layer in the backward pass.
         released: carry the tables of the released code of this version with all their unused rows, and for fairseq a
             map that nothing reads, which published parameter counts include. `max_distance` and `max_degree` are then
-            its own.
+            those of the code.
 
     Raises:
         BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.

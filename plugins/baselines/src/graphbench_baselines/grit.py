@@ -3,7 +3,7 @@
 Ma et al., "Graph Inductive Biases in Transformers without Message Passing", ICML 2023, arXiv 2305.17589.
 
 Legend: N nodes, P pairs of nodes of the same graph, H heads, d head width, dim = H d. Pair (i, j): node i attends to
-node j; the pairs of a graph stand row by row, `i * n + j`.
+node j; the pairs of a graph are ordered row by row, `i * n + j`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class GRITLayer(nn.Module):
     Args:
         dim: width of nodes and pairs.
         num_heads: heads; must divide `dim`.
-        dropout: probability of dropout on what attention returns and inside the feed-forward network.
+        dropout: probability of dropout on the output of attention and inside the feed-forward network.
         attention_dropout: probability of dropping an attention weight.
         norm: batch, layer or none.
     """
@@ -181,7 +181,7 @@ class GRIT(Architecture):
         num_layers: layers.
         num_heads: heads; must divide `hidden_dim`.
         num_steps: K, with the identity, at least 2.
-        dropout: probability of dropout on what attention returns and inside the feed-forward networks.
+        dropout: probability of dropout on the output of attention and inside the feed-forward networks.
         attention_dropout: probability of dropping an attention weight.
         norm: batch, layer or none.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.

@@ -89,7 +89,7 @@ class GTLayer(nn.Module):
 
         y = Norm(x + O Drop(attention(x)))        x' = Norm(y + W2 Drop(ReLU(W1 y + b1)) + b2)
 
-    Dropout stands where the authors' code has it: before O, and between the two maps of the feed-forward network.
+    Dropout is placed as in the authors' code: before O, and between the two maps of the feed-forward network.
     Parameters with batch norm: `6 (dim^2 + dim) + 2 (2 dim f + f + dim) + 8 dim`, f the feed-forward width.
 
     Args:
@@ -98,7 +98,7 @@ class GTLayer(nn.Module):
         ffn_dim: width f of the feed-forward networks.
         dropout: probability of every dropout.
         norm: batch, layer or none.
-        released: carry two maps that nothing reads, see `GT`.
+        released: carry two unused maps, see `GT`.
         bias: biases in the maps of attention.
         edges: False leaves edges out.
     """

@@ -23,7 +23,7 @@ class MessagePassingNetwork(Architecture):
         hidden_dim: width of nodes and edges.
         num_layers: layers.
         make_layer: makes one layer.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter.
         reads_edges: the layers take edge vectors.
         edge_features: give those layers the benchmark's edge features; False: one learned row for all edges.

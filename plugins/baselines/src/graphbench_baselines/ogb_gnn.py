@@ -55,7 +55,7 @@ class BondGCNConv(nn.Module):
 class OGBGNN(Architecture):
     """GCN and GIN of the Open Graph Benchmark's large-scale challenge, without a virtual node; defaults are its GIN.
 
-    A layer is `x' = Drop(ReLU(Norm(conv(x, encode(edges)))))` with an encoder of edges of its own; the last one has no
+    A layer is `x' = Drop(ReLU(Norm(conv(x, encode(edges)))))` with its own encoder of edges; the last one has no
     ReLU. GCN is `BondGCNConv`. GIN is PyG's `GINEConv`, `conv(x)_i = MLP((1 + eps) x_i + sum_j ReLU(x_j + e_ij))`, with
     a norm in the MLP and eps learned from 0 on.
 
@@ -69,7 +69,7 @@ class OGBGNN(Architecture):
         dropout: probability of dropout after every layer.
         norm: batch, layer or none, after every convolution and inside the MLP of GIN.
         residual: add each layer's input to its output.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

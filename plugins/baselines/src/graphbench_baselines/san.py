@@ -1,4 +1,4 @@
-"""SAN: attention along edges and, with maps of its own and a small weight, between all other pairs of nodes.
+"""SAN: attention along edges and, with separate maps and a small weight, between all other pairs of nodes.
 
 Its positions, learned from Laplacian eigenpairs, are `TransformerLapPE`.
 
@@ -214,7 +214,7 @@ class SANLayer(nn.Module):
 class SAN(Architecture):
     """SAN (Kreuzer et al., NeurIPS 2021); defaults are its full ZINC model of 508,577 parameters, without positions.
 
-    The published models learn their positions, see `TransformerLapPE`, which stand beside the node features.
+    The published models learn their positions, see `TransformerLapPE`, and concatenate them to the node features.
 
     Time and memory: `B L ((N + E) d^2 + N^2 (d + H))`, `B L ((N + E) d + H N^2)`. Without `full` there is no N^2.
 
@@ -227,7 +227,7 @@ class SAN(Architecture):
         gamma: weight of these pairs against that of edges; 0 would leave them without influence.
         dropout: probability of every dropout of the layers.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
@@ -281,9 +281,9 @@ def _weights(logits: Tensor) -> Tensor:
 class TransformerLapPE(PositionalEncoder):
     """The sum over eigenvectors k of `Transformer([W (v_ik, lambda_k) + b]_k)_k`, the learned positions of SAN.
 
-    Each node i is a sequence of its own, with a token for each of the K smallest eigenvalues of the Laplacian: the
+    Each node i is a sequence, with a token for each of the K smallest eigenvalues of the Laplacian: the
     eigenvalue and the node's entry of the eigenvector. The layers are PyTorch's `TransformerEncoderLayer` with norms
-    after and a feed-forward width of 2048. In a graph with fewer than K nodes the tokens that stand for no eigenvector
+    after and a feed-forward width of 2048. In a graph with fewer than K nodes the tokens without eigenvector
     are neither attended to nor summed. A layer of width p has `4 p^2 + 9 p + 4096 p + 2048` parameters, W and b 3 p.
 
     Args:

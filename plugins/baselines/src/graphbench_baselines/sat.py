@@ -53,7 +53,7 @@ class Surroundings:
 class SATLayer(nn.Module):
     """`y = Norm(x + Drop(c * Attention(x)))`, `x' = Norm(y + FFN(y))`, with `c_i = 1 / sqrt(1 + degree_i)`.
 
-    Queries and keys are maps of what the extractor returns, values maps of x; these three maps have no bias.
+    Queries and keys are maps of the output of the extractor, values maps of x; these three maps have no bias.
 
     Args:
         dim: width of the nodes.

@@ -176,7 +176,7 @@ def link_loss(assignment: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
 class ClusterAttention(Traced):
     """Softmax attention among the nodes of the same cluster; `4 dim^2 + 4 dim` parameters.
 
-    Multi-head attention as `graphbench.nn.MultiHeadAttention` has it, whose initial values it takes. Its trace has a
+    Multi-head attention with the initial values of `graphbench.nn.MultiHeadAttention`. Its trace has a
     matrix per graph, zero between clusters.
 
     Args:
@@ -211,7 +211,7 @@ class ClusterAttention(Traced):
     @torch.no_grad()
     def _record(self, x: Tensor, qkv: Tensor, batch: GraphBatch, clusters: Clusters, out: Tensor) -> LayerTrace:
         layout = DenseLayout.from_batch(batch)
-        number = layout.to_dense(clusters.number[:, None] + 1)  # zero stands for padding
+        number = layout.to_dense(clusters.number[:, None] + 1)  # zero is padding
         apart = torch.where(number == number.transpose(1, 2), 0.0, -torch.inf)[:, None]
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
         weights = [
@@ -242,7 +242,7 @@ class Sequoia(Architecture):
     alone. Clusters without nodes take part, as zeros before GPS_3. As in the released code, S has gradients from the
     link loss, and from means of edge vectors where edges have dense features alone. Departures from that code:
 
-    * In evaluation a node is in the cluster of its largest logit; there clusters are drawn, so that answers differ.
+    * In evaluation a node is in the cluster of its largest logit; there clusters are drawn, so that results differ.
     * What it returns for nodes is not released; here a node has the vector of its cluster added.
     * The link loss is a mean over graphs; there it is one norm of all graphs, padded to the largest with nodes in
       random clusters, over the square of its size.

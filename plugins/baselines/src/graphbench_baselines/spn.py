@@ -91,7 +91,7 @@ class SPN(Architecture):
         residual: add each layer's input to its output.
         all_layers: the head reads the input of every layer and the last output, a width of
             `hidden_dim (num_layers + 1)`.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

@@ -103,7 +103,7 @@ class NetworkEdges:
     Args:
         edge_index: edges `[2, M]`, of the graphs or of the subgraphs, targets ascending.
         edge: their vectors `[M, edge_dim]`; None where the network reads none.
-        arriving: how many edges arrive at each node or member.
+        arriving: number of edges into each node or member.
         subgraphs: for the subgraph extractor.
     """
 
@@ -193,7 +193,7 @@ class SubgraphExtractor(nn.Module):
         network: the k rounds.
         dim: width of the nodes.
         norm: batch, layer or none.
-        released: carry a norm and a map of the authors' code that nothing reads; `dim^2 + 3 dim` parameters.
+        released: carry an unused norm and map of the authors' code; `dim^2 + 3 dim` parameters.
     """
 
     def __init__(self, network: MessagePassing, dim: int, norm: NormName, released: bool = False) -> None:
@@ -238,10 +238,10 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
         sent: messages of the nodes `[N, dim]`.
         edges: `[E, dim]`; None: zeros.
         edge_index: sources and targets `[2, E]`, targets ascending.
-        arriving: how many edges have each node for their target `[N]`, int64.
+        arriving: number of edges into each node `[N]`, int64.
 
     Returns:
-        `[N, dim]` each; the largest is minus infinity where nothing arrives.
+        `[N, dim]` each; the largest is minus infinity without messages.
 
     Raises:
         IndexError, RuntimeError: a source is no node.
@@ -347,7 +347,7 @@ class TowerPNA(PNAConv):
             x: nodes `[N, dim]`.
             edge_index: sources and targets `[2, E]`, targets ascending.
             edge: edge vectors `[E, edge_dim]`.
-            arriving: how many edges have each node for their target `[N]`, int64.
+            arriving: number of edges into each node `[N]`, int64.
         """
         before, bias = self._towers(self.pre_nns)  # [dim, 2 or 3, dim]
         ends = before[:, :2].transpose(0, 1).flatten(0, 1)

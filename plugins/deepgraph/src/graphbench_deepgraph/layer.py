@@ -90,7 +90,7 @@ class DeepGraphLayer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, beta: float, init: WeightInit = "xavier") -> None:
-        """Draw the maps as the class says, then scale by beta."""
+        """Draw the maps as described in the class, then scale by beta."""
         for linear in (self.attention.in_proj, self.attention.out_proj, self.ffn.expand, self.ffn.contract):
             linear.reset_parameters()
         for weight in self.attention.in_proj.weight.chunk(3):
@@ -115,7 +115,7 @@ class DeepGraphLayer(nn.Module):
 class TokenAttention(Traced):
     """`out_i = W^O concat_h(sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j) + b^O`; `4 dim^2 + 4 dim` parameters.
 
-    A trace holds the values `x W^V W^O` of all tokens, which of them stand for substructures, and the weight of the
+    A trace holds the values `x W^V W^O` of all tokens, a mask of those of substructures, and the weight of the
     residual branch around this layer.
 
     Args:

@@ -70,7 +70,7 @@ class DeepGraph(Architecture):
         substructure_content: adjacency, type or random (ablation), see `SubstructureEncoder`.
         deepnorm: False takes residuals of weight 1 and usual initial weights (ablation).
         init: xavier or normal, initial linear maps before deepnorm scales them. xavier is the released code's: it
-            turns the weights of Graphormer's code off, which are normal; see `DeepGraphLayer`. The paper has no word.
+            turns the weights of Graphormer's code off, which are normal; see `DeepGraphLayer`. The paper is silent.
             Tables are sampled from N(0, 0.02^2) by both.
         max_distance: larger distances share its bias.
         max_degree: larger degrees share its embedding.

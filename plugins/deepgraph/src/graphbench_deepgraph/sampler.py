@@ -54,7 +54,7 @@ class CoverageSampler:
     takes max(1, floor(3 n / S)) of the top twice as many. Hardly a graph of ZINC reaches a coverage of 6 that way.
 
     Args:
-        coverage: how many chosen substructures each node should be in (`thre`; the paper uses 6 for molecules, 2 for
+        coverage: chosen substructures that each node should be in (`thre`; the paper uses 6 for molecules, 2 for
             CLUSTER and PATTERN).
         num_initial: substructures sampled before the first round; unused by `released`.
         num_per_round: substructures chosen in a round; unused by `released`.
@@ -313,7 +313,7 @@ def _expand(rows: tuple[Tensor, Tensor], index: Tensor) -> tuple[Tensor, Tensor]
 def _balanced(pool: _Pool) -> Tensor:
     """Rank candidates `[S]` in a random order of their graph that takes the kinds in turn.
 
-    The order goes round the kinds that are left, a random one first, and takes a random candidate of the kind each
+    The order cycles through the kinds that are left, a random one first, and takes a random candidate of the kind each
     time: among the first few, the numbers of any two kinds differ by at most one while both last.
     """
     num_kinds = len(Kind)
@@ -344,7 +344,7 @@ def training_seeds(num_graphs: int, device: torch.device | str = "cpu") -> Tenso
     """Draw fresh seeds for a training step `[num_graphs]`, different in every epoch and on every process.
 
     They come from PyTorch's generator on the CPU, which Lightning seeds and checkpoints keep: a resumed run samples
-    what an uninterrupted one would have. Lightning may seed all processes alike, hence the rank is mixed in.
+    as an uninterrupted one. Lightning may seed all processes alike, hence the rank is mixed in.
     """
     rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
     return mix(sample_seeds(num_graphs, torch.default_generator), rank).to(device)

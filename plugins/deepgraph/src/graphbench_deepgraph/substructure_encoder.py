@@ -174,8 +174,8 @@ def encode_adjacency(adjacency: Tensor, order: Tensor | None = None, dtype: torc
 
     Args:
         adjacency: `[m, s, s]`.
-        order: positions in the wanted order `[m, s]`. None keeps ascending node numbers, which is what the released
-            code does: it loses its traversal in a hash set, so its encoding depends on how nodes are numbered.
+        order: positions in the wanted order `[m, s]`. None keeps ascending node numbers, as in the released
+            code, which loses its traversal in a hash set, so that its encoding depends on the numbering of nodes.
         dtype: of the result.
     """
     if order is not None:

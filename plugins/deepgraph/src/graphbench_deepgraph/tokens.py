@@ -53,7 +53,7 @@ def sample_substructures(
         seeds: one 64-bit seed per graph `[G]`.
 
     Raises:
-        BadInput: the batch has no substructures, or one is larger than the encoding says.
+        BadInput: the batch has no substructures, or one exceeds the size of the encoding.
     """
     missing = [name for name in encoding.layout if name not in batch]
     if missing:

@@ -21,7 +21,7 @@ from graphbench_large_graphs.propagation import WeightedEdges, row_edges
 
 
 class AdvectiveAttention(Traced):
-    """K steps of attention with advection, all of them mapped to the answer.
+    """K steps of attention with advection, all of them mapped to the output.
 
         z_0 = x        z_{k+1} = S z_k + b A z_k        x' = O [z_0, ..., z_K]_all heads / H
         S_ij = (1 + q_i . k_j) / sum_j (1 + q_i . k_j),      queries and keys of length 1
@@ -98,7 +98,7 @@ class AdvDIFFormer(Architecture):
         dropout: probability of every dropout.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

@@ -181,7 +181,7 @@ class DIFFormer(Architecture):
         use_graph: diffuse along edges, too.
         graph_weight: share of the edges; without it both sums have weight 1.
         value_map: a linear map makes the values; the published runs on citation graphs have none.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

@@ -34,10 +34,10 @@ class GCNII(Architecture):
         num_layers: layers.
         alpha: share a of the input in every layer.
         theta: the paper's lambda, the distance of layers from the identity; none: without the identity, `b_l = 1`.
-        shared_weights: False is GCNII*, with maps of its own for the input.
+        shared_weights: False is GCNII*, with separate maps for the input.
         dropout: probability of every dropout.
         layer_weight_decay: weight decay of the layers, where it differs from the optimizer's.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         input_map: False: x0 are the encoded features (embeddings of categories) and positions, side by side.
 
     Raises:

@@ -23,7 +23,7 @@ class InputFeatures(nn.Module):
 
     Args:
         spec: the benchmark's description.
-        positional_encoders: outputs stand behind the features.
+        positional_encoders: outputs are concatenated to the features.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table

@@ -1,4 +1,4 @@
-"""Attention over all nodes of a graph in time and memory linear in them, each graph for itself.
+"""Attention over all nodes of a graph in time and memory linear in them, each graph on its own.
 
 Legend: T nodes of all graphs, B graphs, n nodes of a graph, N of the largest one, H heads, m width of queries and keys,
 d width of values.

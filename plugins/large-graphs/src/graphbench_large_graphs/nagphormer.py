@@ -73,7 +73,7 @@ class NAGphormer(Architecture):
         num_hops: hops K.
         dropout: probability of dropout.
         attention_dropout: probability of dropping an attention weight.
-        positional_encoders: outputs stand beside the node features; the paper has eigenvectors there.
+        positional_encoders: outputs are concatenated to the node features; eigenvectors in the paper.
 
     Raises:
         BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.

@@ -209,7 +209,7 @@ class NodeFormer(Architecture):
         residual: add each layer's input to its output.
         activation: act is ELU; False: the identity.
         concatenate: represent a node by the states of all depths, side by side.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

@@ -187,7 +187,7 @@ class Polynormer(Architecture):
         relu: act is ReLU (Polynormer-r); False: no activation, so that the network is a polynomial up to its norms.
         pre_norm: layer norm of the input of every local layer.
         qk_shared: queries are the keys in the global layers.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
 
     Raises:
         BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.

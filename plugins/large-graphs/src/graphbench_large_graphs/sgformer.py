@@ -178,7 +178,7 @@ class SGFormer(Architecture):
         attention_activation: ReLU after each layer of attention, which PyG has and the published runs lack.
         normalisation: graph (paper) or node (PyG), see `SimpleAttention`.
         attention_weight_decay: weight decay of the attention half, where it differs from the optimizer's.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:

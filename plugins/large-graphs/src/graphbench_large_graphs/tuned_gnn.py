@@ -83,7 +83,7 @@ class TunedGNN(Architecture):
         residual: add a linear map of each layer's input.
         input_map: a linear map, then dropout, before the first layer; False: that layer reads the features themselves.
         jumping: represent a node by the sum of all layers' outputs.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
 
     Raises:
         BadInput: an option is unknown or out of range, or GAT's heads do not divide `hidden_dim`.

@@ -69,7 +69,7 @@ def chebyshev_rate(lambda_min: float, lambda_max: float) -> float:
 def electric_flow_chebyshev(num_layers: int, lambda_min: float, lambda_max: float) -> float:
     """Return the bound `2 ρ^L / λmin`.
 
-    The series of 1/λ has the coefficients `2 (-ρ)^l / sqrt(λmin λmax)`; what is cut off adds up to
+    The series of 1/λ has the coefficients `2 (-ρ)^l / sqrt(λmin λmax)`; the omitted terms add up to
     `ρ^L (1 + 1 / sqrt κ) / λmin`.
     """
     return 2 * chebyshev_rate(lambda_min, lambda_max) ** num_layers / lambda_min

@@ -30,7 +30,7 @@ def check_edges(edge_index: Tensor, num_nodes: int, resistance: Tensor | None = 
         resistance: of every edge `[d]`; 1 without it.
 
     Raises:
-        BadInput: the edges name other nodes than `0 .. n - 1`, join a node to itself or come more than once (in
+        BadInput: the edges name other nodes than `0 .. n - 1`, join a node to itself or are listed more than once (in
             either direction), or a resistance is not a positive finite number.
     """
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
@@ -155,7 +155,7 @@ def check_largest(product: Callable[[Tensor], Tensor], like: Tensor, limit: floa
         reason: the option that sets the limit, with its value.
 
     Raises:
-        BadInput: an eigenvalue is above the limit, so that the answer may grow instead of converging.
+        BadInput: an eigenvalue is above the limit, so that the layers may diverge.
     """
     largest = rayleigh_quotient(product, like)
     if not largest <= limit * (1 + _SLACK):

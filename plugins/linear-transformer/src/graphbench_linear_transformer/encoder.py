@@ -55,7 +55,7 @@ class LinearTransformerPE(PositionalEncoder):
         num_steps: columns of F, for "walks".
         max_nodes: nodes of the largest graph, for "slots".
         shuffle_slots: in training, give the nodes of a graph slots at random, for "slots". The paper permutes nodes,
-            but the released code permutes B and Φ_0 alike, which changes nothing: False is what was run.
+            but the released code permutes B and Φ_0 alike, which changes nothing: the published runs have False.
         keep_incidence: keep B, one column per edge: best where graphs have about as many edges as nodes. False keeps
             n x n matrices instead, for graphs with many edges, without a host-device sync.
         released: carry the authors' further 16 numbers per layer, see `MolecularLayer`.
@@ -144,7 +144,7 @@ class LinearTransformerPE(PositionalEncoder):
 
     def encode(self, batch: GraphBatch, initial: Tensor) -> Tensor:
         """Return the features of every node `[num_nodes, dim]` from a given Φ_0 `[num_nodes, num_features]`."""
-        # Repeated products with normalisation in between: eight bits of bfloat16 would leave nothing of them.
+        # Products of many layers with norms in between need more than the eight bits of bfloat16.
         with torch.autocast(batch.edge_index.device.type, enabled=False):
             layout, edges = DenseLayout.from_batch(batch), self._incidence(batch)
             incidence: Incidence = edges
@@ -255,8 +255,8 @@ class Positions(Architecture):
     """The nodes' real-valued features as they are: trains the positional encoding in front of it and nothing else.
 
     With `--model.positional_encoding` on a benchmark whose nodes carry no features of their own, the representation is
-    what the encoding returns, so that its targets are learned by the encoding alone. The checkpoint is what `init_from`
-    of a model with the same encoding starts from.
+    the output of the encoding, so that its targets are learned by the encoding alone. The checkpoint is for `init_from`
+    of a model with the same encoding.
 
     Time and memory: `B N d`.
 

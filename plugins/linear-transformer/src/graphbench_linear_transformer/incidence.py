@@ -28,7 +28,7 @@ from graphbench_linear_transformer.normalise import AbsoluteSums, nonzero, root
 
 
 class Incidence(ABC):
-    """B as the layers see it; nothing is changed in place.
+    """B as seen by the layers; no operation works in place.
 
     Examples:
         >>> b: Incidence = DenseIncidence(torch.tensor([[1.0], [-1.0]]))  # one edge of resistance 1
@@ -276,7 +276,7 @@ class SparseIncidence(Incidence):
 class EvolvingIncidence(Incidence):
     """B = M B_0 through the n x n matrices M and L_0, without B itself.
 
-    Adding to a row of M a constant on a connected component changes nothing, for the columns of B_0 add up to 0. Left
+    Adding to a row of M a constant on a connected component changes nothing, since the columns of B_0 add up to 0. Left
     alone such constants grow beyond all bounds while B is normalised, and take all digits with them; so M is 0 in the
     column of the first node of each component. Then ‖M‖ is at most ‖B‖ over the smallest singular value of B_0, and
     `M L_0 M^T`, computed from scratch in every layer, has a relative error of about `eps * lambda_max / lambda_min`.

@@ -61,8 +61,8 @@ class GeneralLayer(nn.Module):
 class BlockLayer(nn.Module):
     """Equation (3) where every block of every weight matrix is a multiple of the identity; 4 p^2 parameters.
 
-    Z has p blocks of equal height, W^V = w^V ⊗ I with `w^V [p, p]`, and so on. This is what the parameter-efficient
-    form (7) does to Lemmas 1 to 3, done to the multiplicative expansions of Lemmas 4 and 5, which the paper leaves out:
+    Z has p blocks of equal height, W^V = w^V ⊗ I with `w^V [p, p]`, and so on. This is the parameter-efficient
+    form (7) of Lemmas 1 to 3, for the multiplicative expansions of Lemmas 4 and 5, which the paper leaves out:
     the weights no longer depend on the size of the graph.
 
     Args:
@@ -92,7 +92,7 @@ class EfficientLayer(nn.Module):
         S   = α^Q α^K B B^T + Φ W^Q^T W^K Φ^T
         B+^T = (1 + α^R) B^T + α^V B^T S            Φ+^T = (I + W^R) Φ^T + W^V Φ^T S
 
-    On wider features, p q columns for p = `num_features`, the columns are p blocks of q and every matrix stands for
+    On wider features, p q columns for p = `num_features`, the columns are p blocks of q and every matrix means
     itself times the identity `[q, q]`, as in `BlockLayer`: the form of Lemmas 1 to 3, whatever the number of demands.
 
     Args:

@@ -94,14 +94,14 @@ def effective_resistances(
     * "direct": Cholesky's factorisation of the Laplacian for all pairs, O(n^3) once. For given `pairs` everything is
       sparse: SciPy's LU factorisation of the Laplacian without its first node, and one solution for every pair.
 
-    Results of both methods are checked: over all edges `sum R_e / r_e = n - 1` (Foster), and what L layers miss
-    of this sum bounds the relative error of every resistance; for pairs by the residual of the solution.
+    Results of both methods are checked: over all edges `sum R_e / r_e = n - 1` (Foster), and the error of L layers
+    in this sum bounds the relative error of every resistance; for pairs by the residual of the solution.
 
     Args:
         edge_index: `[2, d]`, every edge once, in either direction.
         num_nodes: n.
         resistance: r_j > 0 of every edge `[d]`; 1 without it.
-        num_layers: L, for "layers"; by default what the bound needs.
+        num_layers: L, for "layers"; by default as many as the bound needs.
         pairs: nodes i and j of the wanted resistances `[2, p]`; without it all pairs.
         method: see above; by default "layers" up to 256 nodes where no pairs are given, and "direct" else.
         tolerance: largest relative error.
@@ -110,7 +110,7 @@ def effective_resistances(
         R `[n, n]`, or `[p]` for given pairs; float64, in the unit of `resistance`.
 
     Raises:
-        BadInput: an edge is not valid or comes twice, a resistance is not positive and finite, the graph is not
+        BadInput: an edge is not valid or listed twice, a resistance is not positive and finite, the graph is not
             connected, the layers are too few for the tolerance, or the resistances differ too much for float64.
 
     Examples:

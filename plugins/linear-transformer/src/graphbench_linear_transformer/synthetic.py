@@ -1,4 +1,4 @@
-"""The linear transformer as a model of its own: it reads resistances and demands and returns the map.
+"""The linear transformer as a model: it reads resistances and demands and returns the map.
 
 "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), sections 3.5 and 4.1 and figures 1, 2 and 15.
 """
@@ -31,7 +31,7 @@ class LinearTransformer(Architecture):
     """Attention without softmax on `Z^T = [B, Φ]`: currents, heat kernels and eigenvectors from the incidence matrix.
 
     Where nodes carry demands Ψ (`x_dense [num_nodes, k]`) Z_0^T = [B, Ψ, 0], after every layer B and (Λ, Φ) are
-    divided by their Frobenius norms, and the last k columns are the answer (section 3.5). Where they carry nothing
+    divided by their Frobenius norms, and the last k columns are the answer (section 3.5). Without demands
     Φ_0 is a trained matrix with one row per node slot and 2 n columns, every column of Φ is brought to unit length
     instead, and the first `spec.num_targets` of the last n columns are the answer (section 4.1). That variant depends
     on how the nodes of a graph are numbered. Attention is divided by the number of nodes.
@@ -123,7 +123,7 @@ class LinearTransformer(Architecture):
         Raises:
             BadInput: a graph has more nodes or edges than the model was made for.
         """
-        # Products of many layers in eight bits of bfloat16 would leave nothing of a small loss
+        # Products of many layers in the eight bits of bfloat16 would hide a small loss
         with torch.autocast(batch.batch.device.type, enabled=False):
             layout = DenseLayout.from_batch(batch)
             dtype = next(self.parameters()).dtype

@@ -34,7 +34,7 @@ class GeneralTransformer(nn.Module):
     incidence and features with zero rows; both contribute exactly nothing.
 
     Args:
-        layers: the layers, or their number to sample fresh ones; one layer may stand in several places.
+        layers: the layers, or their number to sample fresh ones; one layer may be used several times.
         num_edges: d, columns of B; 0 for constructions on other input.
         num_features: m.
         incidence_norm: see `IncidenceNorm`.
@@ -117,7 +117,7 @@ class EfficientTransformer(nn.Module):
     """L layers of the parameter-efficient form (7); 4 m^2 + 4 parameters per layer, whatever the graph.
 
     Args:
-        layers: the layers, or their number to sample fresh ones; one layer may stand in several places.
+        layers: the layers, or their number to sample fresh ones; one layer may be used several times.
         num_features: m.
         evolve_incidence: see `EfficientLayer`; for fresh layers.
         incidence_norm: see `IncidenceNorm`.
@@ -224,7 +224,7 @@ class BlockTransformer(nn.Module):
     """L layers of `BlockLayer`.
 
     Args:
-        layers: the layers, or their number to sample fresh ones; one layer may stand in several places.
+        layers: the layers, or their number to sample fresh ones; one layer may be used several times.
         num_blocks: p.
 
     Examples:

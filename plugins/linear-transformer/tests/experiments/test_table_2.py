@@ -1,4 +1,4 @@
-"""Table 2's command: which initialisation goes on, and what a second call trains."""
+"""Table 2's command: the choice of the initialisation, and a second call."""
 
 import csv
 import importlib

@@ -23,9 +23,9 @@ from graphbench_point_clouds.vector_neurons import (
     VectorNorm,
     VectorReLU,
     check_space,
+    cloud_means,
     edge_vectors,
-    mean_of_clouds,
-    single,
+    to_single,
 )
 from graphbench_point_clouds.vn_networks import channels
 
@@ -76,18 +76,18 @@ class CanonicalFrame(nn.Module):
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
         x = self.dropout(self.out(self.norm(self.points(x))))
-        return orthonormal(single(mean_of_clouds(x, clouds.cloud_of, clouds.num_clouds)))
+        return orthonormal(to_single(cloud_means(x, clouds.cloud_of, clouds.num_clouds)))
 
-    def seen(self, points: Points) -> Points:
+    def transform(self, points: Points) -> Points:
         """Return the points in the frames of their clouds."""
         frames = self(points)
-        return replace(points, pos=points.clouds.transformed(points.pos.to(frames.dtype), frames.transpose(1, 2)))
+        return replace(points, pos=points.clouds.transform(points.pos.to(frames.dtype), frames.transpose(1, 2)))
 
 
 class CNPointNet(PointNet):
     """CN(NL)-PointNet (Kaba et al., ICML 2023): PointNet of the cloud as its learned frame sees it.
 
-    No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
+    No rotation about the origin changes the result. The frame reads positions alone, and so does the network.
 
     Time and memory: `B (N^2 + k N d + N d^2 + d^3)`, `B (N^2 + k N d + d^2)`.
 
@@ -131,15 +131,15 @@ class CNPointNet(PointNet):
             self.last.dropouts, self.last.before_norm = (0.0, dropout), True
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
-    def placed(self, points: Points) -> Points:
+    def prepare(self, points: Points) -> Points:
         """Return the points in the frames of their clouds."""
-        return self.frame.seen(points)
+        return self.frame.transform(points)
 
 
 class CNDGCNN(DGCNN):
     """CN(NL)-DGCNN (Kaba et al., ICML 2023): DGCNN of the cloud as its learned frame sees it.
 
-    No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
+    No rotation about the origin changes the result. The frame reads positions alone, and so does the network.
 
     Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
 
@@ -174,6 +174,6 @@ class CNDGCNN(DGCNN):
         check_space(type(self).__name__, spec)
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
-    def placed(self, points: Points) -> Points:
+    def prepare(self, points: Points) -> Points:
         """Return the points in the frames of their clouds."""
-        return self.frame.seen(points)
+        return self.frame.transform(points)

@@ -76,12 +76,12 @@ class Clouds:
         ordered = tuple(Block(block.clouds, _sort_rows(block.rows, keys)) for block in blocks)
         return cls(ordered, batch.batch, num_clouds)
 
-    def gathered(self, x: Tensor) -> list[Tensor]:
+    def to_blocks(self, x: Tensor) -> list[Tensor]:
         """Gather rows `[T, d]` into `[b, n, d]` of each block."""
         return [x[block.rows] for block in self.blocks]
 
     def to_rows(self, parts: Sequence[Tensor]) -> Tensor:
-        """Join `[b, n, d]` of each block to rows `[T, d]`; inverts `gathered`."""
+        """Join `[b, n, d]` of each block to rows `[T, d]`; inverts `to_blocks`."""
         joined = torch.cat([part.flatten(0, 1) for part in parts])
         return joined.index_select(0, self._places)
 
@@ -90,7 +90,7 @@ class Clouds:
         """Position of each row in the joined blocks `[T]`."""
         return torch.cat([block.rows.flatten() for block in self.blocks]).argsort()
 
-    def transformed(self, x: Tensor, matrices: Tensor) -> Tensor:
+    def transform(self, x: Tensor, matrices: Tensor) -> Tensor:
         """Compute `x_i M` with the matrix of each row's cloud.
 
         Args:
@@ -100,10 +100,10 @@ class Clouds:
         Returns:
             `[T, e]`.
         """
-        parts = zip(self.gathered(x), self.blocks, strict=True)
+        parts = zip(self.to_blocks(x), self.blocks, strict=True)
         return self.to_rows([part @ matrices[block.clouds] for part, block in parts])
 
-    def sampled(self, picked: Sequence[Tensor]) -> tuple[Clouds, Tensor]:
+    def take(self, picked: Sequence[Tensor]) -> tuple[Clouds, Tensor]:
         """Make the clouds of chosen points, in the blocks of these clouds.
 
         Args:
@@ -195,7 +195,7 @@ def nearest(
         tensor([2, 2])
     """
     parts = []
-    for query, points, block in zip(query_clouds.gathered(queries), clouds.gathered(x), clouds.blocks, strict=True):
+    for query, points, block in zip(query_clouds.to_blocks(queries), clouds.to_blocks(x), clouds.blocks, strict=True):
         size = points.shape[1]
         step = max(1, min(dilation, size // k))
         near = squared_distances(query, points).topk(min(k * step, size), dim=-1, largest=False)
@@ -231,7 +231,7 @@ def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: 
         tensor([3, 0, 2])
     """
     picked = []
-    for points, block in zip(clouds.gathered(x), clouds.blocks, strict=True):
+    for points, block in zip(clouds.to_blocks(x), clouds.blocks, strict=True):
         size = points.shape[1]
         steps = -(-size // share) if count is None else min(count, size)
         chosen = torch.empty(points.shape[0], steps, dtype=torch.int64, device=x.device)
@@ -243,10 +243,10 @@ def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: 
             distance = torch.minimum(distance, (points - here).square().sum(-1))
             last = distance.argmax(1)
         picked.append(block.rows.gather(1, chosen))
-    return clouds.sampled(picked)
+    return clouds.take(picked)
 
 
-def interpolated(x: Tensor, pos: Tensor, clouds: Clouds, onto: Tensor, targets: Clouds, k: int = 3) -> Tensor:
+def interpolate(x: Tensor, pos: Tensor, clouds: Clouds, onto: Tensor, targets: Clouds, k: int = 3) -> Tensor:
     """Interpolate features of the nearest k points, weighted by inverse squared distances (PointNet++, equation 2).
 
     Args:

@@ -150,7 +150,7 @@ class DGCNN(PointCloudModel):
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         if self.align_input is not None:
             places, features = x.split([self.coordinates, self.feature_dim], dim=1)
-            places = clouds.transformed(places, self.align_input(places, neighbours, clouds))
+            places = clouds.transform(places, self.align_input(places, neighbours, clouds))
             neighbours = nearest(places.detach(), clouds, places.detach(), clouds, self.num_neighbors)
             x = torch.cat([places, features], dim=1)
         states: list[Tensor] = []

@@ -35,7 +35,7 @@ class Level:
 
 
 @torch.no_grad()
-def levels_of(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int) -> list[Level]:
+def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int) -> list[Level]:
     """Build the tree of each cloud, from its points up to its root.
 
     The box around a cloud is divided into `divide^(depth - 1)` cells along each axis, then into fewer and fewer by that
@@ -45,7 +45,7 @@ def levels_of(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int
     Args:
         pos: points `[T, c]`.
         clouds: their clouds.
-        near: the nearest points of each point, nearest first `[T, k]`; see `only_once`.
+        near: the nearest points of each point, nearest first `[T, k]`; see `replace_repeats`.
         depth: levels of cells, the box among them.
         divide: cells along each axis of a cell of the next level.
 
@@ -56,7 +56,7 @@ def levels_of(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int
         >>> from graphbench.testing import tiny_spec, tiny_table
         >>> clouds = Clouds.from_batch(tiny_table(tiny_spec(kind="coordinates"), sizes=[3]).batch([0]))
         >>> pos, near = torch.tensor([[0.0], [1.0], [4.0]]), torch.tensor([[0], [1], [2]])
-        >>> points, cells, root = levels_of(pos, clouds, near, depth=2, divide=2)
+        >>> points, cells, root = build_levels(pos, clouds, near, depth=2, divide=2)
         >>> points.parent, cells.pos[:, 0].round(decimals=3)
         (tensor([0, 0, 1]), tensor([1., 3.]))
     """
@@ -83,7 +83,7 @@ def levels_of(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int
     return [*levels, Level(low + size / 2, roots, none, none[:, None])]
 
 
-def only_once(near: Tensor, sizes: Tensor) -> Tensor:
+def replace_repeats(near: Tensor, sizes: Tensor) -> Tensor:
     """Replace repetitions of nearest nodes `[n, k]`, in sets of fewer than k nodes, by the nearest node.
 
     Args:
@@ -91,7 +91,7 @@ def only_once(near: Tensor, sizes: Tensor) -> Tensor:
         sizes: nodes of the set that each row belongs to `[n]`.
 
     Examples:
-        >>> only_once(torch.tensor([[0, 1, 0, 1]]), torch.tensor([2]))
+        >>> replace_repeats(torch.tensor([[0, 1, 0, 1]]), torch.tensor([2]))
         tensor([[0, 1, 0, 0]])
     """
     beyond = torch.arange(near.shape[1], device=near.device) >= sizes[:, None]
@@ -133,4 +133,4 @@ def nearest_cells(pos: Tensor, cloud_of: Tensor, num_clouds: int, k: int) -> Ten
     order = distance.masked_fill_(empty[:, None, :], torch.inf).argsort(dim=2, stable=True)
     ranks = torch.arange(k, device=pos.device).clamp(max=widest - 1)
     near = order[:, :, ranks][cloud_of, place] + first[cloud_of][:, None]
-    return only_once(near, sizes[cloud_of])
+    return replace_repeats(near, sizes[cloud_of])

@@ -88,7 +88,7 @@ class PointCloudModel(Architecture):
             columns += codes
         keys = [column for part in (batch.pos, *columns) for column in part.unbind(1)]
         x = torch.cat(columns, dim=1) if columns else batch.pos.new_empty(batch.num_nodes, 0, dtype=dtype)
-        points = self.placed(Points(batch.pos, x, Clouds.from_batch(batch, keys)))
+        points = self.prepare(Points(batch.pos, x, Clouds.from_batch(batch, keys)))
         if self.of_clouds:
             graph = self.represent_clouds(points)
             representation = Representation(node=graph.index_select(0, batch.batch), graph=graph)
@@ -99,7 +99,7 @@ class PointCloudModel(Architecture):
             representation.penalty = torch.stack(points.penalties).sum()
         return representation
 
-    def placed(self, points: Points) -> Points:
+    def prepare(self, points: Points) -> Points:
         """Return the input of the network; models that turn the points first override this."""
         return points
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
 from graphbench.nn import BatchNorm, Pooling
-from graphbench_point_clouds.clouds import farthest_points, interpolated, nearest
+from graphbench_point_clouds.clouds import farthest_points, interpolate, nearest
 from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points
 
 #: Points of one stage over those of the next, and stages.
@@ -115,7 +115,7 @@ class TransitionUp(nn.Module):
 
     def forward(self, fewer: Points, more: Points) -> Points:
         """Return the more points with new features."""
-        carried = interpolated(self.fewer(fewer.x), fewer.pos, fewer.clouds, more.pos, more.clouds)
+        carried = interpolate(self.fewer(fewer.x), fewer.pos, fewer.clouds, more.pos, more.clouds)
         return replace(more, x=self.more(more.x) + carried)
 
 

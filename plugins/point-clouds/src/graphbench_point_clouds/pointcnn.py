@@ -23,7 +23,7 @@ from graphbench_point_clouds.model import PointCloudModel, Points
 
 
 class Stage(NamedTuple):
-    """A convolution on the way to fewer points: neighbours, dilation, points and width.
+    """A convolution down to fewer points: neighbours, dilation, points and width.
 
     `num_points` over `share` is the number of its points, 0 keeps the points of the stage before; `width` is in units
     of `hidden_dim`.
@@ -36,7 +36,7 @@ class Stage(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A convolution on the way back: neighbours, dilation, and the stage with the queries."""
+    """A convolution back up: neighbours, dilation, and the stage with the queries."""
 
     neighbours: int
     dilation: int
@@ -74,7 +74,7 @@ class EluMap(nn.Module):
 
 
 class DepthwiseConv(nn.Module):
-    """`y_jn = sum_i w_ijn x_ij`: every channel j has weights of its own, m for each of k neighbours i.
+    """`y_jn = sum_i w_ijn x_ij`: every channel j has its own weights, m for each of k neighbours i.
 
     Args:
         num_neighbors: k.
@@ -120,10 +120,10 @@ class XTransform(nn.Module):
         self.second, self.second_norm = DepthwiseConv(k, k, k), BatchNorm(k * k)
         self.third, self.third_norm = DepthwiseConv(k, k, k), BatchNorm(k * k)
 
-    def forward(self, seen: Tensor) -> Tensor:
+    def forward(self, offsets: Tensor) -> Tensor:
         """Return `[Q, k, k]` for `p_j - p_i` `[Q, k, c]`, nearest first."""
-        k = seen.shape[1]
-        x = self.first(seen.flatten(1)).unflatten(1, (k, k))
+        k = offsets.shape[1]
+        x = self.first(offsets.flatten(1)).unflatten(1, (k, k))
         x = self.second_norm(F.elu(self.second(x))).unflatten(1, (k, k))
         return self.third_norm(self.third(x)).unflatten(1, (k, k))
 
@@ -173,9 +173,9 @@ class XConv(nn.Module):
             clouds: their clouds, in the same blocks.
         """
         near = nearest(pos, clouds, points.pos, points.clouds, self.num_neighbors, dilation=self.dilation)
-        seen = (points.pos[near] - pos[:, None]).to(points.x.dtype)
-        x = torch.cat([self.places(seen), points.x[near]], dim=-1)
-        return self.out(self.depthwise(self.transform(seen) @ x))
+        offsets = (points.pos[near] - pos[:, None]).to(points.x.dtype)
+        x = torch.cat([self.places(offsets), points.x[near]], dim=-1)
+        return self.out(self.depthwise(self.transform(offsets) @ x))
 
 
 class PointCNN(PointCloudModel):

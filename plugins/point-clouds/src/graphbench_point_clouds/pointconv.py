@@ -40,7 +40,7 @@ def inverse_density(pos: Tensor, clouds: Clouds, bandwidth: float) -> Tensor:
     """
     parts = [
         (squared_distances(points, points) / (-2 * bandwidth**2)).exp().mean(-1, keepdim=True)
-        for points in clouds.gathered(pos)
+        for points in clouds.to_blocks(pos)
     ]
     return 1 / clouds.to_rows(parts).squeeze(1)
 
@@ -67,18 +67,18 @@ class DensityConv(nn.Module):
         self.out = PointMap(WEIGHTS * dims[-1], dims[-1])
         self.bandwidth = bandwidth
 
-    def factors(self, seen: Tensor, x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    def factors(self, offsets: Tensor, x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Compute scaled features `[..., dims[-1]]` and weights `[..., m]` of neighbours.
 
         Args:
-            seen: `p_j - p_i` `[..., c]`.
+            offsets: `p_j - p_i` `[..., c]`.
             x: `[..., in_dim]`.
             share: inverse density over the largest one among the neighbours `[...]`.
         """
         scale = self.scale_out(self.scale(share[..., None])).sigmoid()
-        return self.features(torch.cat([seen, x], dim=-1)) * scale, self.places(seen)
+        return self.features(torch.cat([offsets, x], dim=-1)) * scale, self.places(offsets)
 
-    def summed(self, features: Tensor, weights: Tensor) -> Tensor:
+    def sum_neighbours(self, features: Tensor, weights: Tensor) -> Tensor:
         """Sum `[..., k, dims[-1]]` times `[..., k, m]` over neighbours: `[..., m dims[-1]]`."""
         return (features.transpose(-1, -2) @ weights).flatten(-2)
 
@@ -111,14 +111,17 @@ class SampledConv(DensityConv):
         pos = points.pos[rows]
         near = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors)
         share = (inverse[near] / inverse[near].amax(1, keepdim=True)).to(points.x.dtype)
-        seen = (points.pos[near] - pos[:, None]).to(points.x.dtype)
+        offsets = (points.pos[near] - pos[:, None]).to(points.x.dtype)
         return replace(
-            points, pos=pos, clouds=sample, x=self.out(self.summed(*self.factors(seen, points.x[near], share)))
+            points,
+            pos=pos,
+            clouds=sample,
+            x=self.out(self.sum_neighbours(*self.factors(offsets, points.x[near], share))),
         )
 
 
 class WholeConv(DensityConv):
-    """The convolution over all points of a cloud, seen from their mean."""
+    """The convolution over all points of a cloud, in offsets from their mean."""
 
     def forward(self, points: Points) -> Tensor:
         """Represent clouds `[B, dims[-1]]`."""
@@ -127,9 +130,9 @@ class WholeConv(DensityConv):
         largest = Pooling("max")(inverse[:, None], clouds.cloud_of, clouds.num_clouds).squeeze(1)
         share = (inverse / largest[clouds.cloud_of]).to(points.x.dtype)
         middle = Pooling("mean")(pos, clouds.cloud_of, clouds.num_clouds)
-        seen = (pos - middle[clouds.cloud_of]).to(points.x.dtype)
-        parts = zip(*map(clouds.gathered, self.factors(seen, points.x, share)), strict=True)
-        sums = torch.cat([self.summed(features, weights) for features, weights in parts])
+        offsets = (pos - middle[clouds.cloud_of]).to(points.x.dtype)
+        parts = zip(*map(clouds.to_blocks, self.factors(offsets, points.x, share)), strict=True)
+        sums = torch.cat([self.sum_neighbours(features, weights) for features, weights in parts])
         order = torch.cat([block.clouds for block in clouds.blocks]).argsort()
         return self.out(sums[order])
 

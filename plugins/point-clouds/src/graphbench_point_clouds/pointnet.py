@@ -130,7 +130,7 @@ class PointNet(PointCloudModel):
         states = [x := layer(x) for layer in self.before]
         if self.align_features is not None:
             matrices = self.align_features(x, clouds.cloud_of, clouds.num_clouds)
-            x = clouds.transformed(x, matrices)
+            x = clouds.transform(x, matrices)
             if self.orthogonality:
                 points.penalties.append(self.orthogonality * orthogonality(matrices))
         states += [x := layer(x) for layer in self.after]
@@ -143,4 +143,4 @@ class PointNet(PointCloudModel):
             return x
         pos, features = x.split([self.coordinates, self.feature_dim], dim=1)
         matrices = self.align_input(pos, points.clouds.cloud_of, points.clouds.num_clouds)
-        return torch.cat([points.clouds.transformed(pos, matrices), features], dim=1)
+        return torch.cat([points.clouds.transform(pos, matrices), features], dim=1)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
 from graphbench.nn import Pooling
-from graphbench_point_clouds.clouds import farthest_points, interpolated, nearest
+from graphbench_point_clouds.clouds import farthest_points, interpolate, nearest
 from graphbench_point_clouds.model import LastMaps, PointCloudModel, Points, point_maps
 
 
@@ -47,8 +47,8 @@ class SetAbstraction(nn.Module):
         sample, rows = farthest_points(points.pos, points.clouds, self.num_points)
         pos = points.pos[rows]
         ball = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors, self.radius)
-        seen = (points.pos[ball] - pos[:, None]).to(points.x.dtype)
-        x = self.maps(torch.cat([seen, points.x[ball]], dim=-1)).amax(1)
+        offsets = (points.pos[ball] - pos[:, None]).to(points.x.dtype)
+        x = self.maps(torch.cat([offsets, points.x[ball]], dim=-1)).amax(1)
         return replace(points, pos=pos, x=x, clouds=sample)
 
 
@@ -145,4 +145,4 @@ class PointNetPlusPlus(PointCloudModel):
 
 def _interpolate(source: Points, target: Points) -> Tensor:
     """Interpolate features of the source at the points of the target."""
-    return interpolated(source.x, source.pos, source.clouds, target.pos, target.clouds)
+    return interpolate(source.x, source.pos, source.clouds, target.pos, target.clouds)

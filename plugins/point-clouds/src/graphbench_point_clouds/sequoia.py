@@ -20,7 +20,7 @@ from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
 from graphbench.nn import BatchNorm, Pooling
 from graphbench_point_clouds.clouds import nearest
-from graphbench_point_clouds.hierarchy import Level, levels_of, only_once
+from graphbench_point_clouds.hierarchy import Level, build_levels, replace_repeats
 from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points
 
 #: Each level is so many times as wide as the one below.
@@ -210,8 +210,8 @@ class TreeBlock(nn.Module):
 class PointSequoia(PointCloudModel):
     """Sequoia (Trang et al., TMLR 2024) for classes of clouds, and its network for parts in tasks of points.
 
-    A tree stands over each cloud, whose box is divided into cells, these into smaller ones, and the smallest hold the
-    points; each level is twice as wide as the one below. A map starts the points: for classes the maximum of a linear
+    The box of each cloud is the root of a tree: it is divided into cells, these into smaller ones, and the smallest
+    hold the points; each level is twice as wide as the one below. A map starts the points: for classes the maximum of a linear
     map of neighbours relative to the point, for parts a map of the point with its position. A cell starts as a map of
     the maximum of its children. In every layer a node takes from its parent, its children and its siblings, which are
     the nearest nodes of its level. Clouds: a map of the root. Points: a map of the point beside its category, with
@@ -291,8 +291,8 @@ class PointSequoia(PointCloudModel):
         """Represent clouds `[B, 4 hidden_dim]`."""
         near = self._nearest(points, max(self.num_neighbors, self.num_siblings))
         first = near[:, : self.num_neighbors]
-        seen = (points.pos[:, None] - points.pos[first]).neg().to(points.x.dtype)
-        x = self.first(torch.cat([points.x[first], seen], dim=2)).amax(1)
+        offsets = (points.pos[:, None] - points.pos[first]).neg().to(points.x.dtype)
+        x = self.first(torch.cat([points.x[first], offsets], dim=2)).amax(1)
         return self.last(self._grow(points, x, near)[self.depth])
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
@@ -310,8 +310,8 @@ class PointSequoia(PointCloudModel):
         sizes = torch.zeros(clouds, dtype=torch.int64, device=x.device).index_add_(
             0, cloud_of, torch.ones_like(cloud_of)
         )
-        siblings = only_once(near[:, : self.num_siblings], sizes[cloud_of])
-        levels = levels_of(points.pos, points.clouds, siblings, self.depth, self.divide)
+        siblings = replace_repeats(near[:, : self.num_siblings], sizes[cloud_of])
+        levels = build_levels(points.pos, points.clouds, siblings, self.depth, self.divide)
         grown = {0: x}
         for level, rise in enumerate(self.rise, start=1):
             pooled = Pooling("max")(grown[level - 1], levels[level - 1].parent, len(levels[level].pos))

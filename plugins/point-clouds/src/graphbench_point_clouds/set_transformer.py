@@ -144,7 +144,7 @@ class SetTransformer(PointCloudModel):
 
     def _states(self, points: Points) -> list[Tensor]:
         """Run the layers: `[b, n, hidden_dim]` for each block of clouds of one size."""
-        states = points.clouds.gathered(points.features)
+        states = points.clouds.to_blocks(points.features)
         for layer in self.layers:
             states = [layer(x) for x in states]
         return states

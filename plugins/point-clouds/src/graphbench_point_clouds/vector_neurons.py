@@ -33,7 +33,7 @@ def check_space(model: str, spec: BenchmarkSpec) -> None:
         )
 
 
-def single(x: Tensor) -> Tensor:
+def to_single(x: Tensor) -> Tensor:
     """Convert to single precision at least: squares of short vectors, and quotients by them, exceed float16."""
     return x if x.dtype.itemsize > 2 else x.float()
 
@@ -68,13 +68,13 @@ class VectorNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `[..., dim, 3]`."""
-        exact = single(x)
+        exact = to_single(x)
         length = (exact.square().sum(-1) + _EPSILON**2).sqrt() + _EPSILON  # differentiable at zero, too
         scaled = self.norm(length.to(x.dtype).flatten(0, -2)).view(length.shape)
         return (exact * (scaled / length)[..., None]).to(x.dtype)
 
 
-def rectified(x: Tensor, direction: Tensor, slope: float) -> Tensor:
+def rectify(x: Tensor, direction: Tensor, slope: float) -> Tensor:
     """Apply ReLU to vectors: drop the part against a direction (vector neurons, equations 5 and 6).
 
     Args:
@@ -83,10 +83,10 @@ def rectified(x: Tensor, direction: Tensor, slope: float) -> Tensor:
         slope: share of that part that is kept.
 
     Examples:
-        >>> rectified(torch.tensor([[1.0, -2.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]]), 0.5).round(decimals=4)
+        >>> rectify(torch.tensor([[1.0, -2.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]]), 0.5).round(decimals=4)
         tensor([[ 1., -1.,  0.]])
     """
-    exact, ahead = single(x), single(direction)
+    exact, ahead = to_single(x), to_single(direction)
     along = (exact * ahead).sum(-1, keepdim=True).clamp(max=0)
     return (exact - (1 - slope) * along / (ahead.square().sum(-1, keepdim=True) + _EPSILON) * ahead).to(x.dtype)
 
@@ -109,7 +109,7 @@ class VectorReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `[..., in_dim, 3]` to `[..., dim, 3]`."""
-        return rectified(self.norm(self.feature(x)), self.direction(x), self.slope)
+        return rectify(self.norm(self.feature(x)), self.direction(x), self.slope)
 
 
 class VectorPool(nn.Module):
@@ -135,7 +135,7 @@ class VectorPool(nn.Module):
     def of_clouds(self, x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
         """Pool `[T, dim, 3]` to `[B, dim, 3]`."""
         if self.direction is None:
-            return mean_of_clouds(x, cloud_of, num_clouds)
+            return cloud_means(x, cloud_of, num_clouds)
         reach = (x * self.direction(x)).sum(-1)
         highest = Pooling("max")(reach, cloud_of, num_clouds)[cloud_of]
         row = torch.arange(len(x), device=x.device)[:, None].expand_as(reach)
@@ -145,7 +145,7 @@ class VectorPool(nn.Module):
         return x.gather(0, first[:, :, None].expand(-1, -1, 3))
 
 
-def mean_of_clouds(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
+def cloud_means(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
     """Average vectors `[T, dim, 3]` over each cloud: `[B, dim, 3]`."""
     return Pooling("mean")(x.flatten(1), cloud_of, num_clouds).view(num_clouds, *x.shape[1:])
 
@@ -168,7 +168,7 @@ class Frames(nn.Module):
         return self.maps(x)
 
 
-def seen_from(x: Tensor, frames: Tensor) -> Tensor:
+def project(x: Tensor, frames: Tensor) -> Tensor:
     """Compute dot products of vectors `[T, dim, 3]` and frames `[T, 3, 3]`: invariants `[T, 3 dim]`."""
     return (x @ frames.transpose(1, 2)).flatten(1)
 
@@ -190,6 +190,6 @@ def edge_vectors(x: Tensor, neighbours: Tensor, cross: bool = False) -> Tensor:
     return torch.cat(parts, dim=2)
 
 
-def with_mean(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
+def add_mean(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
     """Put vectors `[T, dim, 3]` beside their mean over the cloud: `[T, 2 dim, 3]`."""
-    return torch.cat([x, mean_of_clouds(x, cloud_of, num_clouds)[cloud_of]], dim=1)
+    return torch.cat([x, cloud_means(x, cloud_of, num_clouds)[cloud_of]], dim=1)

@@ -1,4 +1,4 @@
-"""VN-PointNet and VN-DGCNN: networks of vector neurons, whose answers do not change when the cloud is turned.
+"""VN-PointNet and VN-DGCNN: networks of vector neurons, invariant to rotations of the cloud.
 
 Deng et al., "Vector Neurons: A General Framework for SO(3)-Equivariant Networks", ICCV 2021, arXiv 2104.12229.
 
@@ -25,10 +25,10 @@ from graphbench_point_clouds.vector_neurons import (
     VectorPool,
     VectorPooling,
     VectorReLU,
+    add_mean,
     check_space,
     edge_vectors,
-    seen_from,
-    with_mean,
+    project,
 )
 
 #: VN-PointNet has ReLUs, VN-DGCNN the leaky ones of DGCNN.
@@ -41,7 +41,7 @@ def channels(width: int) -> int:
 
 
 class VectorTNet(nn.Module):
-    """Vectors of a whole cloud `[B, dim, 3]`, which stand beside each point where PointNet aligns.
+    """Vectors of a whole cloud `[B, dim, 3]`, concatenated to each point where PointNet aligns.
 
     Args:
         dim: channels of points and of the result.
@@ -69,7 +69,7 @@ class VNPointNet(PointCloudModel):
     """VN-PointNet (Deng et al., ICCV 2021) for classes of clouds, and its network for parts in tasks of points.
 
     Only positions are read, first as differences, places and cross products of nearest neighbours. Everything up to the
-    invariants turns with the cloud, so that no rotation about the origin changes what is returned; clouds are centred.
+    invariants turns with the cloud, so that no rotation about the origin changes the result; clouds are centred.
     Channels are a third of PointNet's widths, as in the released code. The head is one linear map.
 
     Time and memory: `B (N^2 + k N d^2)`, `B (N^2 + k N d)`.
@@ -143,10 +143,10 @@ class VNPointNet(PointCloudModel):
         if self.align is not None:
             x = torch.cat([x, self.align(x, clouds)[clouds.cloud_of]], dim=1)
         states.append(x := self.middle(x))
-        x = with_mean(self.wide_norm(self.wide(x)), clouds.cloud_of, clouds.num_clouds)
+        x = add_mean(self.wide_norm(self.wide(x)), clouds.cloud_of, clouds.num_clouds)
         frames = self.frames(x)
-        seen = [seen_from(state, frames) for state in (*states, x)]
-        return Pooling("max")(seen[-1], clouds.cloud_of, clouds.num_clouds), seen
+        invariants = [project(state, frames) for state in (*states, x)]
+        return Pooling("max")(invariants[-1], clouds.cloud_of, clouds.num_clouds), invariants
 
 
 class VectorEdgeConv(nn.Module):
@@ -173,7 +173,7 @@ class VNDGCNN(PointCloudModel):
     """VN-DGCNN (Deng et al., ICCV 2021) for classes of clouds, and its network for parts in tasks of points.
 
     Only positions are read. Everything up to the invariants turns with the cloud, so that no rotation about the origin
-    changes what is returned; clouds are centred. Channels are a third of DGCNN's widths, as in the released code. The
+    changes the result; clouds are centred. Channels are a third of DGCNN's widths, as in the released code. The
     head is one linear map.
 
     Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
@@ -248,6 +248,6 @@ class VNDGCNN(PointCloudModel):
             places = x.detach().flatten(1) if number else points.pos
             states.append(x := layer(x, nearest(places, clouds, places, clouds, self.num_neighbors)))
         joined = torch.cat(states, dim=1)
-        x = with_mean(self.embed(joined), clouds.cloud_of, clouds.num_clouds)
+        x = add_mean(self.embed(joined), clouds.cloud_of, clouds.num_clouds)
         frames = self.frames(x)
-        return seen_from(x, frames), seen_from(joined, frames)
+        return project(x, frames), project(joined, frames)

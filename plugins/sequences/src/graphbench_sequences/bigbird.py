@@ -109,7 +109,7 @@ def block_table(blocks: int, count: int, num_heads: int, num_random: int, seed: 
     Args:
         blocks: of the document.
         count: M, at least as many.
-        num_heads: H; each has random blocks of its own.
+        num_heads: H; each has its own random blocks.
         num_random: r.
         seed: of the random blocks.
 

@@ -53,7 +53,7 @@ class LunaPositions(Positions):
 class LunaAttention(nn.Module):
     """Pack, then unpack: `Y_P = Attend(P, X, X)`, `Y_X = W_O Attend(X, Y_P, Y_P)`; O(N P).
 
-    Both have keys and values of their own maps, all with biases: `7 dim^2 + 7 dim` parameters.
+    Each has its own maps of keys and values, all with biases: `7 dim^2 + 7 dim` parameters.
 
     Args:
         dim: width of the tokens.
@@ -115,7 +115,7 @@ class LunaLayer(nn.Module):
         ffn_dim: width of the feed-forward network.
         dropout: probability of Drop and of the dropout behind FFN.
         attention_dropout: probability of dropping an attention weight.
-        is_last: return no new packed tokens, which nothing would read.
+        is_last: return the packed tokens unchanged; nothing reads them.
 
     Examples:
         >>> layer, hidden = LunaLayer(8, num_heads=2, ffn_dim=16), torch.zeros(2, 1, 1, 1)
@@ -153,8 +153,8 @@ class LunaLayer(nn.Module):
 class LunaStack(nn.Module):
     """The norm of tokens and packed tokens, and the layers over both.
 
-    Packed tokens are learned, standard normal at first, and get the `halved_sinusoids` of their places; a document of n
-    tokens has its first `min(P, n)`.
+    Packed tokens are learned, initially standard normal, and get the `halved_sinusoids` of their places; a document of
+    n tokens has its first `min(P, n)`.
 
     Args:
         dim: width of the tokens.

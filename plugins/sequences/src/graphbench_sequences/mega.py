@@ -43,7 +43,7 @@ def laplace(x: Tensor) -> Tensor:
 
 
 class ScaleNorm(nn.Module):
-    """`g x / sqrt(mean(x^2) + 1e-5)`, g one learned number, 1 at first.
+    """`g x / sqrt(mean(x^2) + 1e-5)`, g one learned number, initially 1.
 
     Examples:
         >>> ScaleNorm()(torch.tensor([[3.0, 4.0]]))
@@ -72,7 +72,7 @@ class MovingAverage(nn.Module):
 
         h_l = p b x_l + (1 - p a) h_(l - 1),      y_l = sum_m c_m h_(l, m) / sqrt(m)
 
-    and the same from the end of the document with averages of their own; both count the token itself. p and a are
+    and the same from the end of the document with separate averages; both count the token itself. p and a are
     logistic functions of learned numbers. `(8 m + 1) d` parameters.
 
     Args:
@@ -125,7 +125,7 @@ class MovingAverage(nn.Module):
 
 
 class GatedAttention(nn.Module):
-    """Attention with one head whose queries, keys and gates come from moving averages (section 3.3).
+    """Attention with one head whose queries, keys and gates are maps of moving averages (section 3.3).
 
         x' = average(x)      z = SiLU(W_z x' + b)      q, k = g_q z + b_q, g_k z + b_k      v = SiLU(W_v x + b)
         o = f(q k^T s + r) v      r' = SiLU(W_r x' + b)      u = sigmoid(W_u x' + b)

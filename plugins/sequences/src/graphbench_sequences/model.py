@@ -94,7 +94,7 @@ class SequenceModel(Architecture):
         final_norm: behind the last layer; None for none.
         tokens: see `TokenEncoder`.
         positions: see `Positions`.
-        pooling: `cls`, a learned token before the first one (zero at first), or the `mean` of the tokens.
+        pooling: `cls`, a learned token before the first one (initially zero), or the `mean` of the tokens.
         interaction, pair_activation: see `PairReadout`.
         dropout: probability of dropping an entry of the tokens before the first layer.
         max_length: most tokens of a document that the model has room for; None for any.

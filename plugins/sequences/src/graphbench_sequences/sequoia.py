@@ -37,7 +37,7 @@ def visits(order: LevelOrder, num_levels: int) -> Iterator[tuple[int, int | None
     * complete: bottom_up, then top_down;
     * interleaved: `0, D - 1, 1, D - 2, ..., D - 1, 0`.
 
-    Trees lack levels above their root, so all orders but the last fit every depth, which None stands for.
+    Trees lack levels above their root, so all orders but the last fit every depth, shown as None.
 
     Args:
         order: see above.
@@ -64,7 +64,7 @@ class SequoiaAttention(nn.Module):
 
         A_i(S) = sum_(j in S) softmax_(j in S)(q_i . k_j / sqrt(d)) v_j,      v_i <- o_i,      out = W_O o + b
 
-    Levels that come later see the values that earlier ones have written; queries and keys stay. Ancestors are those of
+    Later levels see the values that earlier ones have written; queries and keys stay. Ancestors are those of
     all levels above, siblings all children of the same parent, the node itself among them. A kind that a node lacks
     (ancestors of the root, children of tokens) counts as zero. `4 dim H d + 3 H d + dim` parameters.
 
@@ -204,10 +204,10 @@ class SequoiaStack(nn.Module):
 class SequenceSequoia(SequenceModel):
     """Sequoia with a fixed tree (Trang et al., TMLR 2024); defaults are those of its code for the Long Range Arena.
 
-    Over every document stands the k-ary `Tree` of its own length. Its nodes and the tokens attend within their family
+    Every document has the k-ary `Tree` of its own length. Its nodes and the tokens attend within their family
     (`SequoiaAttention`), layers have their norms first, and the head reads the mean of the tokens. The released code
-    masks all attention as for language modelling, although its configuration says otherwise, lets hidden relatives fall
-    back on the first token and repeats the last member of families that are not full: here nothing is causal, and
+    masks all attention as for language modelling, against its configuration, lets hidden relatives fall
+    back on the first token and repeats the last member of families that are not full: here attention is not causal, and
     missing relatives are hidden. Attention weights are dropped, where that code has the option without using it.
 
     Time and memory: `B L N (d^2 + H (d + log N))`, `B L N (d + H log N)`.

@@ -32,7 +32,7 @@ class TokenEncoder(nn.Module):
     Args:
         spec: the benchmark's description.
         dim: width of the result.
-        tokens: `categories`, each with a vector, standard normal at first; or `values`, where a grey value
+        tokens: `categories`, each with a vector, initially standard normal; or `values`, where a grey value
             or byte v of V enters a linear map as `2 v / (V - 1) - 1`.
 
     Raises:
@@ -77,7 +77,7 @@ class Positions(nn.Module):
     """Adds places to tokens: `x + P[place]`.
 
     * sinusoidal: `P[i, 2 j] = sin(i / 10000^(2 j / dim))`, `P[i, 2 j + 1] = cos` of the same, not learned;
-    * learned: a table of `max_length` rows, normal with standard deviation 0.02 at first;
+    * learned: a table of `max_length` rows, initially normal with standard deviation 0.02;
     * none: the tokens as they are.
 
     Args:

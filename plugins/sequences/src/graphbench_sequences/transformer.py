@@ -60,7 +60,7 @@ class TransformerLayer(nn.Module):
 class SequenceTransformer(SequenceModel):
     """The transformer of the Long Range Arena with a choice of attention; defaults are those of ListOps.
 
-    Layers have their norms first; a learned token stands for the document, and the head reads its state behind the
+    Layers have their norms first; a learned token represents the document, and the head reads its state behind the
     last norm. Results depend neither on other documents of the batch nor on padding.
 
     Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.

@@ -1,7 +1,7 @@
 """Trees of a fixed shape over the tokens of documents, level by level.
 
 Legend: B documents of a block, N padded tokens, k children of a node. Level 0 holds the tokens; level l has w_l slots,
-k to each of its m_l groups of siblings, and its n_l = m_(l - 1) nodes, which stand above the groups of level l - 1,
+k to each of its m_l groups of siblings, and its n_l = m_(l - 1) nodes, the parents of the groups of level l - 1,
 fill the first of them. W slots of all levels.
 """
 
@@ -47,7 +47,7 @@ class Tree:
     """The k-ary trees over the documents of a block: node j of a level has the children `k j ... k j + k - 1` below.
 
     A document of n tokens has `ceil(n / k^l)` nodes in level l, up to the first level with one node, its root: its tree
-    is that of its own length, whatever its block is padded to.
+    depends on its own length, not on the padding of its block.
 
     Args:
         counts: nodes of each document `[B]`, one tensor per level; 0 above its root.

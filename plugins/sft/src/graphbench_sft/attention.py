@@ -89,7 +89,7 @@ class SampledAttention(Traced):
     A trace holds the weights over the sampled tokens; its `columns` name them. Where the sampler mixes, in training
     and in evaluation as trained, a column is the sampled token mixed with its partner.
 
-    Attributes `parts`: how many successive graphs of the layout a trace shows as one; `layer`: number in a model, by
+    Attributes `parts`: successive graphs of the layout that a trace shows as one; `layer`: number in a model, by
     which the noise of evaluation differs.
 
     Args:

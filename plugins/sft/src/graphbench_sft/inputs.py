@@ -56,7 +56,7 @@ class TokenEncoder(nn.Module):
 
     * relative edges: the node features;
     * relative distances: the features that no rotation changes, so neither positions nor normals; where nothing is
-      left, one learned row, which is what a linear map makes of the paper's inputs of ones;
+      left, one learned row, as a linear map of the paper's inputs of ones;
     * relative positions: the node features without their place;
     * none: features and place. A place of one coordinate enters as sinusoids, one of more as it is.
 
@@ -66,7 +66,7 @@ class TokenEncoder(nn.Module):
         spec: the benchmark's description.
         dim: width of the tokens.
         relative: relative information in the scores.
-        positional_encoders: their outputs stand beside the encoded features.
+        positional_encoders: their outputs are concatenated to the encoded features.
         categorical: how categorical features enter.
         places_in_tokens: let places and normals enter the tokens also where the scores have them.
 

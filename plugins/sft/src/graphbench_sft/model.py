@@ -36,7 +36,7 @@ class SFT(Architecture):
 
     * relative edges: edge features and a 1 on edges, zero elsewhere (graphs);
     * relative distances: squared distances, and dot products of normals; places do not enter the tokens, so that no
-      rotation changes the answer (point clouds);
+      rotation changes the result (point clouds);
     * relative positions: products of sinusoids of the positions (sequences);
     * none: nothing; places enter the tokens instead (the absolute variant of table 5).
 
@@ -76,7 +76,7 @@ class SFT(Architecture):
         compiled_scores: let torch.compile fuse the maxout scores alone, which needs a compiler.
         readout: of graph tasks: softmax (a weighted mean) or sampled_max (the paper's on ModelNet40).
         readout_samples: tokens that sampled_max draws.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
@@ -203,7 +203,7 @@ class SFTLayer(nn.Module):
 
     post: `y = Norm(x + Drop(Attention(x)))`, `x' = Norm(y + Drop(FFN(y)))`;
     pre: `y = x + Drop(Attention(Norm(x)))`, `x' = y + Drop(FFN(Norm(y)))`;
-    FFN is a `FeedForward` with GELU of width 4 dim, without a dropout of its own behind it.
+    FFN is a `FeedForward` with GELU of width 4 dim, without dropout behind it.
 
     Args:
         dim: width of the tokens.

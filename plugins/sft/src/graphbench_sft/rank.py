@@ -2,7 +2,7 @@
 
     python -m graphbench_sft.rank --draws 30 --output plugins/sft/results/rank.csv
 
-All tokens are equal at first (rank 1), and only the relative information tells them apart. Without leak every row of
+All tokens are equal at first (rank 1), and only the relative information distinguishes them. Without leak every row of
 attention weights sums to one, so all tokens stay equal; with it they part.
 """
 

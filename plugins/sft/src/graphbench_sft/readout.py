@@ -19,7 +19,7 @@ ReadoutName = Literal["softmax", "sampled_max"]
 class SoftmaxReadout(nn.Module):
     """A graph as the weighted mean of its tokens, `sum_i softmax_i(x_i w) x_i`; `dim` parameters.
 
-    The paper says "softmax aggregation" and no more; this is its form with one learned weight a token.
+    The paper says only "softmax aggregation"; this form has one learned weight per token.
 
     Args:
         dim: width of the tokens.
@@ -79,7 +79,7 @@ class SampledMaxReadout(nn.Module):
         mask = None if layout.is_full else layout.mask
         if visible is not None:
             mask = layout.to_dense(visible.unsqueeze(-1)).squeeze(-1)
-        # -1 in place of the number of a layer, so that the read-out has noise of its own.
+        # -1 in place of the number of a layer, so that the read-out has its own noise.
         hashes = None if names is None else layout.to_dense(scramble(names - LAYER).unsqueeze(-1)).squeeze(-1)
         sample = self.sampler(layout.to_dense(x), mask, hashes)
         if sample.mask is None:

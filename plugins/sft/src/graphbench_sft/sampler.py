@@ -38,8 +38,8 @@ class Sample:
     Args:
         tokens: `[..., K, d]`; zero in empty slots.
         index: position of the sampled token of each slot `[..., K]`; 0 in empty slots.
-        partner: position of the token that is mixed into it `[..., K]`; None where nothing is mixed.
-        weight: share of the sampled token `[..., K]`, 1 where it has no partner; None where nothing is mixed.
+        partner: position of the token that is mixed into it `[..., K]`; None without mixing.
+        weight: share of the sampled token `[..., K]`, 1 where it has no partner; None without mixing.
         mask: which slots are filled, bool `[..., K]`; None when all are.
 
     Examples:
@@ -79,7 +79,7 @@ class DifferentiableSampler(nn.Module):
       these lie anywhere in the graph. In the first layer of a sequence z sees the kind of a token alone, and the first
       of equal tokens would be the beginning of the sequence.
 
-    Without names, places in the graph stand for them: noise by place and size of the graph, and the first of equals.
+    Without names, places in the graph replace them: noise by place and size of the graph, and the first of equals.
 
     Random numbers of training come from `generator`, a CPU generator seeded from torch's at construction; its state is
     part of the module's state, so a checkpoint continues the same samples.

@@ -99,7 +99,7 @@ def _written_out(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # Below, the same for torch.compile: formulas of which it makes one loop each, too large to be computed as written. They
-# are operators of their own, because a compiler that sees the operations around them as well merges these into the
+# are separate operators, because a compiler that sees the operations around them as well merges these into the
 # loops and makes them ten times slower.
 
 
@@ -171,7 +171,7 @@ def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | Non
     """Normalise scores of any sign to attention weights by leaky ReLU (SFT, section 4.3).
 
     `P_ij = relu(A_ij) / (sum_r (relu(A_ir) + softplus(C_r)) + epsilon)`, r over the keys that `mask` leaves. A row sums
-    to less than one: what the leak takes is missing, so tokens with equal values can still end up different.
+    to less than one by the share of the leak, so tokens with equal values can still end up different.
 
     Args:
         scores: A, `[..., n, k]`.

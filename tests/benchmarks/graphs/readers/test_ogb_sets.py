@@ -138,7 +138,7 @@ def test_sets_that_no_task_reads(tmp_path):
         benchmark("ogbg-molbase", tmp_path)
     with pytest.raises(UnknownName, match=r"No node-property set of OGB .* Did you mean ogbn-arxiv"):
         benchmark("ogbn-arxive", tmp_path)
-    with pytest.raises(BadInput, match="no task does subtoken prediction"):
+    with pytest.raises(BadInput, match="no task for subtoken prediction"):
         benchmark("ogbg-code2", tmp_path)
     with pytest.raises(BadInput, match="ogbn-mag: it has several kinds of nodes and edges"):
         benchmark("ogbn-mag", tmp_path)

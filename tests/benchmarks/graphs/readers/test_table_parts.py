@@ -86,8 +86,8 @@ def assert_same(part, whole):
 def assert_parts_are_the_whole(folder, rows, size=3, directed=False):
     whole, start = read_tables(folder, directed), 0
     for part in parts_of_tables(folder, directed, size, rows):
-        chosen = list(range(start, start + len(part.names)))
-        assert part.names == [whole.names[row] for row in chosen]
+        chosen = list(range(start, start + part.size))
+        assert list(map(part.name_of, range(part.size))) == [whole.names[row] for row in chosen]
         assert_same(part.join(range(len(chosen))), whole.select(chosen))
         assert_same(part.join([len(chosen) - 1]), whole.select(chosen[-1:]))
         start += len(chosen)
@@ -225,7 +225,7 @@ def line(number):
         ("nodes", "element", "Xx", r"nodes\.csv, line {line} \(graph g12\): element is Xx, which is none of the cat"),
         ("nodes", "charge", np.nan, r"nodes\.csv, line {line} \(graph g12\): charge is nan, which is not finite"),
         ("nodes", "node", "n0", r"nodes\.csv, line {line}: its graph has a node n0 already"),
-        ("edges", "order", 9, r"edges\.csv, line {line} \(graph g12\): order is 9, which is none of the categories"),
+        ("edges", "order", 9, r"edges\.csv, line {line} \(graph g12\): order is 9, which is none of the known"),
         ("links", "target", "n9", r"links\.csv, line {line}: target is n9, which is no node of its graph"),
     ],
 )

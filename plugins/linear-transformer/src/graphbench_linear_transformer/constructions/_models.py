@@ -29,7 +29,7 @@ from graphbench_linear_transformer.transformers import (
 #: "general": equation (3) or (6) with full matrices. "efficient": equation (7), and for Lemmas 4 and 5 blocks that are
 #: multiples of the identity.
 Form = Literal["general", "efficient"]
-#: A table of blocks; a number c stands for c times the identity of the block's size.
+#: A table of blocks; a number c means c times the identity of the block's size.
 Blocks = tuple[tuple[float, ...], ...]
 #: Sizes of the general form: option -> number, or None.
 Sizes = Mapping[str, int | None]
@@ -100,7 +100,7 @@ class IncidenceConstruction(nn.Module):
 
         Raises:
             BadInput: shapes do not fit, a demand is not finite or does not add up to 0 where the lemma needs it, or
-                an eigenvalue is above what the weights are made for.
+                an eigenvalue exceeds the limit of the weights.
         """
         self._check_shapes(incidence, demands)
         if not torch.compiler.is_compiling():
@@ -204,8 +204,8 @@ class LaplacianConstruction(nn.Module):
 
         Raises:
             BadInput: the Laplacian is not a symmetric matrix, not that of a connected graph where the lemma needs it,
-                of another size than the general form was made for, or has an eigenvalue above what the weights are
-                made for.
+                of another size than the general form was made for, or has an eigenvalue above the limit of the
+                weights.
         """
         check_laplacian(laplacian)
         _check_dtype(self, laplacian)

@@ -86,7 +86,7 @@ def heat_kernel_chebyshev(
 ) -> IncidenceConstruction:
     """Build e^(-sL) Ψ by its Chebyshev series on [0, λmax]; call `model(incidence, demands) -> [n, k]`.
 
-    Its error falls from about sqrt(s λmax) layers on, where Lemma 3 needs 8 s λmax, and nothing grows on the way.
+    Its error falls from about sqrt(s λmax) layers on, where Lemma 3 needs 8 s λmax, and no term grows.
 
     Args:
         num_layers: L.
