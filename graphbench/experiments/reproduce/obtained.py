@@ -190,8 +190,7 @@ def trained(cell: Cell, column: Column, request: Request, output: Path, resolve:
         parameters=rows[0].get("parameters"),
         epochs=min((row["epochs"] for row in rows if row.get("epochs") is not None), default=None),
         steps=min((row["steps"] for row in rows if row.get("steps") is not None), default=None),
-        full=request.scale == "full"
-        and all(_is_whole(length, results(folders[seed]), altered[seed]) for seed in scores),
+        full=request.scale == "full" and all(_is_whole(length, folders[seed], altered[seed]) for seed in scores),
         data=" and ".join(sorted({str(row.get("data", "")) for row in rows})),
         hardware=str(origin["hardware"]),
         commit=", ".join(dict.fromkeys(one[:7] for row in origins for one in str(row["commit"]).split(", "))),
@@ -266,7 +265,7 @@ def records_of(
                 "name": cell.row_name,
                 "column": cell.column_name,
                 "options": (*cell.options, *extra),
-                "full": _is_whole(length, results(folder), altered),
+                "full": _is_whole(length, folder, altered),
                 "altered": altered,
                 "benchmark": benchmark_of(cell.recipe),
             }

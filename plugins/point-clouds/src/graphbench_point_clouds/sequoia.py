@@ -211,9 +211,9 @@ class PointSequoia(PointCloudModel):
     """Sequoia (Trang et al., TMLR 2024) for classes of clouds, and its network for parts in tasks of points.
 
     The box of each cloud is the root of a tree: it is divided into cells, these into smaller ones, and the smallest
-    hold the points; each level is twice as wide as the one below. A map starts the points: for classes the maximum of a linear
-    map of neighbours relative to the point, for parts a map of the point with its position. A cell starts as a map of
-    the maximum of its children. In every layer a node takes from its parent, its children and its siblings, which are
+    hold the points; each level is twice as wide as the one below. A map starts the points: for classes the maximum of a
+    linear map of neighbours relative to the point, for parts a map of the point with its position. A cell starts as a
+    map of the maximum of its children. In every layer a node takes from its parent, its children and its siblings, which are
     the nearest nodes of its level. Clouds: a map of the root. Points: a map of the point beside its category, with
     layer norm. The head is one linear map.
 
