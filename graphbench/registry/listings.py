@@ -77,7 +77,6 @@ PLUGINS: dict[str, dict[str, str]] = {
         ),
         "configs": "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model san sat sequoia",
         "tables": "benchmarking-gnns",
-        "tables": "benchmarking-gnns",
     },
     "graphbench-deepgraph": {
         "architectures": "DeepGraph",
