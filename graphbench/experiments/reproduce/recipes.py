@@ -1,4 +1,4 @@
-"""What a cell's recipe says before anything is trained: its settings, its length, its data and what they cost."""
+"""Read from a cell's recipe, before anything is trained, its settings, its length, its data and what they cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphbench.registry.expected import Expected
 
 @dataclass(frozen=True)
 class Offline:
-    """How a benchmark gets along without a network.
+    """Way in which a benchmark does without a network.
 
     Args:
         options: of the data, for graphs that a package brings or that are generated here.
@@ -34,7 +34,7 @@ class Offline:
 
     @property
     def is_installed(self) -> bool:
-        """Whether all packages are here."""
+        """Tell whether all packages are installed."""
         return all(importlib.util.find_spec(name) is not None for name in self.packages)
 
 
@@ -91,7 +91,7 @@ def settings(recipe: Sequence[str]) -> Mapping[str, Any]:
 
 
 def setting(recipe: Sequence[str], option: str) -> Any:
-    """The value of a dotted option in a recipe; None where it leaves the option alone.
+    """Return the value of a dotted option in a recipe; None where it leaves the option alone.
 
     Examples:
         >>> setting(["quickstart"], "trainer.no_such_option") is None
@@ -104,17 +104,17 @@ def setting(recipe: Sequence[str], option: str) -> Any:
 
 
 def expected(recipe: Sequence[str]) -> Expected:
-    """What the recipe expects of the model at hand."""
+    """Return what the recipe expects of the model at hand."""
     return Expected.parse(settings(recipe).get("expected"), " + ".join(recipe)).chosen
 
 
 def benchmark_of(recipe: Sequence[str]) -> str:
-    """Registered name of the recipe's data."""
+    """Return the registered name of the recipe's data."""
     return str(setting(recipe, "data.class_path") or "").rpartition(".")[2]
 
 
 def _number(cell: Cell, option: str) -> int | None:
-    """A number of the trainer, from the cell's options or else its recipe; None where it is not set."""
+    """Return a number of the trainer, from the cell's options or else its recipe; None where it is not set."""
     given = [word.partition("=")[2] for word in cell.options if word.startswith(f"--{option}=")]
     value = given[-1] if given else setting(cell.recipe, option)
     return None if value is None else int(value)
@@ -122,7 +122,7 @@ def _number(cell: Cell, option: str) -> int | None:
 
 @dataclass(frozen=True)
 class Length:
-    """How long a training is, in epochs or in optimizer steps."""
+    """Length of a training, in epochs or in optimizer steps."""
 
     epochs: int | None = None
     steps: int | None = None
@@ -137,7 +137,7 @@ class Length:
         return tuple(f"--trainer.{name}={number}" for name, number in named if number is not None)
 
     def reached(self, epochs: int | None, steps: int | None) -> bool:
-        """Whether a run was as long; one that is limited in both ends at the first limit."""
+        """Tell whether a run was as long; one that is limited in both ends at the first limit."""
         pairs = [(self.epochs, epochs), (self.steps, steps)]
         return any(wanted is not None and had is not None and had >= wanted for wanted, had in pairs)
 
@@ -147,12 +147,12 @@ class Length:
 
 
 def length_of(cell: Cell) -> Length:
-    """How long the recipe of a cell trains."""
+    """Return the length of training in a cell's recipe."""
     return Length(_number(cell, "trainer.max_epochs"), _number(cell, "trainer.max_steps"))
 
 
 def cost_of(cell: Cell) -> str:
-    """What a training is expected to cost: by the recipe's own word, else its length in graphs or steps."""
+    """Estimate the cost of a training: by the recipe's own word, else its length in graphs or steps."""
     said = expected(cell.recipe)
     length = str(length_of(cell))
     spec = _spec(benchmark_of(cell.recipe))
@@ -167,7 +167,7 @@ def _spec(benchmark: str) -> Any:
 
 
 def fact(benchmark: str, name: str) -> Any:
-    """A field of a benchmark's specification; `graphs` is the number of all splits. None where it has none."""
+    """Return a field of a benchmark's specification; `graphs` is the number of all splits. None where it has none."""
     spec = _spec(benchmark)
     if spec is None:
         return None
@@ -175,7 +175,7 @@ def fact(benchmark: str, name: str) -> Any:
 
 
 def availability(benchmark: str) -> str:
-    """Where data are from: `no data`, `offline`, `download`, or how they can be had without a network."""
+    """Return the origin of data: `no data`, `offline`, `download`, or how they can be had without a network."""
     if not benchmark:
         return "no data"
     spec, ways = _spec(benchmark), OFFLINE.get(benchmark)
@@ -189,7 +189,7 @@ def availability(benchmark: str) -> str:
 
 
 def can_be_offline(recipe: Sequence[str]) -> bool:
-    """Whether a recipe can be trained on this machine without a network."""
+    """Tell whether a recipe can be trained on this machine without a network."""
     graphs = str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
     names = [name for name in (benchmark_of(recipe), graphs) if name]
     ways = [OFFLINE.get(name) for name in names]
