@@ -32,13 +32,15 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import queue
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -50,6 +52,10 @@ from graphbench.runs.tables import load_table, write_table
 
 #: Packages whose versions a table names.
 _NAMED_PACKAGES = ("graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric")
+
+_Item = TypeVar("_Item")
+_Place = TypeVar("_Place")
+_Result = TypeVar("_Result")
 
 #: Running commands of all threads.
 _running: set[subprocess.Popen[bytes]] = set()
@@ -238,6 +244,43 @@ def pass_on(signum: int) -> None:
         return
     for process in list(_running):
         process.send_signal(signum)  # does nothing if the process has ended
+
+
+def run_in_parallel(
+    work: Callable[[_Item, _Place], _Result], items: Sequence[_Item], places: Sequence[_Place]
+) -> list[_Result]:
+    """Return `work(item, place)` of every item, with one item at a time in each place.
+
+    A signal stops the running commands cleanly, and no other starts.
+    """
+    if len(places) == 1:  # without a thread, so that the signal reaches the command by itself
+        return [work(item, places[0]) for item in items]
+    free: queue.SimpleQueue[_Place] = queue.SimpleQueue()
+    for place in places:
+        free.put(place)
+
+    def run(item: _Item) -> _Result:
+        place = free.get()
+        try:
+            return work(item, place)
+        finally:
+            free.put(place)
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        try:
+            return list(pool.map(run, items))
+        except BaseException as stop:
+            pool.shutdown(wait=False, cancel_futures=True)
+            pass_on(getattr(stop, "signum", signal.SIGTERM))
+            raise
+
+
+def visible_gpus() -> list[str]:
+    """Return the value of `CUDA_VISIBLE_DEVICES` for each GPU that this process may use."""
+    import torch  # takes seconds, which most commands do without
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
 
 
 def _in_foreground() -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -30,6 +30,7 @@ from graphbench.errors import BadInput, check_choice
 #: Origin of graphs: published files, sampled here, files of a package or of the user; `redrawn`: validation and test
 #: are the published ones, and training graphs another sample of the same set.
 Data = Literal["published", "generated", "local", "redrawn"]
+_EXAMPLE = "metric: test/MAE"
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,11 @@ class Expected:
         """
         if content is None:
             return cls()
-        _check_keys(content, cls, where, "expected")
+        check_keys(content, [one.name for one in dataclasses.fields(cls)], f"{where}: expected", _EXAMPLE)
         variants = content.get("variants") or {}
+        keys = [one.name for one in dataclasses.fields(Variant)]
         for name, variant in variants.items():
-            _check_keys(variant, Variant, where, f"expected.variants.{name}")
+            check_keys(variant, keys, f"{where}: expected.variants.{name}", _EXAMPLE)
         if content.get("data") is not None:
             check_choice(f"{where}: expected.data", content["data"], get_args(Data))
         return cls(**{**content, "variants": {name: Variant(**variant) for name, variant in variants.items()}})
@@ -132,16 +134,16 @@ class Expected:
         return dataclasses.replace(self, **variant, variant=None, variants={})
 
 
-def _check_keys(content: Any, of: type[Any], where: str, key: str) -> None:
-    """Raise `BadInput` for a value that is no mapping or has a key that the class lacks."""
+def check_keys(content: Any, keys: Sequence[str], where: str, example: str = "") -> Mapping[str, Any]:
+    """Return `content`; raise `BadInput` if it is no mapping or has an unknown key."""
     if not isinstance(content, Mapping):
-        raise BadInput(f"{where}: {key} must be a mapping such as 'metric: test/MAE', not {content!r}.")
-    names = [one.name for one in dataclasses.fields(of)]
-    for name in content:
-        if name not in names:
-            near = difflib.get_close_matches(str(name), names, n=1)
+        raise BadInput(f"{where} must be a mapping{f' such as {example!r}' if example else ''}, not {content!r}.")
+    for key in content:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
-            raise BadInput(f"{where}: {key} has no key {name!r}.{hint} Known: {', '.join(names)}.")
+            raise BadInput(f"{where} has no key {key!r}.{hint} Known: {', '.join(dict.fromkeys(keys))}.")
+    return content
 
 
 def kind_of_data(spec: BenchmarkSpec) -> Data:

@@ -164,6 +164,7 @@ def _draw_series(axes: Axes, series: _Series, single_seeds: bool) -> None:
         for curve in curves:
             axes.plot(curve.index, curve, color=series.style.colour, linewidth=0.7, alpha=0.45)
     if curves:
+        # the mean ends with the shortest seed, since one over fewer seeds would jump
         seeds = pd.concat(curves, axis=1, join="inner").sort_index()
         draw_mean(axes, seeds.mean(axis=1, skipna=False), seeds.std(axis=1, ddof=1, skipna=False), series.style)
 

@@ -191,6 +191,7 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
         label = groups[number].label
         with panel_axes(f"{title}: {shorten(label)}", "finished epochs", depth) as (figure, axes):
             axes.grid(False)
+            # an image, since thousands of vector cells would slow the page down
             image = axes.pcolormesh(
                 _edges(map_.columns.to_numpy(float)), _edges(map_.index.to_numpy(float)), map_.to_numpy(),
                 vmin=low, vmax=high, cmap="cividis", rasterized=True,

@@ -143,6 +143,7 @@ def load_runs(folders: Sequence[RunFolder]) -> list[Run]:
     Raises:
         BadInput: no folder is left.
     """
+    # `runs/*` and a name beside it may mean one folder twice
     unique = list({folder.path.resolve(): folder for folder in folders}.values())
     names = _names([folder.path.resolve() for folder in unique])
     runs = [load_run(folder, name) for folder, name in zip(unique, names, strict=True)]
@@ -322,11 +323,11 @@ def _load_numbers(run: Run, path: Path) -> pd.DataFrame:
         run.problems.append(f"{path.parent.name}/{path.name} cannot be read ({_first_line(error)}); it is left out.")
         return pd.DataFrame()
     frame = pd.DataFrame(table.rows, columns=list(table.columns))
-    for place, name in enumerate(table.columns):
-        cells = frame.iloc[:, place].mask(frame.iloc[:, place] == "")
+    for name in table.columns:
+        cells = frame[name].mask(frame[name] == "")
         with contextlib.suppress(ValueError):
             cells = pd.to_numeric(cells, errors="coerce" if name in NUMBERS else "raise")
-        frame.isetitem(place, cells)
+        frame[name] = cells
     return frame
 
 

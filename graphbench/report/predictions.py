@@ -116,6 +116,7 @@ def _classes_of(frame: pd.DataFrame) -> _Classes | None:
 
 
 def _are_shares(values: np.ndarray) -> bool:
+    # a softmax in float32 may exceed 1 by rounding
     return bool(((values >= 0) & (values <= 1 + 1e-6)).all())
 
 

@@ -21,9 +21,10 @@ from graphbench.experiments.records import Record, read_records, write_records, 
 from graphbench.experiments.reproduce.obtained import obtain, records_of
 from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
 from graphbench.experiments.reproduce.rendering import records, summary
-from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, write_slurm
+from graphbench.experiments.reproduce.running import missing, run_beside, run_here, write_slurm
 from graphbench.experiments.reproduce.scripts import measured, run_missing, scripts
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
+from graphbench.experiments.trainings import visible_gpus
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
 
 def _run(plan: Sequence[Job], lacking: Sequence[int], output: Path, given: list[str]) -> list[int]:
     """Run jobs on all devices; returns those that failed."""
-    lent = devices()
+    lent = visible_gpus()
     if len(lent) > 1:
         return run_beside(plan, lacking, lent, ["reproduce", *given])
     return run_here(plan, lacking, output, lambda: None)

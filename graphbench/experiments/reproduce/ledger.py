@@ -1,4 +1,4 @@
-"""The ledger: one line for every printed value, with what was obtained for it, what it costs and the command."""
+"""Write the ledger: a line for every printed value, with the obtained one, its cost and its command."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from graphbench.experiments.reproduce.recipes import expected
 from graphbench.experiments.reproduce.rendering import markdown_table, span, spread
 from graphbench.experiments.reproduce.tables import Cell, Table
 
-#: Every status of a line, in the order of the summary.
+#: Statuses of lines, in the order of the summary.
 STATUSES = (
     "met", "better", "not met", "no spread", "short", "protocol differs", "not run", "script", "quoted", "no code",
 )  # fmt: skip
-#: Ways to a value that train nothing -> their status.
+#: Ways without training -> their status.
 _CLOSED = {"missing": "no code", "unwritten": "no code", "quoted": "quoted", "script": "script"}
 _MEANING = {
     "met": "at full length, within two standard deviations, or equal as printed",
@@ -50,13 +50,13 @@ class Line:
     """One printed value.
 
     Args:
-        table: of it.
+        table: of the value.
         cell: the value and the way to it.
         status: one of `STATUSES`.
-        obtained: mean and standard deviation in the unit of the table; "" where nothing was.
-        seeds: behind it.
-        trained: how long the runs were; "" where nothing was trained.
-        hours: expected cost of the whole recipe and all seeds on one core; None where it was never measured.
+        obtained: mean and standard deviation in the unit of the table; "" without runs.
+        seeds: of the runs.
+        trained: length of the runs.
+        hours: estimated cost of the recipe and all seeds on one core, if there are measurements.
     """
 
     table: Table
@@ -69,7 +69,7 @@ class Line:
 
     @property
     def command(self) -> str:
-        """What obtains the value, or why nothing does."""
+        """Return the command that obtains the value, or the reason without one."""
         if self.cell.way in ("missing", "unwritten", "quoted", "script"):
             return self.cell.what
         return f"`graphbench reproduce {self.table.name} --only {self.cell.row} --columns {self.cell.column}`"
@@ -104,7 +104,7 @@ class Ledger:
             return Line(table, cell, "not run", hours=hours)
         one, column = records[0], table.columns[cell.column]
         scores = [record.test * column.scale for record in records if record.test is not None]
-        found = Obtained(
+        obtained = Obtained(
             cell,
             tuple(sorted(record.seed for record in records)),
             fmean(scores),
@@ -114,7 +114,7 @@ class Ledger:
             better=column.better or ("higher" if one.higher_is_better else "lower"),
             data_wanted=expected(cell.recipe).data or "",
         )
-        return Line(table, cell, _status(found), spread(found), found.seeds, _trained(records), hours)
+        return Line(table, cell, _status(obtained), spread(obtained), obtained.seeds, _trained(records), hours)
 
     def _measured(self, cell: Cell) -> float | None:
         """What a script measured for a cell."""
@@ -124,30 +124,30 @@ class Ledger:
         return None
 
     def _longest(self, cell: Cell) -> list[Record]:
-        """Records of a cell's training that differ in their seed alone: the longest; RESULTS.md has all."""
+        """Return the longest of a cell's trainings, with all seeds; RESULTS.md has every record."""
         groups: dict[tuple[bool, int, int, str], list[Record]] = {}
         for one in self._by_recipe.get(cell.recipe, ()):
             same = one.options == cell.options and f"test/{one.metric}" == cell.metric
             if same and one.test is not None:
-                whole = _is_whole(one)  # which need not be as many epochs for every seed, where the rate ends a run
+                whole = _is_whole(one)  # if the rate ends a run, seeds differ in the number of epochs
                 length = (0, 0) if whole else (one.epochs or 0, one.steps or 0)
                 groups.setdefault((whole, *length, one.data or ""), []).append(one)
         return groups[max(groups)] if groups else []
 
     def _hours(self, table: Table, cell: Cell) -> float | None:
-        """Hours of one core for all seeds."""
+        """Estimate the core hours of all seeds."""
         hours = self._costs.hours(cell)
         return None if hours is None else hours * (table.seeds or 1)
 
     def counts(self) -> dict[str, Counter[str]]:
-        """Paper -> number of lines by status."""
-        found: dict[str, Counter[str]] = {}
+        """Count lines by paper and status."""
+        counts: dict[str, Counter[str]] = {}
         for line in self.lines:
-            found.setdefault(line.table.paper, Counter())[line.status] += 1
-        return found
+            counts.setdefault(line.table.paper, Counter())[line.status] += 1
+        return counts
 
     def text(self) -> str:
-        """The page."""
+        """Write the page."""
         counts = self.counts()
         used = [status for status in STATUSES if any(one[status] for one in counts.values())]
         total = sum(counts.values(), Counter())
@@ -172,23 +172,23 @@ def _is_whole(record: Record) -> bool:
 
 
 def _trained(records: Sequence[Record]) -> str:
-    """How long the runs of a line were, and on what where that is not said by its status."""
+    """Say how long the runs of a line were, and whether their training set is redrawn."""
     name = "epoch" if records[0].epochs is not None else "step"
-    told = span([one.epochs if name == "epoch" else one.steps for one in records], name)
-    return told + (", training set redrawn" if records[0].data == "redrawn" else "")
+    length = span([one.epochs if name == "epoch" else one.steps for one in records], name)
+    return length + (", training set redrawn" if records[0].data == "redrawn" else "")
 
 
 def _is_measured(cell: Cell) -> bool:
-    """Whether a value is printed that training or measuring obtains, not one that only has to be looked up."""
+    """Tell whether a value is printed and comes from training or measuring, not from looking it up."""
     return bool(cell.printed.text) and (cell.way in ("recipe", "script") or cell.metric.startswith("test/"))
 
 
-def _status(found: Obtained) -> str:
-    verdict = found.verdict
+def _status(obtained: Obtained) -> str:
+    verdict = obtained.verdict
     if verdict in ("met", "better", "not met"):
         return verdict
     if verdict.startswith("not comparable"):
-        return "protocol differs" if found.full else "short"
+        return "protocol differs" if obtained.full else "short"
     return "no spread"
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 
 from graphbench.data.files.writing import write_text
-from graphbench.experiments import CommandFailed
+from graphbench.experiments import CommandFailed, graphbench
 from graphbench.experiments.reproduce.plan import Job
 from graphbench.experiments.slurm import array_script
+from graphbench.experiments.trainings import run_in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +26,6 @@ for script in {scripts}; do
     echo "$script: job $last"
 done
 """
-
-
-def devices() -> list[str]:
-    """Return `CUDA_VISIBLE_DEVICES` for one process on each of the visible GPUs."""
-    import torch  # takes seconds, and a plan or a table needs none of it
-
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
 
 
 def missing(jobs: Sequence[Job], output: Path) -> list[int]:
@@ -88,25 +77,17 @@ def run_beside(
     Returns:
         Numbers of the jobs that failed.
     """
-    free: SimpleQueue[str] = SimpleQueue()
-    for device in devices:
-        free.put(device)
 
-    def work(number: int) -> int:
-        device = free.get()
+    def run(number: int, device: str) -> int | None:
+        log.info("%s, seed %d, on device %s", jobs[number].training.name, jobs[number].training.seed, device)
         try:
-            log.info("%s, seed %d, on device %s", jobs[number].training.name, jobs[number].training.seed, device)
-            words = [sys.executable, "-m", "graphbench", *command, "--job", str(number)]
-            return subprocess.run(words, env={**os.environ, "CUDA_VISIBLE_DEVICES": device}, check=False).returncode
-        finally:
-            free.put(device)
+            graphbench(*command, "--job", str(number), environment={"CUDA_VISIBLE_DEVICES": device})
+        except CommandFailed:
+            return number
+        return None
 
-    failed: list[int] = []
-    for stage in stages(jobs, numbers):
-        with ThreadPoolExecutor(len(devices)) as pool:
-            codes = list(pool.map(work, stage))
-        failed += [number for number, code in zip(stage, codes, strict=True) if code]
-    return failed
+    outcomes = [one for stage in stages(jobs, numbers) for one in run_in_parallel(run, stage, devices)]
+    return [number for number in outcomes if number is not None]
 
 
 def write_slurm(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Sequence[str]) -> list[Path]:

@@ -32,7 +32,6 @@ curve without printed values, with a point in every column.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,6 +47,7 @@ from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, NameClash, UnknownName
 from graphbench.registry import listings
 from graphbench.registry.configurations import folder_of
+from graphbench.registry.expected import check_keys
 
 log = logging.getLogger(__name__)
 
@@ -206,24 +206,12 @@ class Table:
         return {(cell.row, cell.column): cell for cell in self.cells}
 
 
-def _check_keys(content: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]:
-    """Return `content`; raise `BadInput` if it is no mapping or has an unknown key."""
-    if not isinstance(content, Mapping):
-        raise BadInput(f"{where} must be a mapping, not {content!r}.")
-    for key in content:
-        if key not in keys:
-            near = difflib.get_close_matches(str(key), keys, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise BadInput(f"{where} has no key {key!r}.{hint} Known: {', '.join(dict.fromkeys(keys))}.")
-    return content
-
-
 def _words(value: Any) -> Sequence[str]:
     return list(map(str, value)) if isinstance(value, list) else str(value or "").split()
 
 
 def _column(key: str, content: Any, where: str) -> Column:
-    column = _check_keys(content or {}, _COLUMN_KEYS, f"{where}: columns.{key}")
+    column = check_keys(content or {}, _COLUMN_KEYS, f"{where}: columns.{key}")
     fields = {name: column[name] for name in ("benchmark", "metric", "better") if name in column}
     return Column(key, str(column.get("name", key)), scale=float(column.get("scale", 1.0)), **fields)
 
@@ -238,7 +226,7 @@ def _way(levels: Sequence[Mapping[str, Any]], where: str) -> tuple[str, str]:
 
 
 def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, where: str) -> Cell:
-    cell = _check_keys(content if isinstance(content, Mapping) else {"printed": content}, _CELL_KEYS, where)
+    cell = check_keys(content if isinstance(content, Mapping) else {"printed": content}, _CELL_KEYS, where)
     levels = (cell, table["rows"][row], table["columns"][column.key] or {}, table)
     names = {"row": row, "column": column.key}
     for level in reversed(levels[:3]):
@@ -281,7 +269,7 @@ def read_table(path: Path, name: str, distribution: str = "") -> Table:
         content = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not valid YAML: {error}") from error
-    content = _check_keys(content, _TABLE_KEYS, str(path))
+    content = check_keys(content, _TABLE_KEYS, str(path))
     for key in ("title", "paper", "place", "printed", "columns", "rows"):
         if key not in content:
             raise BadInput(f"{path}: {key} is missing.")
@@ -299,9 +287,9 @@ def read_table(path: Path, name: str, distribution: str = "") -> Table:
 def _cells(content: Mapping[str, Any], columns: Mapping[str, Column], path: str) -> Iterator[Cell]:
     for key, row in content["rows"].items():
         where = f"{path}: rows.{key}"
-        _check_keys(row, _ROW_KEYS, where)
+        check_keys(row, _ROW_KEYS, where)
         cells = dict.fromkeys(columns) if row.get("cells") == "all" else row.get("cells")
-        for column, cell in _check_keys(cells, list(columns), f"{where}.cells").items():
+        for column, cell in check_keys(cells, list(columns), f"{where}.cells").items():
             yield _cell(content, key, columns[column], cell, f"{where}.cells.{column}")
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import os
-import queue
-import signal
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from graphbench.errors import GraphbenchError
-from graphbench.experiments import CommandFailed, Training, graphbench, pass_on, results, train
+from graphbench.experiments import CommandFailed, Training, graphbench, results, train
+from graphbench.experiments.trainings import run_in_parallel, visible_gpus
 
 log = logging.getLogger(__name__)
 
@@ -48,32 +45,17 @@ def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bo
     missing = [training for training in trainings if not training.is_finished(output)]
     if len(missing) < len(trainings):
         log.info("%d of %d trainings are finished already.", len(trainings) - len(missing), len(trainings))
-    environments: queue.SimpleQueue[Mapping[str, str]] = queue.SimpleQueue()
-    for environment in [{}] if jobs == 1 else devices(jobs):
-        environments.put(environment)
+    numbered = [(training, f"[{place}/{len(missing)}]") for place, training in enumerate(missing, 1)]
 
-    def run(training: Training, place: int) -> Failure | None:
-        environment = environments.get()
-        try:
-            return _run(training, output, f"[{place}/{len(missing)}]", environment, logs)
-        finally:
-            environments.put(environment)
+    def run(item: tuple[Training, str], environment: Mapping[str, str]) -> Failure | None:
+        return _run(*item, output, environment, logs)
 
-    if jobs == 1:  # without a thread, so that a signal reaches the command
-        failures = [run(training, place) for place, training in enumerate(missing, 1)]
-    else:
-        with ThreadPoolExecutor(jobs) as pool:
-            try:
-                failures = list(pool.map(run, missing, itertools.count(1)))
-            except BaseException as stop:  # a signal: running commands stop cleanly, and no other starts
-                pool.shutdown(wait=False, cancel_futures=True)
-                pass_on(getattr(stop, "signum", signal.SIGTERM))
-                raise
+    failures = run_in_parallel(run, numbered, [{}] if jobs == 1 else devices(jobs))
     failures += [_diverged(training, output) for training in trainings if training not in missing]
     return [failure for failure in failures if failure is not None]
 
 
-def _run(training: Training, output: Path, number: str, environment: Mapping[str, str], logs: bool) -> Failure | None:
+def _run(training: Training, number: str, output: Path, environment: Mapping[str, str], logs: bool) -> Failure | None:
     """Run one training, and return its failure."""
     folder = training.folder(output)
     path = output / "logs" / f"{folder.name}.log" if logs else None
@@ -115,10 +97,7 @@ def _last_line(path: Path | None) -> str:
 
 def devices(jobs: int) -> list[dict[str, str]]:
     """Return environments of `jobs` trainings at a time: a share of the cores, and a GPU in turn if there is one."""
-    import torch
-
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+    gpus = visible_gpus()
     available: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     cores = len(available(0)) if available is not None else os.cpu_count() or 1
     threads = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(max(1, cores // jobs))}
