@@ -42,7 +42,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 import graphbench
 from graphbench.benchmarks import Graphs
-from graphbench.benchmarks.graphs.saved import PARTS_OF_DATA
+from graphbench.benchmarks.graphs.readers.saved import PARTS_OF_DATA
 from graphbench.cli.console import peak_memory_mb
 from graphbench.encodings import RWSE, LapPE
 

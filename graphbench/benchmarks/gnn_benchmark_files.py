@@ -1,6 +1,6 @@
-"""Fetch and read the GNN benchmark as PyG publishes it, one archive per data set.
+"""Read the GNN benchmark as PyG publishes it.
 
-An archive holds one file, `NAME.pt`: train, validation and test as lists of dictionaries of tensors.
+The archive of a dataset holds one file, `NAME.pt`: train, validation and test as lists of dictionaries of tensors.
 """
 
 from __future__ import annotations
@@ -12,58 +12,57 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE
+from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.download import fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
 Graph = Mapping[str, Any]
-#: Converts graphs of the file to columns: name -> rows and axis.
+#: Graphs of the file -> name -> (column, axis); with one column that has a row per node.
 Convert = Callable[[Sequence[Graph]], dict[str, tuple[Tensor, str]]]
 
 _CHUNK = 1000  # graphs per table
-_MOST_NODES = 256  # node numbers up to here are stored in one byte
+_BYTE_NODES = 256  # node numbers below are stored in one byte
 
 
 def address(name: str) -> str:
-    """Return PyG's address of a data set of the GNN benchmark."""
+    """Return the address from which PyG fetches a dataset of the GNN benchmark."""
     from torch_geometric.datasets import GNNBenchmarkDataset
 
     return GNNBenchmarkDataset.urls[name]
 
 
 def fetch(name: str, folder: Path, otherwise: str) -> Path:
-    """Return the file with the graphs, `folder/raw/NAME_v2.pt` as in PyG.
+    """Return the file with the graphs, `folder/raw/NAME_v2.pt` as in PyG's own folder.
 
-    If absent, it is unpacked from `folder/raw/NAME_v2.zip`, which is downloaded if absent too.
+    It is unpacked from `folder/raw/NAME_v2.zip` if that exists, else downloaded.
 
     Args:
-        name: of the data set.
-        folder: of the data set.
-        otherwise: an alternative without a network, for the message.
+        name: of the dataset.
+        folder: of the dataset.
+        otherwise: advice for users without a network, for the message.
 
     Raises:
-        MissingData: the archive could not be fetched; names its address and its place.
-        CorruptData: the archive is damaged or another one.
+        MissingData: it could not be fetched; names the address, and the folder to put it into.
+        CorruptData: the archive is damaged or of another dataset.
     """
     url = address(name)
     file = Path(url).with_suffix(".pt").name
     return fetch_members(url, folder / "raw", {file: file}, what=name, advice=otherwise)[file]
 
 
-def read_splits(path: Path, convert: Convert, most_nodes: int = _MOST_NODES) -> dict[str, Iterator[GraphTable]]:
-    """Read the graphs of each split as tables, without running code in the file.
+def read_splits(path: Path, convert: Convert, most_nodes: int = _BYTE_NODES) -> dict[str, Iterator[GraphTable]]:
+    """Read the graphs of each split as tables, without running code of the file.
 
     Args:
-        path: of `fetch`.
-        convert: makes all columns but `edge_index`, in the dtypes to store.
-        most_nodes: of a graph.
+        path: returned by `fetch`.
+        convert: returns columns in the dtypes to store.
+        most_nodes: upper limit for the nodes of a graph.
 
     Raises:
-        CorruptData: the file is damaged or holds something else; also during iteration.
+        CorruptData: the file is damaged or holds something else; also raised while the tables are read.
     """
     with foreign(path, FETCH_AGAIN):
         splits = load_tensors(path)
@@ -88,7 +87,10 @@ def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert, m
             ends = torch.cat(edges)
             if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
                 raise ValueError("edge_index leads to nodes that do not exist")
-            ends = ends.to(torch.uint8 if most_nodes <= _MOST_NODES else torch.int16)
-            counts = torch.tensor([len(part) for part in edges])
-            table = make_table({**columns, "edge_index": (ends, EDGE)}, nodes, counts)
+            table = GraphTable(
+                {"edge_index": ends.to(torch.uint8 if most_nodes <= _BYTE_NODES else torch.int16)}
+                | {name: column for name, (column, _) in columns.items()},
+                {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
+                {NODE: pointer(nodes), EDGE: pointer(torch.tensor([len(part) for part in edges]))},
+            )
         yield table

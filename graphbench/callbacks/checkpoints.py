@@ -13,6 +13,7 @@ from torch import Tensor
 
 from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.runs import RunFolder
+from graphbench.training.lightning_internals import epoch_metrics
 
 log = logging.getLogger(__name__)
 
@@ -132,8 +133,7 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write after validation and after the best checkpoint was chosen."""
-        logged = trainer._logger_connector.metrics["log"]
-        self._row = {name: float(value) for name, value in logged.items()}
+        self._row = {name: float(value) for name, value in epoch_metrics(trainer).items()}
         self._row |= {"epoch": float(trainer.current_epoch + 1), "step": trainer.global_step - 1}
         self._save(trainer)
 

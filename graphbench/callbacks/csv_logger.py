@@ -86,7 +86,9 @@ class _Writer(ExperimentWriter):
         if not self.metrics:
             return
         path = Path(self.metrics_file_path)
-        if self._record_new_keys() and path.is_file():
+        new = set().union(*self.metrics) - set(self.metrics_keys)
+        self.metrics_keys = sorted({*self.metrics_keys, *new})
+        if new and path.is_file():
             write_table(path, self.metrics_keys, read_rows(path))
         append_rows(path, self.metrics_keys, self.metrics)
         self.metrics = []

@@ -10,12 +10,11 @@ import contextlib
 import hashlib
 import importlib.util
 import json
-import os
 import time
 from pathlib import Path
 from types import ModuleType
 
-from graphbench.data.files.sharing import make_folder, share
+from graphbench.data.files.sharing import make_folder, write_shared
 from graphbench.errors import MissingData, MissingExtra
 
 #: Bytes from which on a checksum is cached; smaller files are read each time.
@@ -123,13 +122,7 @@ def remembered_sha256(path: Path, store: Path) -> str:
     with contextlib.suppress(OSError):
         if settled and _stamps(path) == before:
             make_folder(note.parent)
-            temporary = note.with_suffix(f".{os.getpid()}")
-            try:
-                temporary.write_text(json.dumps({"file": str(path), "stamps": before, "sha256": checksum}), "utf-8")
-                share(temporary, note.parent)
-                temporary.replace(note)
-            finally:
-                temporary.unlink(missing_ok=True)
+            write_shared(note, json.dumps({"file": str(path), "stamps": before, "sha256": checksum}))
     return checksum
 
 

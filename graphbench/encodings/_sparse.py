@@ -172,7 +172,7 @@ def _null_vectors(part: np.ndarray, root: np.ndarray, count: int) -> np.ndarray:
 def _above_zero(
     adjacency: csr_array, part: np.ndarray, num_parts: int, root: np.ndarray, need: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `need` smallest eigenvalues above 0 of all components together, and canonical eigenvectors `[n, need]`."""
+    """Compute the `need` smallest eigenvalues above 0 of all components, and canonical eigenvectors `[n, need]`."""
     size = len(part)
     for wanted in (need + 3, 2 * need + 8, 4 * need + 32):
         pairs = [
@@ -230,7 +230,7 @@ def _solve_component(
 def _iterate(
     matrix: csr_array, adjacency: csr_array, root: np.ndarray, flat: np.ndarray, wanted: int, largest: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `wanted` smallest eigenpairs of a connected graph, without the first.
+    """Compute the `wanted` smallest eigenpairs of a connected graph, without the first.
 
     Args:
         matrix: its Laplacian, normalised or not `[n, n]`.

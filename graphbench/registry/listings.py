@@ -14,8 +14,9 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 #: The distribution that the listings belong to.
 DISTRIBUTION = "graphbench-lightning"
@@ -24,25 +25,20 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Listing:
-    """Names of one package of graphbench that are registered.
+    """Registered names of one package of graphbench.
 
     Args:
         package: its name inside graphbench.
-        module: the module of it whose names are meant; all where None.
-        without: names in the listing that are no classes for configurations, such as what others derive from.
+        module: the only module whose names count; None for all.
+        without: names that are no classes for configurations, such as base classes.
     """
 
     package: str
     module: str | None = None
-    without: frozenset[str] = field(default_factory=frozenset)
-
-    @property
-    def stub(self) -> Path:
-        """The file that holds it."""
-        return _PACKAGE / self.package / "__init__.pyi"
+    without: frozenset[str] = frozenset()
 
     def targets(self) -> Iterator[tuple[str, str]]:
-        """`(name, "package.module:name")` of every name, in the order of the file.
+        """Yield `(name, "package.module:name")` of every name, in the order of the file.
 
         Raises:
             OSError: the file cannot be read.
@@ -51,7 +47,7 @@ class Listing:
             >>> list(Listing("nn", "positional").targets())[0]
             ('DegreeEncoder', 'graphbench.nn.positional:DegreeEncoder')
         """
-        for statement in ast.parse(self.stub.read_bytes()).body:
+        for statement in ast.parse((_PACKAGE / self.package / "__init__.pyi").read_bytes()).body:
             if not isinstance(statement, ast.ImportFrom) or statement.module is None:  # `from . import` lists modules
                 continue
             if self.module in (None, statement.module):
@@ -61,8 +57,8 @@ class Listing:
                 )
 
 
-#: Group of the registry -> the listings that its classes of graphbench stand in.
-LISTINGS = {
+#: Group of the registry -> listings of its classes in graphbench.
+LISTINGS: dict[Literal["benchmarks", "encodings", "callbacks"], tuple[Listing, ...]] = {
     "benchmarks": (Listing("benchmarks", without=frozenset({"GraphBenchmark"})),),
     "encodings": (
         Listing("encodings", without=frozenset({"Kind", "Normalization", "Pattern"})),
@@ -80,6 +76,7 @@ PLUGINS: dict[str, dict[str, str]] = {
             "SAN SAT SPN Sequoia"
         ),
         "configs": "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model san sat sequoia",
+        "tables": "benchmarking-gnns",
     },
     "graphbench-deepgraph": {
         "architectures": "DeepGraph",
@@ -122,7 +119,7 @@ PLUGINS: dict[str, dict[str, str]] = {
 
 
 def supplier(group: str, name: str) -> str | None:
-    """Return the distribution of this project that has a name; None where none has.
+    """Return the distribution of this project that registers a name, if any.
 
     Args:
         group: architectures, benchmarks, encodings, tasks, callbacks, configs or tables.
@@ -132,19 +129,18 @@ def supplier(group: str, name: str) -> str | None:
         >>> supplier("architectures", "GPS"), supplier("configs", "sft/zinc"), supplier("architectures", "Mine")
         ('graphbench-baselines', 'graphbench-sft', None)
     """
-    wanted = name.partition("/")[0] if group in ("configs", "tables") else name
-    found = (distribution for distribution, groups in PLUGINS.items() if wanted in groups.get(group, "").split())
-    return next(found, None)
+    entry = name.partition("/")[0] if group in ("configs", "tables") else name
+    return next((owner for owner, groups in PLUGINS.items() if entry in groups.get(group, "").split()), None)
 
 
 def absent_supplier(group: str, name: str) -> str | None:
-    """Return the distribution of this project that has a name and is not installed; None otherwise."""
+    """Return the distribution of this project that registers a name, if it is not installed."""
     owner = supplier(group, name)
     return None if owner is None or _is_installed(owner) else owner
 
 
 def absent_owner(path: str) -> str | None:
-    """Return the distribution of this project whose class a dotted path names, where it is not installed.
+    """Return the distribution of this project that a dotted path leads into, if it is not installed.
 
     Examples:
         >>> absent_owner("torch.optim.AdamW") is None
@@ -160,7 +156,7 @@ def _is_installed(distribution: str) -> bool:
 
 
 def advice(distribution: str) -> str:
-    """Return what installs a package of this project into this environment.
+    """Say how to install a package of this project into this environment.
 
     Examples:
         >>> advice("graphbench-sft").partition(" -m ")[2]

@@ -22,27 +22,28 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
-from graphbench.report.figures import INK, Panel, Section, Style, panel_axes, shorten, svg
+from graphbench.report.figures import INK, Panel, Section, Style, panel_axes, svg, with_unit
 from graphbench.report.scores import ResultTable, Row, Score
 from graphbench.report.significance import CORRECTED, holm, show_p
 from graphbench.runs.tables import SCORED
 
 
 def score_panels(table: ResultTable, name: str) -> list[Panel]:
-    """One panel per split with the score of every seed, for tables with something to compare."""
+    """Draw the score of every seed, one panel per split with at least two rows."""
     panels = []
     for split, title in SCORED.items():
         key = f"{split}/{table.metric}"
         rows = [row for row in table.rows if key in row.scores and not row.scores[key].broken]
         if len(rows) > 1:
-            panels.append(_score_panel(table, rows, key, title, f"{name}-{split}"))
+            panels.append(_score_panel(table, rows[::-1], key, title, f"{name}-{split}"))
     return panels
 
 
 def _score_panel(table: ResultTable, rows: Sequence[Row], key: str, title: str, name: str) -> Panel:
-    with panel_axes((3.7, 0.9 + 0.3 * len(rows))) as (figure, axes):
-        models = [row for row in table.rows if row.kind == "model"]
-        for height, row in enumerate(reversed(rows)):
+    models = [row for row in table.rows if row.kind == "model"]
+    x = with_unit(table.metric, table.unit) + (f", {table.better}" if table.better else "")
+    with panel_axes(f"{title.capitalize()} {table.metric}", x, rows=[row.label for row in rows]) as (figure, axes):
+        for height, row in enumerate(rows):
             score = row.scores[key]
             style = Style(models.index(row)) if row in models else None
             colour = style.colour if style else INK
@@ -53,57 +54,43 @@ def _score_panel(table: ResultTable, rows: Sequence[Row], key: str, title: str, 
                 marker=style.marker if style else "d", markerfacecolor=colour if style else "none",
                 alpha=0.75 if len(score.values) > 1 else 1.0,
             )  # fmt: skip
-        _point_outside(
-            axes, [row.scores[key] for row in reversed(rows)], [row.scores[key] for row in models if row in rows]
-        )
-        axes.set_yticks(range(len(rows)), [shorten(row.label) for row in reversed(rows)])
-        axes.set_ylim(-0.6, len(rows) - 0.4)
-        axes.grid(False, axis="y")
+        _clip(axes, [row.scores[key] for row in rows], [row.scores[key] for row in rows if row in models])
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.set_title(f"{title.capitalize()} {table.metric}")
-        axes.set_xlabel(
-            f"{table.metric}{f' [{table.unit}]' if table.unit else ''}{f', {table.better}' if table.better else ''}"
-        )
-        return Panel(svg(figure, f"{title} {table.metric} of {', '.join(row.label for row in rows)}", name))
+        return Panel(svg(figure, f"{title} {table.metric} of {', '.join(row.label for row in rows[::-1])}", name))
 
 
-def _point_outside(axes: Axes, scores: Sequence[Score], models: Sequence[Score]) -> None:
-    """Keep the models apart: scores far from all of theirs become an arrow with a number at the edge.
+def _clip(axes: Axes, scores: Sequence[Score], models: Sequence[Score]) -> None:
+    """Limit the axis to about three times the range of the models; replace scores outside by an arrow and a number.
 
-    Args:
-        axes: whose height n belongs to score n.
-        scores: all of them.
-        models: those that must be kept apart; with one or none, all scores are shown.
+    Otherwise a weak baseline would squeeze all models into one point. `scores[n]` is drawn at height n.
     """
-    seen = [edge for score in (models if len(models) > 1 else scores) for edge in _extent(score)]
-    room = 2 * max(max(seen) - min(seen), 0.05 * abs(max(seen, key=abs)))
-    near = [edge for score in scores for edge in _extent(score) if min(seen) - room <= edge <= max(seen) + room]
+    ends = [end for score in (models if len(models) > 1 else scores) for end in _extent(score)]
+    room = 2 * max(max(ends) - min(ends), 0.05 * abs(max(ends, key=abs)))
+    near = [end for score in scores for end in _extent(score) if min(ends) - room <= end <= max(ends) + room]
     margin = 0.08 * (max(near) - min(near) or room or 1.0)
     low, high = min(near) - margin, max(near) + margin
     axes.set_xlim(low, high)
     for height, score in enumerate(scores):
         for value in score.values:
-            if not low <= value <= high:
-                edge, side = (high, "right") if value > high else (low, "left")
-                arrow = f"{value:.4g} →" if side == "right" else f"← {value:.4g}"
-                axes.text(edge, height, arrow, ha=side, va="center")
+            if value > high:
+                axes.text(high, height, f"{value:.4g} →", ha="right", va="center")
+            elif value < low:
+                axes.text(low, height, f"← {value:.4g}", ha="left", va="center")
 
 
 def _extent(score: Score) -> list[float]:
-    """All values, and the ends of mean ± standard deviation."""
-    ends = [score.mean - score.sd, score.mean + score.sd] if len(score.values) > 1 else []
-    return [*score.values, *ends]
+    """List all values, and the ends of mean ± standard deviation."""
+    return [*score.values, *([score.mean - score.sd, score.mean + score.sd] if len(score.values) > 1 else [])]
 
 
 def comparison_section(table: ResultTable, name: str) -> Section | None:
-    """Differences to the model with the best validation score; None where no two models share two seeds or splits."""
+    """Compare models with the one of the best validation score; None if no two share two seeds or splits."""
     rows = table.comparisons
     if not rows:
         return None
-    best = table.best.label
     intro = (
-        f"Every model beside {best}, which has the best validation score, on the seeds and splits that both have. "
-        "Lines are 95 % intervals of the mean difference."
+        f"Every model beside {table.best.label}, which has the best validation score, on the seeds and splits that "
+        "both have. Lines are 95 % intervals of the mean difference."
     )
     if any(row.comparison is not None and row.comparison.test == CORRECTED for row in rows):
         intro += (
@@ -111,8 +98,8 @@ def comparison_section(table: ResultTable, name: str) -> Section | None:
             "of one split are averaged first."
         )
     section = Section(name, "Differences to the best model", intro)
-    section.panels.append(_panel(table, rows, name))
-    section.notes += [_sentence(table, row, best) for row in rows]
+    section.panels.append(_difference_panel(table, name))
+    section.notes += [_describe_difference(table, row) for row in rows]
     if len(rows) > 1:
         section.notes.append(
             f"Holm's p-values are for all {len(rows)} comparisons together, the others for each alone."
@@ -120,91 +107,76 @@ def comparison_section(table: ResultTable, name: str) -> Section | None:
     return section
 
 
-def _panel(table: ResultTable, rows: list[Row], name: str) -> Panel:
+def _difference_panel(table: ResultTable, name: str) -> Panel:
+    rows = table.comparisons[::-1]
     models = [row for row in table.rows if row.kind == "model"]
     split, _, metric = next(row.comparison.key for row in rows if row.comparison is not None).partition("/")
-    with panel_axes((3.7, 0.9 + 0.3 * len(rows))) as (figure, axes):
-        for height, row in enumerate(reversed(rows)):
-            found, style = row.comparison, Style(models.index(row))
-            assert found is not None
-            reach = found.high - found.difference
-            axes.errorbar(found.difference, height, xerr=reach, color=style.colour, marker=style.marker, capsize=3)
+    x = with_unit(f"{metric} less that of the best", table.unit)
+    with panel_axes(f"{SCORED[split].capitalize()} {metric}", x, rows=[row.label for row in rows]) as (figure, axes):
+        for height, row in enumerate(rows):
+            comparison, style = row.comparison, Style(models.index(row))
+            assert comparison is not None
+            error = comparison.high - comparison.difference
+            axes.errorbar(comparison.difference, height, xerr=error, color=style.colour, marker=style.marker, capsize=3)
         axes.axvline(0, color=INK, linewidth=1)
-        axes.set_yticks(range(len(rows)), [shorten(row.label) for row in reversed(rows)])
-        axes.set_ylim(-0.6, len(rows) - 0.4)
-        axes.grid(False, axis="y")
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.set_title(f"{SCORED[split].capitalize()} {metric}")
-        unit = f" [{table.unit}]" if table.unit else ""
-        axes.set_xlabel(f"{metric} less that of the best{unit}")
-        told = f"Difference in {SCORED[split]} {metric} to {table.best.label} of {', '.join(r.label for r in rows)}"
-        return Panel(svg(figure, told, name))
+        labels = ", ".join(row.label for row in rows[::-1])
+        return Panel(svg(figure, f"Difference in {SCORED[split]} {metric} to {table.best.label} of {labels}", name))
 
 
-def _sentence(table: ResultTable, row: Row, best: str) -> str:
-    """Effect, interval, number of pairs, and both tests."""
-    found = row.comparison
-    assert found is not None
-    split, _, metric = found.key.partition("/")
-    number, low, high = map(table.show_number, (abs(found.difference), found.low, found.high))
+def _describe_difference(table: ResultTable, row: Row) -> str:
+    """Say how large a difference is, its interval, the number of pairs, and p-values of both tests."""
+    comparison = row.comparison
+    assert comparison is not None
+    split, _, metric = comparison.key.partition("/")
+    number, low, high = map(table.show_number, (abs(comparison.difference), comparison.low, comparison.high))
     unit = f" {table.unit}" if table.unit and metric in ("MAE", "RMSE") else ""
-    interval = f"95 % interval of the difference {low} to {high}, n = {found.pairs} {found.over}"
-    tests = f"{found.test} {show_p(found.p)}"
-    if not math.isnan(found.wilcoxon):
-        tests += f", Wilcoxon's signed-rank test {show_p(found.wilcoxon)}"
-    if len(table.comparisons) > 1 and not math.isnan(found.holm):
-        tests += f"; after Holm {show_p(found.holm)}"
-    where = f"{SCORED[split]} {metric}"
-    return f"{row.label}: {where} {number}{unit} {_than(table, found.difference)} {best} ({interval}); {tests}."
-
-
-def _than(table: ResultTable, difference: float) -> str:
-    """`worse than`, or `above` where nobody says which is better."""
-    if difference == 0:
-        return "from"
-    if table.higher_is_better is None:
-        return "above" if difference > 0 else "below"
-    return "worse than" if (difference > 0) != table.higher_is_better else "better than"
+    interval = f"95 % interval of the difference {low} to {high}, n = {comparison.pairs} {comparison.over}"
+    tests = f"{comparison.test} {show_p(comparison.p)}"
+    if not math.isnan(comparison.wilcoxon):
+        tests += f", Wilcoxon's signed-rank test {show_p(comparison.wilcoxon)}"
+    if len(table.comparisons) > 1 and not math.isnan(comparison.holm):
+        tests += f"; after Holm {show_p(comparison.holm)}"
+    if comparison.difference == 0:
+        relation = "from"
+    elif table.higher_is_better is None:
+        relation = "above" if comparison.difference > 0 else "below"
+    else:
+        relation = "worse than" if (comparison.difference > 0) != table.higher_is_better else "better than"
+    score = f"{SCORED[split]} {metric} {number}{unit} {relation} {table.best.label}"
+    return f"{row.label}: {score} ({interval}); {tests}."
 
 
 def across_section(tables: Sequence[ResultTable]) -> Section | None:
-    """Mean ranks and tests over the benchmarks on which all compared models were scored.
-
-    Args:
-        tables: one per benchmark.
-
-    Returns:
-        None where fewer than two models were tested on two benchmarks or more.
-    """
+    """Rank models over all benchmarks and test the ranks; None for fewer than two models or benchmarks in common."""
     models, scores = common_scores(tables)
     if len(models) < 2 or len(tables) < 2:
         return None
     ranks = stats.rankdata(scores, axis=0).mean(1)
     order = np.argsort(ranks, kind="stable")
     best, others = int(order[0]), [int(number) for number in order[1:]]
-    count = scores.shape[1]
     section = Section(
         "across",
         "All benchmarks together",
-        f"Mean rank by test score over {count} benchmarks, 1 for the best. Each benchmark is one observation, so that "
-        "few benchmarks can show little, whatever the number of seeds.",
+        f"Mean rank by test score over {len(tables)} benchmarks, 1 for the best. Each benchmark is one observation, so "
+        "that few benchmarks can show little, whatever the number of seeds.",
     )
     section.notes.append("; ".join(f"{models[number]} {ranks[number]:.2f}" for number in order) + ".")
     if len(models) > 2:
         section.notes.append(f"Friedman's test of equal mean ranks: {show_p(friedman(scores))}.")
-    found = [signed_rank(scores[number], scores[best]) for number in others]
-    for number, p, corrected in zip(others, found, holm(found), strict=True):
-        told = f"; after Holm {show_p(corrected)}" if len(others) > 1 else ""
+    p_values = [signed_rank(scores[number], scores[best]) for number in others]
+    for number, p, corrected in zip(others, p_values, holm(p_values), strict=True):
+        after = f"; after Holm {show_p(corrected)}" if len(others) > 1 else ""
         section.notes.append(
-            f"{models[number]} beside {models[best]}: Wilcoxon's signed-rank test over benchmarks {show_p(p)}{told}."
+            f"{models[number]} beside {models[best]}: Wilcoxon's signed-rank test over benchmarks {show_p(p)}{after}."
         )
     return section
 
 
 def common_scores(tables: Sequence[ResultTable]) -> tuple[list[str], np.ndarray]:
-    """Models with a finite test score in every table, and these scores `[models, tables]`, less being better.
+    """Return models with a finite test score in every table, and these scores `[models, tables]`, less being better.
 
-    A model is known again by its architecture and options, since its label names the data where they differ.
+    Models are matched by architecture and options, since their labels depend on the other rows of a table.
     """
     columns: list[dict[tuple[str, str], float]] = []
     for table in tables:
@@ -216,13 +188,12 @@ def common_scores(tables: Sequence[ResultTable]) -> tuple[list[str], np.ndarray]
     names = [name for name, _ in models]
     labels = [f"{name} {names[: place + 1].count(name)}" if names.count(name) > 1 else name
               for place, name in enumerate(names)]  # fmt: skip
-    return labels, np.array([[column[model] for column in columns] for model in models]).reshape(
-        len(models), len(tables)
-    )
+    scores = np.array([[column[model] for column in columns] for model in models])
+    return labels, scores.reshape(len(models), len(tables))
 
 
 def _model(row: Row) -> tuple[str, str]:
-    """Architecture, and all that a configuration says of the model."""
+    """Return the architecture, and the configuration of the model as text."""
     assert row.group is not None
     run = row.group.runs[0]
     return run.architecture, json.dumps(run.config.get("model"), sort_keys=True, default=str)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
 
 from graphbench.report.figures import Panel, Section, Style, legend, panel_axes, shorten, svg
@@ -19,14 +20,14 @@ from graphbench.report.scores import ResultTable
 
 
 @dataclass(frozen=True)
-class _Known:
-    """How a table of the platform's own diagnostics is told.
+class _Diagnostic:
+    """Texts for the table of one diagnostic.
 
     Args:
         title: heading.
-        intro: what was measured.
-        depth: what a layer number counts.
-        main: measures shown at once; the first one also by layer and epoch.
+        intro: the measured quantity.
+        depth: the thing that a layer number counts.
+        main: measures outside the fold; the first one also by layer and epoch.
     """
 
     title: str
@@ -35,15 +36,15 @@ class _Known:
     main: tuple[str, ...]
 
 
-_KNOWN = {
-    "attention_capacity": _Known(
+_DIAGNOSTICS = {
+    "attention_capacity": _Diagnostic(
         "Attention capacity by layer",
         "How much attention to substructures can still change in a layer (attention capacity over the Frobenius norm "
         "of the values), on fixed probe graphs.",
         "attention layer",
         ("capacity", "token_capacity", "entropy", "zeros"),
     ),
-    "rank_progression": _Known(
+    "rank_progression": _Diagnostic(
         "Rank of the node tokens by depth",
         "How many directions the node tokens span: depth l is what enters attention layer l, the last depth what "
         "leaves the model; on fixed probe graphs.",
@@ -72,24 +73,23 @@ _MEASURES = {
     "residual": ("Distance to rank one", "relative"),
     "dirichlet_energy": ("Dirichlet energy", "relative"),
 }
-
-
 _HOW_TO_READ = (
     "Lines show the last measured epoch of every seed, with one standard deviation over seeds where there are several, "
     "dotted lines the model before training; maps show the epochs that every seed reached (0 is before training), "
     "means over seeds. Values of single heads are in the run folder."
 )
-
-#: A measure whose values differ by less than this share of the largest is told in a sentence.
+#: Spread of a measure, relative to its largest value, below which a sentence replaces the figure.
 _CONSTANT = 1e-6
+#: Larger pictures are only named: base64 adds a third, and a page must open on a phone.
+_LARGEST_BYTES = 2_000_000
+_KINDS = {".png": ("image/png", b"\x89PNG\r\n\x1a\n"), ".svg": ("image/svg+xml", b"<svg")}
 
 
-@dataclass(frozen=True)
-class _Means:
-    """One measure of one group, columns `mean` and `std` (n - 1) over its runs.
+class _Means(NamedTuple):
+    """Mean and standard deviation (n - 1) of one measure over the runs of a group: columns `mean` and `std`.
 
     Args:
-        epochs: by epoch and layer, epochs that all its runs have.
+        epochs: by epoch and layer, for epochs that all runs have.
         last: by layer, each run in its own last epoch.
     """
 
@@ -98,37 +98,37 @@ class _Means:
 
 
 #: Number of a group -> one measure of it.
-_Frames = dict[int, _Means]
+_Frames = Mapping[int, _Means]
 
 
 def diagnostic_sections(table: ResultTable, name: str) -> list[Section]:
-    """A section for every table by layer and epoch that some run has; those of plug-ins too."""
+    """Build a section for every table by layer and epoch that a run has, those of plug-ins included."""
     stems = dict.fromkeys(stem for group in table.groups for run in group.runs for stem in run.layers)
     return [_layer_section(table.groups, stem, f"{name}-{number}") for number, stem in enumerate(stems)]
 
 
 def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
-    """Panels of every measure in one table; those of single heads are left out."""
+    """Draw every measure in one table, except those of single heads."""
     title = stem.replace("_", " ").capitalize()
-    known = _KNOWN.get(stem, _Known(title, f"From diagnostics/{stem}.csv.", "layer", ()))
-    section = Section(name, known.title, f"{known.intro} {_HOW_TO_READ}")
-    measured = {number: means for number, group in enumerate(groups) if (means := _over_seeds(group, stem))}
-    found = dict.fromkeys(measure for means in measured.values() for measure in means)
-    main = [measure for measure in known.main if measure in found] or list(found)
-    for place, measure in enumerate([*main, *(measure for measure in found if measure not in main)]):
-        frames = {number: means[measure] for number, means in measured.items() if measure in means}
+    texts = _DIAGNOSTICS.get(stem, _Diagnostic(title, f"From diagnostics/{stem}.csv.", "layer", ()))
+    section = Section(name, texts.title, f"{texts.intro} {_HOW_TO_READ}")
+    by_group = {number: means for number, group in enumerate(groups) if (means := _over_seeds(group, stem))}
+    measures = dict.fromkeys(measure for means in by_group.values() for measure in means)
+    main = [measure for measure in texts.main if measure in measures] or list(measures)
+    for place, measure in enumerate([*main, *(measure for measure in measures if measure not in main)]):
+        frames = {number: means[measure] for number, means in by_group.items() if measure in means}
         constant = _constant(frames)
         if constant is not None:
             section.notes.append(f"{_titles(measure)[0]}: {constant:.3g} in every layer, epoch and run.")
             continue
         panels = section.panels if measure in main else section.more
-        panels.append(_by_layer(frames, groups, measure, known.depth, f"{name}-{place}"))
+        panels.append(_by_layer(frames, groups, measure, texts.depth, f"{name}-{place}"))
         if measure == main[0]:
-            panels += _heatmaps(frames, groups, measure, known.depth, f"{name}-{place}")
-    section.legend = legend({number: groups[number].label for number in measured}, f"{name}-legend")
-    silent = [group.label for number, group in enumerate(groups) if number not in measured]
-    if silent:
-        section.notes.append(f"Nothing was measured for {', '.join(silent)}.")
+            panels += _heatmaps(frames, groups, measure, texts.depth, f"{name}-{place}")
+    section.legend = legend({number: groups[number].label for number in by_group}, f"{name}-legend")
+    absent = [group.label for number, group in enumerate(groups) if number not in by_group]
+    if absent:
+        section.notes.append(f"Nothing was measured for {', '.join(absent)}.")
     return section
 
 
@@ -137,18 +137,16 @@ def _titles(measure: str) -> tuple[str, str]:
 
 
 def _over_seeds(group: Group, stem: str) -> dict[str, _Means]:
-    """Measure -> its means over the group's runs; values that are not finite are left out."""
+    """Average each measure over the group's runs, leaving out values that are not finite."""
     tables = [_finite(run.layers[stem]).assign(run=n) for n, run in enumerate(group.runs) if stem in run.layers]
     rows = pd.concat(tables) if tables else pd.DataFrame({"measure": []})
-    found = {}
-    for measure, part in rows.groupby("measure", sort=False):
-        runs = part["run"].nunique()
+    means = {}
+    for measure, part in rows[~rows["measure"].astype(str).str.contains("_head")].groupby("measure", sort=False):
         epochs = part.groupby(["epoch", "layer"])["value"].agg(["mean", "std", "count"])
         last = part[part["epoch"] == part.groupby("run")["epoch"].transform("max")]
-        if "_head" not in str(measure):
-            by_layer = last.groupby("layer")["value"].agg(["mean", "std"])
-            found[str(measure)] = _Means(epochs[epochs["count"] == runs], by_layer)
-    return found
+        by_layer = last.groupby("layer")["value"].agg(["mean", "std"])
+        means[str(measure)] = _Means(epochs[epochs["count"] == part["run"].nunique()], by_layer)
+    return means
 
 
 def _finite(table: pd.DataFrame) -> pd.DataFrame:
@@ -156,16 +154,15 @@ def _finite(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _constant(frames: _Frames) -> float | None:
-    """The value that a measure has everywhere; None where it varies."""
-    parts = [table["mean"].to_numpy(float) for means in frames.values() for table in (means.epochs, means.last)]
-    values = np.concatenate(parts)
+    """Return the value that a measure has everywhere; None where it varies."""
+    values = np.concatenate([table["mean"].to_numpy(float) for means in frames.values() for table in means])
     return float(values[0]) if np.ptp(values) <= _CONSTANT * np.abs(values).max() else None
 
 
 def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> Panel:
-    """Lines over layers: the last epoch of each group, and its model before training."""
+    """Draw the last epoch of each group over layers, and its model before training."""
     title, axis = _titles(measure)
-    with panel_axes() as (figure, axes):
+    with panel_axes(title, depth, axis) as (figure, axes):
         for number, means in frames.items():
             style, last = Style(number), means.last
             measured = means.epochs.index.unique("epoch")
@@ -176,16 +173,13 @@ def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
             if 0 in measured and len(measured) > 1:
                 before = means.epochs.xs(0, level="epoch")
                 axes.plot(before.index, before["mean"], color=style.colour, linestyle=":", linewidth=1.3)
-        axes.set_title(title)
-        axes.set_ylabel(axis)
-        axes.set_xlabel(depth)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         labels = ", ".join(groups[number].label for number in frames)
         return Panel(svg(figure, f"{title} by {depth} of {labels}", name))
 
 
 def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> list[Panel]:
-    """A map of layer and epoch for each group, all with one scale; none where there is one epoch or one layer."""
+    """Draw a map of layer and epoch for each group with two of both, all in one colour scale."""
     maps = {number: means.epochs["mean"].unstack("epoch").sort_index(axis=1) for number, means in frames.items()}
     maps = {number: map_ for number, map_ in maps.items() if min(map_.shape) > 1}
     if not maps:
@@ -194,7 +188,8 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
     title, axis = _titles(measure)
     panels = []
     for number, map_ in maps.items():
-        with panel_axes() as (figure, axes):
+        label = groups[number].label
+        with panel_axes(f"{title}: {shorten(label)}", "finished epochs", depth) as (figure, axes):
             axes.grid(False)
             image = axes.pcolormesh(
                 _edges(map_.columns.to_numpy(float)), _edges(map_.index.to_numpy(float)), map_.to_numpy(),
@@ -203,64 +198,51 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
             bar = figure.colorbar(image, ax=axes, label=axis)
             bar.outline.set_visible(False)  # type: ignore[operator]
             bar.solids.set_rasterized(True)  # type: ignore[union-attr]
-            axes.set_title(f"{title}: {shorten(groups[number].label)}")
-            axes.set_xlabel("finished epochs")
-            axes.set_ylabel(depth)
             axes.yaxis.set_major_locator(_ticks(map_.index))
             axes.xaxis.set_major_locator(_ticks(map_.columns))
-            described = f"{title} by {depth} and epoch of {groups[number].label}"
-            panels.append(Panel(svg(figure, described, f"{name}-map-{number}")))
+            panels.append(Panel(svg(figure, f"{title} by {depth} and epoch of {label}", f"{name}-map-{number}")))
     return panels
 
 
 def _ticks(measured: pd.Index) -> Locator:
-    """A tick at every measured place, or at round numbers where there are many."""
+    """Put a tick at every measured place, or at round numbers if there are many."""
     return FixedLocator(list(measured)) if len(measured) <= 12 else MaxNLocator("auto", integer=True)
 
 
 def _edges(centres: np.ndarray) -> np.ndarray:
-    """Borders of cells half-way between their centres."""
+    """Return the borders of cells half-way between their centres."""
     between = (centres[1:] + centres[:-1]) / 2
     return np.concatenate([[2 * centres[0] - between[0]], between, [2 * centres[-1] - between[-1]]])
 
 
-#: Larger pictures are named instead: base64 adds a third, and a page must open on a phone.
-_LARGEST_BYTES = 2_000_000
-_KINDS = {".png": ("image/png", b"\x89PNG\r\n\x1a\n"), ".svg": ("image/svg+xml", b"<svg")}
-
-
 def picture_section(runs: Sequence[Run], name: str) -> Section | None:
-    """The pictures of all runs, those of one name side by side; None where there are none."""
+    """Embed the pictures of all runs, those of one file name side by side; None without pictures."""
     intro = "Pictures that the runs' diagnostics drew, under their file names."
     section = Section(name, "Pictures", intro, wide=True)
-    found = [(path.relative_to(run.folder.path).as_posix(), run) for run in runs for path in run.pictures]
-    for place, run in sorted(found, key=lambda pair: pair[0]):
-        path = run.folder.path / place
+    pictures = [(path.relative_to(run.folder.path).as_posix(), path, run) for run in runs for path in run.pictures]
+    for place, path, run in sorted(pictures, key=lambda picture: picture[0]):
         fault = _fault(path)
         if fault:
             section.notes.append(f"{run.name}: {place} is not shown: {fault}.")
         else:
-            section.panels.append(Panel(_embedded(path, run), f"{run.name}, seed {run.seed}: {path.name}"))
+            section.panels.append(Panel(_embed(path, run), f"{run.name}, seed {run.seed}: {path.name}"))
     return section if section.panels or section.notes else None
 
 
 def _fault(path: Path) -> str:
-    """Why a picture cannot be embedded; "" if it can."""
-    mark = _KINDS[path.suffix][1]
+    """Say why a picture cannot be embedded; "" if it can."""
+    signature = _KINDS[path.suffix][1]
     size = path.stat().st_size
     if size > _LARGEST_BYTES:
         return f"it has {size / 1e6:.1f} MB, more than the {_LARGEST_BYTES / 1e6:.0f} MB that are embedded"
     with path.open("rb") as file:
         start = file.read(4096)
-    whole = start.startswith(mark) if path.suffix == ".png" else mark in start
-    return "" if whole else f"it is no {path.suffix[1:].upper()} file"
+    valid = start.startswith(signature) if path.suffix == ".png" else signature in start
+    return "" if valid else f"it is no {path.suffix[1:].upper()} file"
 
 
-def _embedded(path: Path, run: Run) -> Markup:
-    """An IMG element; a browser runs no script and loads nothing of a picture in one."""
-    kind = _KINDS[path.suffix][0]
+def _embed(path: Path, run: Run) -> Markup:
+    """Return an IMG element: in one, browsers run no script of a picture and load nothing for it."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     words = path.stem.replace("_", " ").replace("-", " ")
-    return Markup('<img src="data:{};base64,{}" alt="{}">').format(
-        Markup(kind), Markup(data), escape(f"{words} of {run.name}")
-    )
+    return Markup('<img src="data:{};base64,{}" alt="{} of {}">').format(_KINDS[path.suffix][0], data, words, run.name)

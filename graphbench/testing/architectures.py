@@ -11,6 +11,7 @@ import inspect
 import io
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ from graphbench.contracts.spec import TaskName
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig, size_blocks
+from graphbench.testing.budget import step_work
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
 from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
 from graphbench.testing.waiting import check_reads_nothing
@@ -40,6 +42,10 @@ from graphbench.training.tasks import build_task
 
 if TYPE_CHECKING:
     from graphbench.testing.precision import Precision
+
+
+#: A budget is lowered when a step takes less than this share of it; versions of torch differ by less.
+_SLACK = 0.8
 
 
 def _all_specs() -> list[BenchmarkSpec]:
@@ -93,6 +99,10 @@ class ArchitectureContract:
     random_order: ClassVar[str] = ""
     #: Why results may depend on the order in which edges are listed, such as weights that belong to edges; else "".
     numbered_edges: ClassVar[str] = ""
+    #: Launches of a training step on a card, counted on a pretended one; None for any number. Only ever lowered.
+    most_launches: ClassVar[int | None] = None
+    #: Times that a step waits for the card; models that wait say why in `waits_for_device`. Only ever lowered.
+    most_waits: ClassVar[int] = 0
     #: Relative and absolute tolerance of comparisons in float64.
     tolerance: ClassVar[float] = 1e-6
 
@@ -346,6 +356,23 @@ class ArchitectureContract:
         if model.waits_for_device:
             raise SkipTest(model.waits_for_device)
         check_reads_nothing(model, _batch(model, tiny_table(model.spec)), _loss)
+
+    def test_a_step_stays_within_its_budget(self) -> None:
+        """A step on a pretended card mixes no devices, waits and launches at most as often as the class allows."""
+        if not hasattr(os, "fork"):
+            raise SkipTest("the pretended card needs a process of its own, by fork")
+        model = self._model().float()
+        batch = encode(tiny_table(model.spec), model.required_encodings())
+        waits, launches = step_work(model, batch.batch(range(len(batch))))
+        self._check_budget("most_waits", self.most_waits, waits)
+        if self.most_launches is not None:
+            self._check_budget("most_launches", self.most_launches, launches)
+
+    def _check_budget(self, name: str, most: int, counts: Mapping[str, int]) -> None:
+        total = sum(counts.values())
+        listed = "".join(f"\n  {count} x {what}" for what, count in Counter(counts).most_common(20))
+        assert total <= most, f"{name} is {most}, but a step has {total}:{listed}"
+        assert total >= _SLACK * most, f"{name} is {most}, but a step has only {total}: lower the budget"
 
     def test_traces_describe_the_layers(self) -> None:
         """Traces have the shapes that `LayerTrace` documents, and listening changes no output."""

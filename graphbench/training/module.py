@@ -30,6 +30,7 @@ from graphbench.nn.heads import HeadConfig
 from graphbench.training import parts, targets
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
+from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
 from graphbench.training.tasks import build_task
 from graphbench.training.tasks.regression import Regression
@@ -370,15 +371,16 @@ class BenchmarkModule(pl.LightningModule):
 
     def setup(self, stage: str) -> None:
         """Learn from targets and load starting weights at the start of a fit; suit the strategy; compile."""
-        if stage == "fit" and self.init_from and not getattr(self._trainer, "ckpt_path", None):  # else a run goes on
+        trainer = attached_trainer(self)
+        if stage == "fit" and self.init_from and not getattr(trainer, "ckpt_path", None):  # else a run goes on
             from graphbench.runs.checkpoints import load_matching
 
             parts.check_loaded(self.frozen, load_matching(self, self.init_from), self.init_from)
         if stage == "fit":
             targets.learn(self)  # after weights of another run, whose targets lie elsewhere
             targets.check_selection(self)
-        if self._trainer is not None:
-            suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), self.trainer, stage)
+        if trainer is not None:
+            suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), trainer, stage)
         if self.compile_architecture and self.architecture._compiled_call_impl is None:
             self.architecture.compile(dynamic=True)
 

@@ -12,6 +12,7 @@ from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.spec import SPLITS
 from graphbench.contracts.table import WEIGHT
 from graphbench.errors import BadInput
+from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.tasks.base import target_labels
 from graphbench.training.tasks.classification import Classification
 from graphbench.training.tasks.defined import TargetRange
@@ -38,7 +39,7 @@ def learn(module: BenchmarkModule) -> None:
         for option, value in wanted.items():
             if value:
                 raise BadInput(f"{option} needs a graphbench benchmark as the trainer's data module.")
-        if module.standardize_targets and module._trainer is not None:
+        if module.standardize_targets and attached_trainer(module) is not None:
             log.warning("Targets are not standardised: the trainer has no graphbench benchmark as its data module.")
         return
     if isinstance(module.task, Regression):
@@ -54,7 +55,7 @@ def learn(module: BenchmarkModule) -> None:
 
 def _columns(module: BenchmarkModule, split: str) -> Mapping[str, torch.Tensor] | None:
     """Columns of a split; None without a benchmark."""
-    tables: Any = getattr(getattr(module._trainer, "datamodule", None), "tables", None)
+    tables: Any = getattr(getattr(attached_trainer(module), "datamodule", None), "tables", None)
     return tables[split].columns if tables and split in tables and "y" in tables[split].columns else None
 
 
@@ -94,7 +95,7 @@ def check_selection(module: BenchmarkModule) -> None:
     Raises:
         BadInput: the metric that selects, or one that a callback watches, is undefined on the validation split.
     """
-    trainer = module._trainer
+    trainer = attached_trainer(module)
     if trainer is None or trainer.limit_val_batches == 0:
         return
     data: Any = getattr(trainer, "datamodule", None)

@@ -16,7 +16,7 @@ from jsonargparse import ArgumentError
 from graphbench.cli import main
 from graphbench.cli.commands.fit import fit
 from graphbench.cli.lightning import GraphbenchCLI, resolve
-from graphbench.cli.options import OWN, own_parser, split
+from graphbench.cli.options import own_parser, split
 from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.runs import RunFolder
@@ -331,7 +331,7 @@ def state_of(trainer, module, data):
 
 
 def asked(run, option, value):
-    return split(own_parser("fit", **OWN["fit"]), ["--resume", str(run), f"--{option}={value}"], run_option="resume")
+    return split(own_parser("fit"), ["--resume", str(run), f"--{option}={value}"], run_option="resume")
 
 
 def other_value(parser, run, option, value):

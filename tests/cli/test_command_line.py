@@ -145,7 +145,7 @@ REFUSED = {
     "-c=": "--config",
     "-c nowhere.yaml": "--config nowhere.yaml",
     "-c q.yaml -c": "--config needs a value",
-    "-c q.yaml q.yaml": "'q.yaml' is the value of no option",
+    "-c q.yaml q.yaml": "Unexpected argument 'q.yaml'",
 }
 
 

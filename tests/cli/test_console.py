@@ -1,4 +1,4 @@
-"""What commands measure, against PyTorch and the kernel."""
+"""Measured numbers, against PyTorch and the kernel, and tables on the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of
+from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of, show_table
 
 
 def test_shared_parameters_count_once_and_frozen_ones_never():
@@ -38,3 +38,8 @@ def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
 def test_what_callbacks_log_is_no_score():
     logged = {"val/MAE": 1.0, "val/loss": 1.0, "flow_sparsity/zeros/layer_0_head_0": 0.3, "validity/x": 2.0}
     assert scores_of("val", logged) == {"val/MAE": 1.0, "val/loss": 1.0}
+
+
+def test_units_in_brackets_are_shown(capsys):
+    show_table("QM9 [eV]", ["target", "MAE"], [["gap [eV]", "0.1"]])
+    assert capsys.readouterr().out.count("[eV]") == 2

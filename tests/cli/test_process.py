@@ -1,7 +1,8 @@
-"""Whether threads that wait sleep."""
+"""Settings of a command's process: how threads wait, what glibc keeps, and that a library user has none of them."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -14,9 +15,27 @@ from graphbench.cli.process import MALLOC_VARIABLE, WAIT_VARIABLE, cores_are_sha
 from graphbench.errors import BadInput
 
 MANY = 64
+#: Prints what importing the library changed of the process: environment, signal handlers and thresholds of glibc.
+IMPORTING = """
+import ctypes, json, os, signal
+calls = []
+class Library(ctypes.CDLL):
+    def __getattr__(self, name):
+        calls.append(name)
+        return super().__getattr__(name)
+ctypes.CDLL = Library
+numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+before = dict(os.environ), [signal.getsignal(number) for number in numbers]
+import graphbench, graphbench.cli, graphbench.cli.lightning, graphbench.cli.process, graphbench.cli.ranks
+for name in graphbench.__all__:
+    getattr(graphbench, name)
+after = dict(os.environ), [signal.getsignal(number) for number in numbers]
+changed = {name for name in after[0] if name.startswith(("OMP_", "GRAPHBENCH_")) and name not in before[0]}
+print(json.dumps([sorted(changed), before[1] == after[1], "mallopt" in calls]))
+"""
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def idle_machine(monkeypatch):
     """64 cores with nothing to do."""
     monkeypatch.setenv(WAIT_VARIABLE, "")  # so that it is put back
@@ -25,6 +44,12 @@ def idle_machine(monkeypatch):
     monkeypatch.setattr(os, "getloadavg", lambda: (0.3, 0.0, 0.0), raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: MANY)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(MANY)), raising=False)
+
+
+def test_a_library_user_gets_none_of_it(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "0")  # a command would let threads sleep
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[], True, False]
 
 
 def test_threads_wait_awake_on_cores_of_their_own(tmp_path):
@@ -71,7 +96,7 @@ def test_what_the_environment_says_is_kept(monkeypatch):
 
 @pytest.mark.parametrize(("rank", "policy"), [("0", "PASSIVE"), (None, None)])
 def test_every_command_settles_it(monkeypatch, capsys, rank, policy):
-    monkeypatch.setattr("graphbench.cli.process._granted", lambda groups: MANY)
+    monkeypatch.setattr("graphbench.cli.process._cpu_quota", lambda groups: MANY)
     if rank is not None:
         monkeypatch.setenv("LOCAL_RANK", rank)
     assert main(["--help"]) == 0
@@ -129,3 +154,11 @@ def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MALLOC_VARIABLE, "jemalloc")
     with pytest.raises(BadInput, match=f"{MALLOC_VARIABLE}.*keep.*system.*jemalloc"):
         keep_memory()
+
+
+@pytest.mark.parametrize("command", ["list", "--version", "list configs"])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_commands_work_without_output(command, closed):
+    shell = f"{sys.executable} -m graphbench {command} {closed}"
+    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -14,7 +14,7 @@ from equal_runs import assert_equal_runs, content
 from forked import at, forked, signal_at_step
 
 from graphbench.cli import main
-from graphbench.cli.options import OWN, own_parser, split
+from graphbench.cli.options import own_parser, split
 from graphbench.cli.resume import altered_options, recipe_of, without_repeats
 from graphbench.data.files.foreign import load_yaml
 from graphbench.runs.checkpoints import RunCheckpointIO, load_checkpoint
@@ -92,11 +92,11 @@ def test_a_finished_run_says_so_and_is_not_trained(finished_run, data_options, t
     again = ["--run", str(run), "--if-exists", "resume", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "3"]
     assert main(["fit", *(["--resume", str(run)] if way == "--resume" else again)]) == 0
     said = capsys.readouterr().err
-    assert f"{run} is finished: --trainer.max_epochs is 3, and so many are trained. To train on, name more: " in said
+    assert f"{run} is finished: all of --trainer.max_epochs 3 are trained" in said
     assert "Continuing" not in said
     assert load_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"] == before
     assert main(["fit", "--resume", str(run), "--trainer.max_steps", str(before)]) == 0
-    assert "is finished: --trainer.max_" in capsys.readouterr().err
+    assert "is finished: all of --trainer.max_" in capsys.readouterr().err
 
 
 def test_a_finished_run_goes_on_as_it_is_told(finished_run, tmp_path, capsys):
@@ -220,7 +220,7 @@ def test_the_same_command_goes_on(data_options, tmp_path, capsys):
 
 
 def altered(*words):
-    request = split(own_parser("fit", **OWN["fit"]), words, run_option="resume")
+    request = split(own_parser("fit"), words, run_option="resume")
     return [one.option for one in altered_options(request)]
 
 

@@ -20,7 +20,7 @@ TESTED_BY = {
     "graphbench/inference/external.py": ("tests/cli/commands/test_score.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
-        "plugins/kernels/tests/sfi_former/test_rows_numba.py", "chooses between kernels and plain forms",
+        "plugins/sfi-former/tests/test_blocks.py", "operands of blocks",
     ),
     "plugins/kernels/src/graphbench_kernels/sfi_former/attention.py": (
         "plugins/kernels/tests/sfi_former/test_rows_numba.py", "calls the kernels and nothing else",
@@ -74,6 +74,9 @@ TESTED_BY = {
     "graphbench/benchmarks/electric_flow/loader.py": (
         "tests/benchmarks/electric_flow/test_benchmark.py", "the benchmark's batches come from it",
     ),
+    "graphbench/benchmarks/graphs/readers/third_party.py": (
+        "tests/benchmarks/graphs/readers/test_pyg_sets.py", "downloads and pickles of PyG's data sets",
+    ),
     "graphbench/benchmarks/lrgb/files.py": ("tests/benchmarks/lrgb/test_superpixels.py", "read through a benchmark"),
     "graphbench/benchmarks/lrgb/molecules.py": (
         "tests/benchmarks/lrgb/test_superpixels.py", "one file of archives for all five benchmarks",
@@ -82,9 +85,6 @@ TESTED_BY = {
     "graphbench/benchmarks/molecules/qm9_structures.py": ("tests/benchmarks/molecules/test_qm9.py", "a part of QM9"),
     "graphbench/benchmarks/points/base.py": ("tests/benchmarks/points/test_solids.py", "the benchmark without files"),
     "graphbench/benchmarks/points/files.py": ("tests/benchmarks/points/test_modelnet.py", "read through a benchmark"),
-    "graphbench/benchmarks/sizes.py": (
-        "tests/benchmarks/block_models/test_pattern_cluster.py", "sizes that a user gives, good and bad",
-    ),
     "graphbench/inference/attributions/encoders.py": (
         "tests/inference/attributions/test_reference.py", "the calls that are replaced",
     ),
@@ -102,7 +102,7 @@ TESTED_BY = {
     "graphbench/callbacks/non_finite.py": ("tests/cli/test_diverged.py", "its policies, as users choose them"),
     "graphbench/cli/lightning.py": ("tests/cli/commands/test_fit.py", "the parser of all commands that build a model"),
     "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "one run, and several"),
-    "graphbench/cli/preflight.py": ("tests/cli/commands/test_sweep.py", "what a sweep refuses before it runs"),
+    "graphbench/cli/complaints.py": ("tests/cli/test_options.py", "errors of constructors, with the whole name"),
     "graphbench/cli/commands/prepare.py": (
         "tests/cli/commands/test_list_command.py", "prepares what an installed configuration names",
     ),
@@ -152,7 +152,9 @@ TESTED_BY = {
 TESTS_OF = {
     "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",
+    "plugins/kernels/tests/test_triton.py": "every kernel in Triton, compiled for cards",
     "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
+    "tests/benchmarks/graphs/readers/test_hostile_tables.py": "graphbench/tables/, of nodes and edges",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
     "tests/cli/test_written_together.py": "commands killed between their files",
@@ -189,6 +191,7 @@ TESTS_OF = {
     "plugins/sft/tests/test_runs.py": "experiments/runs.py",
     "plugins/sft/tests/test_table_7.py": "experiments/table_7.py",
     "plugins/sft/tests/test_theory.py": "what the paper proves of a layer",
+    "tests/benchmarks/graphs/by_nodes/test_splits.py": "splits of nodes, from masks and shares to scores",
     "tests/benchmarks/graphs/test_contract.py": "the contract of `Graphs`, from every kind of source",
     "tests/benchmarks/graphs/test_refusals.py": "graphs and options that `Graphs` refuses",
     "tests/benchmarks/test_bucketing.py": "batches of graphs of similar size, with every model",
@@ -197,12 +200,10 @@ TESTS_OF = {
     "tests/cli/test_ddp.py": "scores on two processes",
     "tests/cli/test_changes.py": "graphbench/cli/resume.py, runs that go on with other options",
     "tests/cli/test_stopping.py": "graphbench/cli/ranks.py, signals to a training process",
-    "tests/cli/test_diagnostics_config.py": "configs/callbacks/diagnostics.yaml",
     "tests/cli/test_diverged.py": "a loss that is not finite, from start to report",
-    "tests/cli/test_experiments.py": "every shipped configuration",
+    "tests/cli/test_experiments.py": "every shipped configuration, and parameters of GraphGPS's",
     "tests/cli/test_nothing_is_lost.py": "kills at writes, damaged, moved and shared folders",
     "tests/cli/test_own_files.py": "files of one's own as spreadsheets write them, weights and mistakes in them",
-    "tests/cli/test_published_counts.py": "parameters of GraphGPS's configurations",
     "tests/cli/test_sent_runs.py": "graphbench/runs/trust.py, by every command that takes a run",
     "tests/cli/test_equal_bits.py": "runs that must be equal, whatever the workers, the clock and the stops",
     "tests/cli/test_signal_phases.py": "signals in every phase of a fit",
@@ -227,7 +228,6 @@ TESTS_OF = {
     "tests/cli/test_two_hosts.py": "training on two hosts",
     "tests/cli/test_every_way_in.py": "every spelling that might import something, by every command",
     "tests/docs/test_predict.py": "docs/predict.md",
-    "tests/cli/test_closed_streams.py": "commands whose output is closed",
     "tests/contracts/test_compiled.py": "that all architectures compile",
     "tests/training/tasks/test_waiting.py": "which tasks read numbers from the device",
     "tests/speed/test_architectures.py": "the plain forms that speed/architectures.py holds ours against",

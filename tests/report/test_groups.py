@@ -18,7 +18,7 @@ def grouped(*folders):
 
 def test_runs_that_differ_in_the_seed_are_one_group(make_run):
     groups = grouped(make_run("a", seed=0), make_run("b", architecture="GCN"), make_run("c", seed=1))
-    assert [(group.label, group.seeds) for group in groups] == [("GPS", ["0", "1"]), ("GCN", ["0"])]
+    assert [(group.label, group.replicates) for group in groups] == [("GPS", "0, 1"), ("GCN", "0")]
     assert groups[0].several
     assert not groups[1].several
 
@@ -26,7 +26,7 @@ def test_runs_that_differ_in_the_seed_are_one_group(make_run):
 def test_an_option_tells_groups_apart_and_is_their_name(make_run):
     groups = grouped(make_run("a", num_heads=2), make_run("b", num_heads=4), make_run("c", seed=1, num_heads=4))
     assert [group.label for group in groups] == ["GPS (num_heads 2)", "GPS (num_heads 4)"]
-    assert [group.seeds for group in groups] == [["0"], ["0", "1"]]
+    assert [group.replicates for group in groups] == ["0", "0, 1"]
     assert differences(groups) == {"model.architecture.init_args.num_heads": ["2", "4"]}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphbench.cli import main
-from graphbench.report.loading import curves_of, load_run, load_runs, logged_in
+from graphbench.report.loading import curves_of, load_run, load_runs
 from graphbench.runs.tables import load_table
 
 TEXT = """step,epoch,val/MAE,train/loss_step,lr/rest
@@ -25,7 +25,7 @@ TEXT = """step,epoch,val/MAE,train/loss_step,lr/rest
 def curves(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text(TEXT)
-    return curves_of(logged_in(load_table(path)))
+    return curves_of(load_table(path))
 
 
 def test_epoch_scores_lie_on_finished_epochs(curves):
@@ -52,20 +52,20 @@ def test_what_has_no_epoch_is_placed_by_its_step(curves):
 def test_an_epoch_cut_short_does_not_stretch_the_axis(tmp_path):
     (tmp_path / "m.csv").write_text("step,epoch,x\n9,0,1\n19,1,2\n22,2,3\n")
     (tmp_path / "n.csv").write_text("step,epoch,x\n4,0,1\n9,0,1\n22,2,3\n")
-    assert list(curves_of(logged_in(load_table(tmp_path / "m.csv")))["x"].index) == [1, 2, 3]
-    assert list(curves_of(logged_in(load_table(tmp_path / "n.csv")))["x"].index) == [0.5, 1.0, 2.3]
+    assert list(curves_of(load_table(tmp_path / "m.csv"))["x"].index) == [1, 2, 3]
+    assert list(curves_of(load_table(tmp_path / "n.csv"))["x"].index) == [0.5, 1.0, 2.3]
 
 
 def test_without_a_finished_epoch_there_are_no_curves(tmp_path):
     (tmp_path / "m.csv").write_text("step,epoch,lr/rest\n0,,0.1\n")
-    assert curves_of(logged_in(load_table(tmp_path / "m.csv"))) == {}
+    assert curves_of(load_table(tmp_path / "m.csv")) == {}
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n"])
 def test_a_file_that_is_no_log_is_an_error_value(tmp_path, text):
     (tmp_path / "m.csv").write_text(text)
     with pytest.raises(ValueError, match=r"column|No columns"):
-        logged_in(load_table(tmp_path / "m.csv"))
+        curves_of(load_table(tmp_path / "m.csv"))
 
 
 def test_a_whole_run_has_no_problems(make_run):

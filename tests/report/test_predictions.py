@@ -9,11 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import binomtest
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from graphbench.report import result_tables
-from graphbench.report.predictions import SHOWN, Reliability, choices_of, reliability_section, targets_of, worst_section
+from graphbench.report.predictions import (
+    SHOWN,
+    Reliability,
+    confidences_of,
+    reliability_section,
+    targets_of,
+    worst_section,
+)
 
 
 def test_targets_come_with_their_own_intervals():
@@ -30,13 +36,13 @@ def test_targets_come_with_their_own_intervals():
     assert (single.name, single.label, single.low.tolist()) == ("", "y", [0.5])
 
 
-def test_classes_have_the_probability_of_the_predicted_and_of_the_true_one():
+def test_classes_have_the_probability_of_the_predicted_one():
     frame = pd.DataFrame({
         "prediction_red": [0.7, 0.2, 0.1], "prediction_blue": [0.2, 0.5, 0.8], "prediction_2": [0.1, 0.3, 0.1],
         "target": [0, 2, -1],
     })  # fmt: skip
-    confidence, right, own = choices_of(frame)
-    assert (confidence.tolist(), right.tolist(), own.tolist()) == ([0.7, 0.5], [True, False], [0.7, 0.3])
+    confidence, correct = confidences_of(frame)
+    assert (confidence.tolist(), correct.tolist()) == ([0.7, 0.5], [True, False])
 
 
 def test_labels_have_the_probability_of_yes():
@@ -44,10 +50,9 @@ def test_labels_have_the_probability_of_yes():
         "prediction_hot": [0.9, 0.4], "target_hot": [1.0, 0.0], "prediction_cold": [0.2, 0.3],
         "target_cold": [np.nan, 1.0],
     })  # fmt: skip
-    confidence, right, own = choices_of(frame)
+    confidence, correct = confidences_of(frame)
     assert confidence.tolist() == [0.9, 0.4, 0.3]
-    assert right.tolist() == [True, False, True]
-    assert own == pytest.approx([0.9, 0.6, 0.3])
+    assert correct.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +60,7 @@ def test_labels_have_the_probability_of_yes():
                 {"head": [0], "tail": [1], "prediction": [0.5], "target": [1]}]
 )  # fmt: skip
 def test_other_numbers_are_no_probabilities(columns):
-    assert choices_of(pd.DataFrame(columns)) is None
+    assert confidences_of(pd.DataFrame(columns)) is None
 
 
 def probabilities(rows, classes, seed=0):
@@ -67,7 +72,7 @@ def test_the_error_is_that_of_torchmetrics(bins):
     given = probabilities(700, 4)
     truth = torch.randint(4, (700,), generator=torch.Generator().manual_seed(1))
     frame = pd.DataFrame(given.numpy(), columns=[f"prediction_{n}" for n in range(4)]).assign(target=truth.numpy())
-    found = Reliability.of(*choices_of(frame)[:2], bins)
+    found = Reliability.of(*confidences_of(frame), bins)
     expected = multiclass_calibration_error(given, truth, num_classes=4, n_bins=bins)
     assert found.error == pytest.approx(float(expected), abs=1e-6)
     yes, came = given[:, 0], (truth == 0).long()
@@ -81,16 +86,6 @@ def test_probabilities_that_are_shares_have_hardly_an_error_and_certainties_that
     assert Reliability.of(confidence, generator.uniform(size=200_000) < confidence).error < 0.005
     sure = Reliability.of(np.ones(10), np.zeros(10, dtype=bool))
     assert (sure.error, sure.count.tolist()) == (1.0, [10])
-
-
-def test_bounds_are_exact():
-    found = Reliability.of(
-        np.repeat([0.05, 0.45, 0.95], [4, 9, 3]), np.array([False] * 4 + [True] * 5 + [False] * 4 + [True] * 3)
-    )
-    low, high = found.bounds
-    for place, (hits, count) in enumerate(((0, 4), (5, 9), (3, 3))):
-        ends = binomtest(hits, count).proportion_ci(0.95, "exact")
-        assert (low[place], high[place]) == pytest.approx((ends.low, ends.high))
 
 
 def test_a_tested_classification_has_a_diagram_and_a_regression_none(make_run, add_predictions):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphbench.runs.differences import NOTHING, Difference, differing, differing_options, told
+from graphbench.runs.differences import NOTHING, Difference, differing, differing_options
 
 BEFORE = {
     "seed_everything": 0,
@@ -103,11 +103,6 @@ def test_items_of_a_list_are_found_by_class_and_their_order_counts():
 )  # fmt: skip
 def test_what_a_score_follows_from(option, decides):
     assert Difference(option, 1, 2).decides_score is decides
-
-
-def test_a_line_names_the_first_and_counts_the_others():
-    found = [Difference(f"data.{name}", 1, 2) for name in "abc"]
-    assert told(found, most=2) == "data.a is 2 instead of 1; data.b is 2 instead of 1; and 1 more"
 
 
 TRAINED = {

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.base import with_sizes
 from graphbench.benchmarks.points import specs
 from graphbench.benchmarks.points.base import Rotations, cloud_table
 from graphbench.benchmarks.points.inputs import ShapeInput
 from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, SolidSettings, sample_solids
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import check_range

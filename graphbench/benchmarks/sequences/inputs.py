@@ -199,7 +199,7 @@ def _read_table(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame
     table = open_table(path, columns[0], columns[1:], (*TABLES, _LINES), "texts")
     if table.notes:
         logger.info("%s: %s", path, ", ".join(table.notes))
-    names = [table.names[table.found[name]] for name in columns]
+    names = [table.column(name) for name in columns]
     for part in table.parts(size):
         texts = list(zip(*(as_texts(part.frame[name], strip=False) for name in names), strict=True))
         yield part.frame, texts, {row: f"{kind}: {detail}" for row, (kind, detail) in part.problems.items()}

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.base import with_sizes
 from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput, check_range
 

@@ -110,7 +110,7 @@ def load_yaml(text: str) -> Any:
 
 
 def _line_with_tab(text: str, error: yaml.MarkedYAMLError) -> int | None:
-    """Number of the line on which parsing stopped, if a tab is in its indentation."""
+    """Return the number of the line on which parsing stopped, if a tab is in its indentation."""
     if error.problem_mark is None:
         return None
     number: int = error.problem_mark.line

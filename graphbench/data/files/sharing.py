@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import stat
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,22 @@ def make_folder(folder: Path) -> None:
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         share(folder, folder.parent)
+
+
+def write_shared(path: Path, text: str) -> None:
+    """Replace a text file by one that the group of its folder may write, too.
+
+    Raises:
+        OSError: nothing can be written there; the old file stays.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        share(temporary, path.parent)
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def access_advice(path: Path, root: Path) -> str:

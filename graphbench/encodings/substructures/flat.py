@@ -15,7 +15,7 @@ from graphbench.errors import BadInput
 
 
 def ragged_arange(lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Number the items of ragged rows: row of each item and its place in the row, both `[sum(lengths)]`."""
+    """Enumerate the items of ragged rows: row of each item and its place in the row, both `[sum(lengths)]`."""
     total = int(lengths.sum())
     row = torch.repeat_interleave(torch.arange(len(lengths)), lengths, output_size=total)
     starts = lengths.cumsum(0) - lengths

@@ -1,14 +1,13 @@
-"""Hours that a training costs, estimated from what steps of the same model on the same batches took in records."""
+"""Estimate the hours of a training from the recorded time of steps of the same model on the same batches."""
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from statistics import fmean, median
+from statistics import linear_regression, median
 from typing import Any
 
 from graphbench.errors import GraphbenchError
@@ -17,11 +16,12 @@ from graphbench.experiments.reproduce.recipes import benchmark_of, fact, length_
 from graphbench.experiments.reproduce.tables import Cell
 from graphbench.experiments.trainings import assign
 
-#: Options that decide what a step costs; of an optimizer its class does, of the data all but where and how many.
-_COSTS = re.compile(
+#: Options that decide the cost of a step; of an optimizer only its class.
+_COSTLY = re.compile(
     r"data(\..*)?|model\.(architecture|head)(\..*)?|model\.optimizer|trainer\.(precision|accumulate_grad_batches)"
 )
-_BESIDE = re.compile(
+#: Options of these that do not: paths, and the number of graphs.
+_FREE = re.compile(
     r"data\.(.*\.)?(root|store|split_dir|source|seed|sizes|train_fraction|steps_per_epoch|num_workers|centred)"
     r"|model\.architecture\.init"
 )
@@ -30,36 +30,35 @@ _DEPTH = "model.architecture.num_layers"
 
 @dataclass(frozen=True)
 class Step:
-    """What decides the cost of a step: the options but for the depth, and the depth."""
+    """Options that decide the cost of a step, without the depth, and the depth."""
 
     options: str
     depth: int | None
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         if "class_path" in value:
             yield name, str(value["class_path"]).rpartition(".")[2]
         for key, inner in value.items():
             if key != "class_path":
-                yield from _flat(name if key == "init_args" else f"{name}.{key}" if name else str(key), inner)
+                yield from _flatten(name if key == "init_args" else f"{name}.{key}" if name else str(key), inner)
     else:
         yield name, value
 
 
-def _all(recipe: Sequence[str], options: Iterable[str]) -> dict[str, Any]:
-    """Options of a recipe by their dotted names without `init_args`."""
-    content: dict[str, Any] = copy.deepcopy(dict(settings(recipe)))
-    found = dict(_flat("", content))
+def _options(recipe: Sequence[str], options: Iterable[str]) -> dict[str, Any]:
+    """Return all options of a recipe with further ones, by dotted names without `init_args`."""
+    flat = dict(_flatten("", settings(recipe)))
     for option in options:
-        given: dict[str, Any] = {}
-        assign(given, option.removeprefix("--"))
-        found |= dict(_flat("", given))
-    return found
+        content: dict[str, Any] = {}
+        assign(content, option.removeprefix("--"))
+        flat |= dict(_flatten("", content))
+    return flat
 
 
 def step_of(recipe: Sequence[str], options: Iterable[str]) -> Step:
-    """What decides the cost of a step of a recipe with further options.
+    """Return the part of a recipe with further options that decides the cost of a step.
 
     Raises:
         GraphbenchError: a configuration is not installed.
@@ -69,18 +68,17 @@ def step_of(recipe: Sequence[str], options: Iterable[str]) -> Step:
         >>> one == other, one == step_of(["quickstart"], ["--data.batch_size=7"])
         (True, False)
     """
-    found = _all(recipe, options)
-    depth = found.pop(_DEPTH, None)
-    kept = {name: value for name, value in found.items() if _COSTS.fullmatch(name) and not _BESIDE.fullmatch(name)}
-    return Step(json.dumps(kept, sort_keys=True, default=str), depth)
+    flat = _options(recipe, options)
+    depth = flat.pop(_DEPTH, None)
+    costly = {name: value for name, value in flat.items() if _COSTLY.fullmatch(name) and not _FREE.fullmatch(name)}
+    return Step(json.dumps(costly, sort_keys=True, default=str), depth)
 
 
 class Costs:
     """Measured seconds of steps and of whole trainings.
 
     Args:
-        records: of finished runs; those of scripts and of altered recipes are left out, since they do not say all that
-            was trained.
+        records: of finished runs; those of scripts and altered recipes are skipped, since their options are incomplete.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -100,10 +98,10 @@ class Costs:
                 self._whole.setdefault(step, []).append(one.seconds)
 
     def hours(self, cell: Cell) -> float | None:
-        """Hours of a core that one training of a cell costs; None where nothing measured says so.
+        """Estimate the core hours of one training of a cell, if there are measurements.
 
-        It is what whole trainings of it took, else its steps times what a step took. A depth that was not measured
-        lies on the line through at least two that were.
+        The estimate is the median of whole trainings, else the number of steps times the seconds of a step. A depth
+        without measurements is interpolated linearly from at least two others.
         """
         step = step_of(cell.recipe, cell.options)
         if step in self._whole:
@@ -112,7 +110,7 @@ class Costs:
         return None if seconds is None or steps is None else seconds * steps / 3600
 
     def _step(self, step: Step) -> float | None:
-        """Seconds of a step."""
+        """Estimate the seconds of a step."""
         by_depth = self._seconds.get(step.options, {})
         if step.depth in by_depth:
             return median(by_depth[step.depth])
@@ -121,7 +119,7 @@ class Costs:
 
 
 def line_at(points: Sequence[tuple[int, float]], at: int) -> float | None:
-    """Value at a place of the line through points by least squares; None for fewer than two, or where it is below 0.
+    """Evaluate the least-squares line through points; None for fewer than two points or a value below 0.
 
     Examples:
         >>> line_at([(1, 0.2), (3, 0.6)], 9)
@@ -131,29 +129,28 @@ def line_at(points: Sequence[tuple[int, float]], at: int) -> float | None:
     """
     if len(points) < 2:
         return None
-    middle, height = fmean(x for x, _ in points), fmean(y for _, y in points)
-    rise = sum((x - middle) * (y - height) for x, y in points) / sum((x - middle) ** 2 for x, _ in points)
-    value = height + rise * (at - middle)
-    return round(value, 12) if value > 0 else None
+    slope, intercept = linear_regression(*zip(*points, strict=True))
+    value = round(slope * at + intercept, 12)
+    return value if value > 0 else None
 
 
 def _steps(cell: Cell) -> int | None:
-    """Steps of a training; None where its rate ends it, or its length or the size of its data is not known."""
+    """Return the steps of a training; None if its rate ends it, or its length or the size of its data is unknown."""
     length = length_of(cell)
     if length.steps is not None:
         return length.steps
-    if length.epochs is None or _all(cell.recipe, cell.options).get("model.schedule.stop_below"):
+    if length.epochs is None or _options(cell.recipe, cell.options).get("model.schedule.stop_below"):
         return None
     each = _steps_of_epoch(cell.recipe, cell.options)
     return None if each is None else length.epochs * each
 
 
 def _steps_of_epoch(recipe: Sequence[str], options: Iterable[str]) -> int | None:
-    """Optimizer steps of an epoch; None where the size of the data or of a batch is not known."""
-    found = _all(recipe, options)
-    sizes = found.get("data.sizes") or fact(benchmark_of(recipe), "split_sizes")
-    batch = found.get("data.batch_size")
+    """Return the optimizer steps of an epoch; None if the size of the data or of a batch is unknown."""
+    flat = _options(recipe, options)
+    sizes = flat.get("data.sizes") or fact(benchmark_of(recipe), "split_sizes")
+    batch = flat.get("data.batch_size")
     if not sizes or not batch:
         return None
-    graphs = sizes[0] * float(found.get("data.train_fraction") or 1)
-    return ceil(graphs / int(batch) / int(found.get("trainer.accumulate_grad_batches") or 1))
+    graphs = sizes[0] * float(flat.get("data.train_fraction") or 1)
+    return ceil(graphs / int(batch) / int(flat.get("trainer.accumulate_grad_batches") or 1))

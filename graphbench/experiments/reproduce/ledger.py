@@ -28,7 +28,7 @@ _MEANING = {
     "short": "trained for less than published, or altered: meets and misses nothing",
     "protocol differs": "trained on other graphs or by another protocol than the paper's: meets and misses nothing",
     "not run": "a recipe is here, no record of it is",
-    "script": "measured or drawn by a script of the repository",
+    "script": "measured or drawn by a script of the repository, and no record of it is here",
     "quoted": "only quoted by the paper",
     "no code": "the model or its recipe is not here",
 }
@@ -92,6 +92,10 @@ class Ledger:
         self.lines = [self._line(table, cell) for table in tables for cell in table.cells if _is_measured(cell)]
 
     def _line(self, table: Table, cell: Cell) -> Line:
+        value = self._measured(cell)
+        if value is not None:
+            measured = Obtained(cell, mean=value, full=True)
+            return Line(table, cell, _status(measured), spread(measured))
         if cell.way in _CLOSED:
             return Line(table, cell, _CLOSED[cell.way])
         hours = self._hours(table, cell)
@@ -111,6 +115,13 @@ class Ledger:
             data_wanted=expected(cell.recipe).data or "",
         )
         return Line(table, cell, _status(found), spread(found), found.seeds, _trained(records), hours)
+
+    def _measured(self, cell: Cell) -> float | None:
+        """What a script measured for a cell."""
+        for one in self._by_recipe.get((cell.what,), ()) if cell.csv else ():
+            if (one.name, one.column) == (cell.row_name, cell.column_name):
+                return one.test
+        return None
 
     def _longest(self, cell: Cell) -> list[Record]:
         """Records of a cell's training that differ in their seed alone: the longest; RESULTS.md has all."""

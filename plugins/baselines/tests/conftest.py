@@ -52,7 +52,7 @@ def batch(graphs):
 
 
 def mask(shape: Sequence[int], p: float) -> Tensor:
-    """What the fixed dropout multiplies a tensor of a shape with; about a share p of it is zero."""
+    """Return the factor of the fixed dropout for a shape; about a share p of it is zero."""
     numbers = torch.arange(math.prod(shape), dtype=torch.float64)
     return ((numbers * 0.618034 % 1.0) >= p).double().reshape(tuple(shape)) / (1.0 - p)
 

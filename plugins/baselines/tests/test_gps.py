@@ -244,7 +244,7 @@ def bigbird():
 
 
 def counts(size, head):
-    """How often node i of a graph attends to node j, `[size, size]`."""
+    """Count how often node i of a graph attends to node j, `[size, size]`."""
     blocks = -(-size // BLOCK)
     drawn = random_blocks(torch.tensor([blocks]), blocks, HEADS, RANDOM)[0, head].tolist()
     times = torch.zeros(size, size, dtype=torch.float64)

@@ -187,7 +187,7 @@ def test_the_fused_kernel_gets_channels_first_and_gives_the_same(block, monkeypa
 
 @pytest.fixture
 def fresh():
-    """No package `mamba_ssm` is known before or after."""
+    """Hide the package `mamba_ssm` before and after."""
 
     def forget():
         for name in [name for name in sys.modules if name.split(".")[0] == "mamba_ssm"]:

@@ -66,7 +66,7 @@ def test_map_of_node_types_of_sat_is_the_published_one(recipe, name, types):
 
 
 def node_features(found):
-    """What encodes the node features of a recipe's model, drawn anew."""
+    """Draw the encoder of node features of a recipe's model anew."""
     torch.manual_seed(0)
     model = getattr(graphbench_baselines, found.config["model"]["architecture"]["class_path"])
     options = found.options | {"num_layers": 1, "positional_encoders": None}

@@ -238,7 +238,7 @@ def test_clusters_learn_from_dense_edges_and_from_the_link_loss(spec, batch, den
 
 
 def test_traces_show_attention_within_clusters(spec, batch):
-    """`sum_h A_h V_h` and the biases are what the layer returned, and nobody attends to another cluster."""
+    """`sum_h A_h V_h` and the biases are the output of the layer, and no node attends to another cluster."""
     torch.manual_seed(0)
     model = Sequoia(spec, hidden_dim=DIM, num_heads=HEADS, num_clusters=CLUSTERS).eval()
     with record(model) as traces:

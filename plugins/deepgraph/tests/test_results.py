@@ -1,4 +1,4 @@
-"""What the pages say of depth on ZINC is what the rows of its runs hold."""
+"""Numbers of depth on ZINC on the pages, against the rows of its runs."""
 
 import csv
 from pathlib import Path
@@ -10,7 +10,7 @@ PLUGIN = Path(__file__).parents[1]
 ROWS = list(csv.DictReader((PLUGIN / "results" / "zinc_depth.csv").open(encoding="utf-8")))
 
 
-def told(model, layers, split):
+def published(model, layers, split):
     """Mean and standard deviation over three seeds as the pages write them."""
     values = [float(row[split]) for row in ROWS if (row["model"], row["layers"]) == (model, str(layers))]
     assert len(values) == 3
@@ -20,7 +20,7 @@ def told(model, layers, split):
 @pytest.mark.parametrize("layers", [12, 24])
 def test_the_table_has_means_and_deviations_of_the_rows(layers):
     page = (PLUGIN / "results" / "README.md").read_text(encoding="utf-8")
-    cells = [told(model, layers, split) for model in ("deepgraph", "graphormer") for split in ("val", "test")]
+    cells = [published(model, layers, split) for model in ("deepgraph", "graphormer") for split in ("val", "test")]
     assert f"| {layers} | {' | '.join(cells)} |" in page
 
 
@@ -32,4 +32,4 @@ def test_the_first_pages_say_the_same_of_the_test_split(page):
         pytest.skip("the plug-in stands alone")
     text = " ".join(page.read_text(encoding="utf-8").split())
     for model in ("deepgraph", "graphormer"):
-        assert " and ".join(told(model, layers, "test") for layers in (12, 24)) in text
+        assert " and ".join(published(model, layers, "test") for layers in (12, 24)) in text

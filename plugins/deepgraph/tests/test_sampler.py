@@ -259,8 +259,8 @@ def test_molecules_of_zinc_have_the_tokens_that_the_readme_names():
         chosen = sample(sampler, batch, sample_seeds(600, torch.Generator().manual_seed(0)))
         number, covered = outcome(batch, chosen)
         means = [number.double().mean(), *chosen_kinds(batch, chosen).double().mean(0)[:4], covered.double().mean()]
-        told = [float(value) for value in (tokens, *kinds, least)]
-        assert [float(mean) for mean in means] == pytest.approx(told, abs=0.1)
+        published = [float(value) for value in (tokens, *kinds, least)]
+        assert [float(mean) for mean in means] == pytest.approx(published, abs=0.1)
         share = 100.0 if fewer == "all" else float(fewer.removesuffix(" %"))
         assert float((number < batch.ptr.diff()).double().mean()) * 100 == pytest.approx(share, abs=1.0)
 

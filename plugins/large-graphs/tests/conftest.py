@@ -47,7 +47,7 @@ def symmetric(adjacency) -> Tensor:
 
 @pytest.fixture
 def same_graph(batch) -> Tensor:
-    """Which pairs of nodes are of one graph, bool `[T, T]`."""
+    """Mask of the pairs of nodes of one graph, bool `[T, T]`."""
     return batch.batch[:, None] == batch.batch[None, :]
 
 

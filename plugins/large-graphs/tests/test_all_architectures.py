@@ -1,4 +1,4 @@
-"""What holds for every model: the contract, each graph for itself to 1e-12, and memory linear in the nodes."""
+"""The contract for every model, each graph for itself to 1e-12, and memory linear in the nodes."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Exact(ArchitectureContract):
 
 class TestSGFormer(Exact):
     architecture = SGFormer
+    most_launches = 473
 
     def make_model(self, spec):
         return SGFormer(spec, **HEADS, positional_encoders=[LapPEEncoder(3, 4), RWSEEncoder(4, 2)])
@@ -45,6 +46,8 @@ class TestSGFormer(Exact):
 
 class TestPolynormer(Exact):
     architecture = Polynormer
+    most_waits = 1
+    most_launches = 458
 
     def make_model(self, spec):
         return Polynormer(spec, **HEADS, positional_encoders=[RWSEEncoder(4, 2)])
@@ -53,25 +56,31 @@ class TestPolynormer(Exact):
 class TestNodeFormer(Exact):
     architecture = NodeFormer
     options = HEADS
+    most_waits = 3
+    most_launches = 1257
 
 
 class TestDIFFormer(Exact):
     architecture = DIFFormer
     options = HEADS
+    most_launches = 350
 
 
 class TestDIFFormerWithSigmoid(Exact):
     architecture = DIFFormer
     options = HEADS | {"form": "sigmoid", "value_map": True, "graph_weight": 0.8, "norm": "batch"}
+    most_launches = 243
 
 
 class TestAdvDIFFormer(Exact):
     architecture = AdvDIFFormer
     options = HEADS
+    most_launches = 578
 
 
 class TestNAGphormer(Exact):
     architecture = NAGphormer
+    most_launches = 312
 
     def make_model(self, spec):
         return NAGphormer(spec, **HEADS, positional_encoders=[LapPEEncoder(3, 4)])
@@ -80,11 +89,14 @@ class TestNAGphormer(Exact):
 class TestGCNII(Exact):
     architecture = GCNII
     options = SMALL
+    most_launches = 137
 
 
 class TestTunedGNN(Exact):
     architecture = TunedGNN
     options = HEADS | {"layer": "GAT", "norm": "layer", "input_map": False, "jumping": True}
+    most_waits = 1
+    most_launches = 198
 
 
 #: Every option that changes what is computed, and how a model is built with it.
@@ -159,9 +171,9 @@ def test_no_tensor_of_a_training_step_grows_faster_than_the_nodes(name, spec, on
     assert whole < 500 * 20_000
 
 
-def test_sigmoid_weights_are_there_some_at_a_time(spec, one_graph, monkeypatch):
+def test_sigmoid_weights_are_computed_in_chunks(spec, one_graph, monkeypatch):
     """Quadratic in time, not in memory."""
-    monkeypatch.setattr(difformer, "_WEIGHTS_AT_A_TIME", 2**15)
+    monkeypatch.setattr(difformer, "_CHUNK_WEIGHTS", 2**15)
     model = DIFFormer(spec, hidden_dim=8, num_layers=1, form="sigmoid").train()
     half, whole = (largest_tensor(model, one_graph(n)) for n in (1000, 2000))
     assert whole <= 2.1 * half

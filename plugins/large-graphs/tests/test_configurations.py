@@ -102,7 +102,7 @@ def test_nodeformer_on_cora_has_the_parameters_of_the_released_model():
 
 
 def test_settings_of_the_released_runs():
-    """Where a recipe once differed from them: the papers' repositories, `run.sh` and their options' defaults."""
+    """Recipes that once differed from the papers' repositories: `run.sh` and the defaults of their options."""
     arxiv = load("advdifformer-arxiv")
     assert arxiv["data"]["init_args"] == {"source": "ogbn-arxiv"}, "citations go one way"
     assert arxiv["model"]["architecture"]["init_args"]["dropout"] == 0.0

@@ -55,18 +55,18 @@ def test_pieces_of_queries_give_the_same_answer_and_gradients(batch):
     generator = torch.Generator().manual_seed(0)
     parts = [torch.randn(batch.num_nodes, 2, 3, dtype=torch.float64, generator=generator) for _ in range(4)]
     results = []
-    for at_a_time in (None, 1, 20):
+    for chunk_weights in (None, 1, 20):
         q, k, v = (part.clone().requires_grad_() for part in parts[:3])
-        out = sigmoid_attention(q, k, v, layout, at_a_time)
+        out = sigmoid_attention(q, k, v, layout, chunk_weights)
         (out * parts[3]).sum().backward()
         results.append((out.detach(), q.grad, k.grad, v.grad))
     for other in results[1:]:
         torch.testing.assert_close(other, results[0], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("at_a_time", [None, 1])
+@pytest.mark.parametrize("chunk_weights", [None, 1])
 @pytest.mark.parametrize("far", [0.0, -60.0, -95.0, -110.0, -300.0])
-def test_weights_below_the_smallest_number_of_float32_are_those_of_float64(batch, same_graph, far, at_a_time):
+def test_weights_below_the_smallest_number_of_float32_are_those_of_float64(batch, same_graph, far, chunk_weights):
     """All logits of a row far below 0: float64 holds `s(-300)` and its square, where float32 ends at `s(-103)`."""
     generator = torch.Generator().manual_seed(0)
     q, k, v, weight = (torch.randn(batch.num_nodes, 2, 3, generator=generator) for _ in range(4))
@@ -75,7 +75,7 @@ def test_weights_below_the_smallest_number_of_float32_are_those_of_float64(batch
     for dtype in (torch.float32, torch.float64):
         parts = [part.clone().to(dtype).requires_grad_() for part in (q, k, v)]
         if dtype == torch.float32:
-            out = sigmoid_attention(*parts, DenseLayout.from_batch(batch), at_a_time)
+            out = sigmoid_attention(*parts, DenseLayout.from_batch(batch), chunk_weights)
         else:
             weights = 1 / (1 + (-torch.einsum("ihm,jhm->hij", *parts[:2])).exp()) * same_graph
             out = torch.einsum("hij,jhd->ihd", weights / weights.sum(-1, keepdim=True), parts[2])

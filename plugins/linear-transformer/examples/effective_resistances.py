@@ -19,13 +19,13 @@ SOURCE = 0
 
 
 def networkx_resistances(graph: nx.Graph) -> np.ndarray:
-    """R `[n, n]` from NetworkX's pseudo-inverse."""
+    """Compute R `[n, n]` from NetworkX's pseudo-inverse."""
     pairs = nx.resistance_distance(graph)
     return np.array([[pairs[u][v] for v in graph] for u in graph])
 
 
 def draw_graph(axes: Axes, graph: nx.Graph, resistances: np.ndarray) -> None:
-    """The graph, coloured by resistance from one node."""
+    """Draw the graph, coloured by resistance from one node."""
     places = nx.spring_layout(graph, seed=3)
     nx.draw_networkx_edges(graph, places, ax=axes, edge_color="0.75", width=0.8)
     dots = nx.draw_networkx_nodes(
@@ -38,7 +38,7 @@ def draw_graph(axes: Axes, graph: nx.Graph, resistances: np.ndarray) -> None:
 
 
 def draw_errors(axes: Axes, graph: nx.Graph, exact: np.ndarray) -> None:
-    """Largest error against the number of layers, with the bound of Lemma 4."""
+    """Plot the largest error against the number of layers, with the bound of Lemma 4."""
     laplacian = torch.from_numpy(nx.laplacian_matrix(graph, weight=None).toarray()).double()
     step = 1 / float(largest_eigenvalue_bound(laplacian))
     lambda_min = float(torch.linalg.eigvalsh(laplacian)[1])

@@ -25,14 +25,14 @@ _EVALUATED = 200
 
 
 def loss_on(encoder: PositionalEncoder, table: GraphTable, rows: torch.Tensor) -> torch.Tensor:
-    """Loss of a batch cut from a table that has `lap_pe_vectors`."""
+    """Compute the loss of a batch cut from a table that has `lap_pe_vectors`."""
     batch = table.batch(rows)
     return eigenvector_loss(encoder(batch), batch.lap_pe_vectors, batch.batch, batch.num_graphs)
 
 
 @torch.no_grad()
 def evaluate(encoder: PositionalEncoder, table: GraphTable) -> float:
-    """Mean loss over a table."""
+    """Compute the mean loss over a table."""
     encoder.eval()
     parts = torch.arange(len(table)).split(_EVALUATED)
     total = sum(len(part) * float(loss_on(encoder, table, part)) for part in parts)
@@ -43,7 +43,7 @@ def evaluate(encoder: PositionalEncoder, table: GraphTable) -> float:
 def pretrain(
     encoder: PositionalEncoder, table: GraphTable, steps: int, batch_size: int = 200, lr: float = 0.01
 ) -> None:
-    """AdamW (0.9, 0.99) with weight decay 0.01, as the authors pre-train; the rate is halved at every quarter."""
+    """Train by AdamW (0.9, 0.99) with weight decay 0.01, as the authors do, and halve the rate at every quarter."""
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=max(1, steps // 4), gamma=0.5)
     for _ in range(steps):
@@ -55,7 +55,7 @@ def pretrain(
 
 
 def encoded(table: GraphTable, dim: int) -> GraphTable:
-    """The table with the first `dim` non-trivial eigenvectors of the normalised Laplacian."""
+    """Add to the table the first `dim` non-trivial eigenvectors of the normalised Laplacian."""
     encoding = LapPE(dim, "symmetric", skip_trivial=True)
     return table.with_columns(encoding.compute(table).columns, encoding.layout)
 
@@ -70,7 +70,7 @@ def main() -> None:
     """Train, evaluate, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", choices=("NCI", "ZINC"), default="NCI", help="benchmark with the molecules")
-    parser.add_argument("--initial", choices=get_args(Initial), default="walks", help="where Φ_0 comes from")
+    parser.add_argument("--initial", choices=get_args(Initial), default="walks", help="source of Φ_0")
     parser.add_argument("--shuffle-slots", action="store_true", help="slots at random in training")
     parser.add_argument("--dim", type=int, default=6, help="eigenvectors")
     parser.add_argument("--steps", type=int, default=400, help="optimizer steps")

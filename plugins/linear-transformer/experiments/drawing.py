@@ -1,4 +1,4 @@
-"""The three figures: trained transformers (mean and spread over seeds) and what the paper's constructions reach."""
+"""Draw the three figures: trained transformers (mean and spread over seeds) and the paper's constructions."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def draw_all(rows: Sequence[Row], folder: Path, recipe: str) -> list[Path]:
     Args:
         rows: of the CSV.
         folder: where to write.
-        recipe: which rows count.
+        recipe: of the rows to draw.
 
     Returns:
         The files written.
     """
-    mine = [row for row in rows if row["recipe"] == recipe]
+    selected = [row for row in rows if row["recipe"] == recipe]
     drawers: dict[str, Callable[[Sequence[Row], Path], None]] = {"1": _maps, "2": _eigenvectors, "15": _efficient}
     written = []
     for figure, draw in drawers.items():
         for centred, frozen in product(("True", "False"), ("False", "True")):
             chosen = [
-                row for row in mine if (row["figure"], row["centred"], row["frozen"]) == (figure, centred, frozen)
+                row for row in selected if (row["figure"], row["centred"], row["frozen"]) == (figure, centred, frozen)
             ]
             name = f"figure-{figure}-{recipe}" + "-uncentred" * (centred == "False") + "-frozen" * (frozen == "True")
             if chosen:
@@ -68,23 +68,23 @@ def _efficient(rows: Sequence[Row], path: Path) -> None:
 
 
 def _eigenvectors(rows: Sequence[Row], path: Path) -> None:
-    """Rows: trained on loss_1-5 and on loss_1-10. Columns: that loss, and single eigenvectors on FC and CSL."""
+    """Draw rows trained on loss_1-5 and on loss_1-10. Columns: that loss, and single eigenvectors on FC and CSL."""
     figure, axes = plt.subplots(2, 3, figsize=(13, 8), layout="constrained")
     for line, number in zip(axes, ("5", "10"), strict=True):
-        mine = [row for row in rows if row["num_eigenvectors"] == number]
-        _panel(line[0], mine, "eigenvectors", int(number))
+        selected = [row for row in rows if row["num_eigenvectors"] == number]
+        _panel(line[0], selected, "eigenvectors", int(number))
         for family, ax in zip(FAMILIES, line[1:], strict=True):
             ax.set(title=f"{family}, trained on loss_1-{number}", xlabel="layers", ylabel="log loss_i")
-            own = [row for row in mine if row["family"] == family]
+            curve = [row for row in selected if row["family"] == family]
             for i in range(2, int(number) + 1):  # v_1 is constant and its loss falls off the picture
-                _curve(ax, own, f"log_loss_{i}", plt.get_cmap("viridis")((i - 2) / 9), f"$v_{{{i}}}$")
-            if own:
+                _curve(ax, curve, f"log_loss_{i}", plt.get_cmap("viridis")((i - 2) / 9), f"$v_{{{i}}}$")
+            if curve:
                 ax.legend(fontsize="small", ncols=2)
     _finish(figure, path)
 
 
 def _panel(ax: Axes, rows: Sequence[Row], target: str, number: int = NODES) -> None:
-    """Trained curves of both families, solid, and constructions, dashed and dotted."""
+    """Plot trained curves of both families, solid, and constructions, dashed and dotted."""
     title = f"loss_1-{number}" if target == "eigenvectors" else target
     ax.set(title=title, xlabel="layers", ylabel="log loss", xticks=LAYERS)
     for family in FAMILIES:
@@ -96,7 +96,7 @@ def _panel(ax: Axes, rows: Sequence[Row], target: str, number: int = NODES) -> N
 
 
 def _curve(ax: Axes, rows: Sequence[Row], column: str, colour: object, label: str) -> None:
-    """Mean over seeds, with the spread from the lowest to the highest where there are several."""
+    """Plot the mean over seeds, and the range from the lowest to the highest."""
     values: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         values[int(row["num_layers"])].append(float(row[column]))
@@ -115,10 +115,10 @@ def _finish(figure: plt.Figure, path: Path) -> None:
 
 @functools.cache
 def constructed(family: str, target: str, number: int = NODES) -> dict[str, list[float]]:
-    """Log loss of the paper's constructions for 1, 2, ... layers, on fixed graphs of the family.
+    """Compute the log loss of the paper's constructions for 1, 2, ... layers, on fixed graphs of the family.
 
     Losses are blind to scale, so for L† and its root every B is divided by its Frobenius norm first, as the trained
-    transformers do; the constructions then know the range of eigenvalues over all graphs, and nothing of single ones.
+    transformers do; the constructions are then built for the range of eigenvalues over all graphs.
 
     Args:
         family: FC or CSL.
@@ -156,7 +156,7 @@ def constructed(family: str, target: str, number: int = NODES) -> dict[str, list
 
 
 def _makers(target: str, low: float, high: float) -> dict[str, Callable[[int], torch.nn.Module]]:
-    """Name -> number of layers -> construction."""
+    """Return name -> number of layers -> construction."""
     if target == "electric":
         return {
             "Lemma 1": lambda n: constructions.electric_flow(num_layers=n, lambda_max=high),
@@ -176,13 +176,13 @@ def _makers(target: str, low: float, high: float) -> dict[str, Callable[[int], t
 
 
 def _log_loss(answer: Tensor, exact: Tensor) -> float:
-    """Logarithm of the mean over graphs of `‖ Φ / ‖Φ‖_F - T / ‖T‖_F ‖²_F`."""
+    """Return the logarithm of the mean over graphs of `‖ Φ / ‖Φ‖_F - T / ‖T‖_F ‖²_F`."""
     unit = [matrix / torch.linalg.matrix_norm(matrix)[:, None, None] for matrix in (answer, exact)]
     return float((unit[0] - unit[1]).square().sum((1, 2)).mean().log())
 
 
 def _eigenvector_log_loss(answer: Tensor, exact: Tensor) -> float:
-    """Logarithm of the mean over graphs and columns; the construction's last column is the smallest eigenvector."""
+    """Return the log of the mean over graphs and columns; the last column of the answer is the smallest eigenvector."""
     unit = torch.nn.functional.normalize(answer.flip(-1), dim=1)
     errors = [(unit - sign * exact).square().sum(1) for sign in (1, -1)]
     return float(torch.minimum(*errors).mean().log())

@@ -55,7 +55,7 @@ def train(point: Point, extra: list[str]) -> dict[str, Any]:
     """Train one point and score it on the test split.
 
     Args:
-        point: what to train.
+        point: the point.
         extra: further options of the command line, such as `--trainer.accelerator=gpu`.
 
     Returns:
@@ -89,12 +89,12 @@ def train(point: Point, extra: list[str]) -> dict[str, Any]:
 
 
 def _single(name: str) -> bool:
-    """Whether this is the score of one eigenvector."""
+    """Check for the score of one eigenvector."""
     return name.startswith("test/loss_") and name[10:].isdigit()
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    """The points that were trained, as text; none where there is no file yet."""
+    """Read the trained points, as text; none without a file."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:

@@ -1,6 +1,6 @@
-"""What the figures are made of: one trained transformer per point, and how long each is trained.
+"""Points of the figures, one trained transformer each, and the length of its training.
 
-A point is a configuration of `plugins/linear-transformer/configs` and what differs from it.
+A point is a configuration of `plugins/linear-transformer/configs` with changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAPS = ("electric", "resistive", "heat")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long points are trained.
+    """Length and learning rate of the training of points.
 
     Args:
         folder: of the configurations, below `configs`.
@@ -25,8 +25,8 @@ class Recipe:
         eigenvector_steps: for eigenvectors.
         lr: learning rate of maps is the smaller of this over the number of layers and `largest_lr`.
         largest_lr: see `lr`.
-        general_too: whether the general form learns eigenvectors at that rate too, not at the configuration's.
-        drops: how often the rate is halved, at equal distances; 0 where the configuration's schedule needs no number.
+        general_too: the general form learns eigenvectors at that rate too, not at the configuration's.
+        drops: number of times the rate is halved, at equal distances; 0 leaves the configuration's schedule.
     """
 
     folder: str
@@ -71,7 +71,7 @@ class Point:
         num_layers: L.
         seed: of weights and graphs.
         recipe: key of `RECIPES`.
-        centred: whether demands add up to 0.
+        centred: demands add up to 0.
         frozen: the stack `[B, Ψ]` in which no layer changes B and all of it has one Frobenius norm.
     """
 
@@ -87,7 +87,7 @@ class Point:
 
     @property
     def form(self) -> str:
-        """Which of the two forms of layers."""
+        """Form of the layers."""
         return "efficient" if self.figure == 15 else "general"
 
     @property
@@ -103,7 +103,7 @@ class Point:
         return (recipe.eigenvector_steps if self.num_eigenvectors else recipe.steps)[self.num_layers]
 
     def arguments(self) -> list[str]:
-        """What a graphbench command takes to train this point."""
+        """Return the options of a graphbench command that trains this point."""
         recipe = RECIPES[self.recipe]
         changes = {
             "seed_everything": self.seed,
@@ -134,7 +134,7 @@ def points(
     centred_maps: tuple[str, ...] = MAPS,
     frozen: bool = False,
 ) -> Iterator[Point]:
-    """Every point of the figures: all layers of all curves with one seed, then with the next.
+    """Yield every point of the figures: all layers of all curves with one seed, then with the next.
 
     Figure 15 has the four problems of figures 1 and 2(d): three maps, and eigenvectors trained on loss_1-10.
 

@@ -4,8 +4,8 @@
 
 As the authors do, every row is the best of `--starts` initialisations: each is trained for one epoch, and the seed with
 the best validation score is trained to the end. The published recipe keeps its rate within an epoch, so trials train at
-a constant rate. The run that follows begins with the epoch of its trial; nothing is taken over but the seed. Each
-training is a `graphbench fit` and `graphbench test` in a folder of its own, so the command may be stopped at any time
+a constant rate. The run that follows begins with the epoch of its trial; only the seed is taken over. Each
+training is a `graphbench fit` and `graphbench test` in its own folder, so the command may be stopped at any time
 and given again. Other options of graphbench go on to every run.
 """
 
@@ -33,24 +33,24 @@ _TRIAL = ("--trainer.max_epochs=1", "--model.schedule.name=constant", "--model.s
 
 
 def config(data: str, row: str) -> Path:
-    """Configuration of a row."""
+    """Return the configuration of a row."""
     return CONFIGS / f"{data.lower()}-{ROWS[row]}.yaml"
 
 
 def run_seeds(seed: int, starts: int) -> list[int]:
-    """What `seed_everything` is in the trials of a row."""
+    """Return `seed_everything` of the trials of a row."""
     return [seed * _MOST_STARTS + start for start in range(starts)]
 
 
 def best_start(scores: Sequence[float]) -> int:
-    """Which trial has the lowest validation error; the first of equals."""
+    """Return the trial with the lowest validation error; the first of equals."""
     return min(range(len(scores)), key=lambda start: scores[start])
 
 
 def train_row(
     data: str, row: str, seed: int, starts: int, output: Path, overlays: Sequence[Path], options: Sequence[str]
 ) -> dict[str, Any]:
-    """Trials, the run of the best of them, and its scores.
+    """Run the trials, then train the best of them, and return its scores.
 
     Args:
         data: ZINC or QM9.
@@ -91,12 +91,14 @@ def main(arguments: list[str] | None = None) -> None:
     if missing:
         parser.error(f"there is no configuration of {', '.join(missing)} on {options.data}")
     overlays = [CONFIGS / "overlays" / f"{name}.yaml" for name in options.overlay]
-    found = []
+    results = []
     for seed in range(options.seeds):
         for row in options.rows:
             start = [f"--model.init_from={options.pretrained}"] if options.pretrained and row == "slots" else []
-            found.append(train_row(options.data, row, seed, options.starts, options.output, overlays, [*extra, *start]))
-            write_csv(options.output / "table-2.csv", found)
+            results.append(
+                train_row(options.data, row, seed, options.starts, options.output, overlays, [*extra, *start])
+            )
+            write_csv(options.output / "table-2.csv", results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is refused before anything is computed; the constructions' own tests show it where users meet it."""
+"""Checks before computing; the tests of the constructions show them where users meet them."""
 
 import networkx as nx
 import pytest

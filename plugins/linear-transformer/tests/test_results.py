@@ -1,4 +1,4 @@
-"""What the page says of Table 2 on QM9 is what the rows of its runs hold."""
+"""Numbers of table 2 on QM9 on the page, against the rows of its runs."""
 
 import csv
 from pathlib import Path

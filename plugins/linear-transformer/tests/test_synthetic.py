@@ -54,6 +54,8 @@ class TestMapsOfDemands(ArchitectureContract):
     architecture = LinearTransformer
     options = {"num_layers": 2, "form": "efficient"}  # noqa: RUF012
     spec = dataclasses.replace(MAPS, node=Features(dense=3), edge=Features())
+    most_waits = 3
+    most_launches = 332
 
 
 class TestGeneralForm(ArchitectureContract):
@@ -63,6 +65,8 @@ class TestGeneralForm(ArchitectureContract):
     options = {"num_layers": 2}  # noqa: RUF012
     spec = dataclasses.replace(MAPS, edge=Features())
     numbered_edges = "the general form has a row of weights for every edge"
+    most_waits = 3
+    most_launches = 281
 
 
 class TestTrainedInitialFeatures(ArchitectureContract):
@@ -70,6 +74,8 @@ class TestTrainedInitialFeatures(ArchitectureContract):
     options = {"num_layers": 2, "form": "efficient"}  # noqa: RUF012
     spec = dataclasses.replace(VECTORS, edge=Features(), max_nodes=24)
     random_method = "Φ_0 has one row per node slot"
+    most_waits = 3
+    most_launches = 359
 
 
 def test_incidence_has_resistances_and_padding():
@@ -138,11 +144,11 @@ def test_near_identity_start(form):
 
 def test_sizes_follow_the_benchmark():
     spec = dataclasses.replace(MAPS, node=Features(dense=10), num_targets=10, max_nodes=10)
-    told = dataclasses.replace(spec, extra={"max_edges": "20"})
-    for given, edges in ((spec, 45), (told, 20)):
+    limited = dataclasses.replace(spec, extra={"max_edges": "20"})
+    for given, edges in ((spec, 45), (limited, 20)):
         model = LinearTransformer(given, num_layers=3)
         assert sum(p.numel() for p in model.parameters()) == 3 * 4 * (edges + 20) ** 2
-    efficient = LinearTransformer(told, "efficient", num_layers=3)
+    efficient = LinearTransformer(limited, "efficient", num_layers=3)
     assert sum(p.numel() for p in efficient.parameters()) == 3 * (4 * 20**2 + 4)
 
 

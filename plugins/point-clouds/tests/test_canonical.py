@@ -41,8 +41,8 @@ def test_frames_turn_with_the_cloud_and_the_points_they_see_do_not(spec, cut, ma
     clouds, empty = Clouds.from_batch(batch), torch.zeros(16, 0, dtype=torch.float64)
     points, turned = Points(batch.pos, empty, clouds), Points(batch.pos @ rotation, empty, clouds)
     torch.testing.assert_close(frame(turned), frame(points) @ rotation, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(frame.seen(turned).pos, frame.seen(points).pos, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(frame.seen(points).pos[0], frame(points)[0] @ batch.pos[0], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(frame.transform(turned).pos, frame.transform(points).pos, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(frame.transform(points).pos[0], frame(points)[0] @ batch.pos[0], rtol=1e-10, atol=1e-10)
 
 
 def test_dropout_stands_before_the_second_norm_for_clouds_alone(spec, parts_spec):
@@ -61,5 +61,5 @@ def test_the_network_behind_the_frame_is_the_plain_one(spec, cut, made, architec
     batch = cut(spec, (9, 7))
     found = model(batch).graph
     points = Points(batch.pos, torch.zeros(16, 0, dtype=torch.float64), Clouds.from_batch(batch))
-    batch.pos = model.frame.seen(points).pos.detach()
+    batch.pos = model.frame.transform(points).pos.detach()
     torch.testing.assert_close(other(batch).graph, found, rtol=1e-9, atol=1e-9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphbench_point_clouds.clouds import Clouds, farthest_points, interpolated, nearest, squared_distances
+from graphbench_point_clouds.clouds import Clouds, farthest_points, interpolate, nearest, squared_distances
 
 
 def loop(batch, x):
@@ -17,12 +17,12 @@ def test_every_row_is_in_the_block_of_its_cloud(spec, cut, sizes):
     batch = cut(spec, sizes)
     clouds = Clouds.from_batch(batch)
     found = {}
-    for block, part in zip(clouds.blocks, clouds.gathered(batch.pos), strict=True):
+    for block, part in zip(clouds.blocks, clouds.to_blocks(batch.pos), strict=True):
         found |= dict(zip(block.clouds.tolist(), part, strict=True))
     for cloud, expected in enumerate(loop(batch, batch.pos)):
         assert torch.equal(found[cloud], expected)
     assert len(clouds.blocks) == len(set(sizes))
-    assert torch.equal(clouds.to_rows(clouds.gathered(batch.pos)), batch.pos)
+    assert torch.equal(clouds.to_rows(clouds.to_blocks(batch.pos)), batch.pos)
 
 
 def test_keys_order_the_points_of_a_cloud_and_the_first_counts_most(spec, cut):
@@ -33,13 +33,13 @@ def test_keys_order_the_points_of_a_cloud_and_the_first_counts_most(spec, cut):
         for rows in block.rows:
             places = batch.pos[rows].tolist()
             assert places == sorted(places)
-    assert torch.equal(clouds.to_rows(clouds.gathered(batch.pos)), batch.pos)
+    assert torch.equal(clouds.to_rows(clouds.to_blocks(batch.pos)), batch.pos)
 
 
 def test_each_cloud_has_its_own_matrix(spec, cut):
     batch = cut(spec)
     matrices = torch.randn(batch.num_graphs, 3, 5, dtype=torch.float64)
-    found = Clouds.from_batch(batch, batch.pos.unbind(1)).transformed(batch.pos, matrices)
+    found = Clouds.from_batch(batch, batch.pos.unbind(1)).transform(batch.pos, matrices)
     expected = torch.cat([part @ matrix for part, matrix in zip(loop(batch, batch.pos), matrices, strict=True)])
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
@@ -47,11 +47,11 @@ def test_each_cloud_has_its_own_matrix(spec, cut):
 def test_a_sample_stands_cloud_after_cloud(spec, cut):
     batch = cut(spec)
     clouds = Clouds.from_batch(batch)
-    sample, rows = clouds.sampled([block.rows[:, :3].flip(1) for block in clouds.blocks])
+    sample, rows = clouds.take([block.rows[:, :3].flip(1) for block in clouds.blocks])
     expected = [torch.arange(a, b)[:3].flip(0) for a, b in zip(batch.ptr[:-1], batch.ptr[1:], strict=True)]
     assert torch.equal(rows, torch.cat(expected))
     assert torch.equal(sample.cloud_of, batch.batch[rows])
-    assert torch.equal(sample.to_rows(sample.gathered(batch.pos[rows])), batch.pos[rows])
+    assert torch.equal(sample.to_rows(sample.to_blocks(batch.pos[rows])), batch.pos[rows])
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_interpolation_weights_three_points_by_inverse_squared_distances(clouds)
     batch, own = clouds
     sample, rows = farthest_points(batch.pos, own, 5)
     x, pos = torch.randn(len(rows), 2, dtype=torch.float64), batch.pos[rows]
-    found = interpolated(x, pos, sample, batch.pos, own)
+    found = interpolate(x, pos, sample, batch.pos, own)
     for row in range(batch.num_nodes):
         members = [place for place in range(len(rows)) if sample.cloud_of[place] == batch.batch[row]]
         distance = (pos[members] - batch.pos[row]).norm(dim=1)

@@ -10,7 +10,7 @@ import torch
 
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench_point_clouds.clouds import Clouds
-from graphbench_point_clouds.hierarchy import MARGIN, levels_of, nearest_cells
+from graphbench_point_clouds.hierarchy import MARGIN, build_levels, nearest_cells
 
 SIZES = (40, 2, 9)
 
@@ -21,7 +21,7 @@ def clouds_of(sizes):
 
 def tree(pos, sizes, depth, divide, k=4):
     near = torch.zeros(len(pos), k, dtype=torch.int64)
-    return levels_of(pos, clouds_of(sizes), near, depth, divide)
+    return build_levels(pos, clouds_of(sizes), near, depth, divide)
 
 
 def box_of(pos):

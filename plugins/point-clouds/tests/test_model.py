@@ -1,4 +1,4 @@
-"""What models of point clouds read, whom they refuse, and what a penalty does to a training."""
+"""Inputs and refusals of models of point clouds, and a penalty in training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_points_of_a_classified_cloud_share_its_representation(spec, cut, made):
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_features_are_read_where_they_are_asked_for(spec, cut, made, used):
+def test_features_are_read_with_use_features(spec, cut, made, used):
     model = made(lambda: DGCNN(spec, **SMALL, use_features=used))
     batch = cut(spec)
     before = model(batch).graph
@@ -88,7 +88,7 @@ def test_a_map_of_points_is_a_convolution_of_width_one_and_a_norm_over_all_other
     torch.testing.assert_close(layer.norm.running_var, norm.running_var, rtol=1e-10, atol=1e-10)
 
 
-def test_widths_and_biases_are_those_asked_for():
+def test_widths_and_biases_follow_the_options():
     maps = point_maps((3, 8, 16), bias=False)
     assert [tuple(layer.linear.weight.shape) for layer in maps] == [(8, 3), (16, 8)]
     assert all(layer.linear.bias is None for layer in maps)

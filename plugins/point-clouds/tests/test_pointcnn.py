@@ -150,8 +150,8 @@ def test_points_get_back_what_fewer_points_know(parts_spec, cut, made):
         path = (few, fewer, many, every, every)
         x = few.x
         for conv, fuse, (source, target) in zip(model.back, model.fuse, pairwise(path), strict=True):
-            told = conv(Points(source.pos, x, source.clouds), target.pos, target.clouds)
-            x = mapped(torch.cat([told, target.x], dim=1), [fuse])
+            mixed = conv(Points(source.pos, x, source.clouds), target.pos, target.clouds)
+            x = mapped(torch.cat([mixed, target.x], dim=1), [fuse])
         torch.testing.assert_close(found[rows], mapped(x, model.last), rtol=1e-8, atol=1e-8)
 
 

@@ -11,8 +11,8 @@ from torch import nn
 from graphbench.errors import BadInput
 from graphbench_point_clouds import PointSequoia
 from graphbench_point_clouds.clouds import Clouds, nearest
-from graphbench_point_clouds.hierarchy import levels_of, only_once
-from graphbench_point_clouds.sequoia import FamilyAttention, TreeBlock, _asked
+from graphbench_point_clouds.hierarchy import build_levels, replace_repeats
+from graphbench_point_clouds.sequoia import FamilyAttention, TreeBlock, _outputs
 
 SIZES = (14, 1, 9)
 DIMS = (4, 8, 16)
@@ -26,7 +26,7 @@ def levels(spec, cut):
     clouds = Clouds.from_batch(batch)
     near = nearest(batch.pos, clouds, batch.pos, clouds, SIBLINGS)
     sizes = torch.tensor(SIZES)[batch.batch]
-    return levels_of(batch.pos, clouds, only_once(near, sizes), len(DIMS) - 1, 2)
+    return build_levels(batch.pos, clouds, replace_repeats(near, sizes), len(DIMS) - 1, 2)
 
 
 def features(levels):
@@ -54,7 +54,7 @@ def looked(query, keys, values, places, scale):
 
 
 def family_of(layer, x, levels, level, row):
-    """What one node takes."""
+    """Attention of one node to its family."""
     name, here = str(level), levels[level]
     query = layer.query[name](x[level][row])
     weights, taken = layer.mix.exp() / layer.mix.exp().sum(), 0
@@ -159,9 +159,9 @@ def test_points_start_with_their_positions_and_end_beside_their_category(parts_s
 
 def test_layers_give_what_the_answer_depends_on():
     """Roots look down one level a layer, points look up; before that, all levels."""
-    assert _asked(3, 4, of_clouds=True) == [range(4), range(1, 4), range(2, 4), range(3, 4)]
-    assert _asked(3, 4, of_clouds=False) == [range(4), range(3), range(2), range(1)]
-    assert _asked(1, 3, of_clouds=False) == [range(2), range(2), range(1)]
+    assert _outputs(3, 4, of_clouds=True) == [range(4), range(1, 4), range(2, 4), range(3, 4)]
+    assert _outputs(3, 4, of_clouds=False) == [range(4), range(3), range(2), range(1)]
+    assert _outputs(1, 3, of_clouds=False) == [range(2), range(2), range(1)]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 5])

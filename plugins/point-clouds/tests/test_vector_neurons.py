@@ -18,11 +18,11 @@ from graphbench_point_clouds.vector_neurons import (
     VectorNorm,
     VectorPool,
     VectorReLU,
+    add_mean,
     check_space,
     edge_vectors,
-    rectified,
-    seen_from,
-    with_mean,
+    project,
+    rectify,
 )
 
 CLOUD_OF = torch.tensor([0, 0, 0, 1, 1, 1, 1])
@@ -71,7 +71,7 @@ def test_pools_turn_with_their_input_and_agree_with_a_loop(made, x, rotation, na
 
 def test_what_points_against_a_direction_loses_that_part(x):
     direction = torch.randn_like(x)
-    found = rectified(x, direction, slope=0.2)
+    found = rectify(x, direction, slope=0.2)
     for row in range(7):
         for channel in range(4):
             v, d = x[row, channel], direction[row, channel]
@@ -99,10 +99,10 @@ def test_edges_have_differences_places_and_cross_products(x):
 
 def test_what_frames_see_does_not_turn(made, x, rotation):
     frames = made(lambda: Frames(8, 0.2))
-    both, turned = with_mean(x, CLOUD_OF, 2), with_mean(x @ rotation, CLOUD_OF, 2)
+    both, turned = add_mean(x, CLOUD_OF, 2), add_mean(x @ rotation, CLOUD_OF, 2)
     torch.testing.assert_close(both[0, 4:], x[:3].mean(0))
-    seen = seen_from(both, frames(both))
-    torch.testing.assert_close(seen_from(turned, frames(turned)), seen, rtol=1e-9, atol=1e-9)
+    seen = project(both, frames(both))
+    torch.testing.assert_close(project(turned, frames(turned)), seen, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(seen[1, 3], both[1, 1] @ frames(both)[1, 0])
 
 
@@ -165,7 +165,7 @@ def test_shapes_in_tasks_of_clouds_keep_their_points_and_their_logits(logits, ar
 
 
 def test_shapes_of_an_evaluation_split_keep_their_points():
-    """As `ShapeNetPart` has them: of 9, 12 and 30 points, with 12 asked for."""
+    """As `ShapeNetPart` has them: of 9, 12 and 30 points, with 12 neighbours."""
     benchmark = ShapeNetPart(num_points=12)
     batch = next(Solids(num_points=264, sizes=(36, 36, 36)).read_objects(list(shapes()))).table.batch([0, 1, 2])
     batch.x, batch.y = (torch.zeros(51, 1, dtype=torch.int64) for _ in range(2))

@@ -7,7 +7,7 @@ import torch
 
 from graphbench_point_clouds import VNDGCNN, VNPointNet
 from graphbench_point_clouds.clouds import Clouds
-from graphbench_point_clouds.vector_neurons import rectified
+from graphbench_point_clouds.vector_neurons import rectify
 from graphbench_point_clouds.vn_networks import VectorEdgeConv, VectorTNet, channels
 
 SMALL = {"hidden_dim": 12, "num_neighbors": 4}
@@ -76,5 +76,5 @@ def test_an_edge_convolution_is_the_mean_of_rectified_maps_of_edges(made):
         for other in near[row]:
             edge = torch.cat([x[other] - x[row], x[row]])
             feature = part.norm((part.feature.linear.weight @ edge)[None])[0]
-            outs.append(rectified(feature, part.direction.linear.weight @ edge, 0.2))
+            outs.append(rectify(feature, part.direction.linear.weight @ edge, 0.2))
         torch.testing.assert_close(found[row], torch.stack(outs).mean(0), rtol=1e-10, atol=1e-10)

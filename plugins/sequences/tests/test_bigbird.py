@@ -14,7 +14,7 @@ graph_of = torch.tensor([0] * 20 + [1] + [2] * 9 + [3] * 2)
 
 
 def pattern(length, size, num_heads, num_random, seed):
-    """Which pairs of tokens a head sees `[H, n, n]`, block by block."""
+    """Mask of the pairs of tokens that a head sees `[H, n, n]`, block by block."""
     blocks = -(-length // size)
     table = block_table(blocks, blocks, num_heads, num_random, seed)
     seen = torch.zeros(num_heads, length, length, dtype=torch.bool)

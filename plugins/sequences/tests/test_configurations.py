@@ -25,7 +25,7 @@ CASES = [(name, variant) for name in RECIPES for variant in (None, *load(name)["
 
 
 def options_of(name, variant=None):
-    """What the model is built with."""
+    """Return the options of the model."""
     options = load(name)["model"]["architecture"]["init_args"]
     return options if variant is None else options | load(f"overlays/{variant}")["model"]["architecture"]["init_args"]
 
@@ -56,7 +56,7 @@ def test_every_overlay_has_a_score():
 
 @pytest.mark.parametrize(("name", "variant"), [case for case in CASES if case[1]])
 def test_variants_follow_the_code_of_the_arena(name, variant):
-    """Where its layers do not read their configuration, or no configuration says what its defaults do.
+    """Options that its layers do not read, or that are defaults of no configuration.
 
     `performer_attention.py`: features are deterministic by default, without random directions. `reformer_attention.py`:
     queries are as wide as tokens. Neither this nor `bigbird_attention.py` drops attention weights.

@@ -1,4 +1,4 @@
-"""How documents become one vector, and pairs of them one answer."""
+"""Pooling of documents to one vector, and of pairs to one answer."""
 
 from __future__ import annotations
 

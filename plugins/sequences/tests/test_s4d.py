@@ -61,7 +61,7 @@ def test_layer_is_the_recurrence_from_one_side_or_both(made, position, both):
 
 @pytest.mark.parametrize(("both", "directions"), [(True, 2), (False, 1)])
 def test_directions_share_states_and_steps_and_have_read_outs_of_their_own(both, directions):
-    """As `FFTConv` of the released code, which asks one kernel for twice as many channels."""
+    """As `FFTConv` of the released code, which makes one kernel of twice as many channels."""
     layer = S4DLayer(4, "none", bidirectional=both, num_states=6)
     shapes = {name: tuple(parameter.shape) for name, parameter in layer.kernel.named_parameters()}
     assert shapes == {"log_step": (4,), "log_decay": (4, 3), "frequency": (4, 3), "readout": (directions, 4, 3, 2)}

@@ -37,13 +37,13 @@ def test_levels_have_the_nodes_of_each_document(tree, num_children):
         for level in range(tree.num_levels):
             expected = sizes[level] if level < len(sizes) else 0
             assert tree.counts[level][document] == expected
-            there = tree.there[level][document].flatten()
-            assert there.tolist() == [slot < expected for slot in range(len(there))]
+            exists = tree.exists[level][document].flatten()
+            assert exists.tolist() == [slot < expected for slot in range(len(exists))]
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 63, 64, 65, 511, 512, 513, 4096])
 def test_powers_are_no_special_case(length):
-    """Where a quotient of logarithms might be rounded up."""
+    """A quotient of logarithms might be rounded up here."""
     tree = Tree.over(torch.tensor([length]), length, 8)
     assert [int(count) for count in tree.counts] == sizes_of(length, 8)
 
@@ -100,8 +100,8 @@ def test_more_levels_than_entries_are_no_error():
 
 
 def test_splitting_keeps_every_slot(tree):
-    width = sum(part[0].numel() for part in tree.there)
+    width = sum(part[0].numel() for part in tree.exists)
     x = torch.arange(2 * width).view(2, width)
     parts = tree.split(x, 1)
-    assert [part.shape[1:] for part in parts] == [part.shape[1:] for part in tree.there]
+    assert [part.shape[1:] for part in parts] == [part.shape[1:] for part in tree.exists]
     assert torch.equal(torch.cat([part.flatten(1) for part in parts], dim=1), x)

@@ -1,8 +1,8 @@
 """Trained evidence for SFT by a reduced recipe: against a dense transformer, figure 6 and figure 7 of the paper.
 
-Every training is an ordinary `graphbench fit` and `test` in a folder of its own under OUTPUT/runs, from a file of
-`plugins/sft/configs/reduced` with overlays of `plugins/sft/configs/overlays`. What is finished is skipped and what was
-interrupted goes on, so the command may be stopped at any time and given again, also for other models or seeds. After
+Every training is an ordinary `graphbench fit` and `test` in its own folder under OUTPUT/runs, from a file of
+`plugins/sft/configs/reduced` with overlays of `plugins/sft/configs/overlays`. Finished runs are skipped and
+interrupted ones go on, so the command may be stopped at any time and given again, also for other models or seeds. After
 each training it writes, of everything finished in OUTPUT so far,
 
 - OUTPUT/runs.csv: one row per training, with parameters, scores and how they were obtained;
@@ -36,12 +36,12 @@ from graphbench.runs import RunFolder
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 RECIPES, OVERLAYS = CONFIGS / "reduced", CONFIGS / "overlays"
 _OPTION = "--model.architecture.init_args"
-#: Points of a reduced cloud, and what share of them a layer samples.
+#: Points of a reduced cloud, and the share of them that a layer samples.
 POINTS = 128
 RATES = {"sft-6": 0.0625, "sft-12": 0.125, "sft": 0.25, "sft-50": 0.5, "sft-100": 1.0}
 
 
-#: Benchmark -> model -> what differs from its recipe: names of overlays, then options. `softmax` samples as SFT does
+#: Benchmark -> model -> changes of its recipe: names of overlays, then options. `softmax` samples as SFT does
 #: and attends by a softmax of dot products; `dense` is the transformer of the same width and depth that attends so to
 #: all tokens, without relative terms: positions and coordinates enter its tokens, places of atoms by random walks.
 MODELS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -74,7 +74,7 @@ CONVERGENCE = {
 
 
 def training(benchmark: str, model: str, seed: int, extra: Sequence[str] = ()) -> Training:
-    """One training: the recipe of a benchmark, what a model of it changes, and `extra` options of `graphbench fit`.
+    """Describe a training: the recipe of a benchmark, the changes of a model, and `extra` options of `graphbench fit`.
 
     Args:
         benchmark: a key of `MODELS`.
@@ -94,7 +94,7 @@ def training(benchmark: str, model: str, seed: int, extra: Sequence[str] = ()) -
 
 
 def finished(output: Path) -> list[Training]:
-    """Trained and tested runs in OUTPUT, whatever call made them, in the order of `MODELS`, then by seed."""
+    """List the trained and tested runs in OUTPUT, in the order of `MODELS`, then by seed."""
     named = [(benchmark, model) for benchmark, models in MODELS.items() for model in models]
     return [
         training(benchmark, model, seed)
@@ -104,13 +104,13 @@ def finished(output: Path) -> list[Training]:
 
 
 def curve_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
-    """Training and validation score of every epoch, and the best of each so far, as the paper draws them."""
+    """Yield the training and validation score of every epoch, and the best so far, as in the figures of the paper."""
     stored = results(run.folder(output))
     metric, first = stored["metric"], stored.get("epochs_from", 0)  # runs of older versions count from 0
     scores: dict[int, dict[str, float]] = {}
     for row in read_csv(RunFolder(run.folder(output)).metrics):
         for part in ("train", "val"):
-            if row.get(f"{part}/{metric}"):  # an epoch that was resumed stands twice: the later row counts
+            if row.get(f"{part}/{metric}"):  # a resumed epoch has two rows: the later one counts
                 scores.setdefault(int(float(row["epoch"])), {})[part] = round(float(row[f"{part}/{metric}"]), 4)
     best = {"train": 0.0, "val": 0.0}
     for epoch in sorted(scores):
@@ -126,33 +126,33 @@ def curve_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
 
 
 def sampling_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
-    """`curve_rows` with the sampling rate in front and the test score behind."""
+    """Yield `curve_rows` with the sampling rate in front and the test score behind."""
     test = run.row(output)["test"]
     for row in curve_rows(run, output):
         yield {"rate": RATES[run.facts["model"]], **row, "test": test}
 
 
 def mean_by(rows: Sequence[Mapping[str, Any]], key: str, value: str) -> tuple[list[float], list[float]]:
-    """Keys, ascending, and the mean of `value` at each."""
+    """Average `value` by `key`: keys, ascending, and the mean at each."""
     groups = groupby(sorted(rows, key=lambda row: row[key]), key=lambda row: row[key])
     points = [(at, fmean(row[value] for row in group)) for at, group in groups]
     return [at for at, _ in points], [mean for _, mean in points]
 
 
 def draw_curves(axes: Any, rows: Sequence[Mapping[str, Any]], part: str, names: Mapping[str, str]) -> None:
-    """Mean score by epoch of each model (thin) and of the best so far (thick)."""
+    """Plot the mean score of each model by epoch (thin) and of the best so far (thick)."""
     for colour, (model, label) in enumerate(names.items()):
-        own = [row for row in rows if row["model"] == model]
-        if own:
-            axes.plot(*mean_by(own, "epoch", part), color=f"C{colour}", linewidth=0.6, alpha=0.7)
-            axes.plot(*mean_by(own, "epoch", f"best_{part}"), color=f"C{colour}", linewidth=1.8, label=label)
+        curve = [row for row in rows if row["model"] == model]
+        if curve:
+            axes.plot(*mean_by(curve, "epoch", part), color=f"C{colour}", linewidth=0.6, alpha=0.7)
+            axes.plot(*mean_by(curve, "epoch", f"best_{part}"), color=f"C{colour}", linewidth=1.8, label=label)
     where = {"train": "training", "val": "validation"}[part]
     axes.set(title=rows[0]["benchmark"], xlabel="epoch", ylabel=f"{where} {rows[0]['metric']}")
     axes.legend(frameon=False, fontsize="small")
 
 
 def draw_convergence(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Figure 6: a row per benchmark, training and validation; means over seeds."""
+    """Draw figure 6: a row per benchmark, training and validation; means over seeds."""
     benchmarks = list(dict.fromkeys(row["benchmark"] for row in rows))
     figure = Figure(figsize=(8, 2.6 * len(benchmarks)), layout="constrained")
     for line, benchmark in zip(figure.subplots(len(benchmarks), 2, squeeze=False), benchmarks, strict=True):
@@ -162,7 +162,7 @@ def draw_convergence(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def draw_sampling(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Figure 7: training and validation by epoch and rate, test by rate; means over seeds."""
+    """Draw figure 7: training and validation by epoch and rate, test by rate; means over seeds."""
     figure = Figure(figsize=(11, 3.2), layout="constrained")
     *curves, last = figure.subplots(1, 3)
     for axes, part in zip(curves, ("train", "val"), strict=True):
@@ -184,7 +184,7 @@ def score_by_topk(folder: Path) -> None:
 
 
 def evaluation_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
-    """Test score of each evaluation of the same weights."""
+    """Yield the test score of each evaluation of the same weights."""
     folder = run.folder(output)
     for evaluation, path in (("as_trained", folder), ("topk", folder.with_name(f"{folder.name}.topk"))):
         stored = results(path)
@@ -194,7 +194,7 @@ def evaluation_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
 
 
 def collect(output: Path) -> None:
-    """Write the tables and the figures of what is finished."""
+    """Write the tables and the figures of the finished runs."""
     runs = finished(output)
     convergence = [row for run in runs if run.facts["model"] in CONVERGENCE for row in curve_rows(run, output)]
     rates = [run for run in runs if run.facts["benchmark"] == "solids" and run.facts["model"] in RATES]
@@ -211,7 +211,7 @@ def collect(output: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what is missing and collect after each."""
+    """Train the missing runs and collect after each."""
     names = list(dict.fromkeys(model for models in MODELS.values() for model in models))
     parser = argparse.ArgumentParser(
         description="SFT by a reduced recipe; other options go to every graphbench fit.", allow_abbrev=False

@@ -1,12 +1,13 @@
 """Table 7 of the paper: operations of the parts of a layer by sampling rate, in a second on a CPU.
 
-Two clouds of 1,024 tokens of width 256 with 16 heads, since these are what the printed numbers are of, through one
+Two clouds of 1,024 tokens of width 256 with 16 heads, as for the printed numbers, through one
 layer in evaluation by the plain top k, which maps relative features once. Matrix products count, two operations for
-each product and sum; what works number by number does not. So `sampling` lacks the layer norm before the scores, for
+each product and sum; element-wise work does not. So `sampling` lacks the layer norm before the scores, for
 which the paper's tool seems to count five operations a number, and `remainder`, the rest of the attention, holds the
 product of weights and values, which the paper's remainder does not.
 
     python plugins/sft/experiments/table_7.py --output runs/sft        # writes runs/sft/table_7.csv
+    graphbench reproduce sft/table-7 --output runs/papers              # the same, beside the printed values
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PARTS = {
 
 
 def operations(rate: float) -> dict[str, float]:
-    """GFLOP of each part of a layer that samples a share of the tokens, by the column of the table."""
+    """Count the GFLOP of each part of a layer that samples a share of the tokens, by column of the table."""
     model = SFT(
         SPEC,
         hidden_dim=DIM,
@@ -56,11 +57,11 @@ def operations(rate: float) -> dict[str, float]:
     ).eval()
     with FlopCounterMode(display=False) as counter:
         model(tiny_table(SPEC, sizes=[TOKENS] * CLOUDS).batch(range(CLOUDS)))
-    counts = {name: sum(of_module.values()) / 1e9 for name, of_module in counter.get_flop_counts().items()}
+    counts = {name: sum(parts.values()) / 1e9 for name, parts in counter.get_flop_counts().items()}
     layer = "SFT.layers.0"
-    found = {column: counts.get(f"{layer}.attention.{part}", 0.0) for column, part in PARTS.items()}
-    found["remainder"] = counts[f"{layer}.attention"] - sum(found.values())
-    return found | {"mlp": counts[f"{layer}.ffn"]}
+    columns = {column: counts.get(f"{layer}.attention.{part}", 0.0) for column, part in PARTS.items()}
+    columns["remainder"] = counts[f"{layer}.attention"] - sum(columns.values())
+    return columns | {"mlp": counts[f"{layer}.ffn"]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -69,7 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder of table_7.csv")
     output = parser.parse_args(arguments).output
     rows: list[dict[str, Any]] = [
-        {"rate": rate, **{part: f"{count:.6f}" for part, count in operations(rate).items()}} for rate in RATES
+        {
+            "row": f"rate-{100 * rate:g}",
+            "rate": rate,
+            **{part: f"{count:.6f}" for part, count in operations(rate).items()},
+        }
+        for rate in RATES
     ]
     write_csv(output / "table_7.csv", rows)
 

@@ -43,7 +43,7 @@ def make_edges(sizes=SIZES, width=2):
 
 
 def samples_by_hand(layer, own):
-    """What is sampled, what is mixed into it, and the share of the first; `test_sampler` checks the mixtures."""
+    """Return samples, partners, and the share of the samples; `test_sampler` checks the mixtures."""
     if layer.sampler.evaluation == "topk":
         importance = layer.sampler.score(own).squeeze(-1)
         chosen = importance.argsort(descending=True, stable=True)[: layer.sampler.num_samples]
@@ -157,7 +157,7 @@ def test_chunks_and_recomputation_change_nothing(monkeypatch, sizes, dense):
     results = []
     for chunk, kept in ((1 << 30, 1 << 30), (40, 1 << 30), (17, 0), (1, 0)):
         monkeypatch.setattr(attention, "_CPU_CHUNK", chunk)
-        monkeypatch.setattr(attention, "_KEPT_SCORES", kept)
+        monkeypatch.setattr(attention, "_STORED_SCORES", kept)
         layer.sampler.generator.manual_seed(2)
         layer.zero_grad()
         own = x.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""What the tokens know, and what the scores know instead."""
+"""Inputs of the tokens, and of the scores instead."""
 
 import math
 from dataclasses import replace

@@ -19,15 +19,21 @@ SMALL = {"hidden_dim": 16, "num_layers": 2, "num_heads": 4, "num_samples": 2}
 class TestSFT(ArchitectureContract):
     architecture = SFT
     options = SMALL
+    most_waits = 8
+    most_launches = 821
 
 
 class TestSFTWithEnoughSamplesForAll(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"num_samples": 75, "norm_position": "pre"}
+    most_waits = 8
+    most_launches = 819
 
 
 class TestAbsoluteSFT(ArchitectureContract):
     architecture = SFT
+    most_waits = 6
+    most_launches = 599
 
     def make_model(self, spec):
         return SFT(spec, **SMALL, relative="none", positional_encoders=[RWSEEncoder(4, 4)])
@@ -36,32 +42,44 @@ class TestAbsoluteSFT(ArchitectureContract):
 class TestSFTWithSoftmax(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"attention": "softmax_dot", "embedding_dropout": 0.1}
+    most_waits = 8
+    most_launches = 721
 
 
 class TestSFTWithoutLeak(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"attention": "maxout_relu", "sampler": "none"}
+    most_waits = 4
+    most_launches = 561
 
 
 class TestSFTWithReplacement(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"sampler": "with_replacement"}
+    most_waits = 6
+    most_launches = 665
 
 
 class TestStraightThroughSFT(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"sampler": "straight_through", "temperature": 0.5}
+    most_waits = 8
+    most_launches = 793
 
 
 class TestSFTByTopK(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"evaluation": "topk"}
+    most_waits = 8
+    most_launches = 821
 
 
 class TestSFTOnNodes(ArchitectureContract):
     architecture = SFT
     options = SMALL
     spec = tiny_spec("node-classification")
+    most_waits = 8
+    most_launches = 795
 
 
 def make(task="graph-regression", **options):
@@ -97,7 +115,7 @@ def test_dropped_tokens_reach_no_other_token(task):
     model = make(task, token_drop=0.5, score_dropout=0.0, ffn_dropout=0.0, relative="none").train()
     batch = tiny_batch(model)
     torch.manual_seed(3)
-    kept = model._kept_tokens(batch)
+    kept = model._draw_visible(batch)
     assert 0 < kept.sum() < len(kept)
     outs = []
     for shift in (0.0, 5.0):
@@ -118,7 +136,7 @@ def test_no_graph_loses_all_its_tokens():
     batch = tiny_table(model.spec, sizes=[1, 2, 30, 1]).batch(range(4))
     for seed in range(20):
         torch.manual_seed(seed)
-        kept = model._kept_tokens(batch)
+        kept = model._draw_visible(batch)
         assert (torch.zeros(4).index_add(0, batch.batch, kept.float()) > 0).all()
 
 
@@ -176,7 +194,7 @@ def test_evaluation_mixes_as_training_does_unless_topk_is_asked_for():
 @pytest.mark.parametrize("task", ["graph-regression", "node-classification"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_default_types_train(task, dtype):
-    """What `trainer.precision: bf16-true` and `64-true` do: weights and the type of new tensors are not float32."""
+    """As with `trainer.precision: bf16-true` and `64-true`: weights and the type of new tensors are not float32."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

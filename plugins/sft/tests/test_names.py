@@ -84,7 +84,7 @@ def test_neighbours_tell_equal_tokens_apart_and_order_the_rest():
     names = names_of_tokens(batch, ptr, [], edges)
     moved = names_of_tokens(batch, ptr, [], order.argsort()[edges])
     assert moved[order.argsort()[2]] == names[2], "the middle of a path has no equal"
-    assert set(moved.tolist()) == set(names.tolist()), "its ends are told apart by their order"
+    assert set(moved.tolist()) == set(names.tolist()), "its ends differ by their order"
     assert names.unique().numel() == 5
 
 

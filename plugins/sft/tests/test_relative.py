@@ -147,7 +147,7 @@ def test_parallel_edges_each_add_their_difference():
     terms = make_terms()
     (apply,) = relation.bind(terms, sample, whole(1, 2))
     moved = apply(torch.ones(1, HEADS, 2, 2, dtype=torch.float64))
-    (mul, add), (mul_zero, add_zero) = terms.of_rows(features), terms.at_zero()
+    (mul, add), (mul_zero, add_zero) = terms.map_rows(features), terms.at_zero()
     expected = mul_zero + add_zero + (mul + add - mul_zero - add_zero).sum(0)
     torch.testing.assert_close(moved[0, :, 0, int((sample.index[0] == 1).nonzero())], expected)
 

@@ -1,4 +1,4 @@
-"""What the pages say of evaluation as trained is what the rows of its runs hold."""
+"""Numbers of evaluation as trained on the pages, against the rows of its runs."""
 
 import csv
 from decimal import ROUND_HALF_UP, Decimal

@@ -172,7 +172,7 @@ def test_means_are_taken_at_each_key(runs):
 
 @pytest.mark.parametrize(("attention", "tells"), [("maxout_leaky", True), ("softmax_dot", False)])
 def test_softmax_cannot_tell_clouds_apart_whose_points_enter_equal(attention, tells):
-    """Why figure 6 is not drawn on rotation-invariant clouds: shares that sum to 1 of equal values are that value."""
+    """Figure 6 is not drawn on rotation-invariant clouds: shares that sum to 1 of equal values are that value."""
     features = Features(dense=3, names=NORMALS)
     spec = replace(tiny_spec("graph-classification", "coordinates"), node=features, edge=Features())
     torch.manual_seed(0)

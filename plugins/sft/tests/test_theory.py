@@ -1,4 +1,4 @@
-"""What section 4.4 of the paper claims of a layer without sampling, as far as numbers show it.
+"""Claims of section 4.4 of the paper for a layer without sampling, as far as numbers show them.
 
 Theorem B.6: within an orthant, where neither a maximum nor a ReLU switches, every output is a ratio of affine functions
 of the weights with a positive denominator, and so pseudoconvex: a slope that is not negative leads nowhere lower.
@@ -37,7 +37,7 @@ class Probe:
         return functional_call(self.layer, parameters, (self.x, self.layout, self.relations))[0, 0]
 
     def orthant(self, parameters):
-        """Which of query and key each maximum takes, and the sign of each score."""
+        """Return the operand that each maximum takes, and the sign of each score."""
         query, key = (
             (self.x @ parameters[f"{name}_map.weight"].T + parameters[f"{name}_map.bias"])
             .unflatten(-1, (HEADS, -1))

@@ -101,13 +101,13 @@ def test_centred_and_other_demands_have_stores_of_their_own():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"log_resistance": 0.0}, "is one graph on which every map is a number times the demands"),
+        ({"log_resistance": 0.0}, "is one graph on which every map is a multiple of the demands"),
         ({"target": "eigenvectors", "log_resistance": 0.0}, "every eigenvalue but the first is the same"),
         ({"target": "eigenvectors", "family": "CSL", "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "family": "grid", "num_nodes": 9, "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "num_eigenvectors": 1}, "constant on every graph"),
-        ({"target": "eigenvectors", "centred": False}, "centred and demands are about demands"),
-        ({"target": "eigenvectors", "demands": "sphere"}, "centred and demands are about demands"),
+        ({"target": "eigenvectors", "centred": False}, "centred and demands do not apply"),
+        ({"target": "eigenvectors", "demands": "sphere"}, "centred and demands do not apply"),
         ({"demands": "cube"}, "demands must be one of gaussian, sphere"),
         ({"min_nodes": 2}, "On two nodes every map"),
     ],
@@ -126,7 +126,7 @@ def test_heat_that_leaves_nothing_to_learn_is_refused_before_training(tmp_path, 
 
 
 def test_options_of_eigenvectors_do_not_go_with_other_targets(tmp_path):
-    with pytest.raises(BadInput, match="do not go with target=heat"):
+    with pytest.raises(BadInput, match="do not apply to target=heat"):
         ElectricFlow(target="heat", skip_trivial=True)
     with pytest.raises(BadInput, match="Graphs of 5 nodes have no 6 eigenvectors"):
         ElectricFlow(target="eigenvectors", num_nodes=5, num_eigenvectors=5, skip_trivial=True)

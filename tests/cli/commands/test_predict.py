@@ -261,8 +261,11 @@ def test_wrong_requests_are_one_line(finished_run, tmp_path, capsys):
         ([*output, "--input", "a.smi", "--split", "test"], "exclude each other"),
         ([*output, "--smiles-column", "s"], "--input FILE, which is missing"),
         ([*output, "--input", str(tmp_path / "no.smi")], "there is no such file"),
-        ([*output, "--trainer.callbacks+=AttentionMaps"], "--trainer.callbacks: nothing here calls them"),
-        ([*output, "--input", "a.smi", "--trainer.callbacks+=AttentionMaps"], "nothing here calls them"),
+        ([*output, "--trainer.callbacks+=AttentionMaps"], "--trainer.callbacks: no callback runs here"),
+        (
+            [*output, "--input", "a.smi", "--trainer.callbacks+=AttentionMaps"],
+            "--trainer.callbacks: no callback runs here",
+        ),
     ):
         assert main(["embed", "--run", str(finished_run), *options]) == 1
         told = capsys.readouterr().err.strip().splitlines()

@@ -19,8 +19,9 @@ from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, RowPr
 from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, as_number, parse_cells, parse_number
+from graphbench.tables.formats import BLANK
 from graphbench.tables.layout import has_decimal_commas, point_for_comma
-from graphbench.tables.reader import BLANK, MOLECULES, Table, as_texts, lines_table, open_table
+from graphbench.tables.reader import MOLECULES, Table, as_texts, lines_table, open_table
 from graphbench.tables.records import RECORD_END
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
     rows = MoleculeRows(path.name, table.header, {name: [] for name in (smiles_column, *others)}, unit=table.unit,
                         separator=table.separator, notes=table.notes)  # fmt: skip
     for part in _parts(table, smiles_column, _PART):
-        columns = {name: as_texts(part.frame[table.names[table.found[name]]]) for name in others}
+        columns = {name: as_texts(part.frame[table.column(name)]) for name in others}
         columns[smiles_column] = part.smiles
         for row, (kind, detail) in part.problems.items():
             if kind != BLANK:
@@ -111,7 +112,7 @@ def stream_molecules(source: str | Path, smiles_column: str, size: int) -> Itera
 
 
 def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
-    name, count = table.names[table.found[smiles_column]], 0
+    name, count = table.column(smiles_column), 0
     for part in table.parts(size):
         if table.records:
             parsed = [_record_smiles(record) for record in part.frame[name]]

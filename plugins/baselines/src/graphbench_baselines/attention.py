@@ -25,7 +25,7 @@ from graphbench.nn import BatchNorm, DenseLayout, attend_within_graphs, attentio
 class StructuredAttention(Traced):
     """`out_i = W^O concat_h(sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j) + b^O`.
 
-    Queries and keys come from `structure` where it is given, values always from the tokens. `4 dim^2` parameters and
+    Queries and keys are maps of `structure` if given, values always of the tokens. `4 dim^2` parameters and
     `4 dim` biases, of which `bias=False` leaves `dim`. Without re-attention the fused kernel does the work.
 
     A trace holds the values `x W^V W^O`. It has no matrices under re-attention,
@@ -72,9 +72,9 @@ class StructuredAttention(Traced):
 
         Args:
             x: tokens `[T, dim]`.
-            layout: where they lie in padded graphs.
-            biases: `layout.block_biases(bias)`; None where nothing is added.
-            structure: what queries and keys are made of `[T, dim]`; the tokens themselves when left out.
+            layout: of the tokens in padded graphs.
+            biases: `layout.block_biases(bias)`; None for no bias.
+            structure: input of queries and keys `[T, dim]`; the tokens when left out.
         """
         qkv = torch.cat([self.qk_map(x if structure is None else structure), self.v_map(x)], dim=-1)
         if self.re_attention is None:
@@ -82,19 +82,19 @@ class StructuredAttention(Traced):
             mixed = attend_within_graphs(qkv, layout, self.num_heads, biases, dropout)
         else:
             blocks = layout.to_block_heads(qkv, 3, self.num_heads)
-            mixed = layout.from_block_heads(self._exchanged(self.re_attention, blocks, layout, biases))
+            mixed = layout.from_block_heads(self._re_attend(self.re_attention, blocks, layout, biases))
         out: Tensor = self.out_map(mixed)
         self.trace(lambda: self._record(x, qkv, layout, biases, out))
         return out
 
-    def _exchanged(
+    def _re_attend(
         self,
         exchange: ReAttention,
         blocks: Sequence[tuple[Tensor, ...]],
         layout: DenseLayout,
         biases: Sequence[Tensor | None] | None,
     ) -> list[Tensor]:
-        """Mixed values `[B, H, N, d]` of each block under re-attention."""
+        """Return the mixed values `[B, H, N, d]` of each block under re-attention."""
         biases = layout.block_biases() if biases is None else biases
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(blocks, biases, strict=True)]
         weights = [F.dropout(weight, self.dropout, self.training) for weight in weights]
@@ -122,16 +122,15 @@ class StructuredAttention(Traced):
             attention=matrices,
             num_nodes=layout.ptr.diff() - self.extra_tokens,
             input=x.detach(),
-            substructure=none if self.extra_tokens else None,  # a graph token stands for no substructure
+            substructure=none if self.extra_tokens else None,  # a graph token is no substructure
         )
 
 
 class GateFusion(nn.Module):
     """Hierarchical fusion by gates (Shi et al., "Revisiting over-smoothing in BERT", ICLR 2022): `dim` parameters.
 
-    `h_i = sum_l softmax_l(w . h_i^l) h_i^l` over what enters the first layer and what every layer returns, for each
-    token on its own. A bias would be the same at all depths, so that the softmax takes it away again: older versions
-    had one, and their weights load without it.
+    `h_i = sum_l softmax_l(w . h_i^l) h_i^l` over the input of the first layer and the outputs of all layers, for each
+    token. A bias would cancel in the softmax; checkpoints of older versions, which have one, load without it.
 
     Args:
         dim: width of the tokens.
@@ -143,13 +142,13 @@ class GateFusion(nn.Module):
         self.register_load_state_dict_pre_hook(_drop_gate_bias)
 
     def forward(self, states: Sequence[Tensor]) -> Tensor:
-        """One state `[T, dim]` of the states `[T, dim]` of all depths."""
+        """Fuse the states `[T, dim]` of all depths into one."""
         stacked = torch.stack(tuple(states))
         return (self.gate(stacked).softmax(0) * stacked).sum(0)
 
 
 def _drop_gate_bias(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Forget the bias of a gate of a checkpoint that has one."""
+    """Drop the bias of the gate from an older checkpoint."""
     state.pop(f"{prefix}gate.bias", None)
 
 
@@ -171,14 +170,14 @@ class ReAttention(nn.Module):
         self.scale = head_dim**-0.5
 
     def forward(self, weights: Sequence[Tensor], masks: Sequence[Tensor]) -> list[Tensor]:
-        """New weights, zero at padding.
+        """Return the exchanged weights, zero at padding.
 
         Args:
             weights: attention weights `[B, H, N, N]` of blocks of graphs.
             masks: which slots of a block hold a token, bool `[B, N]`.
 
         Returns:
-            Shaped as they came.
+            Tensors of the same shapes.
         """
         pairs = [mask[:, :, None] & mask[:, None, :] for mask in masks]
         rows = [weight.permute(0, 2, 3, 1)[pair] for weight, pair in zip(weights, pairs, strict=True)]
@@ -193,15 +192,15 @@ class ReAttention(nn.Module):
 
 
 def run_layer(layer: nn.Module, *inputs: object, checkpointing: bool) -> Tensor:
-    """Tokens after a layer, with its activations kept, or computed again on the way back.
+    """Run a layer, by gradient checkpointing if wanted, and return its tokens.
 
-    A listener hears a layer once, so nothing is computed again while one is there. Running statistics of norms are
+    While a trace listens no layer is recomputed, as the trace would hear it twice. Running statistics of norms are
     updated in the first pass only.
 
     Args:
         layer: returns tokens `[T, dim]`.
         inputs: its arguments.
-        checkpointing: compute the layer again on the way back.
+        checkpointing: recompute the layer in the backward pass.
     """
     listening = any(isinstance(part, Traced) and part.listening for part in layer.modules())
     if checkpointing and torch.is_grad_enabled() and not listening:
@@ -217,9 +216,9 @@ def run_layer(layer: nn.Module, *inputs: object, checkpointing: bool) -> Tensor:
 
 @contextmanager
 def _fixed_statistics(layer: nn.Module) -> Iterator[None]:
-    """Batch norms inside `layer` normalise as ever but leave their running statistics alone."""
+    """Freeze the running statistics of batch norms in `layer`, which still normalise by the batch."""
     norms = [part for part in layer.modules() if isinstance(part, nn.BatchNorm1d)]
-    kept = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    saved = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum = 0.0
         if norm.num_batches_tracked is not None:
@@ -227,5 +226,5 @@ def _fixed_statistics(layer: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for norm, (momentum, batches) in zip(norms, kept, strict=True):
+        for norm, (momentum, batches) in zip(norms, saved, strict=True):
             norm.momentum, norm.num_batches_tracked = momentum, batches

@@ -32,7 +32,7 @@ _LARGEST_LOGIT = 5.0
 
 @dataclass
 class Interactions:
-    """What attention runs along; the same in all layers but for the virtual nodes, which each layer renews.
+    """Pairs that attend to each other, shared by all layers, and the virtual nodes, which each layer replaces.
 
     Args:
         index: interactions (j, i) `[2, I]`; virtual nodes are numbered `N + v B + graph`.
@@ -51,7 +51,7 @@ class ExphormerAttention(nn.Module):
         s_ij = sum_d (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)       x'_i = sum_j softmax_j(clamp(s_ij, -5, 5)) V x_j
 
     per head and without biases. There is neither a map after it nor dropout of weights, as in the authors' code, whose
-    denominator has 1e-6 more. Virtual nodes are replaced by what they gather.
+    denominator has 1e-6 more. Virtual nodes are replaced by the sums they gather.
 
     Args:
         dim: width of nodes and interactions.
@@ -70,7 +70,7 @@ class ExphormerAttention(nn.Module):
         self.edge_map = nn.Linear(dim, dim, bias=False)  # E
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: Interactions) -> Tensor:
-        """Mixed nodes `[N, dim]`; the virtual nodes of `layout` are renewed in place."""
+        """Return mixed nodes `[N, dim]`, and replace the virtual nodes of `layout` in place."""
         rows = torch.cat([x, layout.virtual.to(x.dtype)])
         steer = self.edge_map(layout.edge)
         mixed, _, _ = attend_along_edges(self.qkv_map(rows), layout.index, steer, self.num_heads, _LARGEST_LOGIT)
@@ -99,12 +99,12 @@ class Exphormer(GPSBackbone):
         num_virtual_nodes: virtual nodes of each graph.
         dropout: probability of every dropout.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: the options do not fit each other; the message says which.
+        BadInput: an option is out of range, or conflicts with another.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -154,7 +154,7 @@ class Exphormer(GPSBackbone):
         self.from_virtual = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]` and edges `[num_edges, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]` and edges `[num_edges, hidden_dim]`."""
         assert self.edge_encoder is not None
         x, edge = self.node_encoder(batch), self.edge_encoder(batch)
         distances = self._distances(batch)

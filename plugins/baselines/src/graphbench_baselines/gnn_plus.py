@@ -1,4 +1,4 @@
-"""Message passing networks with what transformers have around their attention, and the settings that this pays for.
+"""GNN+ and the re-tuned networks of LRGB: message passing inside the feed-forward blocks of transformers.
 
 Luo et al., "Can Classic GNNs Be Strong Baselines for Graph-level Tasks?", ICML 2025, arXiv 2502.09263; Toenshoff et
 al., "Where Did the Gap Go? Reassessing the Long-Range Graph Benchmark", TMLR 2024, arXiv 2309.00367.
@@ -62,7 +62,7 @@ class EdgeGCN(nn.Module):
         self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor) -> Tensor:
-        """Nodes `[num_nodes, dim]` from nodes and edges `[num_edges, dim]`."""
+        """Return nodes `[num_nodes, dim]` from nodes and edges `[num_edges, dim]`."""
         messages = F.relu(self.linear(x).index_select(0, edge_index[0]) + edge)
         return scatter(messages, edge_index[1], 0, x.shape[0], reduce="sum") + self.bias
 
@@ -84,7 +84,7 @@ class EdgeWalks(nn.Module):
         self.walks = nn.Linear(num_steps, dim, bias=bias)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Vectors of all edges `[num_edges, dim]`."""
+        """Return vectors of all edges `[num_edges, dim]`."""
         out: Tensor = self.features(batch) + self.walks(batch.edge_rrwp.to(self.walks.weight.dtype))
         return out
 
@@ -94,7 +94,7 @@ class PlusLayer(nn.Module):
 
         y = Norm(message(x))        x' = Norm(y + FFN(y)),      FFN of width 2 dim
 
-    The norm of y comes after the residual of the message passing layer, which has a norm of its own inside.
+    The norm of y comes after the residual of the message passing layer, which has its own norm inside.
 
     Args:
         message: `(x, edge_index, edge) -> (x, edge)`, with its residual.
@@ -112,7 +112,7 @@ class PlusLayer(nn.Module):
         self.norm = make_norm(norm, dim)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, shaped as they came."""
+        """Return nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, of the same shapes."""
         x, edge = self.message(x, edge_index, edge)
         x = self.message_norm(x)
         return self.norm(x + self.feed_forward(x)), edge
@@ -149,11 +149,11 @@ class GNNPlus(MessagePassingNetwork):
             all edges share one learned row.
         edge_walks: longest random walk between the ends of an edge whose probabilities are added to the edge's vector;
             0 for none. The released GNN+ does so wherever it has RWSE, but on peptides.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is not known, `feed_forward` is asked of LRGB, or `edge_walks` of layers without edges.
+        BadInput: an option is unknown, LRGB gets `feed_forward`, or layers without edges get `edge_walks`.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -202,8 +202,8 @@ class GNNPlus(MessagePassingNetwork):
                 message = ConvLayer(conv, hidden_dim, rate, "none", residual, True, activation=last)
             else:
                 conv = EdgeGCN(hidden_dim) if reads_edges else GCNConvolution(hidden_dim, hidden_dim, normalize=False)
-                own_norm: NormName = norm if plus else "none"
-                message = ConvLayer(conv, hidden_dim, dropout, own_norm, residual, True, activation=act)
+                conv_norm: NormName = norm if plus else "none"
+                message = ConvLayer(conv, hidden_dim, dropout, conv_norm, residual, True, activation=act)
             return PlusLayer(message, hidden_dim, dropout, norm, activation) if feed_forward else message
 
         super().__init__(

@@ -50,18 +50,18 @@ class GPS(GPSBackbone):
         num_layers: GPS layers.
         num_heads: heads of the global attention (and of the local layer GAT); must divide `hidden_dim`.
         local_layer: GatedGCN, GINE, GCN, GAT or none.
-        attention: Transformer (softmax), Performer (linear, see `PerformerBranch`), BigBird (a sparse layer of its own,
+        attention: Transformer (softmax), Performer (linear, see `PerformerBranch`), BigBird (a whole sparse layer,
             see `BigBirdBranch`) or none.
         dropout: probability of every dropout but that of attention weights.
-        attention_dropout: probability of dropping an attention weight; for Performer an entry of what it returns.
+        attention_dropout: probability of dropping an attention weight; for Performer an entry of its output.
             BigBird drops none, here as in GraphGPS.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: the options do not fit each other; the message says which.
+        BadInput: an option is out of range, or conflicts with another.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -141,7 +141,7 @@ class PerformerBranch(nn.Module):
         self.performer = PerformerAttention(dim, num_heads, dropout=dropout)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
-        """Mixed nodes `[num_nodes, dim]`."""
+        """Return mixed nodes `[num_nodes, dim]`."""
         qkv = torch.cat([self.performer.q(x), self.performer.k(x), self.performer.v(x)], dim=-1)
         heads = layout.to_block_heads(qkv, 3, self.performer.heads)
         parts = [
@@ -151,7 +151,7 @@ class PerformerBranch(nn.Module):
         return out
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """Mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`; `mask [B, N]` is true at nodes."""
+        """Mix values `[B, H, N, d]` by queries and keys `[B, H, N, d]`; `mask [B, N]` is true at nodes."""
         features = self.performer.fast_attn
         q, k = (generalized_kernel(part, features.projection_matrix, features.kernel) for part in (q, k))
         mixed: Tensor = linear_attention(q, k * mask[:, None, :, None].to(k.dtype), v)
@@ -166,8 +166,8 @@ class BigBirdBranch(nn.Module):
     The nodes of a graph, as they are numbered, are cut into blocks of s = 3. A block attends to the first and the last
     block, to itself and its two neighbours, and to r = 3 random blocks; the first and the last block attend to all.
     A random block that is among the others counts twice, as in the code that GraphGPS takes from the transformers
-    library; random blocks depend on the number of blocks and on nothing else, and all layers share them. (There they
-    depend on the largest graph of the batch, too, whose last block is everybody's last block.)
+    library; random blocks depend on the number of blocks alone, and all layers share them. (There they also depend on
+    the largest graph of the batch, whose last block is the last block of all graphs.)
     Neither Q, K, V nor the weights have bias or dropout. `6 dim^2 + 7 dim` parameters.
 
     Args:
@@ -201,7 +201,7 @@ class BigBirdBranch(nn.Module):
         self.feed_forward = FeedForward(dim, dim, dropout, activation_dropout=0.0)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
-        """New nodes `[num_nodes, dim]`, with the layer's own residuals and norms."""
+        """Return new nodes `[num_nodes, dim]`, with the layer's own residuals and norms."""
         qkv = self.qkv_map(x)
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
         parts = [self._attend(q, k, v, block.layout) for (q, k, v), block in zip(heads, layout.blocks, strict=True)]
@@ -211,7 +211,7 @@ class BigBirdBranch(nn.Module):
         return out
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
-        """Mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`."""
+        """Return mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`."""
         size, count = self.block_size, -(-layout.max_nodes // self.block_size)
         short = count * size - layout.max_nodes
         q, k, v = (F.pad(part, (0, 0, 0, short)).unflatten(2, (count, size)) for part in (q, k, v))  # [B, H, M, s, d]
@@ -227,7 +227,7 @@ class BigBirdBranch(nn.Module):
         return mixed[:, :, : layout.max_nodes]
 
     def _with_ends(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, lengths: Tensor) -> Tensor:
-        """`mixed` with the first and the last block of every graph replaced: they attend to all its nodes."""
+        """Replace the first and the last block of every graph in `mixed`: they attend to all its nodes."""
         graph, last = torch.arange(len(q), device=q.device), (blocks - 1).clamp(min=0)
         ends = torch.cat([q[:, :, 0], q[graph, :, last]], dim=2)  # [B, H, 2 s, d]
         slots = torch.arange(k.shape[2] * k.shape[3], device=q.device)
@@ -238,7 +238,7 @@ class BigBirdBranch(nn.Module):
         return torch.where(number == 0, first.unsqueeze(2).to(mixed.dtype), mixed)
 
     def _columns(self, blocks: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """For every block the blocks it attends to `[B, H, M, C]`, and which of these there are, bool."""
+        """Return the blocks that each block attends to `[B, H, M, C]`, and a mask of those that exist, bool."""
         row, last = torch.arange(count, device=blocks.device), (blocks - 1)[:, None]
         columns = [torch.zeros_like(row), last, row - 1, row, row + 1]
         fixed = torch.stack([column.expand(len(blocks), count) for column in columns], dim=-1)  # [B, M, 5]
@@ -252,7 +252,7 @@ class BigBirdBranch(nn.Module):
 
 
 def random_blocks(blocks: Tensor, count: int, num_heads: int, num_random: int) -> Tensor:
-    """Random blocks that each block attends to, `[B, H, M, r]`; -1 where a graph has too few.
+    """Return the random blocks that each block attends to, `[B, H, M, r]`; -1 where a graph has too few.
 
     As in the code that GraphGPS takes, r distinct ones of the first 2 r + 5 where a graph has more than these; of all
     where it has up to r + 5; and in between r // 2 of the first r + 5 and the others of the rest.
@@ -274,14 +274,14 @@ def random_blocks(blocks: Tensor, count: int, num_heads: int, num_random: int) -
 
 @lru_cache(maxsize=64)
 def _table(count: int, num_heads: int, num_random: int) -> Tensor:
-    """Random blocks of graphs with 0, 1, ... blocks `[totals, H, M, r]`; the last row stands for all larger ones."""
+    """Tabulate random blocks of graphs of 0, 1, ... blocks `[totals, H, M, r]`; the last row serves all larger ones."""
     totals = range(1, min(2 * num_random + 6, count) + 1)
     none = torch.full((num_heads, count, num_random), -1)
-    return torch.stack([none, *(_drawn(total, count, num_heads, num_random) for total in totals)])
+    return torch.stack([none, *(_draw_blocks(total, count, num_heads, num_random) for total in totals)])
 
 
-def _drawn(total: int, count: int, num_heads: int, num_random: int) -> Tensor:
-    """Random blocks `[H, M, r]` in a graph of `total` blocks; every total above 2 r + 5 has the same."""
+def _draw_blocks(total: int, count: int, num_heads: int, num_random: int) -> Tensor:
+    """Draw random blocks `[H, M, r]` of a graph of `total` blocks; all totals above 2 r + 5 draw the same ones."""
     limit = 2 * num_random + 5
     spans = [(0, total, num_random)]
     if total > limit:
@@ -300,16 +300,16 @@ def _drawn(total: int, count: int, num_heads: int, num_random: int) -> Tensor:
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
-    """Nodes of the blocks `index [B, H, M, C]` out of `x [B, H, M, s, d]`: `[B, H, M, C s, d]`."""
+    """Gather the nodes of blocks `index [B, H, M, C]` from `x [B, H, M, s, d]`: `[B, H, M, C s, d]`."""
     rows = torch.arange(x.shape[0] * x.shape[1], device=x.device).view(x.shape[0], x.shape[1], 1, 1) * x.shape[2]
     return x.flatten(0, 2).index_select(0, (rows + index).flatten()).view(*index.shape, *x.shape[3:]).flatten(3, 4)
 
 
 def fixed_uniforms(rows: int, width: int, seed: int = 0) -> Tensor:
-    """Numbers in [0, 1) `[rows, width]`, float32, on the CPU; row i depends on `seed`, `width` and i alone.
+    """Draw uniform numbers `[rows, width]`, float32, on the CPU; row i depends on `seed`, `width` and i alone.
 
-    So what a graph is given by the numbers of its nodes depends on no other graph, and longer tables begin like
-    shorter ones. No generator of PyTorch moves. The table is kept and must not be changed in place.
+    Longer tables begin like shorter ones, so the numbers of a graph do not depend on its batch. Generators of PyTorch
+    are left alone. The table is cached and must not be changed in place.
 
     Examples:
         >>> torch.equal(fixed_uniforms(300, 2)[:5], fixed_uniforms(5, 2))

@@ -35,7 +35,7 @@ _SMALLEST_STEP = 1e-4
 class MambaBranch(nn.Module):
     """A Mamba block that reads the nodes of each graph from the lowest degree to the highest.
 
-    Late nodes know of all earlier ones, so the nodes with many edges stand at the end. Among equal degrees the order is
+    Late nodes see all earlier ones, so the nodes with many edges come last. Among equal degrees the order is
     random: nodes are sorted by degree + noise, noise uniform in [0, 1), where the degree counts the edges that leave.
     With several buckets each node falls into one of them at random, and each bucket of a graph is its own sequence.
 
@@ -62,7 +62,7 @@ class MambaBranch(nn.Module):
         self.mamba = MambaBlock(dim)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
-        """Mixed nodes `[N, dim]`, without residual."""
+        """Return mixed nodes `[N, dim]`, without residual."""
         graph, num_nodes = layout.graph_of, x.shape[0]
         degree = count_nodes(batch.edge_index[0], num_nodes).float()
         if self.training:
@@ -73,7 +73,7 @@ class MambaBranch(nn.Module):
         return torch.stack(orders).mean(0)
 
     def _read(self, x: Tensor, graph: Tensor, degree: Tensor, numbers: Tensor, layout: DenseLayout) -> Tensor:
-        """The block on one order of the nodes, given uniform numbers `[N, 2]`: noise and bucket."""
+        """Run the block on one order of the nodes, by uniform numbers `[N, 2]`: noise and bucket."""
         sequence = graph
         if self.num_buckets > 1:
             sequence = graph * self.num_buckets + (numbers[:, 1] * self.num_buckets).long()
@@ -82,11 +82,11 @@ class MambaBranch(nn.Module):
         if self.num_buckets > 1:
             sizes = count_nodes(sequence, layout.num_graphs * self.num_buckets)
             ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-            longest = int(sizes.max()) if sizes.device.type == "cpu" else layout.max_nodes  # asks no other device
+            longest = int(sizes.max()) if sizes.device.type == "cpu" else layout.max_nodes  # no host-device sync
             layout = DenseLayout.from_rows(sequence[order], ptr, longest)
-        # Padding stands behind the nodes of a sequence, where a causal block does not see it.
+        # Padding follows the nodes of a sequence, where a causal block does not see it.
         parts = layout.to_blocks(x[order])
-        # Nothing may have fallen into the buckets of a block.
+        # All buckets of a block may be empty.
         mixed = layout.from_blocks([self.mamba(part) if part.shape[1] else part for part in parts])
         return torch.empty_like(mixed).index_copy(0, order, mixed)
 
@@ -109,7 +109,7 @@ class GraphMamba(GPSBackbone):
             on graphs of several hundred nodes.
         dropout: probability of every dropout.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
@@ -157,7 +157,7 @@ class GraphMamba(GPSBackbone):
 
 
 class MambaBlock(nn.Module):
-    """A Mamba block on sequences `[B, L, dim]`; what stands at a position depends on earlier positions alone.
+    """A Mamba block on sequences `[B, L, dim]`; an output depends on its own and earlier positions.
 
         [u, z] = W_in x;   u' = SiLU(conv(u));   [t, B_l, C_l] = W_x u';   delta = softplus(W_t t + b_t)
         h_l = exp(delta_l A) * h_(l-1) + delta_l u'_l B_l,   y_l = C_l . h_l + D * u'_l,   A = -exp(A_log)
@@ -195,7 +195,7 @@ class MambaBlock(nn.Module):
             self.dt_proj.bias.copy_(steps + (-torch.expm1(-steps)).log())
 
     def forward(self, x: Tensor) -> Tensor:
-        """New positions `[B, L, dim]`, without residual or norm."""
+        """Return new positions `[B, L, dim]`, without residual or norm."""
         u, z = self.in_proj(x).chunk(2, dim=-1)
         u = F.silu(self.conv1d(u.transpose(1, 2))[..., : x.shape[1]]).transpose(1, 2)
         step, b, c = self.x_proj(u).split([self.rank, self.state_dim, self.state_dim], dim=-1)
@@ -206,7 +206,7 @@ class MambaBlock(nn.Module):
 
 
 def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    """`h_l = exp(delta_l a) h_(l-1) + delta_l u_l b_l`, `y_l = c_l . h_l + d u_l`, from `h_0 = 0`.
+    """Compute `h_l = exp(delta_l a) h_(l-1) + delta_l u_l b_l`, `y_l = c_l . h_l + d u_l`, from `h_0 = 0`.
 
     On a CUDA device with the package `mamba_ssm` its fused kernel works, elsewhere `linear_recurrence`, in at least
     float32 and with memory for `B L D S` numbers.
@@ -241,7 +241,7 @@ def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
 
 @torch.compiler.disable  # its depth depends on L, for each of which it would be compiled anew
 def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
-    """`h_l = decay_l h_(l-1) + inputs_l` along dimension 1, from `h_0 = 0`; all of shape `[B, L, ...]`.
+    """Solve `h_l = decay_l h_(l-1) + inputs_l` along dimension 1, from `h_0 = 0`; all of shape `[B, L, ...]`.
 
     Neighbours are merged to a sequence of half the length until one is left, and then filled in between: `log2 L`
     steps of vectors, about `3 L` products in all, and nothing that grows or divides, so any decay is safe. Gradients
@@ -264,16 +264,16 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """With g_l the gradient of h_l: `g_l = grad_l + decay_(l+1) g_(l+1)`, of decay_l `g_l h_(l-1)`."""
+        """Run it backwards: h_l has the gradient `g_l = grad_l + decay_(l+1) g_(l+1)`, decay_l has `g_l h_(l-1)`."""
         decay, state = ctx.saved_tensors
         later = torch.cat([decay[:, 1:], torch.zeros_like(decay[:, :1])], dim=1)
-        of_inputs = _scan(later.flip(1), grad.flip(1)).flip(1)
+        grad_inputs = _scan(later.flip(1), grad.flip(1)).flip(1)
         before = torch.cat([torch.zeros_like(state[:, :1]), state[:, :-1]], dim=1)
-        return of_inputs * before, of_inputs
+        return grad_inputs * before, grad_inputs
 
 
 def _scan(decay: Tensor, inputs: Tensor) -> Tensor:
-    """The recurrence of `linear_recurrence`, outside of autograd."""
+    """Solve the recurrence of `linear_recurrence` outside of autograd."""
     length = inputs.shape[1]
     if length <= 1:
         return inputs.clone()
@@ -288,13 +288,13 @@ def _scan(decay: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _kernel_for(u: Tensor) -> Callable[..., Tensor] | None:
-    """What `mamba_ssm` has for a tensor, None where it has nothing."""
+    """Return the kernel of `mamba_ssm` for a tensor, or None."""
     return _fused() if u.is_cuda and u.dtype == torch.float32 else None
 
 
 @cache
 def _fused() -> Callable[..., Tensor] | None:
-    """The kernel of `mamba_ssm`, which takes `[B, D, L]` and `[B, S, L]`; None where the package is not installed."""
+    """Load the kernel of `mamba_ssm`, for `[B, D, L]` and `[B, S, L]`; None where the package is not installed."""
     if find_spec("mamba_ssm") is None:
         return None
     kernel: Callable[..., Tensor] = import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn

@@ -1,4 +1,4 @@
-"""Graphormer: global attention that knows degrees, distances and the edges between nodes."""
+"""Graphormer: global attention with degrees, distances and the edges of shortest paths."""
 
 from __future__ import annotations
 
@@ -74,20 +74,17 @@ class GraphormerLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(dim)
 
     def forward(self, x: Tensor, layout: DenseLayout, biases: Sequence[Tensor | None]) -> Tensor:
-        """Tokens `[T, dim]` after the layer; arguments as those of `StructuredAttention.forward`."""
+        """Return tokens `[T, dim]` after the layer; arguments as those of `StructuredAttention.forward`."""
         if self.norm_first:
-            x = x + self._drop(self.attention(self.attention_norm(x), layout, biases))
+            x = x + self.dropout(self.attention(self.attention_norm(x), layout, biases))
             return x + self.ffn(self.ffn_norm(x))
-        x = self.attention_norm(x + self._drop(self.attention(x, layout, biases)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, layout, biases)))
         normed: Tensor = self.ffn_norm(x + self.ffn(x))
         return normed
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return self.dropout(x)
-
 
 class SpatialBias(PairBias):
-    """What Graphormer adds to attention logits (equations 6 and 7), the same in all layers.
+    """Bias of the attention logits (equations 6 and 7), shared by all layers.
 
     Node pairs have that of `PairBias`; the graph token to anything and anything to it: `t[h]`.
 
@@ -115,7 +112,7 @@ class SpatialBias(PairBias):
         nn.init.normal_(self.token.weight, std=EMBEDDING_STD)
 
     def forward(self, batch: GraphBatch, node_slots: Tensor, padded: int) -> Tensor:
-        """The bias `[G, H, N, N]` in the precision of the parameters, rows are queries; padding is arbitrary.
+        """Return the bias `[G, H, N, N]` in the precision of the parameters, rows are queries; padding is arbitrary.
 
         Args:
             batch: the graphs.
@@ -149,15 +146,15 @@ class Graphormer(Architecture):
         max_hops: edges of a shortest path that enter the edge term; 0 leaves the term out.
         version: paper or fairseq, the authors' second code, which DeepGraph's authors deepened.
         init: normal or xavier, how linear maps start. normal, the published one: N(0, 0.02^2 / L) in the paper's
-            version, N(0, 0.02^2) for fairseq, biases zero. xavier: what fairseq's encoder has without Graphormer's own
-            weights, and so what DeepGraph's authors deepened: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
+            version, N(0, 0.02^2) for fairseq, biases zero. xavier: that of fairseq's encoder without Graphormer's
+            weights, which DeepGraph's authors deepened: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
             queries, keys and values, and PyTorch's default elsewhere. Tables are drawn from N(0, 0.02^2) by both.
         fusion: hand the head a gated mean of all depths, see `GateFusion`.
         re_attention: let heads exchange their weights, see `ReAttention`.
-        checkpointing: keep only the tokens between layers in memory and compute each layer again on the way back.
+        checkpointing: keep only the tokens between layers in memory and recompute each layer in the backward pass.
         released: carry the tables of the released code of this version with all their unused rows, and for fairseq a
             map that nothing reads, which published parameter counts include. `max_distance` and `max_degree` are then
-            its own.
+            those of the code.
 
     Raises:
         BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
@@ -230,7 +227,7 @@ class Graphormer(Architecture):
             nn.init.zeros_(attention.out_map.bias)
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
         layout, node, graph = token_layout(batch)
         x = torch.cat([self.embedding(batch), self.graph_token.weight.expand(batch.num_graphs, -1)])
         x = x[torch.cat([node, graph]).argsort()]
@@ -249,7 +246,7 @@ class Graphormer(Architecture):
 
 
 def token_layout(batch: GraphBatch) -> tuple[DenseLayout, Tensor, Tensor]:
-    """Where nodes and graph tokens stand; within a graph the graph token is the last.
+    """Lay out nodes and graph tokens; within a graph the graph token comes last.
 
     Returns:
         The layout of all tokens, the token of each node `[num_nodes]`, the graph token of each graph `[num_graphs]`.

@@ -3,7 +3,7 @@
 Ma et al., "Graph Inductive Biases in Transformers without Message Passing", ICML 2023, arXiv 2305.17589.
 
 Legend: N nodes, P pairs of nodes of the same graph, H heads, d head width, dim = H d. Pair (i, j): node i attends to
-node j; the pairs of a graph stand row by row, `i * n + j`.
+node j; the pairs of a graph are ordered row by row, `i * n + j`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class Pairs(NamedTuple):
     Args:
         query: node i of each pair `[P]`, ascending.
         key: node j `[P]`.
-        own: pair of each node with itself `[N]`.
+        loop: pair of each node with itself `[N]`.
         edge: pair of each edge j -> i, which is (i, j), `[num_edges]`.
         log_degree: log(1 + edges that leave a node) `[N, 1]`.
     """
 
     query: Tensor
     key: Tensor
-    own: Tensor
+    loop: Tensor
     edge: Tensor
     log_degree: Tensor
 
 
-def pairs_of(batch: GraphBatch) -> Pairs:
-    """The pairs of a batch, in the order of its fields on the axis "pair"."""
+def make_pairs(batch: GraphBatch) -> Pairs:
+    """List the pairs of a batch in the order of its fields on the axis "pair"."""
     sizes, device = batch.ptr.diff(), batch.ptr.device
     query, key = node_pairs(batch, batch.rrwp.shape[0])
     source, target = batch.edge_index[0], batch.edge_index[1]
@@ -64,8 +64,8 @@ def pairs_of(batch: GraphBatch) -> Pairs:
     degree = count_nodes(source, batch.batch.shape[0])
     home = batch.batch
     place = torch.arange(home.shape[0], device=device) - batch.ptr[home]
-    own = batch.pair_ptr[home] + place * (sizes[home] + 1)
-    return Pairs(query, key, own, edge, torch.log1p(degree.float())[:, None])
+    loop = batch.pair_ptr[home] + place * (sizes[home] + 1)
+    return Pairs(query, key, loop, edge, torch.log1p(degree.float())[:, None])
 
 
 class GRITAttention(Traced):
@@ -108,16 +108,16 @@ class GRITAttention(Traced):
         self.node_out, self.pair_out = nn.Linear(dim, dim), nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, pair: Tensor, pairs: Pairs, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Mixed nodes `[N, dim]` and pairs `[P, dim]`, without residuals."""
+        """Return mixed nodes `[N, dim]` and pairs `[P, dim]`, without residuals."""
         q, k, v = (m(x).unflatten(-1, (self.num_heads, -1)) for m in (self.query_map, self.key_map, self.value_map))
         scale, shift = self.pair_map(pair).unflatten(-1, (self.num_heads, -1)).chunk(2, dim=-1)
         product = (q.index_select(0, pairs.query) + k.index_select(0, pairs.key)) * scale
         vectors = F.relu(signed_root(product) + shift)  # [P, H, d]
         logits = torch.einsum("phd,dhc->phc", vectors, self.score).squeeze(-1)
         weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), pairs.query, num_nodes=x.shape[0])
-        kept = self.attention_dropout(weights).unsqueeze(-1)
-        mixed = scatter(kept * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
-        gathered = scatter(kept * vectors, pairs.query, 0, x.shape[0], reduce="sum")
+        dropped = self.attention_dropout(weights).unsqueeze(-1)
+        mixed = scatter(dropped * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
+        gathered = scatter(dropped * vectors, pairs.query, 0, x.shape[0], reduce="sum")
         mixed = mixed + torch.einsum("nhd,dhc->nhc", gathered, self.pair_value)
         mixed = self.dropout(mixed.flatten(1))
         plain, scaled = self.degree.squeeze(0).unbind(-1)
@@ -149,7 +149,7 @@ class GRITLayer(nn.Module):
     Args:
         dim: width of nodes and pairs.
         num_heads: heads; must divide `dim`.
-        dropout: probability of dropout on what attention returns and inside the feed-forward network.
+        dropout: probability of dropout on the output of attention and inside the feed-forward network.
         attention_dropout: probability of dropping an attention weight.
         norm: batch, layer or none.
     """
@@ -161,7 +161,7 @@ class GRITLayer(nn.Module):
         self.feed_forward = FeedForward(dim, 2 * dim, activation_dropout=dropout)
 
     def forward(self, x: Tensor, pair: Tensor, pairs: Pairs, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Nodes `[N, dim]` and pairs `[P, dim]`, shaped as they came."""
+        """Return nodes `[N, dim]` and pairs `[P, dim]`, of the same shapes."""
         mixed, renewed = self.attention(x, pair, pairs, batch)
         x = self.node_norm(x + mixed)
         return self.norm(x + self.feed_forward(x)), self.pair_norm(pair + renewed)
@@ -181,7 +181,7 @@ class GRIT(Architecture):
         num_layers: layers.
         num_heads: heads; must divide `hidden_dim`.
         num_steps: K, with the identity, at least 2.
-        dropout: probability of dropout on what attention returns and inside the feed-forward networks.
+        dropout: probability of dropout on the output of attention and inside the feed-forward networks.
         attention_dropout: probability of dropping an attention weight.
         norm: batch, layer or none.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
@@ -223,11 +223,11 @@ class GRIT(Architecture):
         )
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[N, hidden_dim]`; edges `[num_edges, hidden_dim]` are the vectors of their pairs."""
-        pairs = pairs_of(batch)
+        """Return nodes `[N, hidden_dim]`; edges `[num_edges, hidden_dim]` are the vectors of their pairs."""
+        pairs = make_pairs(batch)
         itself = (pairs.query == pairs.key)[:, None]
         walks = torch.cat([itself.to(batch.rrwp.dtype), batch.rrwp], dim=-1).to(self.pair_walks.weight.dtype)
-        x = self.node_encoder(batch) + self.node_walks(walks.index_select(0, pairs.own))
+        x = self.node_encoder(batch) + self.node_walks(walks.index_select(0, pairs.loop))
         pair = self.pair_walks(walks)
         pair = pair.index_add(0, pairs.edge, self.edge_encoder(batch).to(pair.dtype))
         for layer in self.layers:
@@ -236,7 +236,7 @@ class GRIT(Architecture):
 
 
 def signed_root(x: Tensor) -> Tensor:
-    """`sign(x) sqrt(|x|)`, of any shape; where |x| is tiny there is no gradient.
+    """Compute `sign(x) sqrt(|x|)` of any shape; its gradient is zero where |x| is tiny.
 
     Examples:
         >>> signed_root(torch.tensor([4.0, 0.0, -9.0]))

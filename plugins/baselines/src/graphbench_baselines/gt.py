@@ -61,7 +61,7 @@ class EdgeAttention(Traced):
         self.edge_out = nn.Linear(dim, dim) if edges else None  # O_e
 
     def forward(self, x: Tensor, edge: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
-        """Mixed nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, without residuals."""
+        """Return mixed nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, without residuals."""
         steer = None if self.edge_map is None else self.edge_map(edge)
         mixed, scores, weights = attend_along_edges(
             self.qkv_map(x), batch.edge_index, steer, self.num_heads, _LARGEST_LOGIT, with_scores=steer is not None
@@ -89,7 +89,7 @@ class GTLayer(nn.Module):
 
         y = Norm(x + O Drop(attention(x)))        x' = Norm(y + W2 Drop(ReLU(W1 y + b1)) + b2)
 
-    Dropout stands where the authors' code has it: before O, and between the two maps of the feed-forward network.
+    Dropout is placed as in the authors' code: before O, and between the two maps of the feed-forward network.
     Parameters with batch norm: `6 (dim^2 + dim) + 2 (2 dim f + f + dim) + 8 dim`, f the feed-forward width.
 
     Args:
@@ -98,9 +98,9 @@ class GTLayer(nn.Module):
         ffn_dim: width f of the feed-forward networks.
         dropout: probability of every dropout.
         norm: batch, layer or none.
-        released: carry two maps that nothing reads, see `GT`.
+        released: carry two unused maps, see `GT`.
         bias: biases in the maps of attention.
-        edges: False leaves out all that is about edges.
+        edges: False leaves edges out.
     """
 
     def __init__(
@@ -116,14 +116,14 @@ class GTLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = EdgeAttention(dim, num_heads, dropout, bias, edges)
-        of_edges: NormName = norm if edges else "none"
-        self.norms = nn.ModuleList(make_norm(name, dim) for name in (norm, of_edges, norm, of_edges))
+        edge_norm: NormName = norm if edges else "none"
+        self.norms = nn.ModuleList(make_norm(name, dim) for name in (norm, edge_norm, norm, edge_norm))
         self.node_ffn = FeedForward(dim, ffn_dim, activation_dropout=dropout)
         self.edge_ffn = FeedForward(dim, ffn_dim, activation_dropout=dropout) if edges else None
         self.unused = nn.ModuleList(nn.Linear(dim, dim) for _ in range(2 if released else 0))
 
     def forward(self, x: Tensor, edge: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
-        """Nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, shaped as they came."""
+        """Return nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, of the same shapes."""
         mixed_x, mixed_edge = self.attention(x, edge, batch)
         x = self.norms[0](x + mixed_x)
         x = self.norms[2](x + self.node_ffn(x))
@@ -154,7 +154,7 @@ class GT(Architecture):
         full: attend to all other nodes of the graph, as the first paper's baseline does: the edges and their features
             are left out, and all pairs share one learned row.
         bias: biases in the maps of attention; the first paper has none.
-        edge_updates: False is the first paper's network for PATTERN and CLUSTER, which knows no edge vectors.
+        edge_updates: False is the first paper's network for PATTERN and CLUSTER, which has no edge vectors.
         released: carry the two unused maps per layer of the authors' code, so that parameter counts agree with the
             printed ones; outputs are the same without.
 
@@ -200,7 +200,7 @@ class GT(Architecture):
         )
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where attention runs along them."""
+        """Return nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` unless `full`."""
         x = self.node_encoder(batch)
         if self.position_map is not None:
             x = x + self.position_map(torch.cat([encoder(batch) for encoder in self.positional], dim=-1))
@@ -212,7 +212,7 @@ class GT(Architecture):
 
 
 def complete_graphs(batch: GraphBatch) -> GraphBatch:
-    """The batch with an edge from every node to every other node of its graph in place of its edges."""
+    """Replace the edges of a batch by edges between all pairs of different nodes of a graph."""
     size = batch.ptr.diff()[batch.batch]
     target = torch.repeat_interleave(torch.arange(len(size), device=size.device), size)
     rank = torch.arange(len(target), device=size.device) - (size.cumsum(0) - size)[target]
@@ -223,13 +223,13 @@ def complete_graphs(batch: GraphBatch) -> GraphBatch:
 
 
 def matrices_of_edges(weights: Tensor, batch: GraphBatch) -> list[Tensor]:
-    """Attention matrices `[H, n, n]` of every graph from weights of edges `[num_edges, H]`; zero without an edge."""
+    """Scatter weights of edges `[num_edges, H]` into matrices `[H, n, n]` of the graphs; zero without an edge."""
     graph_of_edge = batch.batch[batch.edge_index[1]]
     source, target = batch.edge_index - batch.ptr[graph_of_edge]
     matrices = []
     for graph, n in enumerate(batch.ptr.diff().tolist()):
-        of_graph = graph_of_edge == graph
+        inside = graph_of_edge == graph
         matrix = weights.new_zeros(n, n, weights.shape[1])
-        matrix.index_put_((target[of_graph], source[of_graph]), weights[of_graph], accumulate=True)
+        matrix.index_put_((target[inside], source[inside]), weights[inside], accumulate=True)
         matrices.append(matrix.permute(2, 0, 1))
     return matrices

@@ -1,4 +1,4 @@
-"""What message passing baselines share: encoders, and a stack of layers that are handed nodes and edges."""
+"""The base of message passing baselines: encoders, and a stack of layers on nodes and edges."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class MessagePassingNetwork(Architecture):
         hidden_dim: width of nodes and edges.
         num_layers: layers.
         make_layer: makes one layer.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter.
         reads_edges: the layers take edge vectors.
         edge_features: give those layers the benchmark's edge features; False: one learned row for all edges.
         all_layers: the representation is the input of every layer and the last output, beside each other, of width
             `hidden_dim (num_layers + 1)`.
-        make_edges: makes what the layers get for edges, once for all of them; None: the edges of the batch.
+        make_edges: makes the edges for all layers; None: the edges of the batch.
 
     Raises:
         BadInput: there is no layer.
@@ -59,7 +59,7 @@ class MessagePassingNetwork(Architecture):
         self.all_layers, self.make_edges = all_layers, make_edges
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
+        """Return nodes `[num_nodes, dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
         x = self.node_encoder(batch)
         index, edge = batch.edge_index, self.edge_encoder(batch) if self.edge_encoder is not None else None
         if self.make_edges is not None:

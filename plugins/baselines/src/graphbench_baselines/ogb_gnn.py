@@ -25,7 +25,7 @@ class BondGCNConv(nn.Module):
 
         out_i = sum_j ReLU(W x_j + b + e_ij) / sqrt(d_i d_j) + ReLU(W x_i + b + r) / d_i
 
-    d is 1 and the number of edges that leave a node; r is learned and stands for the edge of a node to itself.
+    d is one more than the edges that leave a node; r is learned and stands for the edge of a node to itself.
 
     Args:
         dim: width of nodes and edges.
@@ -42,20 +42,20 @@ class BondGCNConv(nn.Module):
         self.root = nn.Parameter(torch.randn(dim))
 
     def forward(self, x: Tensor, edge_index: Tensor, edge: Tensor) -> Tensor:
-        """Nodes `[num_nodes, dim]` from nodes and vectors of edges `[num_edges, dim]`."""
+        """Return nodes `[num_nodes, dim]` from nodes and vectors of edges `[num_edges, dim]`."""
         x = self.linear(x)
         source, target = edge_index
         degrees = degree(source, x.shape[0], torch.promote_types(x.dtype, torch.float32)) + 1
         weights = (degrees[source] * degrees[target]).rsqrt()
         messages = weights.to(x.dtype)[:, None] * (x.index_select(0, source) + edge.to(x.dtype)).relu()
-        own = (x + self.root.to(x.dtype)).relu() / degrees.to(x.dtype)[:, None]
-        return own + scatter(messages, target, 0, x.shape[0], reduce="sum")
+        loop = (x + self.root.to(x.dtype)).relu() / degrees.to(x.dtype)[:, None]
+        return loop + scatter(messages, target, 0, x.shape[0], reduce="sum")
 
 
 class OGBGNN(Architecture):
     """GCN and GIN of the Open Graph Benchmark's large-scale challenge, without a virtual node; defaults are its GIN.
 
-    A layer is `x' = Drop(ReLU(Norm(conv(x, encode(edges)))))` with an encoder of edges of its own; the last one has no
+    A layer is `x' = Drop(ReLU(Norm(conv(x, encode(edges)))))` with its own encoder of edges; the last one has no
     ReLU. GCN is `BondGCNConv`. GIN is PyG's `GINEConv`, `conv(x)_i = MLP((1 + eps) x_i + sum_j ReLU(x_j + e_ij))`, with
     a norm in the MLP and eps learned from 0 on.
 
@@ -69,11 +69,11 @@ class OGBGNN(Architecture):
         dropout: probability of dropout after every layer.
         norm: batch, layer or none, after every convolution and inside the MLP of GIN.
         residual: add each layer's input to its output.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is not known or out of its range.
+        BadInput: an option is unknown or out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -104,7 +104,7 @@ class OGBGNN(Architecture):
         self.dropout, self.residual = nn.Dropout(dropout), residual
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         x = self.node_encoder(batch)
         for number, (conv, norm, encoder) in enumerate(
             zip(self.layers, self.norms, self.edge_encoders, strict=True), 1

@@ -1,4 +1,4 @@
-"""SAN: attention along edges and, with maps of its own and a small weight, between all other pairs of nodes.
+"""SAN: attention along edges and, with separate maps and a small weight, between all other pairs of nodes.
 
 Its positions, learned from Laplacian eigenpairs, are `TransformerLapPE`.
 
@@ -39,7 +39,7 @@ _LARGEST_LOGIT = 5.0
 _EPSILON = 1e-6 * 2.718281828459045**-_LARGEST_LOGIT
 #: Width between the two maps of its feed-forward networks; the authors keep PyTorch's default.
 _FFN_DIM = 2048
-#: What training does about the signs of eigenvectors, see `LapPEEncoder`.
+#: Signs of eigenvectors in training, see `LapPEEncoder`.
 Sign = Literal["flip_graph", "flip_batch", "absolute", "none"]
 
 
@@ -47,7 +47,7 @@ class AddedPairs(NamedTuple):
     """The pairs that the attention of one forward pass adds to the edges; all layers share them.
 
     Args:
-        layout: where nodes lie in padded graphs.
+        layout: of the nodes in padded graphs.
         masks: for each of `layout.blocks` the added pairs (i, j) `[b, 1, n, n]`, bool.
     """
 
@@ -56,7 +56,7 @@ class AddedPairs(NamedTuple):
 
     @classmethod
     def of(cls, batch: GraphBatch) -> AddedPairs:
-        """Those of a batch; a node and itself are no such pair."""
+        """List the pairs of a batch; no node pairs with itself."""
         layout = DenseLayout.from_batch(batch)
         masks = []
         for block in layout.blocks:
@@ -109,7 +109,7 @@ class SANAttention(Traced):
     def forward(
         self, x: Tensor, edge: Tensor, batch: GraphBatch, row: Tensor | None, pairs: AddedPairs | None
     ) -> Tensor:
-        """Mixed nodes `[N, dim]`, without residual.
+        """Return mixed nodes `[N, dim]`, without residual.
 
         Args:
             x: nodes `[N, dim]`.
@@ -135,7 +135,7 @@ class SANAttention(Traced):
         return out
 
     def _added_weights(self, x: Tensor, row: Tensor, pairs: AddedPairs) -> list[Tensor]:
-        """Weights of added pairs, zero elsewhere, for each block `[b, H, n, n]`; without gamma."""
+        """Return weights of added pairs, zero elsewhere, for each block `[b, H, n, n]`; without gamma."""
         assert self.added_qk_map is not None
         assert self.added_edge_map is not None
         q, k = self.added_qk_map(x).chunk(2, dim=-1)
@@ -147,7 +147,7 @@ class SANAttention(Traced):
         return weights
 
     def _mix(self, v: Tensor, weights: list[Tensor], pairs: AddedPairs) -> Tensor:
-        """Sums of weighted values `[N, dim]` over added pairs, and of weights: `[N, H, d + 1]`."""
+        """Return sums of weighted values `[N, dim]` over added pairs, and of weights: `[N, H, d + 1]`."""
         parts = []
         for (value,), weight in zip(pairs.layout.to_block_heads(v, 1, self.num_heads), weights, strict=True):
             mixed = (weight.to(value.dtype) @ value).to(weight.dtype)
@@ -206,7 +206,7 @@ class SANLayer(nn.Module):
     def forward(
         self, x: Tensor, edge: Tensor, batch: GraphBatch, row: Tensor | None, pairs: AddedPairs | None
     ) -> Tensor:
-        """Nodes `[N, dim]`, shaped as they came."""
+        """Return nodes `[N, dim]`."""
         x = self.attention_norm(x + self.attention(x, edge, batch, row, pairs))
         return self.norm(x + self.feed_forward(x))
 
@@ -214,7 +214,7 @@ class SANLayer(nn.Module):
 class SAN(Architecture):
     """SAN (Kreuzer et al., NeurIPS 2021); defaults are its full ZINC model of 508,577 parameters, without positions.
 
-    The published models learn their positions, see `TransformerLapPE`, which stand beside the node features.
+    The published models learn their positions, see `TransformerLapPE`, and concatenate them to the node features.
 
     Time and memory: `B L ((N + E) d^2 + N^2 (d + H))`, `B L ((N + E) d + H N^2)`. Without `full` there is no N^2.
 
@@ -227,7 +227,7 @@ class SAN(Architecture):
         gamma: weight of these pairs against that of edges; 0 would leave them without influence.
         dropout: probability of every dropout of the layers.
         norm: batch, layer or none.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
@@ -264,7 +264,7 @@ class SAN(Architecture):
         )
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`; edges keep the vectors they enter with and are not returned."""
+        """Return nodes `[num_nodes, hidden_dim]`; edges keep the vectors they enter with and are not returned."""
         x, edge = self.node_encoder(batch), self.edge_encoder(batch)
         pairs = AddedPairs.of(batch) if self.added_row is not None else None
         for layer in self.layers:
@@ -273,7 +273,7 @@ class SAN(Architecture):
 
 
 def _weights(logits: Tensor) -> Tensor:
-    """`exp(clamp(logits, -5, 5) - 5)`, in float32 at least: sums of many weights exceed half precision."""
+    """Compute `exp(clamp(logits, -5, 5) - 5)`, in float32 at least: sums of many weights exceed half precision."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return (logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT) - _LARGEST_LOGIT).exp()
 
@@ -281,9 +281,9 @@ def _weights(logits: Tensor) -> Tensor:
 class TransformerLapPE(PositionalEncoder):
     """The sum over eigenvectors k of `Transformer([W (v_ik, lambda_k) + b]_k)_k`, the learned positions of SAN.
 
-    Each node i is a sequence of its own, with a token for each of the K smallest eigenvalues of the Laplacian: the
+    Each node i is a sequence, with a token for each of the K smallest eigenvalues of the Laplacian: the
     eigenvalue and the node's entry of the eigenvector. The layers are PyTorch's `TransformerEncoderLayer` with norms
-    after and a feed-forward width of 2048. In a graph with fewer than K nodes the tokens that stand for no eigenvector
+    after and a feed-forward width of 2048. In a graph with fewer than K nodes the tokens without eigenvector
     are neither attended to nor summed. A layer of width p has `4 p^2 + 9 p + 4096 p + 2048` parameters, W and b 3 p.
 
     Args:
@@ -292,7 +292,7 @@ class TransformerLapPE(PositionalEncoder):
         num_layers: layers.
         num_heads: heads; must divide `dim`.
         dropout: of the layers; the authors keep PyTorch's default.
-        sign: what training does about the signs of eigenvectors, see `LapPEEncoder`.
+        sign: signs of eigenvectors in training, see `LapPEEncoder`.
         normalization: Laplacian, see `LapPE`.
         unit_rows: scale the K entries of each node to length 1, as SAN's own code does; GraphGPS does not.
 
@@ -333,13 +333,13 @@ class TransformerLapPE(PositionalEncoder):
         self.transformer = nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Features of every node `[num_nodes, dim]`."""
+        """Return features of every node `[num_nodes, dim]`."""
         vectors: Tensor = self.entries(batch)
         if self.unit_rows:
             vectors = F.normalize(vectors, dim=-1)
         values = batch.lap_pe_values.to(vectors.dtype)[batch.batch]
         tokens = self.token_map(torch.stack([vectors, values], dim=-1))  # [num_nodes, K, dim]
         column = torch.arange(vectors.shape[1], device=vectors.device)
-        filling = column >= batch.ptr.diff()[batch.batch][:, None]
-        encoded = self.transformer(tokens, src_key_padding_mask=filling)
-        return encoded.masked_fill(filling[:, :, None], 0.0).sum(1)
+        padding = column >= batch.ptr.diff()[batch.batch][:, None]
+        encoded = self.transformer(tokens, src_key_padding_mask=padding)
+        return encoded.masked_fill(padding[:, :, None], 0.0).sum(1)

@@ -37,11 +37,11 @@ from graphbench_baselines.structure import (
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all layers of a forward pass share.
+    """Layout, edges and damping, shared by all layers of a forward pass.
 
     Args:
-        layout: where nodes lie in padded graphs.
-        edges: what the extractors' networks run on.
+        layout: of the nodes in padded graphs.
+        edges: of the extractors' networks.
         damping: `1 / sqrt(1 + out-degree)` of every node `[num_nodes, 1]`.
     """
 
@@ -53,7 +53,7 @@ class Surroundings:
 class SATLayer(nn.Module):
     """`y = Norm(x + Drop(c * Attention(x)))`, `x' = Norm(y + FFN(y))`, with `c_i = 1 / sqrt(1 + degree_i)`.
 
-    Queries and keys are maps of what the extractor returns, values maps of x; these three maps have no bias.
+    Queries and keys are maps of the output of the extractor, values maps of x; these three maps have no bias.
 
     Args:
         dim: width of the nodes.
@@ -86,7 +86,7 @@ class SATLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, around: Surroundings) -> Tensor:
-        """Nodes `[num_nodes, dim]` after the layer."""
+        """Return nodes `[num_nodes, dim]` after the layer."""
         structure = self.extractor(x, around.edges)
         mixed = self.attention(x, around.layout, structure=structure)
         x = self.attention_norm(x + self.dropout(around.damping * mixed))
@@ -118,7 +118,7 @@ class SAT(Architecture):
             in the authors' code.
         fusion: hand the head a gated mean of all depths, see `GateFusion`.
         re_attention: let heads exchange their weights, see `ReAttention`.
-        checkpointing: keep only the nodes between layers in memory and compute each layer again on the way back.
+        checkpointing: keep only the nodes between layers in memory and recompute each layer in the backward pass.
         released: carry the unused norm and map of the authors' subgraph extractor, which published counts include.
 
     Raises:
@@ -180,7 +180,7 @@ class SAT(Architecture):
         self.fusion = GateFusion(hidden_dim) if fusion else None
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         x = self.node_encoder(batch)
         if self.position_map is not None:
             positions = torch.cat([encoder(batch) for encoder in self.positional], dim=-1)

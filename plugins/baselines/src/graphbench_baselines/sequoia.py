@@ -37,14 +37,14 @@ from graphbench.nn import (
 
 @dataclass(frozen=True)
 class Clusters:
-    """Which cluster each node is in, and the nodes of each cluster together.
+    """Clusters of the nodes, and the layout of the nodes sorted by cluster.
 
     Args:
         assignment: S `[T, C]`, at least float32; gradients reach the logits as if S were their softmax.
         number: number of the cluster of each node `[T]`.
         order: nodes, sorted by cluster `[T]`.
         place: of each node in that order `[T]`.
-        layout: where the sorted nodes lie in padded clusters, those without nodes left out.
+        layout: of the sorted nodes in padded clusters, empty ones left out.
     """
 
     assignment: Tensor
@@ -55,12 +55,12 @@ class Clusters:
 
     @property
     def weight(self) -> Tensor:
-        """What S has for each node at its own cluster `[T]`: ones, through which gradients pass."""
+        """Entry of S at the cluster of each node `[T]`: ones, through which gradients pass."""
         return self.assignment.gather(1, (self.number % self.assignment.shape[1])[:, None]).squeeze(1)
 
 
 def assign(logits: Tensor, training: bool) -> Tensor:
-    """One cluster for each node, with the gradient of a softmax (straight-through Gumbel softmax at temperature 1).
+    """Assign each node a cluster, with the gradient of a softmax (straight-through Gumbel softmax at temperature 1).
 
         p = softmax(l + G)    S_i = the unit vector of argmax_c p_ic      dS := dp       G_ic = -log(E), E ~ Exp(1)
 
@@ -87,15 +87,15 @@ def assign(logits: Tensor, training: bool) -> Tensor:
 
 
 def clusters_of(assignment: Tensor, graph_of: Tensor) -> Clusters:
-    """The clusters that an assignment makes.
+    """Group the nodes by an assignment.
 
     Args:
         assignment: S `[T, C]`.
         graph_of: graph of each node `[T]`.
 
     Examples:
-        >>> found = clusters_of(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))
-        >>> found.number, found.order
+        >>> clusters = clusters_of(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))
+        >>> clusters.number, clusters.order
         (tensor([1, 0, 3]), tensor([1, 0, 2]))
     """
     number = graph_of * assignment.shape[1] + assignment.argmax(-1)
@@ -109,7 +109,7 @@ def clusters_of(assignment: Tensor, graph_of: Tensor) -> Clusters:
 def cluster_edges(
     edge_index: Tensor, edge: Tensor, number: Tensor, weight: Tensor, num_clusters: int
 ) -> tuple[Tensor, Tensor]:
-    """Edges between clusters: one for every pair with an edge between their nodes, with the mean vector of these.
+    """Merge the edges between the nodes of two clusters into one with their mean vector.
 
     Edges within a cluster are left out. `e_cd = sum_(i in c, j in d) w_i w_j e_ij / sum_(i in c, j in d) w_i w_j`.
 
@@ -139,7 +139,7 @@ def cluster_edges(
 
 
 def link_loss(assignment: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
-    """How far clusters are from the edges: the mean over graphs of `|A - (S S^T - I)|_F / n^2`.
+    """Compare clusters with edges: return the mean over graphs of `|A - (S S^T - I)|_F / n^2`.
 
     A counts the edges from node to node, n is the number of nodes. With `|S S^T|_F = |S^T S|_F` no matrix on pairs of
     nodes is needed: `|A + I - S S^T|^2 = |A + I|^2 - 2 sum_ij (A + I)_ij S_i . S_j + |S^T S|^2`.
@@ -153,7 +153,7 @@ def link_loss(assignment: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
         A scalar.
 
     Examples:
-        >>> pair = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)  # in one cluster, as their edge asks
+        >>> pair = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)  # both ends of the edge in one cluster
         >>> link_loss(torch.ones(2, 1), pair, DenseLayout.from_batch(pair))
         tensor(0.)
     """
@@ -176,7 +176,7 @@ def link_loss(assignment: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
 class ClusterAttention(Traced):
     """Softmax attention among the nodes of the same cluster; `4 dim^2 + 4 dim` parameters.
 
-    Multi-head attention as `graphbench.nn.MultiHeadAttention` has it, whose initial values it takes. Its trace has a
+    Multi-head attention with the initial values of `graphbench.nn.MultiHeadAttention`. Its trace has a
     matrix per graph, zero between clusters.
 
     Args:
@@ -200,7 +200,7 @@ class ClusterAttention(Traced):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: Clusters) -> Tensor:
-        """Mixed nodes `[T, dim]`."""
+        """Return mixed nodes `[T, dim]`."""
         within, dropout = layout.layout, self.dropout if self.training else 0.0
         qkv = self.in_proj(x)
         mixed = attend_within_graphs(qkv.index_select(0, layout.order), within, self.num_heads, dropout=dropout)
@@ -211,7 +211,7 @@ class ClusterAttention(Traced):
     @torch.no_grad()
     def _record(self, x: Tensor, qkv: Tensor, batch: GraphBatch, clusters: Clusters, out: Tensor) -> LayerTrace:
         layout = DenseLayout.from_batch(batch)
-        number = layout.to_dense(clusters.number[:, None] + 1)  # zero stands for padding
+        number = layout.to_dense(clusters.number[:, None] + 1)  # zero is padding
         apart = torch.where(number == number.transpose(1, 2), 0.0, -torch.inf)[:, None]
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
         weights = [
@@ -242,13 +242,13 @@ class Sequoia(Architecture):
     alone. Clusters without nodes take part, as zeros before GPS_3. As in the released code, S has gradients from the
     link loss, and from means of edge vectors where edges have dense features alone. Departures from that code:
 
-    * In evaluation a node is in the cluster of its largest logit; there clusters are drawn, so that answers differ.
+    * In evaluation a node is in the cluster of its largest logit; there clusters are drawn, so that results differ.
     * What it returns for nodes is not released; here a node has the vector of its cluster added.
     * The link loss is a mean over graphs; there it is one norm of all graphs, padded to the largest with nodes in
       random clusters, over the square of its size.
     * It averages the codes of categorical edge features and cuts them to integers, which mixes up categories and lets
       no gradient pass; here their vectors are averaged, still without gradient.
-    * A mean tells S what weight a node's own cluster shall have; there, that of other clusters as well.
+    * Means of edges give S a gradient at a node's own cluster alone; there, at other clusters as well.
     * Its attention has a node of ones in every empty cluster, which enters the batch norms and is left out here.
 
     Time and memory: `B ((N + E + m) d^2 + N m (d + m) + N^2 (d + H))`, `B ((N + E + m) d + N m + m^2 + H N^2)`.
@@ -258,7 +258,7 @@ class Sequoia(Architecture):
         hidden_dim: width of nodes, edges and clusters.
         num_heads: heads of the attention; must divide `hidden_dim`.
         num_clusters: clusters C of each graph, of which some may stay empty.
-        link_weight: weight of the link loss; 0 where clusters shall learn from dense edge features alone.
+        link_weight: weight of the link loss; 0 leaves dense edge features alone to teach clusters.
         dropout: probability of every dropout but that of attention weights.
         attention_dropout: probability of dropping an attention weight.
         norm: batch, layer or none.
@@ -319,7 +319,7 @@ class Sequoia(Architecture):
         self.among = layer()
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`, edges `[num_edges, hidden_dim]` and graphs `[num_graphs, hidden_dim]`."""
+        """Return nodes, edges and graphs, `[..., hidden_dim]`."""
         x, edge = self._encode(batch), self.edge_encoder(batch)
         assignment = assign(self.logits(self.before(x, edge, batch)[0]), self.training)
         clusters = clusters_of(assignment, batch.batch)

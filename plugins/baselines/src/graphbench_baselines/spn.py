@@ -16,7 +16,7 @@ from graphbench.nn import Categorical, NodeEncoder, NormName, make_norm, node_pa
 
 
 def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
-    """Pairs of nodes (u, i) `[2, pairs]` for the distances 1 to k from u to i.
+    """List the pairs of nodes (u, i) `[2, pairs]` at each distance 1 to k from u to i.
 
     Args:
         batch: with the distances of `ShortestPaths(k + 1)`.
@@ -63,7 +63,7 @@ class ShellLayer(nn.Module):
         )
 
     def forward(self, x: Tensor, shells: list[Tensor]) -> Tensor:
-        """Nodes `[T, dim]` from nodes and the pairs of each distance."""
+        """Return nodes `[T, dim]` from nodes and the pairs of each distance."""
         weights = self.shell_logits.softmax(0).to(x.dtype)
         mixed = (1 + self.eps) * x
         for weight, (source, target) in zip(weights, shells, strict=True):
@@ -75,8 +75,8 @@ class ShellLayer(nn.Module):
 class SPN(Architecture):
     """SPN (Abboud et al., LoG 2022), without edge features as in its first form; see `ShellLayer`.
 
-    Distances follow the direction of edges: a node hears those that lead to it. The paper adds up linear read-outs of
-    all depths, which is one linear read-out of `all_layers`.
+    Distances follow the direction of edges: a node receives from those that lead to it. The paper adds up linear
+    read-outs of all depths, which is one linear read-out of `all_layers`.
 
     Time and memory: `B L (N d^2 + N^2 d)`, `B (L N d + N^2 d)`.
 
@@ -91,7 +91,7 @@ class SPN(Architecture):
         residual: add each layer's input to its output.
         all_layers: the head reads the input of every layer and the last output, a width of
             `hidden_dim (num_layers + 1)`.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
@@ -130,7 +130,7 @@ class SPN(Architecture):
         self.encodings = (ShortestPaths(max_distance + 1),)
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, dim]`."""
+        """Return nodes `[num_nodes, dim]`."""
         x = self.node_encoder(batch)
         shells, depths = distance_shells(batch, self.max_distance), [x]
         for layer in self.layers:

@@ -47,7 +47,7 @@ class RandomWalkPE(PositionalEncoder):
         self.encodings = (RWSE(num_steps),)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Features of every node `[num_nodes, num_steps]`."""
+        """Return features of every node `[num_nodes, num_steps]`."""
         probabilities: Tensor = batch.rwse
         return probabilities
 
@@ -70,7 +70,7 @@ class Subgraphs:
 
 
 def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
-    """Every node with the nodes that reach it within k edges, and all edges between those (induced).
+    """Extract, for every node, the induced subgraph of the nodes that reach it within k edges.
 
     Args:
         batch: with the distances of `subgraph_distances(k)`.
@@ -92,8 +92,8 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
     node = target[edge] - batch.ptr[home]
     pair = batch.pair_ptr[home] + node * batch.ptr.diff()[home] + root[start] - batch.ptr[home]
     end = number[pair]
-    kept = end >= 0
-    return Subgraphs(root, member, torch.stack([start[kept], end[kept]]), edge[kept])
+    both = end >= 0
+    return Subgraphs(root, member, torch.stack([start[both], end[both]]), edge[both])
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class NetworkEdges:
     Args:
         edge_index: edges `[2, M]`, of the graphs or of the subgraphs, targets ascending.
         edge: their vectors `[M, edge_dim]`; None where the network reads none.
-        arriving: how many edges arrive at each node or member.
+        arriving: number of edges into each node or member.
         subgraphs: for the subgraph extractor.
     """
 
@@ -114,7 +114,7 @@ class NetworkEdges:
 
 
 def network_edges(batch: GraphBatch, edge: Tensor | None, subgraphs: Subgraphs | None = None) -> NetworkEdges:
-    """The edges of the graphs, or of all subgraphs; once for all layers.
+    """Collect the edges of the graphs, or of all subgraphs, sorted by target; once for all layers.
 
     Args:
         batch: the graphs.
@@ -142,7 +142,7 @@ class MessagePassing(nn.Module):
         num_towers: towers of PNA; must divide `dim`.
 
     Raises:
-        BadInput: the name is not known, or `num_towers` does not divide `dim`.
+        BadInput: the name is unknown, or `num_towers` does not divide `dim`.
     """
 
     def __init__(self, gnn: GNN, dim: int, num_layers: int, edge_dim: int | None, num_towers: int) -> None:
@@ -152,7 +152,7 @@ class MessagePassing(nn.Module):
         self.layers = nn.ModuleList(_make_convolution(gnn, dim, edge_dim, num_towers) for _ in range(num_layers))
 
     def forward(self, x: Tensor, edges: NetworkEdges) -> list[Tensor]:
-        """The nodes `[num_nodes, dim]` as they came and after each round."""
+        """Return the nodes `[num_nodes, dim]` as they came and after each round."""
         index, edge = edges.edge_index, edges.edge if self.reads_edges else None
         states = [x]
         for layer in self.layers:
@@ -181,7 +181,7 @@ class SubtreeExtractor(nn.Module):
         self.linear = nn.Linear(width, dim)
 
     def forward(self, x: Tensor, edges: NetworkEdges) -> Tensor:
-        """Structure of every node `[num_nodes, dim]`."""
+        """Return structure of every node `[num_nodes, dim]`."""
         out: Tensor = self.linear(self.norm(torch.cat(self.network(x, edges), dim=-1)))
         return out
 
@@ -193,7 +193,7 @@ class SubgraphExtractor(nn.Module):
         network: the k rounds.
         dim: width of the nodes.
         norm: batch, layer or none.
-        released: carry a norm and a map of the authors' code that nothing reads; `dim^2 + 3 dim` parameters.
+        released: carry an unused norm and map of the authors' code; `dim^2 + 3 dim` parameters.
     """
 
     def __init__(self, network: MessagePassing, dim: int, norm: NormName, released: bool = False) -> None:
@@ -204,7 +204,7 @@ class SubgraphExtractor(nn.Module):
         self.unused = nn.ModuleList([make_norm(norm, dim), nn.Linear(dim, dim)] if released else [])
 
     def forward(self, x: Tensor, edges: NetworkEdges) -> Tensor:
-        """Structure of every node `[num_nodes, dim]`."""
+        """Return structure of every node `[num_nodes, dim]`."""
         subgraphs = edges.subgraphs
         assert subgraphs is not None
         member = self.network(x[subgraphs.member], edges)[-1]
@@ -214,7 +214,7 @@ class SubgraphExtractor(nn.Module):
 
 
 def subgraph_distances(num_hops: int) -> ShortestPaths:
-    """The encoding that `khop_subgraphs` reads; its largest distance stands for all larger ones, so it is k + 1."""
+    """Return the encoding of `khop_subgraphs`; its largest distance, k + 1, stands for all larger ones."""
     return ShortestPaths(max_distance=num_hops + 1)
 
 
@@ -232,16 +232,16 @@ def _make_convolution(gnn: GNN, dim: int, edge_dim: int | None, num_towers: int)
 
 
 def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arriving: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums and largest of the messages `sent_j + edges_ij`, over all that arrive at each node.
+    """Reduce the messages `sent_j + edges_ij` that arrive at each node to their sum and maximum.
 
     Args:
-        sent: what nodes send `[N, dim]`.
+        sent: messages of the nodes `[N, dim]`.
         edges: `[E, dim]`; None: zeros.
         edge_index: sources and targets `[2, E]`, targets ascending.
-        arriving: how many edges have each node for their target `[N]`, int64.
+        arriving: number of edges into each node `[N]`, int64.
 
     Returns:
-        `[N, dim]` each; the largest is minus infinity where nothing arrives.
+        `[N, dim]` each; the largest is minus infinity without messages.
 
     Raises:
         IndexError, RuntimeError: a source is no node.
@@ -341,36 +341,38 @@ class TowerPNA(PNAConv):
     def forward(  # type: ignore[override]
         self, x: Tensor, edge_index: Tensor, edge: Tensor | None, arriving: Tensor
     ) -> Tensor:
-        """Nodes `[N, dim]`.
+        """Return nodes `[N, dim]`.
 
         Args:
             x: nodes `[N, dim]`.
             edge_index: sources and targets `[2, E]`, targets ascending.
             edge: edge vectors `[E, edge_dim]`.
-            arriving: how many edges have each node for their target `[N]`, int64.
+            arriving: number of edges into each node `[N]`, int64.
         """
         before, bias = self._towers(self.pre_nns)  # [dim, 2 or 3, dim]
         ends = before[:, :2].transpose(0, 1).flatten(0, 1)
-        own, sent = F.linear(x, ends).chunk(2, dim=-1)
+        received, sent = F.linear(x, ends).chunk(2, dim=-1)
         mapped = None
         if edge is not None:
             # PyG maps every edge to one vector of width t, which all towers read.
             shared = before[:, 2].unflatten(1, (self.towers, -1)).sum(1)  # [dim, t], off-diagonal blocks are zero
             mapped = F.linear(edge, shared @ self.edge_encoder.weight)
             bias = bias + shared @ self.edge_encoder.bias
-        own = own + bias
-        count = arriving.unsqueeze(1).to(own.dtype)
+        received = received + bias
+        count = arriving.unsqueeze(1).to(received.dtype)
         total, largest = reduced_messages(sent, mapped, edge_index, arriving)
-        total = total + count * own
-        largest = torch.where(arriving.unsqueeze(1) > 0, largest + own, 0.0)  # minus infinity where nothing arrives
+        total = total + count * received
+        largest = torch.where(arriving.unsqueeze(1) > 0, largest + received, 0.0)  # minus infinity without edges
         after, bias = self._towers(self.post_nns)
         parts = torch.cat([x, total / count.clamp(min=1), total, largest], dim=-1)
         out: Tensor = self.lin(F.linear(parts, after.flatten(1), bias))
         return out
 
     def _towers(self, networks: Iterable[nn.Module]) -> tuple[Tensor, Tensor]:
-        """Maps of all towers as one: block-diagonal weights `[dim, parts of the input, dim]`, and biases `[dim]`."""
+        """Join the maps of all towers: block-diagonal weights `[dim, parts of the input, dim]`, and biases `[dim]`."""
         maps = [network[0] for network in networks]  # type: ignore[index]
         weights = torch.stack([linear.weight for linear in maps]).unflatten(2, (-1, 1, self.F_in))  # [T, t, P, 1, t]
-        own = torch.eye(self.towers, dtype=weights.dtype, device=weights.device).view(self.towers, 1, 1, self.towers, 1)
-        return (weights * own).flatten(0, 1).flatten(2), torch.cat([linear.bias for linear in maps])
+        diagonal = torch.eye(self.towers, dtype=weights.dtype, device=weights.device).view(
+            self.towers, 1, 1, self.towers, 1
+        )
+        return (weights * diagonal).flatten(0, 1).flatten(2), torch.cat([linear.bias for linear in maps])

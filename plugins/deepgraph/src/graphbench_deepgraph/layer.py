@@ -29,12 +29,12 @@ from graphbench_deepgraph.tokens import TokenLayout
 
 #: Edges of a shortest path that enter the edge term.
 MAX_HOPS = 5
-#: Rows of the table of what is not a node pair.
+#: Rows of the table for pairs that are not of two nodes.
 _HIDDEN, _GRAPH, _MEMBER = range(3)
 
 
 def deepnorm_factors(num_layers: int) -> tuple[float, float]:
-    """`alpha = (2 L)^(1/4)` and `beta = (8 L)^(-1/4)` of L layers (Wang et al. 2022, arXiv 2203.00555)."""
+    """Compute `alpha = (2 L)^(1/4)` and `beta = (8 L)^(-1/4)` of L layers (Wang et al. 2022, arXiv 2203.00555)."""
     return (2 * num_layers) ** 0.25, (8 * num_layers) ** -0.25
 
 
@@ -45,7 +45,7 @@ class DeepGraphLayer(nn.Module):
         x' = LN(alpha y + FFN(y)),      FFN a `FeedForward` with GELU
 
     Values, the output map and the feed-forward network start at beta times their usual size, biases included. The usual
-    sizes are, with `init` xavier, the released code's: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
+    sizes are with `init` xavier those of the released code: Xavier-uniform maps of attention, with gain 1/sqrt(2) to
     queries, keys and values, and PyTorch's default in the feed-forward network; with normal N(0, 0.02^2), no biases.
 
     Args:
@@ -56,7 +56,7 @@ class DeepGraphLayer(nn.Module):
         attention_dropout: probability of dropping an attention weight.
         activation_dropout: probability of dropout inside FFN.
         alpha: weight of the residual branches.
-        beta: scale of the weights named above at the start.
+        beta: initial scale of these weights.
         init: xavier or normal.
 
     Raises:
@@ -90,7 +90,7 @@ class DeepGraphLayer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, beta: float, init: WeightInit = "xavier") -> None:
-        """Draw the maps as the class says, then scale by beta."""
+        """Draw the maps as described in the class, then scale by beta."""
         for linear in (self.attention.in_proj, self.attention.out_proj, self.ffn.expand, self.ffn.contract):
             linear.reset_parameters()
         for weight in self.attention.in_proj.weight.chunk(3):
@@ -106,7 +106,7 @@ class DeepGraphLayer(nn.Module):
             linear.bias.mul_(beta)
 
     def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
-        """Tokens `[T, dim]` after the layer; arguments as those of `TokenAttention.forward`."""
+        """Return tokens `[T, dim]` after the layer; arguments as those of `TokenAttention.forward`."""
         attended = self.dropout(self.attention(x, tokens, biases))
         x = self.attention_norm(self.alpha * x + attended)
         return self.ffn_norm(self.alpha * x + self.ffn(x))
@@ -115,7 +115,7 @@ class DeepGraphLayer(nn.Module):
 class TokenAttention(Traced):
     """`out_i = W^O concat_h(sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j) + b^O`; `4 dim^2 + 4 dim` parameters.
 
-    A trace holds the values `x W^V W^O` of all tokens, which of them stand for substructures, and the weight of the
+    A trace holds the values `x W^V W^O` of all tokens, a mask of those of substructures, and the weight of the
     residual branch around this layer.
 
     Args:
@@ -141,7 +141,7 @@ class TokenAttention(Traced):
 
         Args:
             x: tokens `[T, dim]`.
-            tokens: where they stand.
+            tokens: their layout.
             biases: bias `[B, H, N, N]` of each of `tokens.dense.blocks`.
         """
         qkv = self.in_proj(x)
@@ -168,7 +168,7 @@ class TokenAttention(Traced):
 
 
 class RelativeBias(PairBias):
-    """What is added to attention logits, minus infinity where no attention is allowed: `[G, H, N, N]`.
+    """Bias of attention logits, minus infinity where attention is masked: `[G, H, N, N]`.
 
     | query, key | bias of head h |
     |---|---|
@@ -184,9 +184,9 @@ class RelativeBias(PairBias):
         spec: the benchmark's description.
         num_heads: heads H.
         max_distance: larger distances share its row; unreachable pairs have their own.
-        members: whether there are substructures.
-        released: take the released tables, see `ReleasedTables`; substructures then share the row of pairs that no path
-            joins.
+        members: graphs have substructures.
+        released: take the released tables, see `ReleasedTables`; substructures then share the row of pairs without a
+            path.
 
     Raises:
         BadInput: the released tables cannot hold the features.
@@ -216,14 +216,14 @@ class RelativeBias(PairBias):
         return self.distance.weight[self.paths.unreachable, None]
 
     def forward(self, batch: GraphBatch, tokens: TokenLayout) -> Tensor:
-        """The bias `[G, H, N, N]` in the precision of the parameters, rows are queries."""
+        """Return the bias `[G, H, N, N]` in the precision of the parameters, rows are queries."""
         hidden = torch.full_like(self.graph, -torch.inf)
         others = F.embedding(_codes(tokens), torch.cat([hidden, self.graph, self.member_row]))
         return self.place(batch, tokens.dense.index[tokens.node], others)
 
 
 def _codes(tokens: TokenLayout) -> Tensor:
-    """What stands at each pair of slots, node pairs left out: `_HIDDEN`, `_GRAPH` or `_MEMBER` `[G, N, N]`."""
+    """Encode each pair of slots but those of two nodes as `_HIDDEN`, `_GRAPH` or `_MEMBER`: `[G, N, N]`."""
     dense, padded = tokens.dense, tokens.dense.max_nodes
     codes = torch.full((dense.num_graphs * padded**2,), _HIDDEN, device=dense.index.device)
     node, substructure = dense.index[tokens.member_node], dense.index[tokens.member_substructure]

@@ -33,7 +33,7 @@ _ZINC_SIZE = 14
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What a forward pass needs and autograd does not: the layout, and what the substructure encoder reads."""
+    """Inputs of a forward pass without gradients: the layout, and the input of the substructure encoder."""
 
     tokens: TokenLayout
     substructures: Tensor | None
@@ -48,7 +48,7 @@ class DeepGraph(Architecture):
     one layer (`head: {num_layers: 1}`), since the read-out has the other.
 
     The method is random: each training step samples substructures and orders anew. In evaluation both follow from the
-    graph as it is numbered, so a graph gets the same answer every time and whatever shares its batch, but another
+    graph as it is numbered, so a graph gets the same result every time and in any batch, but another
     numbering of its nodes is another sample; `num_draws` averages over several.
 
     Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
@@ -62,19 +62,19 @@ class DeepGraph(Architecture):
         dropout: probability of dropout on the embeddings and on both branches of a layer.
         attention_dropout: probability of dropping an attention weight.
         activation_dropout: probability of dropout inside the feed-forward networks.
-        substructures: which substructures to look for; its `max_size` is the padded size s of the encoder. None: the
+        substructures: substructures to find; its `max_size` is the padded size s of the encoder. None: the
             vocabulary for molecules, with neighbourhoods of at most 14 nodes.
-        sampling: which of them become tokens.
+        sampling: chooses those that become tokens.
         num_draws: samples that evaluation averages over.
         local_attention: False leaves the substructures out (ablation).
         substructure_content: adjacency, type or random (ablation), see `SubstructureEncoder`.
         deepnorm: False takes residuals of weight 1 and usual initial weights (ablation).
-        init: xavier or normal, how linear maps start before deepnorm scales them. xavier is the released code's: it
-            turns the weights of Graphormer's code off, which are normal; see `DeepGraphLayer`. The paper says nothing.
+        init: xavier or normal, initial linear maps before deepnorm scales them. xavier is the released code's: it
+            turns the weights of Graphormer's code off, which are normal; see `DeepGraphLayer`. The paper is silent.
             Tables are sampled from N(0, 0.02^2) by both.
         max_distance: larger distances share its bias.
         max_degree: larger degrees share its embedding.
-        checkpointing: keep only the tokens between layers in memory and compute each layer again on the way back.
+        checkpointing: keep only the tokens between layers in memory and recompute each layer in the backward pass.
         released: as the released code does: its sampler, a neighbourhood for every node even where some are equal
             (`distinct_neighbourhoods` of `substructures` becomes false), ascending node numbers instead of depth-first
             order, and its tables with all their unused rows and layers, which published parameter counts include.
@@ -132,7 +132,7 @@ class DeepGraph(Architecture):
         nn.init.normal_(self.graph_embedding, std=EMBEDDING_STD)
         self.substructure_encoder: SubstructureEncoder | None = None
         if local_attention:
-            self.substructures = _bounded(substructures, released)
+            self.substructures = _choose_encoding(substructures, released)
             self.encodings = (self.substructures,)
             self.substructure_encoder = SubstructureEncoder(
                 self.substructures, hidden_dim, substructure_content, ordered=not released
@@ -148,13 +148,13 @@ class DeepGraph(Architecture):
         self.readout = TokenReadout(hidden_dim)
         #: The released code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released else None
-        if init == "normal":  # the layers have sampled theirs
+        if init == "normal":  # the layers have drawn theirs
             for name, part in self.named_children():
                 if name != "layers":
                     draw_normal_maps(part)
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, dim]`, graph tokens `[num_graphs, dim]` and substructures `[m, dim]` with their graphs.
+        """Return nodes `[num_nodes, dim]`, graph tokens `[num_graphs, dim]`, and substructures `[m, dim]` by graph.
 
         Raises:
             BadInput: the batch lacks an encoding, or a substructure is larger than the encoder takes.
@@ -166,12 +166,12 @@ class DeepGraph(Architecture):
         return Representation(
             node=torch.stack([part.node for part in parts]).mean(0),
             graph=torch.stack([part.graph for part in parts if part.graph is not None]).mean(0),
-            tokens=_joined([part.tokens for part in parts]),
-            tokens_batch=_joined([part.tokens_batch for part in parts]),
+            tokens=_join([part.tokens for part in parts]),
+            tokens_batch=_join([part.tokens_batch for part in parts]),
         )
 
     def seeds(self, batch: GraphBatch, draw: int = 0) -> Tensor:
-        """One 64-bit seed per graph `[num_graphs]`: fresh ones in training, those of the graphs in evaluation.
+        """Return one 64-bit seed per graph `[num_graphs]`: fresh ones in training, those of the graphs in evaluation.
 
         Args:
             batch: the graphs.
@@ -182,7 +182,7 @@ class DeepGraph(Architecture):
         return evaluation_seeds(batch.edge_index, batch.batch, batch.ptr, draw)
 
     def _represent(self, batch: GraphBatch, draw: int) -> Representation:
-        """The representation under one sample; only the first one is shown to listeners."""
+        """Represent the batch under one sample; traces listen to the first one alone."""
         prepared = self._prepare(batch, draw, cut=not torch.compiler.is_compiling())
         tokens = prepared.tokens
         x = self._embed(batch, prepared)
@@ -213,7 +213,7 @@ class DeepGraph(Architecture):
         return _Prepared(tokens, self.substructure_encoder.inputs(batch, sampled))
 
     def _embed(self, batch: GraphBatch, prepared: _Prepared) -> Tensor:
-        """Tokens that enter the first layer `[T, dim]`."""
+        """Embed the tokens of the first layer `[T, dim]`."""
         node = self.node_embedding(batch)
         substructure = None
         if self.substructure_encoder is not None and prepared.substructures is not None:
@@ -222,7 +222,7 @@ class DeepGraph(Architecture):
         return self.dropout(self.embedding_norm(x))
 
     def _run(self, layer: DeepGraphLayer, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
-        """Tokens after a layer; a listener hears it once, so nothing is computed again while one is there."""
+        """Run a layer; while a trace listens it is not recomputed, as the trace would hear it twice."""
         if self.checkpointing and torch.is_grad_enabled() and not layer.attention.listening:
             computed: Tensor = checkpoint(layer, x, tokens, biases, use_reentrant=False)
             return computed
@@ -238,8 +238,8 @@ def _check_options(num_layers: int, num_draws: int, drops: dict[str, float]) -> 
         check_range(name, value, at_least=0, below=1)
 
 
-def _bounded(substructures: Substructures | None, released: bool) -> Substructures:
-    """The encoding, or the default one; the released code keeps equal neighbourhoods apart, whatever is configured.
+def _choose_encoding(substructures: Substructures | None, released: bool) -> Substructures:
+    """Return the encoding, or the default one; with `released` equal neighbourhoods stay apart in any case.
 
     Raises:
         BadInput: there is no bound on the sizes.
@@ -256,7 +256,7 @@ def _bounded(substructures: Substructures | None, released: bool) -> Substructur
     return substructures
 
 
-def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """All rows, or None where there are none."""
+def _join(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Join all rows, or return None without any."""
     present = [part for part in parts if part is not None]
     return torch.cat(present) if present else None

@@ -1,7 +1,7 @@
-"""Which substructures become tokens: greedy sampling that covers every node evenly (DeepGraph, Appendix D).
+"""Choose the substructures that become tokens: greedy sampling that covers every node evenly (DeepGraph, Appendix D).
 
 All graphs of a batch are sampled at once; the only loop is over selection rounds. Random numbers are hashes of one seed
-a graph (`graphbench.encodings.substructures.mix`), so the sample of a graph does not depend on what shares its batch:
+a graph (`graphbench.encodings.substructures.mix`), so the sample of a graph does not depend on its batch:
 `training_seeds` gives fresh seeds, `evaluation_seeds` gives the same seeds for the same graph every time.
 
 Legend: B graphs, S candidate substructures, M members of all of them, N nodes; batch numbering throughout.
@@ -21,7 +21,7 @@ from graphbench.errors import BadInput, check_range
 #: Bits of a random number in a sort key; the number to sort by takes the bits above.
 _CHANCE_BITS = 32
 _CHANCE_MASK = (1 << _CHANCE_BITS) - 1
-#: Where the bits of a gain end, which is at most the nodes of a substructure; those of its kind's turn are above.
+#: End of the bits of a gain, which is at most the nodes of a substructure; those of its kind's turn are above.
 _GAIN_END = _CHANCE_BITS + 12
 #: Bits of a kind's number.
 _KIND_BITS = 3
@@ -41,12 +41,12 @@ class CoverageSampler:
 
     To the letter (`balanced: false`) that contradicts the rest of the paper on molecules: two in three tokens are
     paths, where section 5.1 balances the types, and there are more tokens than nodes, where Appendix I has M < N. So by
-    default three things hold in every round, each our reading of what the paper leaves open:
+    default three things hold in every round, each our reading where the paper is open:
 
     - types: a round chooses from the kind that was chosen least so far, among those that still hold a marked node;
     - M < N: sampling ends at one token less than nodes (but a graph of one node may have one);
     - even cover: marked are the nodes that fewer than t chosen substructures hold, for t = 1, 2, ... up to `coverage`
-      in turn, so that what ends early ends with nodes covered alike.
+      in turn, so that an early end leaves nodes covered alike.
 
     The released code differs (`released: true`): a random half of the candidates is dropped, geometric ones further
     down to the number of neighbourhoods; cycles (at most n / 5, at least one) and one candidate at random come first;
@@ -54,7 +54,7 @@ class CoverageSampler:
     takes max(1, floor(3 n / S)) of the top twice as many. Hardly a graph of ZINC reaches a coverage of 6 that way.
 
     Args:
-        coverage: how many chosen substructures each node should be in (`thre`; the paper uses 6 for molecules, 2 for
+        coverage: chosen substructures that each node should be in (`thre`; the paper uses 6 for molecules, 2 for
             CLUSTER and PATTERN).
         num_initial: substructures sampled before the first round; unused by `released`.
         num_per_round: substructures chosen in a round; unused by `released`.
@@ -66,7 +66,7 @@ class CoverageSampler:
         BadInput: a number is out of range.
 
     Examples:
-        A path of four nodes with one cycle too many and three stars: each kind is there, and there are three tokens.
+        A path of four nodes with one cycle too many and three stars: each kind is among the three tokens.
 
         >>> member_node = torch.tensor([0, 1, 2, 1, 2, 3, 0, 1, 2, 3, 0, 1, 1, 2, 2, 3])
         >>> member_substructure = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 5, 5])
@@ -111,7 +111,7 @@ class CoverageSampler:
             seeds: one 64-bit seed per graph `[B]`.
 
         Returns:
-            chosen substructures, ascending `[m]`.
+            Chosen substructures, ascending `[m]`.
         """
         pool = _Pool(member_node, member_substructure, kind, substructure_ptr, node_ptr, seeds)
         in_turn = self.balanced and not self.released
@@ -122,28 +122,28 @@ class CoverageSampler:
         else:
             pool.choose(pool.slot[_balanced(pool) < pool.room.clamp(max=self.num_initial)[pool.graph]])
         pool.allow(*self._per_round(pool))
-        # Every graph does one thing in each round, whatever the others do: it chooses, or its stage ends.
+        # In each round every graph chooses, or its stage ends.
         stage = torch.full_like(pool.num_nodes, 1 if in_turn else self.coverage)
         going = len(kind) > 0
         while going:
-            pool.mark(self._marked(pool, stage))
+            pool.mark(self._mark_nodes(pool, stage))
             chose = pool.round(in_turn)
             stage = stage + ~chose
             going = bool((chose | (stage <= self.coverage) & (pool.room > 0)).any())
         return pool.chosen.index_select(0, pool.slot).nonzero().squeeze(1)
 
-    def _marked(self, pool: _Pool, stage: Tensor) -> Tensor:
-        """Nodes that the next choice should hold, as 0 and 1 `[N]`; stages `[B]` after the last have none."""
+    def _mark_nodes(self, pool: _Pool, stage: Tensor) -> Tensor:
+        """Mark the nodes that the next choice should hold, 0 or 1 `[N]`; stages `[B]` after the last mark none."""
         if not self.released:
-            wanted = torch.where(stage <= self.coverage, stage, 0)
-            return (pool.covered < wanted[pool.graph_of_node]).to(torch.int64)
+            limit = torch.where(stage <= self.coverage, stage, 0)
+            return (pool.covered < limit[pool.graph_of_node]).to(torch.int64)
         least = torch.full_like(pool.num_nodes, self.coverage)
         least.scatter_reduce_(0, pool.graph_of_node, pool.covered, "amin")
-        wanted = least[pool.graph_of_node]
-        return ((pool.covered == wanted) & (wanted < self.coverage)).to(torch.int64)
+        lowest = least[pool.graph_of_node]
+        return ((pool.covered == lowest) & (lowest < self.coverage)).to(torch.int64)
 
     def _per_round(self, pool: _Pool) -> tuple[Tensor, Tensor]:
-        """Substructures chosen in a round and size of the pool they come from, per graph `[B]`."""
+        """Return the substructures chosen in a round and the size of their pool, per graph `[B]`."""
         if not self.released:
             number = torch.full_like(pool.num_nodes, self.num_per_round)
             return number, torch.full_like(number, self.top_k)
@@ -167,7 +167,7 @@ class CoverageSampler:
 
 
 class _Pool:
-    """Candidates of a batch as a padded table `[B, width]`, flat; how much each would help; and what is covered.
+    """Candidates of a batch as a flat padded table `[B, width]`, the gain of each, and the cover of nodes.
 
     The state is updated, never recomputed: a node that turns marked or unmarked changes the gain of the candidates that
     hold it, a choice changes the cover of its own nodes. All rounds together touch each membership a few times.
@@ -219,24 +219,24 @@ class _Pool:
 
     @staticmethod
     def _rows(owner: Tensor, number: int) -> tuple[Tensor, Tensor]:
-        """First item and number of items of ragged rows whose sorted items belong to `owner`."""
+        """Return the first item and number of items of ragged rows whose sorted items belong to `owner`."""
         length = torch.bincount(owner, minlength=number)
         return length.cumsum(0) - length, length
 
     def chance(self, purpose: int) -> Tensor:
-        """Random numbers of `_CHANCE_BITS` bits, one a candidate `[S]`."""
+        """Draw random numbers of `_CHANCE_BITS` bits, one per candidate `[S]`."""
         return mix(self.hash, purpose) & _CHANCE_MASK
 
     @staticmethod
     def ranks(group: Tensor, key: Tensor) -> Tensor:
-        """Place of each row among those of its group when sorted by `key`, which has at most `_CHANCE_BITS` bits."""
+        """Rank each row among those of its group by `key`, which has at most `_CHANCE_BITS` bits."""
         order = (group << _CHANCE_BITS | key).argsort()
         counts = torch.bincount(group)
         position = torch.arange(len(group), device=group.device) - (counts.cumsum(0) - counts)[group[order]]
         return torch.empty_like(order).scatter_(0, order, position)
 
     def limit(self, most: Tensor) -> None:
-        """Let `most [B]` be chosen in each graph altogether, before anything is."""
+        """Limit the choices of each graph to `most [B]`, before the first one."""
         self.room = self.room.minimum(most)
 
     def choose(self, slots: Tensor) -> None:
@@ -250,7 +250,7 @@ class _Pool:
         self.covered.index_add_(0, nodes, torch.ones_like(nodes))
 
     def mark(self, marked: Tensor) -> None:
-        """Say which nodes should be covered, 1 or 0 `[N]`, and update the gains: marked nodes in each candidate."""
+        """Mark the nodes to cover, 1 or 0 `[N]`, and update the gains: marked nodes in each candidate."""
         change = marked - self.marked
         nodes = change.nonzero().squeeze(1)
         row, items = _expand(self.slots_at, nodes)
@@ -274,7 +274,7 @@ class _Pool:
             in_turn: take them from the kind that was chosen least so far, among those with a gain.
 
         Returns:
-            Which graphs chose, bool `[B]`.
+            A mask of the graphs that chose, bool `[B]`.
         """
         self.rounds += 1
         # An odd multiplier per round re-samples all random numbers in two operations (multiply-shift hashing).
@@ -295,68 +295,68 @@ class _Pool:
         return taken.any(1)
 
     def _precedence(self) -> Tensor:
-        """What puts the kinds of a graph one behind the other, least chosen first, above all gains `[B * kinds]`.
+        """Order the kinds of a graph, least chosen first, by keys above all gains `[B * kinds]`.
 
-        Equal numbers are in an order of kinds that each graph has for itself.
+        Ties follow an order of kinds of each graph.
         """
         behind = (self.num_chosen.view(-1, len(Kind)) << _KIND_BITS) + self.kind_order
         return ((1 << 62 - _GAIN_END) - behind.flatten()) << _GAIN_END
 
 
 def _expand(rows: tuple[Tensor, Tensor], index: Tensor) -> tuple[Tensor, Tensor]:
-    """Items of the ragged rows `index`: which of `index` each belongs to, and its number, both `[items]`."""
+    """List the items of the ragged rows `index`: position in `index` and number of each, `[items]`."""
     first, length = (part.index_select(0, index) for part in rows)
     row = torch.repeat_interleave(length)
     return row, torch.arange(len(row), device=row.device) + (first + length - length.cumsum(0)).index_select(0, row)
 
 
 def _balanced(pool: _Pool) -> Tensor:
-    """Place of each candidate `[S]` in a random order of its graph that takes the kinds in turn.
+    """Rank candidates `[S]` in a random order of their graph that takes the kinds in turn.
 
-    The order goes round the kinds that are left, a random one first, and takes a random candidate of the kind each
+    The order cycles through the kinds that are left, a random one first, and takes a random candidate of the kind each
     time: among the first few, the numbers of any two kinds differ by at most one while both last.
     """
     num_kinds = len(Kind)
     turn = pool.ranks(pool.graph * num_kinds + pool.kind, pool.chance(1))
     kind_order = mix(pool.kind, mix(pool.seeds, 1)[pool.graph]) & 0xFFFF
-    # Turns beyond 2^16 tie at the end of the order, where nobody looks.
+    # Turns beyond 2^16 tie at the end of the order, which is not read.
     return pool.ranks(pool.graph, (turn << 16 | kind_order).clamp(max=_CHANCE_MASK))
 
 
 @cache
 def _multiplier(number: int) -> int:
-    """A fixed odd 64-bit number for each round, with signed value."""
+    """Return a fixed odd 64-bit number for each round, with sign."""
     return int(mix(torch.tensor(number), 7)) | 1
 
 
 def sample_seeds(num_graphs: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
-    """Fresh seeds `[num_graphs]`, from a generator on the CPU."""
+    """Draw fresh seeds `[num_graphs]` from a generator on the CPU."""
     return torch.randint(-(2**63), 2**63 - 1, (num_graphs,), generator=generator).to(device)
 
 
 def training_generator(seed: int, rank: int, epoch: int) -> torch.Generator:
-    """A generator on the CPU whose numbers differ between seeds, ranks and epochs, to sample outside of a training."""
+    """Make a generator on the CPU that differs between seeds, ranks and epochs, to sample outside of training."""
     state = mix(torch.tensor(epoch), mix(torch.tensor(rank), mix(torch.tensor(seed))))
     return torch.Generator().manual_seed(int(state) & 0x7FFFFFFFFFFFFFFF)
 
 
 def training_seeds(num_graphs: int, device: torch.device | str = "cpu") -> Tensor:
-    """Fresh seeds for a training step `[num_graphs]`, different in every epoch and on every process.
+    """Draw fresh seeds for a training step `[num_graphs]`, different in every epoch and on every process.
 
     They come from PyTorch's generator on the CPU, which Lightning seeds and checkpoints keep: a resumed run samples
-    what an uninterrupted one would have. Lightning may seed all processes alike, hence the rank is mixed in.
+    as an uninterrupted one. Lightning may seed all processes alike, hence the rank is mixed in.
     """
     rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
     return mix(sample_seeds(num_graphs, torch.default_generator), rank).to(device)
 
 
 def evaluation_seeds(edge_index: Tensor, batch: Tensor, ptr: Tensor, draw: int = 0) -> Tensor:
-    """Seeds that depend on the graph alone `[num_graphs]`, so that evaluation is repeatable in any batch.
+    """Hash each graph to a seed `[num_graphs]`, so that evaluation is repeatable in any batch.
 
     Args:
         edge_index: `[2, num_edges]`.
         batch: graph of each node `[num_nodes]`.
         ptr: first node of each graph `[num_graphs + 1]`.
-        draw: number of the sample, for answers averaged over several.
+        draw: number of the sample, for results averaged over several.
     """
     return mix(structure_hash(edge_index, batch, ptr), draw)

@@ -44,7 +44,7 @@ class SubstructureEncoder(nn.Module):
         ordered: order the adjacency depth first. False takes ascending node numbers, like the released code.
 
     Raises:
-        BadInput: `content` is not known.
+        BadInput: `content` is unknown.
 
     Examples:
         >>> encoding = Substructures(cycles=[3, 4], paths=[], stars=[2], hops=[])
@@ -66,7 +66,7 @@ class SubstructureEncoder(nn.Module):
             nn.init.normal_(self.network.weight, std=0.02)
 
     def inputs(self, batch: GraphBatch, sample: Sample) -> Tensor:
-        """What `forward` takes: flattened adjacency `[m, s * s]`, entries of the vocabulary `[m]`, or seeds `[m]`."""
+        """Return the input of `forward`: flat adjacency `[m, s * s]`, vocabulary entries `[m]`, or seeds `[m]`."""
         if self.content == "type":
             return sample.kind
         if self.content == "random":
@@ -76,10 +76,10 @@ class SubstructureEncoder(nn.Module):
         return encode_adjacency(adjacency, order, torch.uint8)
 
     def forward(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
-        """Vectors of the substructures `[m, dim]`.
+        """Return vectors of the substructures `[m, dim]`.
 
         Args:
-            inputs: of the method of this name.
+            inputs: see the method `inputs`.
             dtype: of random vectors and of the adjacency.
         """
         if self.network is None:
@@ -89,16 +89,16 @@ class SubstructureEncoder(nn.Module):
 
 
 def _normal(seeds: Tensor, dim: int) -> Tensor:
-    """Standard normal numbers `[m, dim]`, float64, that depend on `seeds [m]` alone."""
+    """Hash `seeds [m]` to standard normal numbers `[m, dim]`, float64."""
     bits = mix(torch.arange(dim, device=seeds.device), seeds[:, None]) & ((1 << _BITS) - 1)
     uniform = (bits.double() + 0.5) / (1 << _BITS)
     return torch.erfinv(2 * uniform - 1) * math.sqrt(2)
 
 
 def induced_adjacency(members: Tensor, edge_index: Tensor, batch: Tensor, ptr: Tensor, max_nodes: int) -> Tensor:
-    """Adjacency of the subgraphs induced on `members [m, s]`: bool `[m, s, s]`, False where padded.
+    """Build the adjacency of the subgraphs induced on `members [m, s]`: bool `[m, s, s]`, False where padded.
 
-    Edges are taken without direction; repeated edges and self-loops count for nothing.
+    Edges are undirected; repeated edges and self-loops do not count.
 
     Args:
         members: nodes in batch numbering, -1 where padded.
@@ -107,7 +107,7 @@ def induced_adjacency(members: Tensor, edge_index: Tensor, batch: Tensor, ptr: T
         ptr: first node of each graph `[num_graphs + 1]`.
         max_nodes: nodes of the largest graph.
     """
-    # Every node has a row of max_nodes places, one for each node of its graph.
+    # Every node has a row of max_nodes entries, one for each node of its graph.
     adjacent = torch.zeros(len(batch) * max_nodes + 1, dtype=torch.bool, device=batch.device)
     source, target = edge_index
     first = ptr[batch[source]]
@@ -124,7 +124,7 @@ def induced_adjacency(members: Tensor, edge_index: Tensor, batch: Tensor, ptr: T
 
 
 def dfs_order(adjacency: Tensor, size: Tensor, seeds: Tensor | None = None) -> Tensor:
-    """Depth-first order of every substructure.
+    """Order every substructure depth first.
 
     The root is a node of least degree within the substructure; at each node the neighbours are visited by ascending
     degree. Equal degrees are in random order, each time anew. When a component is done, the search starts again from
@@ -136,7 +136,7 @@ def dfs_order(adjacency: Tensor, size: Tensor, seeds: Tensor | None = None) -> T
         seeds: one 64-bit seed per substructure `[m]`; None takes the lower position among equal degrees.
 
     Returns:
-        positions in the order of their visit `[m, s]`; padded positions come last, ascending.
+        Positions in the order of their visit `[m, s]`; padded positions come last, ascending.
     """
     count, longest = adjacency.shape[:2]
     rows = torch.arange(count, device=adjacency.device)
@@ -170,12 +170,12 @@ def dfs_order(adjacency: Tensor, size: Tensor, seeds: Tensor | None = None) -> T
 
 
 def encode_adjacency(adjacency: Tensor, order: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Flattened adjacency in the given order, row by row and padded with zeros: `[m, s * s]`.
+    """Flatten the adjacency in the given order, row by row and padded with zeros: `[m, s * s]`.
 
     Args:
         adjacency: `[m, s, s]`.
-        order: positions in the wanted order `[m, s]`. None keeps ascending node numbers, which is what the released
-            code does: it loses its traversal in a hash set, so its encoding depends on how nodes are numbered.
+        order: positions in the wanted order `[m, s]`. None keeps ascending node numbers, as in the released
+            code, which loses its traversal in a hash set, so that its encoding depends on the numbering of nodes.
         dtype: of the result.
     """
     if order is not None:

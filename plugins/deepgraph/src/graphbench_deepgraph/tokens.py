@@ -30,7 +30,7 @@ class Sample:
         kind: index into the vocabulary of each `[m]`.
         size: nodes of each `[m]`.
         members: nodes of each in batch numbering `[m, s]`, -1 where padded.
-        seeds: one 64-bit seed each, for whatever is random about it `[m]`.
+        seeds: one 64-bit seed each `[m]`, for its order and content.
     """
 
     graph: Tensor
@@ -47,13 +47,13 @@ def sample_substructures(
 
     Args:
         batch: with the fields of `encoding`.
-        encoding: what the substructures were found with.
+        encoding: of the substructures.
         kind_of_type: `encoding.kind_of_type` on the batch's device `[vocabulary]`.
         sampler: chooses.
         seeds: one 64-bit seed per graph `[G]`.
 
     Raises:
-        BadInput: the batch has no substructures, or one is larger than the encoding says.
+        BadInput: the batch has no substructures, or one exceeds the size of the encoding.
     """
     missing = [name for name in encoding.layout if name not in batch]
     if missing:
@@ -76,10 +76,10 @@ def sample_substructures(
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """Where every token stands; built once per forward pass and shared by all layers.
+    """Layout of the tokens, built once per forward pass and shared by all layers.
 
     Args:
-        dense: where tokens lie in padded graphs.
+        dense: layout in padded graphs.
         batch: graph of each token `[T]`.
         node: token of each node `[n]`.
         graph: token of each graph `[G]`.
@@ -87,7 +87,7 @@ class TokenLayout:
         member_node: token of a node, for each membership of it in a sampled substructure `[K]`.
         member_substructure: token of that substructure `[K]`.
         num_nodes: nodes of each graph `[G]`.
-        traced: whether layers may hand out traces.
+        traced: layers may record traces.
     """
 
     dense: DenseLayout
@@ -102,23 +102,23 @@ class TokenLayout:
 
     @classmethod
     def of(cls, batch: GraphBatch, sample: Sample | None, cut: bool = True) -> TokenLayout:
-        """The layout of a batch.
+        """Lay out a batch.
 
         Args:
             batch: the graphs.
             sample: their substructures; None for graphs without.
-            cut: let attention on a CPU work on graphs of similar size together, see `DenseLayout`.
+            cut: let attention on a CPU group graphs of similar size, see `DenseLayout`.
         """
         numbers = torch.arange(batch.num_graphs, device=batch.ptr.device)
         none = numbers[:0]
-        of_substructure = none if sample is None else sample.graph
-        num_substructures = torch.bincount(of_substructure, minlength=batch.num_graphs)
+        graphs = none if sample is None else sample.graph
+        num_substructures = torch.bincount(graphs, minlength=batch.num_graphs)
         before = num_substructures.cumsum(0) - num_substructures + numbers
         ptr = batch.ptr.clone()
         ptr[1:] += numbers + 1 + num_substructures.cumsum(0)
         node = torch.arange(batch.num_nodes, device=ptr.device) + before[batch.batch]
-        rank = torch.arange(len(of_substructure), device=ptr.device)
-        substructure = rank + batch.ptr[of_substructure + 1] + of_substructure + 1
+        rank = torch.arange(len(graphs), device=ptr.device)
+        substructure = rank + batch.ptr[graphs + 1] + graphs + 1
         member_node, member_substructure = none, none
         if sample is not None:
             inside = sample.members >= 0
@@ -142,13 +142,13 @@ class TokenLayout:
 
     @property
     def is_substructure(self) -> Tensor:
-        """Which tokens stand for substructures, bool `[T]`."""
+        """Mask of the tokens of substructures, bool `[T]`."""
         marks = torch.zeros_like(self.batch, dtype=torch.bool)
         marks[self.substructure] = True
         return marks
 
     def assemble(self, node: Tensor, graph: Tensor, substructure: Tensor | None) -> Tensor:
-        """Tokens `[T, dim]` of nodes `[n, dim]`, graph tokens `[G, dim]` and substructures `[m, dim]`."""
+        """Assemble tokens `[T, dim]` of nodes `[n, dim]`, graph tokens `[G, dim]` and substructures `[m, dim]`."""
         parts, places = [node, graph], [self.node, self.graph]
         if substructure is not None:
             parts.append(substructure.to(node.dtype))
@@ -157,7 +157,7 @@ class TokenLayout:
 
 
 def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, max_size: int) -> Tensor:
-    """Nodes of the chosen substructures, one row each.
+    """List the nodes of the chosen substructures, one row each.
 
     Args:
         member_node: nodes of all substructures one after the other `[M]`, ascending within a substructure.
@@ -185,7 +185,7 @@ def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, 
 
 
 def ordering_seeds(seeds: Tensor, graph: Tensor, number: Tensor) -> Tensor:
-    """Seeds of the orders of substructures `[m]`.
+    """Hash seeds of the orders of substructures `[m]`.
 
     Args:
         seeds: one 64-bit seed per graph `[num_graphs]`, from the sampler's `sample_seeds` or `evaluation_seeds`.

@@ -1,4 +1,4 @@
-"""Linear attention, hop tokens and re-tuned message passing for graphs of any size, each graph for itself."""
+"""Linear attention, hop tokens and re-tuned message passing for graphs of any size, each graph on its own."""
 
 from graphbench_large_graphs.adv_difformer import AdvDIFFormer as AdvDIFFormer
 from graphbench_large_graphs.difformer import DIFFormer as DIFFormer

@@ -21,7 +21,7 @@ from graphbench_large_graphs.propagation import WeightedEdges, row_edges
 
 
 class AdvectiveAttention(Traced):
-    """K steps of attention with advection, all of them mapped to the answer.
+    """K steps of attention with advection, all of them mapped to the output.
 
         z_0 = x        z_{k+1} = S z_k + b A z_k        x' = O [z_0, ..., z_K]_all heads / H
         S_ij = (1 + q_i . k_j) / sum_j (1 + q_i . k_j),      queries and keys of length 1
@@ -35,7 +35,7 @@ class AdvectiveAttention(Traced):
         beta: weight b of advection.
 
     Raises:
-        BadInput: `dim` is 1, `order` is no positive integer, or `beta` is negative or infinite.
+        BadInput: `dim` is 1, `order` is not a positive integer, or `beta` is negative or infinite.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -55,7 +55,7 @@ class AdvectiveAttention(Traced):
         self.out = nn.Linear(num_heads * (order + 1) * dim, dim)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, edges: WeightedEdges) -> Tensor:
-        """Mixed nodes `[T, dim]`."""
+        """Return mixed nodes `[T, dim]`."""
         q, k = (
             F.normalize(part.unflatten(-1, (self.num_heads, -1)), dim=-1) for part in self.qk_map(x).chunk(2, dim=-1)
         )
@@ -98,11 +98,11 @@ class AdvDIFFormer(Architecture):
         dropout: probability of every dropout.
         norm: batch, layer or none.
         residual: add each layer's input to its output.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is not known or out of its range.
+        BadInput: an option is unknown or out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -132,7 +132,7 @@ class AdvDIFFormer(Architecture):
         self.dropout, self.residual = nn.Dropout(dropout), residual
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         layout = DenseLayout.from_batch(batch)
         x = self.dropout(self.norms[0](self.node_encoder(batch)).relu())
         edges = row_edges(batch, x.dtype)

@@ -22,21 +22,21 @@ from graphbench_large_graphs.linear import attention_matrices, check_width, line
 from graphbench_large_graphs.propagation import WeightedEdges, symmetric_edges
 
 Form = Literal["simple", "sigmoid"]
-#: Weights of the sigmoid form that are there at a time: 16 MiB in float32.
-_WEIGHTS_AT_A_TIME = 2**22
+#: Weights of the sigmoid form in one chunk: 16 MiB in float32.
+_CHUNK_WEIGHTS = 2**22
 
 
-def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, at_a_time: int | None = None) -> Tensor:
-    """`out_i = sum_j s(q_i . k_j) v_j / sum_j s(q_i . k_j)`, s the logistic function: quadratic time, linear memory.
+def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, chunk_weights: int | None = None) -> Tensor:
+    """Compute `out_i = sum_j s(q_i . k_j) v_j / sum_j s(q_i . k_j)`, s logistic: quadratic time, linear memory.
 
-    So many queries are taken at once that their weights for all keys are few; on the way back they are computed again.
+    Queries are taken in chunks whose weights for all keys are few; the backward pass recomputes them.
 
     Args:
         q: queries `[T, H, d]`.
         k: keys `[T, H, d]`.
         v: values `[T, H, d]`.
-        layout: where the nodes lie in padded graphs.
-        at_a_time: largest number of weights at a time, 4 million by default; one row of them always is.
+        layout: of the nodes in padded graphs.
+        chunk_weights: most weights of a chunk, 4 million by default; at least one row.
 
     Returns:
         Mixed values `[T, H, d]` in the precision of `v`.
@@ -55,12 +55,12 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, at_a
         for block, (queries, keys, values) in zip(layout.blocks, heads, strict=True):
             real = block.layout.mask[:, None, None, :]
             width = real.shape[0] * q.shape[1] * real.shape[-1]
-            step = max(1, (at_a_time or _WEIGHTS_AT_A_TIME) // width)
+            step = max(1, (chunk_weights or _CHUNK_WEIGHTS) // width)
             pieces = queries.split(step, dim=2)
-            keep = torch.is_grad_enabled() and len(pieces) > 1
+            recompute = torch.is_grad_enabled() and len(pieces) > 1
             mixed = [
                 checkpoint(_sigmoid_rows, piece, keys, values, real, use_reentrant=False)
-                if keep
+                if recompute
                 else _sigmoid_rows(piece, keys, values, real)
                 for piece in pieces
             ]
@@ -69,7 +69,7 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, at_a
 
 
 def _sigmoid_rows(queries: Tensor, keys: Tensor, values: Tensor, real: Tensor) -> Tensor:
-    """Mixed values `[B, H, r, d]` of some queries `[B, H, r, d]`; `real [B, 1, 1, N]` is False at padding.
+    """Mix values `[B, H, r, d]` for some queries `[B, H, r, d]`; `real [B, 1, 1, N]` is False at padding.
 
     The softmax of `log s` is `s / sum s`. It holds where every s of a row is below the smallest number of the precision
     and a quotient of sums would be 0 / 0.
@@ -93,10 +93,10 @@ class DiffusionAttention(Traced):
         num_heads: heads H.
         form: simple or sigmoid.
         value_map: V is a linear map; False: the identity.
-        graph_weight: share g of the edges; None: both sums count whole.
+        graph_weight: share g of the edges; None: both sums have weight 1.
 
     Raises:
-        BadInput: `form` is not known, or `dim` is 1 with the simple one.
+        BadInput: `form` is unknown, or `dim` is 1 with the simple one.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -125,7 +125,7 @@ class DiffusionAttention(Traced):
         self.value_map = nn.Linear(dim, num_heads * dim) if value_map else None
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, edges: WeightedEdges | None) -> Tensor:
-        """Mixed nodes `[T, dim]`; without `edges` they are those of attention alone."""
+        """Mix nodes `[T, dim]`; without `edges` by attention alone."""
         q, k = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qk_map(x).chunk(2, dim=-1))
         v = x[:, None].expand_as(q) if self.value_map is None else self.value_map(x).unflatten(-1, (self.num_heads, -1))
         if self.form == "simple":
@@ -179,13 +179,13 @@ class DIFFormer(Architecture):
         dropout: probability of every dropout.
         norm: layer, batch or none.
         use_graph: diffuse along edges, too.
-        graph_weight: share of the edges; without it both sums count whole.
+        graph_weight: share of the edges; without it both sums have weight 1.
         value_map: a linear map makes the values; the published runs on citation graphs have none.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is not known or out of its range.
+        BadInput: an option is unknown or out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -222,7 +222,7 @@ class DIFFormer(Architecture):
         self.alpha, self.dropout, self.use_graph = alpha, nn.Dropout(dropout), use_graph
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         layout = DenseLayout.from_batch(batch)
         x = self.dropout(self.norms[0](self.node_encoder(batch)).relu())
         edges = symmetric_edges(batch, x.dtype) if self.use_graph else None

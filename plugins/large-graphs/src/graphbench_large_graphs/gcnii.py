@@ -33,11 +33,11 @@ class GCNII(Architecture):
         hidden_dim: width of the nodes.
         num_layers: layers.
         alpha: share a of the input in every layer.
-        theta: the paper's lambda: how far from the identity layers are; none: without the identity, `b_l = 1`.
-        shared_weights: False is GCNII*, with maps of its own for the input.
+        theta: the paper's lambda, the distance of layers from the identity; none: without the identity, `b_l = 1`.
+        shared_weights: False is GCNII*, with separate maps for the input.
         dropout: probability of every dropout.
         layer_weight_decay: weight decay of the layers, where it differs from the optimizer's.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         input_map: False: x0 are the encoded features (embeddings of categories) and positions, side by side.
 
     Raises:
@@ -83,7 +83,7 @@ class GCNII(Architecture):
         self.dropout, self.layer_weight_decay = nn.Dropout(dropout), layer_weight_decay
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         if self.input_map is None:
             start = x = self.inputs(batch)
         else:
@@ -95,7 +95,7 @@ class GCNII(Architecture):
         return Representation(node=self.dropout(x))
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
-        """The layers, where they have a weight decay of their own."""
+        """Group the layers if they have their own weight decay."""
         if self.layer_weight_decay is None:
             return ()
         return ({"params": list(self.layers.parameters()), "weight_decay": self.layer_weight_decay},)

@@ -15,15 +15,15 @@ from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 
 
 class InputFeatures(nn.Module):
-    """All that is known of a node, side by side: one-hot columns, dense columns, then positional encoders' outputs.
+    """All inputs of a node, side by side: one-hot columns, dense columns, then positional encoders' outputs.
 
-    `graphbench.nn.NodeEncoder` maps features to the width of a model; here they keep their own, `dim`, for dropout on
-    the features themselves and for convolutions that read them. Coordinates stand in where nodes have nothing else;
-    nodes without anything get one column of ones, whose map is a learned row that all nodes share.
+    `graphbench.nn.NodeEncoder` maps features to the width of a model; here they keep width `dim`, for dropout on
+    the features and for convolutions that read them. Coordinates are the features of nodes without others;
+    nodes without any input get one column of ones, whose map is a learned row that all nodes share.
 
     Args:
         spec: the benchmark's description.
-        positional_encoders: outputs stand behind the features.
+        positional_encoders: outputs are concatenated to the features.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -46,7 +46,7 @@ class InputFeatures(nn.Module):
         self.dim = max(1, width)
 
     def forward(self, batch: GraphBatch, dtype: torch.dtype) -> Tensor:
-        """Features of all nodes `[T, dim]` in the precision of whatever reads them."""
+        """Return the features of all nodes `[T, dim]` in the given precision."""
         if self.constant:
             return torch.ones(batch.batch.shape[0], 1, dtype=dtype, device=batch.batch.device)
         parts: list[Tensor] = []

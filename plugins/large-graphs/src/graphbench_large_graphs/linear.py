@@ -1,4 +1,4 @@
-"""Attention over all nodes of a graph in time and memory linear in them, each graph for itself.
+"""Attention over all nodes of a graph in time and memory linear in them, each graph on its own.
 
 Legend: T nodes of all graphs, B graphs, n nodes of a graph, N of the largest one, H heads, m width of queries and keys,
 d width of values.
@@ -14,9 +14,9 @@ from graphbench.nn import DenseLayout
 
 
 def check_width(hidden_dim: int) -> None:
-    """Refuse queries and keys of length 1 that are one number wide.
+    """Check that queries and keys of length 1 are wider than one number.
 
-    They are 1 or -1, and where all that a query meets are its opposites, its weights have the sum 0.
+    One number is 1 or -1, and a query whose keys are all its opposite has weights that sum to 0.
 
     Raises:
         BadInput: `hidden_dim` is not at least 2.
@@ -32,9 +32,9 @@ def check_width(hidden_dim: int) -> None:
 def linear_attention(
     q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, loop: float = 0.0, uniform: float = 0.0
 ) -> Tensor:
-    """`out_i = sum_j w_ij v_j / sum_j w_ij` with `w_ij = (q_i . k_j + uniform) / n + loop [i = j]`, per graph and head.
+    """Compute `out_i = sum_j w_ij v_j / sum_j w_ij` with `w_ij = (q_i . k_j + uniform) / n + loop [i = j]`.
 
-    The sum over j of `k_j (v_j, 1)^T` is taken once for each graph, so no matrix of pairs is ever there. Means in
+    The sum over j of `k_j (v_j, 1)^T` is computed once for each graph and head, without a matrix of pairs. Means in
     place of sums keep numbers of the same size in graphs of any size. Half precision is computed in float32, without
     autocast: a mean over many nodes would lose more digits than bfloat16 has.
 
@@ -42,9 +42,9 @@ def linear_attention(
         q: queries `[T, H, m]`.
         k: keys `[T, H, m]`.
         v: values `[T, H, d]`.
-        layout: where the nodes lie in padded graphs.
-        loop: weight of a node for itself, beside that of the kernel.
-        uniform: weight of every node for every node, beside that of the kernel.
+        layout: of the nodes in padded graphs.
+        loop: weight of a node with itself, added to that of the kernel.
+        uniform: weight of all pairs, added to that of the kernel.
 
     Returns:
         Mixed values `[T, H, d]` in the precision of `v`.
@@ -59,16 +59,16 @@ def linear_attention(
     num_heads, width = k.shape[1:]
     with torch.autocast(v.device.type, enabled=False):
         values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1).to(precision)
-        rows = torch.cat([q.to(precision), k.to(precision), values], dim=-1).flatten(1)
+        joined = torch.cat([q.to(precision), k.to(precision), values], dim=-1).flatten(1)
         parts = []
-        for block, dense in zip(layout.blocks, layout.to_blocks(rows), strict=True):
-            queries, keys, own = dense.unflatten(-1, (num_heads, -1)).split([width, width, values.shape[-1]], dim=-1)
+        for block, dense in zip(layout.blocks, layout.to_blocks(joined), strict=True):
+            queries, keys, rows = dense.unflatten(-1, (num_heads, -1)).split([width, width, values.shape[-1]], dim=-1)
             size = block.layout.ptr.diff().clamp(min=1).view(-1, 1, 1, 1).to(precision)
-            mixed = torch.einsum("bnhm,bhmd->bnhd", queries, torch.einsum("bnhm,bnhd->bhmd", keys, own) / size)
+            mixed = torch.einsum("bnhm,bhmd->bnhd", queries, torch.einsum("bnhm,bnhd->bhmd", keys, rows) / size)
             if uniform:
-                mixed = mixed + own.sum(1, keepdim=True) * (uniform / size)
+                mixed = mixed + rows.sum(1, keepdim=True) * (uniform / size)
             if loop:
-                mixed = mixed + loop * own
+                mixed = mixed + loop * rows
             parts.append(mixed.flatten(2))
         mixed = layout.from_blocks(parts).unflatten(-1, (num_heads, -1))
         return (mixed[..., :-1] / mixed[..., -1:]).to(v.dtype)
@@ -77,12 +77,12 @@ def linear_attention(
 def attention_matrices(
     q: Tensor, k: Tensor, layout: DenseLayout, loop: float = 0.0, uniform: float = 0.0
 ) -> list[Tensor]:
-    """The weights of `linear_attention`, `[H, n, n]` for each graph, rows are queries; for whoever listens to a model.
+    """Compute the weights of `linear_attention`, `[H, n, n]` for each graph, rows are queries; for traces.
 
     Args:
         q: queries `[T, H, m]`.
         k: keys `[T, H, m]`.
-        layout: where the nodes lie in padded graphs.
+        layout: of the nodes in padded graphs.
         loop: as in `linear_attention`.
         uniform: as in `linear_attention`.
 
@@ -102,9 +102,9 @@ def attention_matrices(
 
 
 def unit_norm(x: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-    """Rows `[T, H, m]` scaled so that all numbers of a graph, heads together, have square sum 1 (Frobenius norm).
+    """Scale rows `[T, H, m]` to Frobenius norm 1 of each graph, heads together.
 
-    Half precision becomes float32, in which the squares of a large graph can be summed; a graph of zeros stays one.
+    Half precision becomes float32, which holds the squared sum of a large graph; zeros stay zeros.
 
     Args:
         x: rows of all heads.

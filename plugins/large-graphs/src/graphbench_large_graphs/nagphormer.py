@@ -47,7 +47,7 @@ class HopLayer(nn.Module):
         self.dropout, self.attention_dropout = nn.Dropout(dropout), attention_dropout
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens `[T, K + 1, dim]`."""
+        """Return tokens `[T, K + 1, dim]`."""
         projected = self.qkv_map(self.attention_norm(tokens)).unflatten(-1, (3, self.num_heads, -1))
         q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = attend(q, k, v, dropout=self.attention_dropout if self.training else 0.0)
@@ -73,7 +73,7 @@ class NAGphormer(Architecture):
         num_hops: hops K.
         dropout: probability of dropout.
         attention_dropout: probability of dropping an attention weight.
-        positional_encoders: outputs stand beside the node features; the paper has eigenvectors there.
+        positional_encoders: outputs are concatenated to the node features; eigenvectors in the paper.
 
     Raises:
         BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.
@@ -114,18 +114,18 @@ class NAGphormer(Architecture):
                 nn.init.zeros_(module.bias)
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         x = F.linear(self.inputs(batch, self.input_map.weight.dtype), self.input_map.weight)
         tokens = self._tokens(x, symmetric_edges(batch, x.dtype))
         for layer in self.layers:
             tokens = layer(tokens)
         tokens = self.norm(tokens)
-        own, hops = tokens[:, :1], tokens[:, 1:]
-        weights = self.readout(torch.cat([own.expand_as(hops), hops], dim=-1)).softmax(1)
-        return Representation(node=own.squeeze(1) + (weights * hops).sum(1))
+        centre, hops = tokens[:, :1], tokens[:, 1:]
+        weights = self.readout(torch.cat([centre.expand_as(hops), hops], dim=-1)).softmax(1)
+        return Representation(node=centre.squeeze(1) + (weights * hops).sum(1))
 
     def _tokens(self, x: Tensor, edges: WeightedEdges) -> Tensor:
-        """Tokens `[T, K + 1, dim]` of mapped features `[T, dim]` without bias."""
+        """Sum hops to tokens `[T, K + 1, dim]` of mapped features `[T, dim]` without bias."""
         hops = [x]
         for _ in range(self.num_hops):
             hops.append(edges.mix(hops[-1]))

@@ -23,14 +23,14 @@ from graphbench_large_graphs.linear import attention_matrices, linear_attention
 from graphbench_large_graphs.propagation import WeightedEdges, hop_edges
 
 BiasName = Literal["sigmoid", "identity"]
-#: What every random feature has at least, as share of its largest value, in the released code.
+#: Lower bound of random features as a share of their largest value, in the released code.
 _SMALLEST_FEATURE = 1e-6
-#: Where the learned numbers of the relational bias begin.
+#: Initial values of the relational bias.
 _BIAS_START = {"sigmoid": 0.1, "identity": 1.0}
 
 
 def random_projection(num_features: int, dim: int) -> Tensor:
-    """Random directions `[num_features, dim]`, orthogonal within blocks of `dim`, as long as Gaussian vectors are.
+    """Draw random directions `[num_features, dim]`, orthogonal within blocks of `dim`, as long as Gaussian vectors.
 
     Each has a random sign: those of a QR decomposition lean to one side, and a softmax estimated with them is biased.
 
@@ -47,17 +47,17 @@ def random_projection(num_features: int, dim: int) -> Tensor:
 
 
 def softmax_features(x: Tensor, projection: Tensor, temperature: float, layout: DenseLayout | None = None) -> Tensor:
-    """Positive features f with `E[f(q) . f(k)]` proportional to `exp(q . k / (temperature sqrt(d)))`.
+    """Compute positive features f with `E[f(q) . f(k)]` proportional to `exp(q . k / (temperature sqrt(d)))`.
 
     With `y = x / (sqrt(temperature) d^(1/4))` and rows w of the projection, `f(x) = (exp(w y - |y|^2 / 2 - c) + e) /
-    sqrt(M)`. The largest `w y` is c, of each row for queries; for keys it has to be the same for all nodes that share
-    a sum, and is the largest of the graph. Both cancel in attention but for e = 1e-6, which keeps sums above zero.
+    sqrt(M)`. The largest `w y` is c, of each row for queries; for keys, which share a sum,
+    it is the largest of the graph. Both cancel in attention but for e = 1e-6, which keeps sums above zero.
 
     Args:
         x: queries or keys `[T, H, d]`, in float32 or float64.
         projection: `[M, d]`.
         temperature: of the softmax.
-        layout: where the nodes lie in padded graphs, for keys; None for queries.
+        layout: of the nodes in padded graphs, for keys; None for queries.
 
     Returns:
         `[T, H, M]`.
@@ -84,8 +84,8 @@ class GumbelAttention(Traced):
 
     f are `softmax_features`, A^r the adjacency of pairs within 2^(r-1) steps (`hop_edges`), b learned, through the
     logistic function or as it is. In training the random directions are drawn anew in every step, as in the released
-    code; those of evaluation are drawn once and saved with the weights, so that answers repeat and do not depend on
-    what shares a batch. The trace's matrices are without noise.
+    code; those of evaluation are drawn once and saved with the weights, so that results repeat and do not depend on
+    the batch. The trace's matrices are without noise.
 
     Args:
         dim: width of the nodes and of each head.
@@ -93,11 +93,11 @@ class GumbelAttention(Traced):
         num_features: random features M.
         temperature: of the softmax and of the noise.
         num_samples: samples of noise K; 0 for none.
-        bias_order: how many powers of the adjacency r.
+        bias_order: powers r of the adjacency.
         bias: sigmoid or identity.
 
     Raises:
-        BadInput: an option is not known or out of its range.
+        BadInput: an option is unknown or out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -133,14 +133,14 @@ class GumbelAttention(Traced):
         self.register_buffer("projection", random_projection(num_features, dim))
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, edges: list[WeightedEdges]) -> Tensor:
-        """Mixed nodes `[T, dim]`."""
+        """Return mixed nodes `[T, dim]`."""
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(v.dtype, torch.float32)
             queries, keys = self._features(q.to(precision), k.to(precision), layout)
             mixed = self._mix(queries, keys, v.to(precision), layout)
-            for number, powers in enumerate(edges):
-                mixed = mixed + self._share(number, precision) * powers.mix(v.to(precision))
+            for number, pairs in enumerate(edges):
+                mixed = mixed + self._bias_weights(number, precision) * pairs.mix(v.to(precision))
         out: Tensor = self.out(mixed.to(v.dtype).flatten(1))
         self.trace(lambda: self._record(x, queries, keys, batch, layout, out))
         return out
@@ -155,19 +155,19 @@ class GumbelAttention(Traced):
         )
 
     def _mix(self, queries: Tensor, keys: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
-        """Mixed values `[T, H, d]`, in training their mean over the samples of noise."""
+        """Mix values `[T, H, d]`, in training averaged over the samples of noise."""
         if not (self.training and self.num_samples):
             return linear_attention(queries, keys, v, layout)
         graph_of = layout.graph_of
-        waits = torch.empty(*keys.shape[:2], self.num_samples, dtype=torch.float32, device=v.device).exponential_()
-        noise = -waits.log() / self.temperature
+        draws = torch.empty(*keys.shape[:2], self.num_samples, dtype=torch.float32, device=v.device).exponential_()
+        noise = -draws.log() / self.temperature
         largest = scatter(noise, graph_of, 0, layout.num_graphs, reduce="max")  # cancels, and exp stays finite
         factors = (noise - largest[graph_of]).exp().to(keys.dtype)
         samples = [linear_attention(queries, keys * part[..., None], v, layout) for part in factors.unbind(-1)]
         return torch.stack(samples).mean(0)
 
-    def _share(self, number: int, dtype: torch.dtype) -> Tensor:
-        """Learned weights of the heads of one power of the adjacency, `[H, 1]`."""
+    def _bias_weights(self, number: int, dtype: torch.dtype) -> Tensor:
+        """Return the learned weights of the heads of one power of the adjacency, `[H, 1]`."""
         assert self.bias is not None
         weights = self.bias[number].to(dtype)
         return (weights.sigmoid() if self.bias_name == "sigmoid" else weights)[:, None]
@@ -202,18 +202,18 @@ class NodeFormer(Architecture):
         num_features: random features.
         temperature: of the softmax and of the noise.
         num_samples: samples of Gumbel noise in training; 0 for none.
-        bias_order: how many adjacencies the relational bias has; the r-th holds pairs within 2^(r-1) steps.
-        bias: how its learned numbers enter, sigmoid or identity.
+        bias_order: adjacencies of the relational bias; the r-th holds pairs within 2^(r-1) steps.
+        bias: function of its learned numbers, sigmoid or identity.
         dropout: probability of every dropout.
         norm: layer, batch or none.
         residual: add each layer's input to its output.
         activation: act is ELU; False: the identity.
         concatenate: represent a node by the states of all depths, side by side.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is not known or out of its range.
+        BadInput: an option is unknown or out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -253,7 +253,7 @@ class NodeFormer(Architecture):
         self.activation, self.concatenate = activation, concatenate
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, dim]`."""
+        """Return nodes `[num_nodes, dim]`."""
         layout = DenseLayout.from_batch(batch)
         x = self.dropout(F.elu(self.norms[0](self.node_encoder(batch))))
         edges = hop_edges(batch, self.bias_order, x.dtype)

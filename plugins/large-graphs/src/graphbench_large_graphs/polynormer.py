@@ -42,18 +42,18 @@ class LearnedShare(nn.Module):
             nn.init.constant_(self.weight, start)
 
     def forward(self) -> Tensor:
-        """The numbers `[dim]`."""
+        """Return the numbers `[dim]`."""
         return (self.weight.sigmoid() if self.start is None else self.weight).flatten()
 
 
 class LocalLayer(nn.Module):
-    """`y = Drop(act(GAT(x) + W x))`, then `(1 - b) LN(act(W' x) * y) + b y`, b learned; x normalised before if asked.
+    """`y = Drop(act(GAT(x) + W x))`, then `(1 - b) LN(act(W' x) * y) + b y`, b learned; optionally on LN(x).
 
     Args:
         dim: width of the nodes, all heads together.
         num_heads: heads H.
         dropout: probability of dropout.
-        beta: where b starts, see `LearnedShare`.
+        beta: initial b, see `LearnedShare`.
         relu: act is ReLU; False: the identity.
         pre_norm: layer norm of the input.
     """
@@ -71,7 +71,7 @@ class LocalLayer(nn.Module):
         self.dropout, self.relu = nn.Dropout(dropout), relu
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Nodes `[T, dim]`; the edges hold every self-loop."""
+        """Return nodes `[T, dim]`; the edges hold every self-loop."""
         x = self.pre_norm(x)
         gate, y = self.gate(x), self.conv(x, edge_index) + self.linear(x)
         if self.relu:
@@ -82,20 +82,20 @@ class LocalLayer(nn.Module):
 
 
 def logistic_features(q: Tensor, k: Tensor, layout: DenseLayout) -> tuple[Tensor, Tensor]:
-    """Features s(q) and s(k), s the logistic function, but for factors that cancel in `linear_attention`.
+    """Compute features s(q) and s(k), s logistic, up to factors that cancel in `linear_attention`.
 
     In float32 s(q) . s(k) is 0 for all keys where logits are below -52, and the mean over them 0 / 0. With c_m
     the largest `log s(k_jm)` of a graph and `a_i = max_m (log s(q_im) + c_m)` the features are
 
         f(q)_im = exp(log s(q_im) + c_m - a_i),      f(k)_jm = exp(log s(k_jm) - c_m),
 
-    so `f(q_i) . f(k_j) = exp(-a_i) s(q_i) . s(k_j)`, and for each query one of its features and that of some key are 1.
-    No gradient runs through the factors, which change no answer.
+    so `f(q_i) . f(k_j) = exp(-a_i) s(q_i) . s(k_j)`, and each query has a feature that is 1 in it and in some key.
+    No gradient runs through the factors, which cancel.
 
     Args:
-        q: logits of queries `[T, H, m]`; those of the keys where both are one.
+        q: logits of queries `[T, H, m]`; may be `k` itself.
         k: logits of keys `[T, H, m]`.
-        layout: where the nodes lie in padded graphs.
+        layout: of the nodes in padded graphs.
 
     Returns:
         Both features `[T, H, m]`, in float32 at least.
@@ -122,7 +122,7 @@ class GlobalLayer(Traced):
     Args:
         dim: width of the nodes, all heads together.
         num_heads: heads H.
-        beta: where b starts, see `LearnedShare`.
+        beta: initial b, see `LearnedShare`.
         qk_shared: Q is K.
 
     Examples:
@@ -143,7 +143,7 @@ class GlobalLayer(Traced):
         self.beta = LearnedShare(dim, beta)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
-        """Nodes `[T, dim]`."""
+        """Return nodes `[T, dim]`."""
         k = self.key_map(x).unflatten(-1, (self.num_heads, -1))
         q = k if self.query_map is None else self.query_map(x).unflatten(-1, (self.num_heads, -1))
         q, k = logistic_features(q, k, layout)
@@ -183,11 +183,11 @@ class Polynormer(Architecture):
         input_dropout: probability of dropping an input feature.
         dropout: probability of dropout before and in the local layers.
         global_dropout: probability of dropout after the global layers.
-        beta: where the learned shares of both kinds of layers start; None: near one half, through a sigmoid.
-        relu: act is ReLU (Polynormer-r); False: no activation, so that the network is a polynomial but for its norms.
+        beta: initial learned shares of both kinds of layers; None: near one half, through a sigmoid.
+        relu: act is ReLU (Polynormer-r); False: no activation, so that the network is a polynomial up to its norms.
         pre_norm: layer norm of the input of every local layer.
         qk_shared: queries are the keys in the global layers.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
 
     Raises:
         BadInput: an option is out of its range, or `num_heads` does not divide `hidden_dim`.
@@ -236,7 +236,7 @@ class Polynormer(Architecture):
         self.global_dropout, self.relu = nn.Dropout(global_dropout), relu
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         x = self.input_dropout(self.inputs(batch, self.input_map.weight.dtype))
         x = self.dropout(self.input_map(x))
         edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=x.shape[0])

@@ -17,7 +17,7 @@ from graphbench.nn import gcn_edges
 
 @dataclass(frozen=True)
 class WeightedEdges:
-    """Edges and what a message along each of them is multiplied with.
+    """Edges and the weights of messages along them.
 
     Args:
         index: `[2, E]`.
@@ -34,13 +34,13 @@ class WeightedEdges:
     weight: Tensor
 
     def mix(self, x: Tensor) -> Tensor:
-        """Weighted sums over neighbours, shaped as `x [T, ...]`."""
+        """Sum `x [T, ...]` over neighbours by weight, in the same shape."""
         weight = self.weight.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
         return scatter(x.index_select(0, self.index[0]) * weight, self.index[1], 0, x.shape[0], reduce="sum")
 
 
 def symmetric_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
-    """Edges with self-loops and weights `1 / sqrt(d_i d_j)`, d the degrees of targets with the loop (Kipf & Welling).
+    """Make edges with self-loops and weights `1 / sqrt(d_i d_j)`, d degrees with the loop (Kipf & Welling).
 
     Args:
         batch: the graphs.
@@ -56,7 +56,7 @@ def symmetric_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
 
 
 def row_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
-    """Edges with weights `1 / d_i`, d the degree of the target: means over neighbours, 0 where there are none.
+    """Make edges with weights `1 / d_i`, d the degree of the target: means over neighbours, 0 without any.
 
     Args:
         batch: the graphs.
@@ -73,14 +73,14 @@ def row_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
 
 
 def hop_edges(batch: GraphBatch, order: int, dtype: torch.dtype) -> list[WeightedEdges]:
-    """Pairs of nodes within 1, 2, 4, ... steps, each with weights `1 / sqrt(d_out_j d_in_i)` of its own degrees.
+    """Find pairs of nodes within 1, 2, 4, ... steps, with weights `1 / sqrt(d_out_j d_in_i)` by their degrees.
 
-    The pattern of an order is the square of the one before, as NodeFormer's code has it; self-loops are in, so a node
-    within fewer steps stays. A hub of degree d brings d^2 pairs into the second order.
+    The pattern of an order is the square of the one before, as in NodeFormer's code; with self-loops nodes
+    within fewer steps are included. A hub of degree d adds d^2 pairs to the second order.
 
     Args:
         batch: the graphs.
-        order: how many patterns; 0 for none.
+        order: number of patterns; 0 for none.
         dtype: precision of the nodes; half precision counts degrees in float32.
 
     Examples:
@@ -89,7 +89,7 @@ def hop_edges(batch: GraphBatch, order: int, dtype: torch.dtype) -> list[Weighte
         >>> [edges.index.shape[1] for edges in hop_edges(path, 2, torch.float32)]
         [7, 9]
     """
-    n, made = batch.num_nodes, []
+    n, patterns = batch.num_nodes, []
     precision = torch.promote_types(dtype, torch.float32)
     index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=n)
     for number in range(order):
@@ -99,5 +99,5 @@ def hop_edges(batch: GraphBatch, order: int, dtype: torch.dtype) -> list[Weighte
                 pattern = torch.sparse_coo_tensor(index, ones, (n, n), check_invariants=False).coalesce()
                 index = torch.sparse.mm(pattern, pattern).coalesce().indices()
         incoming, outgoing = degree(index[1], n, precision), degree(index[0], n, precision)
-        made.append(WeightedEdges(index, (incoming[index[1]] * outgoing[index[0]]).rsqrt()))
-    return made
+        patterns.append(WeightedEdges(index, (incoming[index[1]] * outgoing[index[0]]).rsqrt()))
+    return patterns

@@ -48,7 +48,7 @@ class SimpleAttention(Traced):
         normalisation: graph or node.
 
     Raises:
-        BadInput: `normalisation` is not known, or `dim` is 1.
+        BadInput: `normalisation` is unknown, or `dim` is 1.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -67,7 +67,7 @@ class SimpleAttention(Traced):
         self.qkv_map = nn.Linear(dim, 3 * num_heads * dim)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
-        """Mixed nodes `[T, dim]`."""
+        """Return mixed nodes `[T, dim]`."""
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
         if self.normalisation == "graph":
             q, k = (unit_norm(part, batch.batch, batch.num_graphs) for part in (q, k))
@@ -95,7 +95,7 @@ class AttentionBranch(nn.Module):
         num_heads: heads.
         dropout: probability of dropout.
         alpha: share a of attention.
-        activation: act is ReLU; False: the identity, as the published runs have it.
+        activation: act is ReLU; False: the identity, as in the published runs.
         normalisation: see `SimpleAttention`.
     """
 
@@ -117,7 +117,7 @@ class AttentionBranch(nn.Module):
         self.dropout, self.alpha, self.activation = nn.Dropout(dropout), alpha, activation
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> Tensor:
-        """Nodes `[T, dim]`."""
+        """Return nodes `[T, dim]`."""
         x = self.dropout(self.norms[0](self.encoder(batch)).relu())
         for attention, norm in zip(self.attentions, self.norms[1:], strict=True):
             x = norm(self.alpha * attention(x, batch, layout) + (1 - self.alpha) * x)
@@ -148,7 +148,7 @@ class GraphBranch(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Nodes `[T, dim]`."""
+        """Return nodes `[T, dim]`."""
         start = x = self.dropout(self.norm(self.encoder(batch)).relu())
         index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         for layer in self.layers:
@@ -160,14 +160,14 @@ class GraphBranch(nn.Module):
 class SGFormer(Architecture):
     """SGFormer (Wu et al., NeurIPS 2023): `g gnn + (1 - g) attention`, or both side by side; defaults of ogbn-arxiv.
 
-    Both halves have an encoder of the features of their own, positional encoders too.
+    Each half has its own encoder of features, with its own positional encoders.
 
     Time and memory: `B L (H N d^2 + E d)`, `B L (H (N d + d^2) + E d)`.
 
     Args:
         spec: the benchmark's description.
         hidden_dim: width of the nodes and of each head.
-        num_layers: layers of attention; the paper's point is that one is enough.
+        num_layers: layers of attention; by the paper one is enough.
         num_heads: heads, whose mean is taken.
         gnn_layers: layers of graph convolution.
         dropout: probability of every dropout in the graph convolution network.
@@ -175,14 +175,14 @@ class SGFormer(Architecture):
         alpha: share of attention in each of its layers; the residual has the rest.
         graph_weight: share g of the graph convolution network.
         aggregation: add, or concatenate, which doubles the width of the representation.
-        attention_activation: ReLU after each layer of attention, which PyG has and the published runs have not.
+        attention_activation: ReLU after each layer of attention, which PyG has and the published runs lack.
         normalisation: graph (paper) or node (PyG), see `SimpleAttention`.
         attention_weight_decay: weight decay of the attention half, where it differs from the optimizer's.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
-        BadInput: an option is not known or out of its range.
+        BadInput: an option is unknown or out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -220,18 +220,18 @@ class SGFormer(Architecture):
         def encoder(positional: Sequence[PositionalEncoder]) -> NodeEncoder:
             return NodeEncoder(spec, hidden_dim, positional, categorical)
 
-        given = positional_encoders or []
+        encoders = positional_encoders or []
         self.attention_branch = AttentionBranch(
-            encoder(given), hidden_dim, num_layers, num_heads, attention_dropout, alpha, attention_activation,
+            encoder(encoders), hidden_dim, num_layers, num_heads, attention_dropout, alpha, attention_activation,
             normalisation,
         )  # fmt: skip
-        self.graph_branch = GraphBranch(encoder(copy.deepcopy(given)), hidden_dim, gnn_layers, dropout)
+        self.graph_branch = GraphBranch(encoder(copy.deepcopy(encoders)), hidden_dim, gnn_layers, dropout)
         self.graph_weight = graph_weight
         self.aggregation = aggregation
         self.attention_weight_decay = attention_weight_decay
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, dim]`."""
+        """Return nodes `[num_nodes, dim]`."""
         attended = self.attention_branch(batch, DenseLayout.from_batch(batch))
         convolved = self.graph_branch(batch)
         if self.aggregation == "concatenate":
@@ -239,7 +239,7 @@ class SGFormer(Architecture):
         return Representation(node=self.graph_weight * convolved + (1 - self.graph_weight) * attended)
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
-        """The attention half, where it has a weight decay of its own."""
+        """Group the attention half if it has its own weight decay."""
         if self.attention_weight_decay is None:
             return ()
         decay = self.attention_weight_decay

@@ -28,8 +28,8 @@ class TunedLayer(nn.Module):
 
     Args:
         layer: GCN, GAT (without bias, heads side by side) or GraphSAGE (mean).
-        in_dim: width of the nodes that come.
-        dim: width of those that go.
+        in_dim: input width.
+        dim: output width.
         num_heads: heads of GAT.
         dropout: probability of dropout.
         norm: layer, batch or none.
@@ -57,7 +57,7 @@ class TunedLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, edge_index: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Nodes `[T, dim]` of nodes `[T, in_dim]`; the edges hold every self-loop, and GCN takes their `gcn_edges`."""
+        """Map nodes `[T, in_dim]` to `[T, dim]`; edges include self-loops, with the weights of `gcn_edges` for GCN."""
         new = self.conv(x, edge_index) if weight is None else self.conv(x, edge_index, weight)
         if self.residual is not None:
             new = new + self.residual(x)
@@ -83,10 +83,10 @@ class TunedGNN(Architecture):
         residual: add a linear map of each layer's input.
         input_map: a linear map, then dropout, before the first layer; False: that layer reads the features themselves.
         jumping: represent a node by the sum of all layers' outputs.
-        positional_encoders: outputs stand beside the node features.
+        positional_encoders: outputs are concatenated to the node features.
 
     Raises:
-        BadInput: an option is not known or out of its range, or GAT's heads do not divide `hidden_dim`.
+        BadInput: an option is unknown or out of range, or GAT's heads do not divide `hidden_dim`.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -126,7 +126,7 @@ class TunedGNN(Architecture):
         self.dropout, self.jumping, self.weighted = nn.Dropout(dropout), jumping, layer == "GCN"
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`."""
         x = self.inputs(batch, next(self.parameters()).dtype)
         if self.input_map is not None:
             x = self.dropout(self.input_map(x))

@@ -1,4 +1,4 @@
-"""What input must satisfy before a number is computed from it, with an error that says what would be right.
+"""Check graphs, demands and Laplacians before computing from them.
 
 Legend: n nodes, d edges, k demands; a batch adds leading axes.
 """
@@ -17,12 +17,12 @@ from graphbench.errors import BadInput
 
 #: Products in `rayleigh_quotient`.
 _POWER_STEPS = 16
-#: How far a step may exceed its limit: eigenvalues that a user computed in float32 are rounded.
+#: Relative excess over a limit that is allowed: eigenvalues computed in float32 are rounded.
 _SLACK = 1e-4
 
 
 def check_edges(edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None) -> None:
-    """Refuse what is not a list of the edges of a simple undirected graph, each once and with its resistance.
+    """Check for the edges of a simple undirected graph, each listed once and with its resistance.
 
     Args:
         edge_index: `[2, d]`.
@@ -30,7 +30,7 @@ def check_edges(edge_index: Tensor, num_nodes: int, resistance: Tensor | None = 
         resistance: of every edge `[d]`; 1 without it.
 
     Raises:
-        BadInput: the edges name other nodes than `0 .. n - 1`, join a node to itself or come more than once (in
+        BadInput: the edges name other nodes than `0 .. n - 1`, join a node to itself or are listed more than once (in
             either direction), or a resistance is not a positive finite number.
     """
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.is_floating_point():
@@ -69,11 +69,11 @@ def _check_once(edge_index: Tensor, num_nodes: int, resistance: Tensor | None) -
 
 
 def check_symmetric_resistance(resistance: Tensor, first: Tensor) -> None:
-    """Refuse a batch whose edges have resistances that are not positive, or not the same both ways.
+    """Check that resistances are positive and the same both ways.
 
     Args:
         resistance: of every directed edge `[d]`.
-        first: number of the first copy of each edge, in whichever direction `[d]`.
+        first: number of the first copy of each edge, in either direction `[d]`.
 
     Raises:
         BadInput: see above.
@@ -90,7 +90,7 @@ def check_symmetric_resistance(resistance: Tensor, first: Tensor) -> None:
 
 
 def component_labels(tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
-    """Equal numbers for the nodes that paths of these edges join `[num_nodes]`, on the device of the edges."""
+    """Label the nodes `[num_nodes]` by connected component, on the device of the edges."""
     ends = tail.cpu().numpy(), head.cpu().numpy()
     adjacency = coo_matrix((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(num_nodes, num_nodes))
     labels = connected_components(adjacency, directed=False)[1]
@@ -98,11 +98,11 @@ def component_labels(tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
 
 
 def check_demands(demands: Tensor, labels: Tensor | None = None) -> None:
-    """Refuse demands that are not numbers or, where components are given, that no current can meet.
+    """Check that demands are finite and, with components, that a current can meet them.
 
     Args:
         demands: Ψ `[..., n, k]`.
-        labels: equal numbers for the nodes of a component `[..., n]`; no two graphs of a batch share one.
+        labels: component of each node `[..., n]`; no two graphs of a batch share a label.
 
     Raises:
         BadInput: a demand is not finite, or does not add up to 0 over a connected component.
@@ -128,7 +128,7 @@ def check_demands(demands: Tensor, labels: Tensor | None = None) -> None:
 
 
 def rayleigh_quotient(product: Callable[[Tensor], Tensor], like: Tensor) -> float:
-    """A number just below the largest eigenvalue over all graphs: `x^T L x / x^T x` after some power iterations.
+    """Estimate the largest eigenvalue over all graphs from below: `x^T L x / x^T x` after power iterations.
 
     Args:
         product: `x -> L x` for `x [..., n, 1]`.
@@ -146,27 +146,27 @@ def rayleigh_quotient(product: Callable[[Tensor], Tensor], like: Tensor) -> floa
 
 
 def check_largest(product: Callable[[Tensor], Tensor], like: Tensor, limit: float, reason: str) -> None:
-    """Refuse graphs with an eigenvalue above what the weights were made for.
+    """Check that no eigenvalue exceeds the limit of the weights.
 
     Args:
         product: see `rayleigh_quotient`.
-        like: likewise.
+        like: see `rayleigh_quotient`.
         limit: largest eigenvalue that the construction allows.
         reason: the option that sets the limit, with its value.
 
     Raises:
-        BadInput: an eigenvalue is above the limit, so that the answer may grow instead of converging.
+        BadInput: an eigenvalue is above the limit, so that the layers may diverge.
     """
-    found = rayleigh_quotient(product, like)
-    if not found <= limit * (1 + _SLACK):
+    largest = rayleigh_quotient(product, like)
+    if not largest <= limit * (1 + _SLACK):
         raise BadInput(
-            f"{reason} allows eigenvalues of the Laplacian up to {limit:.6g}, but it has one of at least {found:.6g}: "
-            "the layers would diverge. Take the largest eigenvalue of all graphs, or a number above it."
+            f"{reason} allows eigenvalues of the Laplacian up to {limit:.6g}, but one is at least {largest:.6g}, "
+            "so the layers would diverge. Take the largest eigenvalue of all graphs, or a number above it."
         )
 
 
 def check_laplacian(laplacian: Tensor) -> None:
-    """Refuse what is not a symmetric matrix of finite numbers.
+    """Check for symmetric matrices of finite numbers.
 
     Raises:
         BadInput: see above.
@@ -183,11 +183,11 @@ def check_laplacian(laplacian: Tensor) -> None:
 
 
 def check_connected(laplacian: Tensor, present: Tensor) -> None:
-    """Refuse matrices that are not Laplacians of connected graphs.
+    """Check for Laplacians of connected graphs.
 
     Args:
         laplacian: L `[..., n, n]`.
-        present: which nodes exist `[..., n]`; 0 or 1.
+        present: 1 for nodes that exist, else 0 `[..., n]`.
 
     Raises:
         BadInput: rows do not add up to 0, or a graph has several components.

@@ -22,14 +22,14 @@ from graphbench_linear_transformer.incidence import Incidence, SparseIncidence
 from graphbench_linear_transformer.normalise import inverse_root, unit_columns
 from graphbench_linear_transformer.transformers import MolecularTransformer
 
-#: Rows of the walks' powers that are held at a time.
+#: Rows of the powers of walks in one block.
 _WALK_ROWS = 1024
-#: Where Φ_0 comes from, see `LinearTransformerPE`.
+#: Source of Φ_0, see `LinearTransformerPE`.
 Initial = Literal["walks", "slots", "random"]
 
 
 class LinearTransformerPE(PositionalEncoder):
-    """Features of nodes from a linear transformer that sees the incidence matrix alone.
+    """Features of nodes from a linear transformer on the incidence matrix alone.
 
     `columns(M Φ_L)`: Φ_0 passes through `num_layers * num_loops` layers of (16), a linear map M without bias brings its
     k columns to the width `dim`, and each column gets unit norm over the nodes of its graph, like an eigenvector. The
@@ -51,13 +51,13 @@ class LinearTransformerPE(PositionalEncoder):
         num_features: k, columns of Φ.
         num_layers: distinct layers.
         num_loops: passes through each of them.
-        initial: where Φ_0 comes from.
+        initial: source of Φ_0.
         num_steps: columns of F, for "walks".
         max_nodes: nodes of the largest graph, for "slots".
         shuffle_slots: in training, give the nodes of a graph slots at random, for "slots". The paper permutes nodes,
-            but the released code permutes B and Φ_0 alike, which changes nothing: False is what was run.
+            but the released code permutes B and Φ_0 alike, which changes nothing: the published runs have False.
         keep_incidence: keep B, one column per edge: best where graphs have about as many edges as nodes. False keeps
-            n x n matrices instead, for graphs with many edges, and nothing waits for the device.
+            n x n matrices instead, for graphs with many edges, without a host-device sync.
         released: carry the authors' further 16 numbers per layer, see `MolecularLayer`.
         evolve_incidence: let layers change B beyond its scale. Every layer then fills B, and costs O(n^2 (n + d)) for n
             nodes and d edges. False is another model, with B as it is, as in all of the paper's constructions: time
@@ -111,7 +111,7 @@ class LinearTransformerPE(PositionalEncoder):
         self.readout.weight = _unit_rows(dim, num_features)
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Features of every node `[num_nodes, dim]`, of a `GraphBatch` or a plain `Batch` of PyG.
+        """Return the features of every node `[num_nodes, dim]`, of a `GraphBatch` or a plain `Batch` of PyG.
 
         Raises:
             BadInput: a graph has more nodes than there are slots.
@@ -119,7 +119,7 @@ class LinearTransformerPE(PositionalEncoder):
         return self.encode(batch, self.initial_features(batch))
 
     def initial_features(self, batch: GraphBatch) -> Tensor:
-        """Φ_0 of every node `[num_nodes, num_features]`; random where `initial` says so, and in training only."""
+        """Return Φ_0 of every node `[num_nodes, num_features]`; with `initial="random"` training draws it anew."""
         # See `encode` on autocast.
         with torch.autocast(batch.edge_index.device.type, enabled=False):
             return self._initial_features(batch)
@@ -143,8 +143,8 @@ class LinearTransformerPE(PositionalEncoder):
         return fixed_gaussians(number, self.num_features).to(dtype)
 
     def encode(self, batch: GraphBatch, initial: Tensor) -> Tensor:
-        """Features of every node `[num_nodes, dim]` from a given Φ_0 `[num_nodes, num_features]`."""
-        # Repeated products with normalisation in between: eight bits of bfloat16 would leave nothing of them.
+        """Return the features of every node `[num_nodes, dim]` from a given Φ_0 `[num_nodes, num_features]`."""
+        # Products of many layers with norms in between need more than the eight bits of bfloat16.
         with torch.autocast(batch.edge_index.device.type, enabled=False):
             layout, edges = DenseLayout.from_batch(batch), self._incidence(batch)
             incidence: Incidence = edges
@@ -157,7 +157,7 @@ class LinearTransformerPE(PositionalEncoder):
         return SparseIncidence.from_batch(batch, self.readout.weight.dtype)
 
     def _slot(self, number: Tensor, layout: DenseLayout) -> Tensor:
-        """Slot of every node `[num_nodes]`: its number within the graph, or at random, all different."""
+        """Return the slot of every node `[num_nodes]`: its number within the graph, or at random, all different."""
         assert self.slots is not None
         max_nodes = self.slots.shape[0]
         if layout.max_nodes > max_nodes:
@@ -172,9 +172,9 @@ class LinearTransformerPE(PositionalEncoder):
 
 
 def return_probabilities(laplacian: Tensor, num_steps: int) -> Tensor:
-    """How likely a random walk is back after 0, 2, 3, ..., `num_steps` steps: `diag (D^-1 A)^j`, `[..., n, num_steps]`.
+    """Compute return probabilities after 0, 2, 3, ..., `num_steps` steps: `diag (D^-1 A)^j`, `[..., n, num_steps]`.
 
-    A step of 1 is left out, for it never leads back. Two powers give the diagonal of their product, so half the
+    One step is left out, for it never leads back. Two powers give the diagonal of their product, so half the
     products do.
 
     Args:
@@ -195,10 +195,10 @@ def return_probabilities(laplacian: Tensor, num_steps: int) -> Tensor:
 
 @torch.no_grad()
 def sparse_return_probabilities(incidence: SparseIncidence, num_steps: int) -> Tensor:
-    """As `return_probabilities` of a whole batch, by sparse products: `[..., n, num_steps]`, without gradients.
+    """Compute `return_probabilities` of a whole batch by sparse products: `[..., n, num_steps]`, without gradients.
 
-    S = D^(-1/2) A D^(-1/2) has the diagonals of the walk's powers, and `diag S^(a+b)` is the row sum of `S^a * S^b`. A
-    block of rows of the powers is held at a time; it has as many entries as `num_steps / 2` steps reach.
+    S = D^(-1/2) A D^(-1/2) has the diagonals of the walk's powers, and `diag S^(a+b)` is the row sum of `S^a * S^b`.
+    Powers are computed in blocks of rows; a row has as many entries as `num_steps / 2` steps reach.
 
     Args:
         incidence: B of simple graphs with unit resistances.
@@ -212,24 +212,24 @@ def sparse_return_probabilities(incidence: SparseIncidence, num_steps: int) -> T
     degree = np.asarray(adjacency.sum(1)).reshape(-1)
     root = diags_array(np.divide(1.0, np.sqrt(degree), where=degree > 0, out=np.zeros_like(degree)))
     walk = (root @ adjacency @ root).tocsr()
-    found = np.ones((total, num_steps))
+    returns = np.ones((total, num_steps))
     for start in range(0, total, _WALK_ROWS):
         rows, column = slice(start, start + _WALK_ROWS), 1
         power = walk[rows]
         while column < num_steps:
-            found[rows, column] = power.multiply(power).sum(1)
+            returns[rows, column] = power.multiply(power).sum(1)
             longer = power @ walk
             if column + 1 < num_steps:
-                found[rows, column + 1] = power.multiply(longer).sum(1)
+                returns[rows, column + 1] = power.multiply(longer).sum(1)
             power, column = longer, column + 2
-    return torch.from_numpy(found).to(weight).view(*incidence.shape, num_steps)
+    return torch.from_numpy(returns).to(weight).view(*incidence.shape, num_steps)
 
 
 def fixed_gaussians(number: Tensor, num_columns: int) -> Tensor:
-    """Numbers that look Gaussian and depend on the row's number alone: `[rows, num_columns]`, float64.
+    """Return numbers that look Gaussian and depend on the row's number alone: `[rows, num_columns]`, float64.
 
     Column c of row i is the normal quantile of the fractional part of `(i + 1) sqrt(p_c)`, p_c the c-th prime: a Weyl
-    sequence, so any number of rows can be had on any device without a generator.
+    sequence, so that every device can make any number of rows without a generator.
     """
     primes = torch.tensor(_first_primes(num_columns), device=number.device, dtype=torch.float64)
     uniform = ((number.double() + 1).unsqueeze(-1) * primes.sqrt()).frac()
@@ -247,7 +247,7 @@ def _first_primes(count: int) -> list[int]:
 
 
 def _unit_rows(rows: int, columns: int) -> nn.Parameter:
-    """Random rows of length 1."""
+    """Draw random rows of length 1."""
     return nn.Parameter(nn.functional.normalize(torch.randn(rows, columns), dim=1))
 
 
@@ -255,8 +255,8 @@ class Positions(Architecture):
     """The nodes' real-valued features as they are: trains the positional encoding in front of it and nothing else.
 
     With `--model.positional_encoding` on a benchmark whose nodes carry no features of their own, the representation is
-    what the encoding returns, so that its targets are learned by the encoding alone. The checkpoint is what `init_from`
-    of a model with the same encoding starts from.
+    the output of the encoding, so that its targets are learned by the encoding alone. The checkpoint is for `init_from`
+    of a model with the same encoding.
 
     Time and memory: `B N d`.
 
@@ -290,12 +290,12 @@ class Positions(Architecture):
         self.register_buffer("weights", torch.empty(0), persistent=False)
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, dim]`."""
+        """Return nodes `[num_nodes, dim]`."""
         return Representation(node=batch.x_dense.to(self.weights.dtype))
 
 
 def sign_invariant_errors(predicted: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-    """`min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` of every column i of every graph (section 4.1 of arXiv 2410.16699).
+    """Compute `min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` of every column i of every graph (section 4.1 of arXiv 2410.16699).
 
     Args:
         predicted: φ `[num_nodes, c]`, the nodes of all graphs one after the other.
@@ -325,7 +325,7 @@ def sign_invariant_errors(predicted: Tensor, target: Tensor, graph_of: Tensor, n
 
 
 def eigenvector_loss(predicted: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
-    """Mean over graphs of the sum over columns of `sign_invariant_errors`: what the authors pre-train on.
+    """Average over graphs the sum over columns of `sign_invariant_errors`, the authors' loss in pre-training.
 
     Examples:
         >>> vector = torch.tensor([[0.6], [0.8]])

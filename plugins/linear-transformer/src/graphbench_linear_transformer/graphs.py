@@ -1,4 +1,4 @@
-"""Graphs as incidence matrices, of which all input of the linear transformers is made.
+"""Incidence matrices of graphs, the input of the linear transformers.
 
 Graphs and resistances are those of `graphbench.benchmarks.electric_flow`. Legend: G graphs, n nodes, d edges.
 """
@@ -17,7 +17,7 @@ from graphbench_linear_transformer.checks import check_edges
 def incidence_matrix(
     edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None, dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """B `[n, d]` of equation (1): column j has `-1/sqrt(r_j)` at the tail and `+1/sqrt(r_j)` at the head of edge j.
+    """Build B `[n, d]` of equation (1): column j has `-1/sqrt(r_j)` at the tail of edge j, `1/sqrt(r_j)` at its head.
 
     Args:
         edge_index: `[2, d]`, every edge once.
@@ -44,7 +44,7 @@ def incidence_matrix(
 
 
 def incidence_matrices(wires: Wires, resistance: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """B `[G, n, d]` of many graphs, with zero rows and columns for nodes and edges that are absent.
+    """Build B `[G, n, d]` of many graphs, with zero rows and columns for absent nodes and edges.
 
     Args:
         wires: the edges.
@@ -54,18 +54,18 @@ def incidence_matrices(wires: Wires, resistance: Tensor, dtype: torch.dtype = to
     weight = resistance.to(dtype).rsqrt() * wires.present
     incidence = weight.new_zeros(len(weight), wires.max_nodes, weight.shape[1])
     incidence.scatter_(1, wires.tail[:, None], -weight[:, None])
-    # Absent edges go from node 0 to itself with weight 0: adding keeps what a second assignment would erase.
+    # Absent edges go from node 0 to itself with weight 0; assigning these would erase an entry, adding does not.
     return incidence.scatter_add_(1, wires.head[:, None], weight[:, None])
 
 
 def pad_incidence(incidences: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Graphs of different sizes in one batch.
+    """Pad graphs of different sizes to one batch.
 
     Args:
         incidences: B `[n_g, d_g]` of each graph.
 
     Returns:
-        B `[num_graphs, n, d]` with zero rows and columns for what is absent, and the nodes of each graph.
+        B `[num_graphs, n, d]` with zero rows and columns for absent nodes and edges, and the nodes of each graph.
     """
     sizes = torch.tensor([matrix.shape for matrix in incidences])
     largest = sizes.amax(0).tolist()
@@ -82,7 +82,7 @@ def sample_incidence(
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Tensor:
-    """Random graphs of a family of `ElectricFlow`: resistances e^u with u uniform in [-2, 2].
+    """Sample graphs of a family of `ElectricFlow`: resistances e^u with u uniform in [-2, 2].
 
     Args:
         family: FC or CSL, those of the paper, or another of `ElectricFlow`.
@@ -95,7 +95,7 @@ def sample_incidence(
         B `[G, n, d]`, with d = n (n - 1) / 2 of FC and 2 n of CSL.
 
     Raises:
-        BadInput: the family is not known, or has no graph of so many nodes.
+        BadInput: the family is unknown, or has no graph of so many nodes.
 
     Examples:
         >>> import torch

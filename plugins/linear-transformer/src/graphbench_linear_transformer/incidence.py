@@ -1,11 +1,11 @@
-"""The incidence matrix B of a batch of graphs in three forms, and what a layer asks of it.
+"""The incidence matrix B of a batch of graphs in three forms, with the products that layers need.
 
 Column j of B `[n, d]` belongs to edge j = (u -> v) of resistance r_j: -1/sqrt(r_j) at u, +1/sqrt(r_j) at v, whichever
 way the edge points. L = B B^T is the graph Laplacian (equation 1 of "Graph Transformers Dream of Electric Flow").
 
-* `DenseIncidence` holds B itself, padded with zero rows and columns. It does everything.
+* `DenseIncidence` holds B itself, padded with zero rows and columns, and supports everything.
 * `SparseIncidence` holds the edges. A product L x costs O(d) per column; B can only be scaled.
-* `EvolvingIncidence` uses that the layers turn B into M B_0 with an n x n matrix M: it holds M and L_0, and no matrix
+* `EvolvingIncidence` relies on layers turning B into M B_0 with an n x n matrix M: it holds M and L_0, and no matrix
   with one column per edge is ever stored.
 
 Legend: n nodes (padded), d edges (padded), m features; a batch adds leading axes.
@@ -28,7 +28,7 @@ from graphbench_linear_transformer.normalise import AbsoluteSums, nonzero, root
 
 
 class Incidence(ABC):
-    """B as the layers see it; nothing is changed in place.
+    """B as seen by the layers; no operation works in place.
 
     Examples:
         >>> b: Incidence = DenseIncidence(torch.tensor([[1.0], [-1.0]]))  # one edge of resistance 1
@@ -39,34 +39,34 @@ class Incidence(ABC):
 
     @abstractmethod
     def product(self, x: Tensor) -> Tensor:
-        """`L x` for `x [..., n, m]`."""
+        """Compute `L x` for `x [..., n, m]`."""
 
     @abstractmethod
     def similarity(self) -> Tensor:
-        """`L = B B^T`, `[..., n, n]`."""
+        """Compute `L = B B^T`, `[..., n, n]`."""
 
     @abstractmethod
     def absolute_sums(self) -> Tensor:
-        """`D_ii = sum_j |B_ij|`, `[..., n]`."""
+        """Compute `D_ii = sum_j |B_ij|`, `[..., n]`."""
 
     @abstractmethod
     def frobenius(self) -> Tensor:
-        """Frobenius norm of B, `[..., 1, 1]`."""
+        """Return the Frobenius norm of B, `[..., 1, 1]`."""
 
     @abstractmethod
     def components(self) -> Tensor:
-        """A number for every node `[..., n]`, equal where a path joins two nodes; graphs of a batch share none."""
+        """Label the nodes `[..., n]` by connected component; graphs of a batch share no label."""
 
     @abstractmethod
     def scaled(self, factor: Tensor) -> Incidence:
-        """`factor B`; the factor is one number, or one per graph `[..., 1, 1]`."""
+        """Compute `factor B`; the factor is one number, or one per graph `[..., 1, 1]`."""
 
     @abstractmethod
     def evolved(self, left: Tensor) -> Incidence:
-        """`left B` for `left [..., n, n]`."""
+        """Compute `left B` for `left [..., n, n]`."""
 
     def normalised(self) -> Incidence:
-        """B with Frobenius norm 1; a graph without edges keeps its zeros."""
+        """Scale B to Frobenius norm 1; a graph without edges keeps its zeros."""
         return self.scaled(nonzero(self.frobenius()).reciprocal())
 
 
@@ -88,23 +88,23 @@ class DenseIncidence(Incidence):
     matrix: Tensor
 
     def product(self, x: Tensor) -> Tensor:
-        """`B (B^T x)`, O(n d) per column."""
+        """Compute `B (B^T x)`, O(n d) per column."""
         return self.matrix @ (self.matrix.mT @ x)
 
     def similarity(self) -> Tensor:
-        """`B B^T`."""
+        """Compute `B B^T`."""
         return self.matrix @ self.matrix.mT
 
     def absolute_sums(self) -> Tensor:
-        """Row sums of |B|."""
+        """Sum the rows of |B|."""
         return self.matrix.abs().sum(-1)
 
     def frobenius(self) -> Tensor:
-        """Root of the sum of squares."""
+        """Take the root of the sum of squares."""
         return torch.linalg.vector_norm(self.matrix, dim=(-2, -1), keepdim=True)
 
     def components(self) -> Tensor:
-        """Nodes and columns of B as the two sides of a graph whose edges are the entries of B."""
+        """Label nodes and columns of B as the two sides of a graph whose edges are the entries of B."""
         *_, n, d = self.matrix.shape
         graph, node, edge = self.matrix.reshape(-1, n, d).nonzero().unbind(1)
         total = math.prod(self.matrix.shape[:-1])
@@ -112,11 +112,11 @@ class DenseIncidence(Incidence):
         return labels[:total].view(self.matrix.shape[:-1])
 
     def scaled(self, factor: Tensor) -> DenseIncidence:
-        """Every entry times the factor."""
+        """Multiply every entry by the factor."""
         return DenseIncidence(factor * self.matrix)
 
     def evolved(self, left: Tensor) -> DenseIncidence:
-        """`left @ B`."""
+        """Compute `left @ B`."""
         return DenseIncidence(left @ self.matrix)
 
 
@@ -145,7 +145,7 @@ class SparseIncidence(Incidence):
 
     @classmethod
     def from_edges(cls, edge_index: Tensor, num_nodes: int, resistance: Tensor | None = None) -> SparseIncidence:
-        """One graph.
+        """Make the incidence of one graph.
 
         Args:
             edge_index: `[2, d]`, every edge once.
@@ -163,10 +163,10 @@ class SparseIncidence(Incidence):
     def from_batch(
         cls, batch: GraphBatch, dtype: torch.dtype = torch.float32, resistance: Tensor | None = None
     ) -> SparseIncidence:
-        """The graphs of a batch, or of a plain `Batch` of PyG, padded to the largest one.
+        """Make that of a batch of graphs, or of a plain `Batch` of PyG, padded to the largest graph.
 
         Graphs are made simple and undirected: an edge in either direction counts once, loops not at all. The other
-        copies stay with weight 0, so that without resistances nothing waits for the device. Memory is O(edges).
+        copies stay with weight 0, so that without resistances there is no host-device sync. Memory is O(edges).
 
         Args:
             batch: the graphs.
@@ -183,12 +183,12 @@ class SparseIncidence(Incidence):
         ordered, order = pair.sort(stable=True)
         begins = torch.ones_like(ordered, dtype=torch.bool)
         begins[1:] = ordered[1:] != ordered[:-1]
-        kept = torch.zeros_like(begins).index_put((order,), begins) & (tail != head)
-        weight = kept.to(dtype)
+        first = torch.zeros_like(begins).index_put((order,), begins) & (tail != head)
+        weight = first.to(dtype)
         if resistance is not None:
             resistance = torch.where(tail == head, torch.ones_like(resistance), resistance)
             number = torch.arange(len(order), device=order.device)
-            group = torch.where(begins, number, 0).cummax(0).values  # where the copies of this edge begin
+            group = torch.where(begins, number, 0).cummax(0).values  # of the first copy
             check_symmetric_resistance(resistance, torch.empty_like(order).index_put((order,), order[group]))
             weight = weight * resistance.to(dtype).rsqrt()
         return cls(tail, head, weight, (layout.num_graphs, n))
@@ -199,9 +199,9 @@ class SparseIncidence(Incidence):
         return self.shape[-1]
 
     def dense(self) -> DenseIncidence:
-        """B as a matrix with as many columns as the largest graph has edges; absent edges are left out.
+        """Convert to a matrix with as many columns as the largest graph has edges, without absent edges.
 
-        The number of columns is read back, so on CUDA this waits for the device.
+        The number of columns costs a host-device sync.
         """
         number = self.weight.nonzero().flatten()
         tail, head, weight = self.tail[number], self.head[number], self.weight[number]
@@ -216,11 +216,11 @@ class SparseIncidence(Incidence):
         return DenseIncidence(flat.view(*self.shape, width))
 
     def evolving(self) -> EvolvingIncidence:
-        """The same B, ready to be multiplied from the left without a column per edge."""
+        """Convert to the form that is multiplied from the left without a column per edge."""
         return EvolvingIncidence.from_laplacian(self.similarity(), self)
 
     def product(self, x: Tensor) -> Tensor:
-        """`B (B^T x)`, O(d) per column."""
+        """Compute `B (B^T x)`, O(d) per column."""
         rows = x.reshape(-1, x.shape[-1])
         weight = self.weight.unsqueeze(-1)
         flow = weight * weight * (rows[self.head] - rows[self.tail])
@@ -228,7 +228,7 @@ class SparseIncidence(Incidence):
         return total.view_as(x)
 
     def similarity(self) -> Tensor:
-        """The Laplacian as a dense matrix."""
+        """Return the Laplacian as a dense matrix."""
         conductance = self.weight.square()
         n = self.num_nodes
         cells = [(self.head, self.head, 1), (self.tail, self.tail, 1), (self.head, self.tail, -1)]
@@ -239,29 +239,29 @@ class SparseIncidence(Incidence):
         return flat.view(*self.shape, n)
 
     def absolute_sums(self) -> Tensor:
-        """Each edge adds its weight at both ends."""
+        """Add the weight of each edge at both ends."""
         total = self.weight.new_zeros(math.prod(self.shape)).index_add(0, self.head, self.weight.abs())
         return total.index_add(0, self.tail, self.weight.abs()).view(self.shape)
 
     def frobenius(self) -> Tensor:
-        """Each edge adds twice its squared weight."""
+        """Add twice the squared weight of each edge."""
         graph = self.head // self.num_nodes
         squares = self.weight.new_zeros(math.prod(self.shape[:-1])).index_add(0, graph, 2 * self.weight.square())
         return root(squares).view(*self.shape[:-1], 1, 1)
 
     def components(self) -> Tensor:
-        """Those of the edges that are present."""
+        """Label the nodes by the components of the present edges."""
         present = self.weight != 0
         return component_labels(self.tail[present], self.head[present], math.prod(self.shape)).view(self.shape)
 
     def scaled(self, factor: Tensor) -> SparseIncidence:
-        """Every weight times the factor of its graph."""
+        """Multiply every weight by the factor of its graph."""
         if factor.numel() > 1:
             factor = factor.reshape(-1)[self.head // self.num_nodes]
         return replace(self, weight=(factor * self.weight).view_as(self.weight))
 
     def evolved(self, left: Tensor) -> SparseIncidence:
-        """Not possible: `left B` has a column full of entries for every edge.
+        """Refuse: `left B` has a column full of entries for every edge.
 
         Raises:
             BadInput: always.
@@ -276,7 +276,7 @@ class SparseIncidence(Incidence):
 class EvolvingIncidence(Incidence):
     """B = M B_0 through the n x n matrices M and L_0, without B itself.
 
-    Adding to a row of M a constant on a connected component changes nothing, for the columns of B_0 add up to 0. Left
+    Adding to a row of M a constant on a connected component changes nothing, since the columns of B_0 add up to 0. Left
     alone such constants grow beyond all bounds while B is normalised, and take all digits with them; so M is 0 in the
     column of the first node of each component. Then ‖M‖ is at most ‖B‖ over the smallest singular value of B_0, and
     `M L_0 M^T`, computed from scratch in every layer, has a relative error of about `eps * lambda_max / lambda_min`.
@@ -303,21 +303,21 @@ class EvolvingIncidence(Incidence):
 
     @classmethod
     def from_laplacian(cls, laplacian: Tensor, edges: SparseIncidence | None = None) -> EvolvingIncidence:
-        """M = I on graphs with these Laplacians `[..., n, n]`, and with the edges they belong to."""
+        """Start from M = I on graphs with these Laplacians `[..., n, n]` and, if given, their edges."""
         first = _first_of_component(laplacian)
-        left = _grounded(torch.eye(first.shape[-1]).to(laplacian).expand_as(laplacian), first)
+        left = _ground(torch.eye(first.shape[-1]).to(laplacian).expand_as(laplacian), first)
         return cls(left, laplacian, laplacian, first, edges)
 
     def product(self, x: Tensor) -> Tensor:
-        """`M L_0 M^T x`, O(n^2) per column."""
+        """Compute `M L_0 M^T x`, O(n^2) per column."""
         return self.weighted @ (self.left.mT @ x)
 
     def similarity(self) -> Tensor:
-        """`M L_0 M^T`."""
+        """Compute `M L_0 M^T`."""
         return self.weighted @ self.left.mT
 
     def absolute_sums(self) -> Tensor:
-        """Row sums of |M B_0|, some edges at a time.
+        """Sum the rows of |M B_0|, some edges at a time.
 
         Raises:
             BadInput: it was made of a Laplacian alone.
@@ -330,33 +330,33 @@ class EvolvingIncidence(Incidence):
         return AbsoluteSums.apply(self.left, self.edges.weight, self.edges.tail, self.edges.head)
 
     def frobenius(self) -> Tensor:
-        """`sqrt(trace M L_0 M^T)`."""
+        """Compute `sqrt(trace M L_0 M^T)`."""
         return root((self.weighted * self.left).sum((-2, -1), keepdim=True))
 
     def components(self) -> Tensor:
-        """The first node of each component, numbered over the whole batch."""
+        """Return the first node of each component, numbered over the whole batch."""
         n = self.first.shape[-1]
         offset = n * torch.arange(self.first.numel() // max(n, 1), device=self.first.device)
         return self.first + offset.view(*self.first.shape[:-1], 1)
 
     def scaled(self, factor: Tensor) -> EvolvingIncidence:
-        """M times the factor."""
+        """Multiply M by the factor."""
         return replace(self, left=factor * self.left, weighted=factor * self.weighted)
 
     def evolved(self, left: Tensor) -> EvolvingIncidence:
-        """`left M`."""
-        own = _grounded(left @ self.left, self.first)
-        return replace(self, left=own, weighted=own @ self.laplacian)
+        """Compute `left M`."""
+        left = _ground(left @ self.left, self.first)
+        return replace(self, left=left, weighted=left @ self.laplacian)
 
 
-def _grounded(left: Tensor, first: Tensor) -> Tensor:
-    """M with the column of the first node of each component subtracted from the component's columns."""
+def _ground(left: Tensor, first: Tensor) -> Tensor:
+    """Subtract the column of the first node of each component of M from the columns of the component."""
     return left - left.gather(-1, first.unsqueeze(-2).expand_as(left))
 
 
 @torch.no_grad()
 def _first_of_component(laplacian: Tensor) -> Tensor:
-    """The smallest number of a node that a path leads to `[..., n]`: reachability by repeated squaring."""
+    """Find the smallest node that a path leads to `[..., n]`: reachability by repeated squaring."""
     n = laplacian.shape[-1]
     reached = (laplacian != 0).to(laplacian.dtype) + torch.eye(n).to(laplacian)
     for _ in range(max(n - 1, 1).bit_length()):
@@ -365,5 +365,5 @@ def _first_of_component(laplacian: Tensor) -> Tensor:
 
 
 def as_incidence(incidence: Tensor | Incidence) -> Incidence:
-    """A tensor `[..., n, d]` as `DenseIncidence`; the other forms as they are."""
+    """Wrap a tensor `[..., n, d]` in `DenseIncidence`; return other forms unchanged."""
     return DenseIncidence(incidence) if isinstance(incidence, Tensor) else incidence

@@ -43,12 +43,12 @@ class GeneralLayer(nn.Module):
         self.value, self.query, self.key, self.residual = (_drawn(dim, dim) for _ in range(4))
 
     def forward(self, x: Tensor, present: Tensor | None = None, scale: Tensor | float = 1.0) -> Tensor:
-        """The next `Z^T` `[..., n, h]`.
+        """Return the next `Z^T` `[..., n, h]`.
 
         Args:
             x: `Z^T` `[..., n, h]`.
             present: 1 for the rows of Z that exist, 0 for those of absent edges, `[..., 1, h]`. With it the layer
-                does what the layer with these rows and columns cut out of its weights would do.
+                equals the layer with the other rows and columns cut out of its weights.
             scale: factor of the attention.
         """
         value, query, key = x @ self.value.mT, x @ self.query.mT, x @ self.key.mT
@@ -61,8 +61,8 @@ class GeneralLayer(nn.Module):
 class BlockLayer(nn.Module):
     """Equation (3) where every block of every weight matrix is a multiple of the identity; 4 p^2 parameters.
 
-    Z has p blocks of equal height, W^V = w^V ⊗ I with `w^V [p, p]`, and so on. This is what the parameter-efficient
-    form (7) does to Lemmas 1 to 3, done to the multiplicative expansions of Lemmas 4 and 5, which the paper leaves out:
+    Z has p blocks of equal height, W^V = w^V ⊗ I with `w^V [p, p]`, and so on. This is the parameter-efficient
+    form (7) of Lemmas 1 to 3, for the multiplicative expansions of Lemmas 4 and 5, which the paper leaves out:
     the weights no longer depend on the size of the graph.
 
     Args:
@@ -79,7 +79,7 @@ class BlockLayer(nn.Module):
         self.value, self.query, self.key, self.residual = (_drawn(num_blocks, num_blocks) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The next `Z^T` `[..., n, p * q]` for blocks of height q."""
+        """Return the next `Z^T` `[..., n, p * q]` for blocks of height q."""
         value, query, key, residual = (
             _mix_blocks(x, weight) for weight in (self.value, self.query, self.key, self.residual)
         )
@@ -92,7 +92,7 @@ class EfficientLayer(nn.Module):
         S   = α^Q α^K B B^T + Φ W^Q^T W^K Φ^T
         B+^T = (1 + α^R) B^T + α^V B^T S            Φ+^T = (I + W^R) Φ^T + W^V Φ^T S
 
-    On wider features, p q columns for p = `num_features`, the columns are p blocks of q and every matrix stands for
+    On wider features, p q columns for p = `num_features`, the columns are p blocks of q and every matrix means
     itself times the identity `[q, q]`, as in `BlockLayer`: the form of Lemmas 1 to 3, whatever the number of demands.
 
     Args:
@@ -116,7 +116,7 @@ class EfficientLayer(nn.Module):
         self.alpha_residual = _drawn()
 
     def forward(self, incidence: Incidence, features: Tensor, scale: Tensor | float = 1.0) -> tuple[Incidence, Tensor]:
-        """The next B, and the next Φ `[..., n, m]`.
+        """Return the next B, and the next Φ `[..., n, m]`.
 
         Args:
             incidence: B.
@@ -134,16 +134,16 @@ class EfficientLayer(nn.Module):
 
     @torch.no_grad()
     def as_general(self, num_edges: int) -> GeneralLayer:
-        """The layer (3) on `[B, Φ]` that does the same for graphs with `num_edges` edges (proof of Lemma 9)."""
+        """Return the layer (3) on `[B, Φ]` that does the same for graphs with `num_edges` edges (proof of Lemma 9)."""
         layer = blank(lambda: GeneralLayer(num_edges + self.value.shape[0])).to(self.value)
         alpha_value = torch.zeros_like(self.alpha_residual) if self.alpha_value is None else self.alpha_value
-        for own, scalar, whole in (
+        for block, scalar, target in (
             (self.value, alpha_value, layer.value),
             (self.query, self.alpha_query, layer.query),
             (self.key, self.alpha_key, layer.key),
             (self.residual, self.alpha_residual, layer.residual),
         ):
-            whole.copy_(torch.block_diag(scalar * torch.eye(num_edges).to(own), own))
+            target.copy_(torch.block_diag(scalar * torch.eye(num_edges).to(block), block))
         return layer
 
 
@@ -188,7 +188,7 @@ class MolecularLayer(nn.Module):
         self.node_factors = nn.Parameter(torch.ones(num_features)) if released else None
 
     def forward(self, incidence: Incidence, features: Tensor) -> tuple[Incidence, Tensor]:
-        """The next B and the next Φ `[..., n, k]`, not normalised yet."""
+        """Return the next B and the next Φ `[..., n, k]`, not normalised yet."""
         (edge_in, edge_out), (node_in, node_out) = _in_and_out(self.edge_factors), _in_and_out(self.node_factors)
         root = inverse_root(incidence.absolute_sums()).unsqueeze(-1)
         alpha = self.alpha * edge_in**2
@@ -198,18 +198,18 @@ class MolecularLayer(nn.Module):
         else:
             laplacian = root * incidence.similarity() * root.mT
             similar = laplacian @ features
-        *of_incidence, beta_3, beta_4 = self.beta.unbind()
+        *betas, beta_3, beta_4 = self.beta.unbind()
         mixed = beta_3 * alpha * similar + beta_4 * key @ (query.mT @ features)
         updated = (1 + self.residual) * features + mixed * (node_in * node_out * self.value)
         if self.alpha_value is None or self.alpha_residual is None:
             return incidence, updated
-        attention = of_incidence[0] * alpha * laplacian + of_incidence[1] * key @ query.mT
+        attention = betas[0] * alpha * laplacian + betas[1] * key @ query.mT
         left = _near_identity(self.alpha_residual, edge_in * edge_out * self.alpha_value, attention)
         return incidence.evolved(left), updated
 
 
 def blank(make: Callable[[], _Layer]) -> _Layer:
-    """A layer whose weights are about to be overwritten; torch's generator stays as it was."""
+    """Make a layer whose weights will be overwritten, without advancing torch's generator."""
     with torch.random.fork_rng(devices=[]):
         return make()
 
@@ -219,23 +219,23 @@ def _drawn(*shape: int) -> nn.Parameter:
 
 
 def _attend(key: Tensor, query: Tensor, value: Tensor) -> Tensor:
-    """`key query^T value` for `[..., n, h]` each, in the cheaper order."""
+    """Compute `key query^T value` for `[..., n, h]` each, in the cheaper order."""
     n, h = key.shape[-2:]
     return (key @ query.mT) @ value if n <= h else key @ (query.mT @ value)
 
 
 def _mix_blocks(x: Tensor, weight: Tensor) -> Tensor:
-    """`x (weight ⊗ I)^T` for `x [..., n, p * q]` and `weight [p, p]`."""
+    """Compute `x (weight ⊗ I)^T` for `x [..., n, p * q]` and `weight [p, p]`."""
     return (weight @ x.unflatten(-1, (weight.shape[0], -1))).flatten(-2)
 
 
 def _mix(x: Tensor, weight: Tensor) -> Tensor:
-    """`x weight^T`, or its blocks mixed by `weight [p, p]` where x is wider than p."""
+    """Compute `x weight^T`, or mix the blocks of x by `weight [p, p]` where x is wider than p."""
     return x @ weight.mT if x.shape[-1] == weight.shape[0] else _mix_blocks(x, weight)
 
 
 def _near_identity(residual: Tensor, value: Tensor, attention: Tensor) -> Tensor:
-    """`(1 + residual) I + value attention`, `[..., n, n]`: what multiplies B from the left."""
+    """Compute the left factor of B, `(1 + residual) I + value attention`, `[..., n, n]`."""
     eye = torch.eye(attention.shape[-1], device=attention.device, dtype=attention.dtype)
     return (1 + residual) * eye + value * attention
 

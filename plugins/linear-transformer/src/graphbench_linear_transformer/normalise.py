@@ -8,32 +8,32 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-#: Numbers of one temporary block of columns of M B_0: 4 MB in float32.
+#: Numbers in a temporary block of columns of M B_0: 4 MB in float32.
 _BLOCK_NUMBERS = 2**20
 
 
 def nonzero(length: Tensor) -> Tensor:
-    """Lengths to divide by: 1 stands for 0, so that 0 / 0 is 0 and its gradient finite."""
+    """Replace lengths of 0 by 1, so that 0 / 0 is 0 and its gradient finite."""
     return torch.where(length > 0, length, torch.ones_like(length))
 
 
 def unit_columns(features: Tensor) -> Tensor:
-    """Every column over the nodes `[..., n, m]` with Euclidean length 1: `normalize` of equation (6)."""
+    """Scale every column over the nodes `[..., n, m]` to Euclidean length 1: `normalize` of equation (6)."""
     return features / nonzero(torch.linalg.vector_norm(features, dim=-2, keepdim=True))
 
 
 def unit_frobenius(matrix: Tensor) -> Tensor:
-    """The whole matrix `[..., n, m]` with Frobenius norm 1 (section 3.5 of the paper)."""
+    """Scale the matrix `[..., n, m]` to Frobenius norm 1 (section 3.5 of the paper)."""
     return matrix / nonzero(torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True))
 
 
 def inverse_root(degree: Tensor) -> Tensor:
-    """`degree ** -0.5`, and 0 where the degree is 0."""
+    """Compute `degree ** -0.5`, and 0 where the degree is 0."""
     return torch.where(degree > 0, nonzero(degree).rsqrt(), torch.zeros_like(degree))
 
 
 def root(square: Tensor) -> Tensor:
-    """`square ** 0.5`, with gradient 0 where the square is not positive."""
+    """Compute `square ** 0.5`, with gradient 0 where the square is not positive."""
     return torch.where(square > 0, nonzero(square).sqrt(), torch.zeros_like(square))
 
 
@@ -42,7 +42,7 @@ class AbsoluteSums(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, weight: Tensor, tail: Tensor, head: Tensor) -> Tensor:
-        """Sums `[..., n]` from M `[..., n, n]` and the edges' weights, tails and heads `[d]`."""
+        """Compute sums `[..., n]` from M `[..., n, n]` and the edges' weights, tails and heads `[d]`."""
         ctx.save_for_backward(left, weight, tail, head)
         n = left.shape[-1]
         columns = left.mT.reshape(-1, n)
@@ -55,17 +55,17 @@ class AbsoluteSums(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        """Gradients of M and of the weights; the columns of M B_0 are computed again."""
+        """Compute gradients of M and of the weights, and the columns of M B_0 again."""
         left, weight, tail, head = ctx.saved_tensors
         n = left.shape[-1]
         columns, grad = left.mT.reshape(-1, n), grad.reshape(-1, n)
         grad_columns, grad_weight = torch.zeros_like(columns), torch.empty_like(weight)
         for start, stop in _blocks(len(weight), n):
-            to, away, own = head[start:stop], tail[start:stop], weight[start:stop]
+            to, away, part = head[start:stop], tail[start:stop], weight[start:stop]
             entries = columns[to] - columns[away]
             pulled = grad[to // n]
-            grad_weight[start:stop] = (entries.abs() * pulled).sum(-1) * own.sign()
-            pulled = pulled * entries.sign_() * own[:, None].abs()
+            grad_weight[start:stop] = (entries.abs() * pulled).sum(-1) * part.sign()
+            pulled = pulled * entries.sign_() * part[:, None].abs()
             grad_columns.index_add_(0, to, pulled).index_add_(0, away, pulled, alpha=-1)
         return grad_columns.view(left.mT.shape).mT, grad_weight, None, None
 

@@ -35,7 +35,7 @@ _BLOCK_NUMBERS = 2**23
 
 
 def largest_eigenvalue_bound(matrix: Tensor) -> Tensor:
-    """A number that no eigenvalue exceeds, without an eigen-decomposition: `‖A^32‖_F ^ (1/32)` for symmetric A.
+    """Bound the eigenvalues from above without an eigen-decomposition: `‖A^32‖_F ^ (1/32)` for symmetric A.
 
     It is at most `n^(1/64)` times the largest eigenvalue (1.09 for n = 200), five matrix products away.
 
@@ -55,7 +55,7 @@ def largest_eigenvalue_bound(matrix: Tensor) -> Tensor:
 
 
 def smallest_eigenvalue_bound(edge_index: Tensor, num_nodes: int, resistance: Tensor) -> float:
-    """A number that λmin is not below, from the shortest paths of node 0: `n / ((n - 1) sum_i dist(0, i))`.
+    """Bound λmin from below by the shortest paths of node 0: `n / ((n - 1) sum_i dist(0, i))`.
 
     `1 / λmin <= trace L† = sum_(i<j) R_ij / n`, and no R_ij exceeds `dist(0, i) + dist(0, j)`, where distances are
     resistances in series.
@@ -71,9 +71,9 @@ def smallest_eigenvalue_bound(edge_index: Tensor, num_nodes: int, resistance: Te
 
 
 def resistances_from_inverse(inverse: Tensor) -> Tensor:
-    """`R_ij = L†_ii + L†_jj - 2 L†_ij` `[..., n, n]` from `L† [..., n, n]` (section 3.2 of arXiv 2410.16699)."""
-    own = inverse.diagonal(dim1=-2, dim2=-1)
-    return own.unsqueeze(-1) + own.unsqueeze(-2) - 2 * inverse
+    """Compute `R_ij = L†_ii + L†_jj - 2 L†_ij` `[..., n, n]` of `L† [..., n, n]` (section 3.2 of arXiv 2410.16699)."""
+    diagonal = inverse.diagonal(dim1=-2, dim2=-1)
+    return diagonal.unsqueeze(-1) + diagonal.unsqueeze(-2) - 2 * inverse
 
 
 def effective_resistances(
@@ -86,7 +86,7 @@ def effective_resistances(
     method: Method | None = None,
     tolerance: float = 1e-8,
 ) -> Tensor:
-    """Effective resistances of a connected graph, each within a relative error of `tolerance`, or an error.
+    """Compute the effective resistances of a connected graph, each within a relative error of `tolerance`.
 
     * "layers": the linear transformer of Lemma 4. L layers leave at most `exp(-2^L λmin / b)` of every resistance,
       with b >= λmax of `largest_eigenvalue_bound` and λmin from `smallest_eigenvalue_bound`; without `num_layers`
@@ -94,14 +94,14 @@ def effective_resistances(
     * "direct": Cholesky's factorisation of the Laplacian for all pairs, O(n^3) once. For given `pairs` everything is
       sparse: SciPy's LU factorisation of the Laplacian without its first node, and one solution for every pair.
 
-    Whatever the method, results are checked: over all edges `sum R_e / r_e = n - 1` (Foster), and what L layers miss
-    of this sum bounds the relative error of every resistance; for pairs by the residual of the solution.
+    Results of both methods are checked: over all edges `sum R_e / r_e = n - 1` (Foster), and the error of L layers
+    in this sum bounds the relative error of every resistance; for pairs by the residual of the solution.
 
     Args:
         edge_index: `[2, d]`, every edge once, in either direction.
         num_nodes: n.
         resistance: r_j > 0 of every edge `[d]`; 1 without it.
-        num_layers: L, for "layers"; by default what the bound needs.
+        num_layers: L, for "layers"; by default as many as the bound needs.
         pairs: nodes i and j of the wanted resistances `[2, p]`; without it all pairs.
         method: see above; by default "layers" up to 256 nodes where no pairs are given, and "direct" else.
         tolerance: largest relative error.
@@ -110,7 +110,7 @@ def effective_resistances(
         R `[n, n]`, or `[p]` for given pairs; float64, in the unit of `resistance`.
 
     Raises:
-        BadInput: an edge is not valid or comes twice, a resistance is not positive and finite, the graph is not
+        BadInput: an edge is not valid or listed twice, a resistance is not positive and finite, the graph is not
             connected, the layers are too few for the tolerance, or the resistances differ too much for float64.
 
     Examples:
@@ -121,7 +121,7 @@ def effective_resistances(
         >>> effective_resistances(ring, 4)[0]
         tensor([0.0000, 0.7500, 1.0000, 0.7500], dtype=torch.float64)
     """
-    method = _chosen(method, num_layers, pairs, num_nodes)
+    method = _choose_method(method, num_layers, pairs, num_nodes)
     resistance = torch.ones(edge_index.shape[-1]) if resistance is None else resistance
     resistance = resistance.to(edge_index.device, torch.float64)
     _check(edge_index, num_nodes, resistance, pairs, tolerance)
@@ -129,14 +129,14 @@ def effective_resistances(
         return resistance.new_zeros((1, 1) if pairs is None else pairs.shape[1:])
     if pairs is not None and method == "direct":
         return _sparse(edge_index, num_nodes, resistance, pairs, tolerance)
-    found = _all_pairs(edge_index, num_nodes, resistance, num_layers, method, tolerance)
-    return found if pairs is None else found[pairs[0], pairs[1]]
+    resistances = _all_pairs(edge_index, num_nodes, resistance, num_layers, method, tolerance)
+    return resistances if pairs is None else resistances[pairs[0], pairs[1]]
 
 
 def _all_pairs(
     edge_index: Tensor, num_nodes: int, resistance: Tensor, num_layers: int | None, method: Method, tolerance: float
 ) -> Tensor:
-    """R `[n, n]` by either method."""
+    """Compute R `[n, n]` by either method."""
     if num_nodes > MOST_FOR_ALL_PAIRS:
         raise BadInput(
             f"All pairs of {num_nodes:,} nodes would take {num_nodes**2 * 8e-9:.0f} GB: name the wanted ones with "
@@ -145,13 +145,13 @@ def _all_pairs(
     incidence = SparseIncidence.from_edges(edge_index, num_nodes, resistance)
     if method == "layers":
         return _by_layers(incidence, resistance, edge_index, num_layers, tolerance)
-    found = _by_cholesky(incidence.similarity())
-    _check_sum(found, edge_index, resistance, tolerance, _UNEVEN)
-    return found
+    resistances = _by_cholesky(incidence.similarity())
+    _check_sum(resistances, edge_index, resistance, tolerance, _UNEVEN)
+    return resistances
 
 
 def _check(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tensor | None, tolerance: float) -> None:
-    """Everything that is wrong before a number is computed."""
+    """Check all inputs before computing anything."""
     if num_nodes < 1 or not tolerance > 0:
         raise BadInput(f"Expected at least 1 node and a positive tolerance, but got {num_nodes} and {tolerance}.")
     check_edges(edge_index, num_nodes, resistance)
@@ -162,7 +162,7 @@ def _check(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tensor
         _check_pairs(pairs, num_nodes)
 
 
-def _chosen(method: Method | None, num_layers: int | None, pairs: Tensor | None, num_nodes: int) -> Method:
+def _choose_method(method: Method | None, num_layers: int | None, pairs: Tensor | None, num_nodes: int) -> Method:
     if method is None:
         small = num_nodes <= MOST_FOR_LAYERS and pairs is None
         return "layers" if small or num_layers is not None else "direct"
@@ -182,24 +182,24 @@ def _check_pairs(pairs: Tensor, num_nodes: int) -> None:
 def _by_layers(
     incidence: SparseIncidence, resistance: Tensor, edge_index: Tensor, num_layers: int | None, tolerance: float
 ) -> Tensor:
-    """All pairs by Lemma 4."""
+    """Compute all pairs by Lemma 4."""
     laplacian = incidence.similarity()
     largest = float(largest_eigenvalue_bound(laplacian))
     smallest = smallest_eigenvalue_bound(edge_index, incidence.num_nodes, resistance)
-    # The check below adds up what n - 1 eigenvalues leave, each at most what λmin leaves
+    # The check below adds up the errors at n - 1 eigenvalues, each at most that at λmin
     enough = bounds.electric_flow_fast_layers(tolerance / (2 * incidence.num_nodes), 1 / largest, smallest)
     count = enough if num_layers is None else num_layers
     model = electric_flow_fast(num_layers=count, lambda_max=largest).to(laplacian.device)
-    found = resistances_from_inverse(model(laplacian))
+    resistances = resistances_from_inverse(model(laplacian))
     reason = _UNEVEN
     if count < enough:
         reason = f"num_layers={count} is too few for this graph, and {enough} are enough"
-    _check_sum(found, edge_index, resistance, tolerance, reason)
-    return found
+    _check_sum(resistances, edge_index, resistance, tolerance, reason)
+    return resistances
 
 
 def _by_cholesky(laplacian: Tensor) -> Tensor:
-    """All pairs: `(L + c 11^T)^-1 = L† + 11^T / (c n^2)`, of which differences leave the first part."""
+    """Compute all pairs: `(L + c 11^T)^-1 = L† + 11^T / (c n^2)`, of which differences leave the first part."""
     scale = laplacian.diagonal().mean() / len(laplacian)
     factor, failed = torch.linalg.cholesky_ex(laplacian + scale)
     if int(failed):
@@ -207,23 +207,24 @@ def _by_cholesky(laplacian: Tensor) -> Tensor:
             f"{_UNEVEN}: L + 11^T is singular to rounding. Leave out edges whose resistance is so large that they "
             "carry nothing."
         )
-    found = resistances_from_inverse(torch.cholesky_inverse(factor)).clamp(min=0)
-    return found.fill_diagonal_(0.0)
+    resistances = resistances_from_inverse(torch.cholesky_inverse(factor)).clamp(min=0)
+    return resistances.fill_diagonal_(0.0)
 
 
-def _check_sum(found: Tensor, edge_index: Tensor, resistance: Tensor, tolerance: float, reason: str) -> None:
-    """Foster's theorem: `sum_e R_e / r_e = n - 1`. With `L Φ = I^ - Γ` the layers' sum is `n - 1 - trace Γ`."""
-    missing = len(found) - 1 - float((found[edge_index[0], edge_index[1]] / resistance).sum())
-    if not abs(missing) <= max(tolerance, len(found) * 4e-15):
+def _check_sum(resistances: Tensor, edge_index: Tensor, resistance: Tensor, tolerance: float, reason: str) -> None:
+    """Check Foster's theorem: `sum_e R_e / r_e = n - 1`. With `L Φ = I^ - Γ` the layers' sum is `n - 1 - trace Γ`."""
+    n = len(resistances)
+    missing = n - 1 - float((resistances[edge_index[0], edge_index[1]] / resistance).sum())
+    if not abs(missing) <= max(tolerance, n * 4e-15):
         raise BadInput(
-            f"{reason}: sum R_e / r_e over the edges is {len(found) - 1 - missing:.9g}, where it must be "
-            f"{len(found) - 1}, so a resistance may have a relative error of {abs(missing):.3g}, where "
+            f"{reason}: sum R_e / r_e over the edges is {n - 1 - missing:.9g}, where it must be "
+            f"{n - 1}, so a resistance may have a relative error of {abs(missing):.3g}, where "
             f"tolerance={tolerance:g}."
         )
 
 
 def _sparse(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tensor, tolerance: float) -> Tensor:
-    """`R_ij = (e_i - e_j)^T x` with `L x = e_i - e_j` and x = 0 at node 0; one solution for every pair."""
+    """Compute `R_ij = (e_i - e_j)^T x` with `L x = e_i - e_j` and x = 0 at node 0; one solution for every pair."""
     (tail, head), weight = edge_index.cpu().numpy(), (1 / resistance).cpu().numpy()
     rows, columns = np.concatenate([tail, head, tail, head]), np.concatenate([tail, head, head, tail])
     values = np.concatenate([weight, weight, -weight, -weight])
@@ -231,12 +232,12 @@ def _sparse(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tenso
     symmetric = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
     try:
         factor = splu(laplacian[1:, 1:], **symmetric)
-    except RuntimeError as error:  # SuperLU's word for a pivot that is exactly 0
+    except RuntimeError as error:  # a pivot is exactly 0
         raise BadInput(f"{_UNEVEN}: {error}. Leave out edges that carry nothing.") from error
     first, second = np.sort(pairs.cpu().numpy(), axis=0)
     keys, place = np.unique(first * num_nodes + second, return_inverse=True)
     first, second = keys // num_nodes, keys % num_nodes
-    found = np.zeros(len(keys))
+    effective = np.zeros(len(keys))
     block = max(1, _BLOCK_NUMBERS // num_nodes)
     for start in range(0, len(keys), block):
         i, j = first[start : start + block], second[start : start + block]
@@ -245,20 +246,20 @@ def _sparse(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tenso
         demand[j, number] -= 1.0
         potential = np.zeros_like(demand)
         potential[1:] = factor.solve(demand[1:])
-        found[start : start + block] = potential[i, number] - potential[j, number]
+        effective[start : start + block] = potential[i, number] - potential[j, number]
         flow = weight[:, None] * (potential[head] - potential[tail])
         residual = demand.copy()
         np.subtract.at(residual, head, flow)
         np.add.at(residual, tail, flow)
-        _check_residual(residual, potential, found[start : start + block], i != j, tolerance)
-    return torch.from_numpy(found[place.reshape(-1)]).to(resistance.device)
+        _check_residual(residual, potential, effective[start : start + block], i != j, tolerance)
+    return torch.from_numpy(effective[place.reshape(-1)]).to(resistance.device)
 
 
 def _check_residual(
-    residual: np.ndarray, potential: np.ndarray, found: np.ndarray, distinct: np.ndarray, tolerance: float
+    residual: np.ndarray, potential: np.ndarray, effective: np.ndarray, distinct: np.ndarray, tolerance: float
 ) -> None:
-    """`R - ψ^T x = r^T L† ψ`, which is `r^T x` but for terms of second order."""
-    error = np.abs((residual * potential).sum(0))[distinct] / np.abs(found[distinct])
+    """Check the error `R - ψ^T x = r^T L† ψ`, which is `r^T x` but for terms of second order."""
+    error = np.abs((residual * potential).sum(0))[distinct] / np.abs(effective[distinct])
     if not (error <= tolerance).all():
         raise BadInput(
             f"{_UNEVEN}: a solution has a relative error of {float(error.max()):.3g}, where tolerance={tolerance:g}. "

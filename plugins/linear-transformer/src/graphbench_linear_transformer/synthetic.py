@@ -1,4 +1,4 @@
-"""The linear transformer as a model of its own: it reads resistances and demands and returns the map.
+"""The linear transformer as a model: it reads resistances and demands and returns the map.
 
 "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699), sections 3.5 and 4.1 and figures 1, 2 and 15.
 """
@@ -31,7 +31,7 @@ class LinearTransformer(Architecture):
     """Attention without softmax on `Z^T = [B, Φ]`: currents, heat kernels and eigenvectors from the incidence matrix.
 
     Where nodes carry demands Ψ (`x_dense [num_nodes, k]`) Z_0^T = [B, Ψ, 0], after every layer B and (Λ, Φ) are
-    divided by their Frobenius norms, and the last k columns are the answer (section 3.5). Where they carry nothing
+    divided by their Frobenius norms, and the last k columns are the answer (section 3.5). Without demands
     Φ_0 is a trained matrix with one row per node slot and 2 n columns, every column of Φ is brought to unit length
     instead, and the first `spec.num_targets` of the last n columns are the answer (section 4.1). That variant depends
     on how the nodes of a graph are numbered. Attention is divided by the number of nodes.
@@ -48,8 +48,8 @@ class LinearTransformer(Architecture):
         spec: the benchmark's description.
         form: "general", equation (3), or "efficient", equation (7).
         num_layers: L.
-        num_edges: undirected edges of the largest graph, for the general form; by default what the benchmark says,
-            else all pairs of nodes.
+        num_edges: undirected edges of the largest graph, for the general form; by default that of the
+            benchmark, else all pairs of nodes.
         evolve_incidence: let B change beyond its scale, for the efficient form.
         frozen: the authors' other stack of figure 1, of the general form on demands: `Z^T = [B, Ψ]` without the block
             of zeros, B changed by no layer, one Frobenius norm for all of Z, and the last k columns are the answer.
@@ -57,7 +57,7 @@ class LinearTransformer(Architecture):
             "identity" cannot learn from demands: the answer would start at 0, which has no direction.
 
     Raises:
-        BadInput: an option is out of range, or the benchmark does not say how many nodes its graphs have.
+        BadInput: an option is out of range, or the benchmark has no `max_nodes`.
 
     Examples:
         >>> from graphbench.benchmarks import ElectricFlow
@@ -118,12 +118,12 @@ class LinearTransformer(Architecture):
             start_as_identity(self.transformer, _SHARE[start])
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """The map, up to scale, `[num_nodes, dim]`.
+        """Return the map, up to scale, `[num_nodes, dim]`.
 
         Raises:
             BadInput: a graph has more nodes or edges than the model was made for.
         """
-        # Products of many layers in eight bits of bfloat16 would leave nothing of a small loss
+        # Products of many layers in the eight bits of bfloat16 would hide a small loss
         with torch.autocast(batch.batch.device.type, enabled=False):
             layout = DenseLayout.from_batch(batch)
             dtype = next(self.parameters()).dtype
@@ -134,7 +134,7 @@ class LinearTransformer(Architecture):
             return Representation(layout.to_ragged(features[..., first : first + self.dim]))
 
     def incidence(self, batch: GraphBatch, dtype: torch.dtype) -> Tensor:
-        """B `[num_graphs, max_nodes, d]` of equation (1); d = `num_edges` in the general form."""
+        """Return B `[num_graphs, max_nodes, d]` of equation (1); d = `num_edges` in the general form."""
         resistance = None if self._resistance is None else batch.edge_dense[:, self._resistance]
         edges = SparseIncidence.from_batch(batch, dtype, resistance)
         matrix = edges.dense().matrix
@@ -149,7 +149,7 @@ class LinearTransformer(Architecture):
         return nn.functional.pad(matrix, (0, missing))
 
     def _initial_features(self, batch: GraphBatch, layout: DenseLayout, dtype: torch.dtype) -> Tensor:
-        """Φ_0 `[num_graphs, max_nodes, 2 width]`: demands and zeros, or the trained rows; demands alone if frozen."""
+        """Return Φ_0 `[num_graphs, max_nodes, 2 width]`: demands and zeros (no zeros if frozen), or trained rows."""
         if self.initial is None:
             demands = layout.to_dense(batch.x_dense.to(dtype))
             return demands if self.frozen else nn.functional.pad(demands, (0, self.width))
@@ -163,7 +163,7 @@ class LinearTransformer(Architecture):
 
 @torch.no_grad()
 def start_as_identity(transformer: nn.Module, share: float) -> None:
-    """Set W^Q = W^K = I and leave of W^V and W^R, and of the scalars like them, a share; 0 is the authors' start."""
+    """Set W^Q = W^K = I and scale W^V, W^R and the scalars like them by a share; 0 is the authors' start."""
     for name, parameter in transformer.named_parameters():
         kind = name.rpartition(".")[2]
         if kind in ("value", "residual", "alpha_value", "alpha_residual"):
@@ -181,13 +181,13 @@ def _max_nodes(spec: BenchmarkSpec) -> int:
 
 
 def _max_edges(spec: BenchmarkSpec) -> int:
-    """Undirected edges of the largest graph, as far as the specification knows."""
-    told = spec.extra.get("max_edges")
-    return int(told) if told else max(1, _max_nodes(spec) * (_max_nodes(spec) - 1) // 2)
+    """Return the undirected edges of the largest graph, or of a complete one without `max_edges`."""
+    max_edges = spec.extra.get("max_edges")
+    return int(max_edges) if max_edges else max(1, _max_nodes(spec) * (_max_nodes(spec) - 1) // 2)
 
 
 def _resistance_column(spec: BenchmarkSpec) -> int | None:
-    """Which column of `edge_dense` holds resistances."""
+    """Return the column of `edge_dense` with resistances, or None."""
     if _RESISTANCE not in spec.edge.names:
         return None
     return spec.edge.names.index(_RESISTANCE) - len(spec.edge.vocabularies)

@@ -34,18 +34,18 @@ class GeneralTransformer(nn.Module):
     incidence and features with zero rows; both contribute exactly nothing.
 
     Args:
-        layers: the layers, or their number to sample fresh ones; one layer may stand in several places.
+        layers: the layers, or their number to sample fresh ones; one layer may be used several times.
         num_edges: d, columns of B; 0 for constructions on other input.
         num_features: m.
         incidence_norm: see `IncidenceNorm`.
         feature_norm: see `FeatureNorm`.
         scale_by_nodes: divide attention by the number of nodes, as the authors' synthetic experiments do.
-        frozen: what a layer adds to B is left out, and after every layer all of `[B, Φ]` is divided by its one
+        frozen: drop the update of B, and after every layer divide all of `[B, Φ]` by its one
             Frobenius norm, so that B keeps its direction; the rows of W^V and W^R that would change B are not used.
             Both norms are "none" then.
 
     Raises:
-        BadInput: a normalisation is not known, or is asked for beside `frozen`.
+        BadInput: a normalisation is unknown, or not "none" with `frozen`.
 
     Examples:
         >>> model = GeneralTransformer(2, num_edges=2, num_features=3)
@@ -117,7 +117,7 @@ class EfficientTransformer(nn.Module):
     """L layers of the parameter-efficient form (7); 4 m^2 + 4 parameters per layer, whatever the graph.
 
     Args:
-        layers: the layers, or their number to sample fresh ones; one layer may stand in several places.
+        layers: the layers, or their number to sample fresh ones; one layer may be used several times.
         num_features: m.
         evolve_incidence: see `EfficientLayer`; for fresh layers.
         incidence_norm: see `IncidenceNorm`.
@@ -125,7 +125,7 @@ class EfficientTransformer(nn.Module):
         scale_by_nodes: divide attention by the number of nodes.
 
     Raises:
-        BadInput: a normalisation is not known.
+        BadInput: a normalisation is unknown.
 
     Examples:
         >>> model = EfficientTransformer(2, num_features=3)
@@ -211,7 +211,7 @@ class MolecularTransformer(nn.Module):
         self.num_loops = num_loops
 
     def forward(self, incidence: Tensor | Incidence, features: Tensor) -> tuple[Incidence, Tensor]:
-        """B and Φ `[..., n, k]` after all passes, from B and Φ_0; rows of absent nodes are zero and stay so."""
+        """Return B and Φ `[..., n, k]` after all passes, from B and Φ_0; rows of absent nodes are zero and stay so."""
         state = as_incidence(incidence)
         for layer in self.layers:
             for _ in range(self.num_loops):
@@ -224,7 +224,7 @@ class BlockTransformer(nn.Module):
     """L layers of `BlockLayer`.
 
     Args:
-        layers: the layers, or their number to sample fresh ones; one layer may stand in several places.
+        layers: the layers, or their number to sample fresh ones; one layer may be used several times.
         num_blocks: p.
 
     Examples:
@@ -237,7 +237,7 @@ class BlockTransformer(nn.Module):
         self.layers = _stack(layers, lambda: BlockLayer(num_blocks))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`Z^T` `[..., n, p * q]` after the last layer."""
+        """Compute `Z^T` `[..., n, p * q]` after the last layer."""
         for layer in self.layers:
             x = layer(x)
         return x
@@ -255,7 +255,7 @@ def check_shapes(incidence: Tensor, features: Tensor) -> None:
 
 
 def _stack(layers: int | Iterable[nn.Module], make: Callable[[], nn.Module]) -> nn.ModuleList:
-    """The given layers, or as many fresh ones."""
+    """Return the given layers, or as many fresh ones."""
     return nn.ModuleList([make() for _ in range(layers)] if isinstance(layers, int) else layers)
 
 
@@ -265,7 +265,7 @@ def _check_norms(incidence_norm: str, feature_norm: str) -> None:
 
 
 def _without_absent(num_nodes: Tensor | None, *rows: Tensor) -> tuple[Tensor, ...]:
-    """The tensors `[..., n, c]` with zeros in the rows beyond each graph's own nodes."""
+    """Zero the rows of tensors `[..., n, c]` beyond the nodes of each graph."""
     if num_nodes is None:
         return rows
     number = torch.arange(rows[0].shape[-2], device=rows[0].device)

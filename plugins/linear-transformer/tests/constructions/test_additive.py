@@ -22,7 +22,7 @@ ROUNDING = 1e-12
 
 
 def sized(form, graph):
-    """Options of a form for three demands on a graph: the general one must be told its sizes."""
+    """Options of a form for three demands on a graph: the general one needs its sizes."""
     sizes = {"num_edges": graph.incidence.shape[1], "num_demands": 3} if form == "general" else {}
     return {"form": form} | sizes
 

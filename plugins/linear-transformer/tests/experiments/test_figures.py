@@ -38,7 +38,7 @@ def test_every_figure_has_its_points(modules):
 
 @pytest.mark.parametrize("recipe", ["published", "reduced"])
 def test_nine_layers_are_the_configurations_themselves(modules, recipe):
-    """What the command sets for the first point of each file is what the file says."""
+    """The options of the first point of each file are those in the file."""
     for figure, target, number in ((1, "electric", 0), (15, "electric", 0), (2, "eigenvectors", 5)):
         point = modules["points"].Point(figure, "FC", target, number, 9, 0, recipe)
         config = yaml.safe_load(point.config.read_text())
@@ -89,7 +89,7 @@ def test_constructions_keep_to_what_the_lemmas_promise(modules):
 
 @pytest.fixture
 def short(tmp_path):
-    """What makes a point one of three steps on a few graphs."""
+    """Return options that make a point one of three steps on a few graphs."""
     return [
         "--data.init_args.batch_size=16", "--data.init_args.sizes=[4,8,16]", f"--data.init_args.root={tmp_path}",
         "--trainer.max_steps=3", "--trainer.accelerator=cpu",

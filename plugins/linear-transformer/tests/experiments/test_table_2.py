@@ -1,4 +1,4 @@
-"""Table 2's command: which initialisation goes on, and what a second call trains."""
+"""Table 2's command: the choice of the initialisation, and a second call."""
 
 import csv
 import importlib
@@ -65,8 +65,8 @@ def test_the_best_start_of_three_is_trained_to_the_end(table_2, pretended, tmp_p
     assert [(row["seed"], row["chosen"], row["first"]) for row in rows] == [
         ("0", "2", "10.1000 10.0000 9.9000"), ("1", "101", "0.1000 0.0000 0.1000"),
     ]  # fmt: skip
-    told = {"data": "ZINC", "encoding": "LapPE", "metric": "MAE", "test": "0.5", "graphs": "local", "seconds": "3.5"}
-    assert all(told.items() <= row.items() for row in rows)
+    facts = {"data": "ZINC", "encoding": "LapPE", "metric": "MAE", "test": "0.5", "graphs": "local", "seconds": "3.5"}
+    assert all(facts.items() <= row.items() for row in rows)
     assert [float(row["val"]) for row in rows] == [9.9, 0.0]
     table_2.main(arguments)
     assert len(pretended.fits) == len(kinds), "a finished run was trained again"

@@ -1,4 +1,4 @@
-"""Networks that read point clouds: each cloud for itself, whatever the order of its points."""
+"""Networks that read point clouds: each cloud on its own, whatever the order of its points."""
 
 from graphbench_point_clouds.canonical import CNDGCNN as CNDGCNN
 from graphbench_point_clouds.canonical import CNPointNet as CNPointNet

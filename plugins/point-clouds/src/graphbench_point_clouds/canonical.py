@@ -23,9 +23,9 @@ from graphbench_point_clouds.vector_neurons import (
     VectorNorm,
     VectorReLU,
     check_space,
+    cloud_means,
     edge_vectors,
-    mean_of_clouds,
-    single,
+    to_single,
 )
 from graphbench_point_clouds.vn_networks import channels
 
@@ -33,7 +33,7 @@ _EPSILON = 1e-6
 
 
 def orthonormal(vectors: Tensor) -> Tensor:
-    """Gram and Schmidt's basis of three vectors, as rows `[B, 3, 3]`; a row is short where vectors are parallel.
+    """Orthonormalise three vectors by Gram-Schmidt, as rows `[B, 3, 3]`; a row is short where vectors are parallel.
 
     Examples:
         >>> orthonormal(torch.tensor([[[2.0, 0, 0], [1, 1, 0], [1, 1, 3]]])).round(decimals=4)[0]
@@ -59,7 +59,7 @@ class CanonicalFrame(nn.Module):
         dropout: probability on the last vectors.
 
     Raises:
-        BadInput: `dropout` is no probability.
+        BadInput: `dropout` is not a probability.
     """
 
     def __init__(self, width: int, num_neighbors: int, dropout: float) -> None:
@@ -71,23 +71,23 @@ class CanonicalFrame(nn.Module):
         self.num_neighbors, self.dropout = num_neighbors, nn.Dropout(dropout)
 
     def forward(self, points: Points) -> Tensor:
-        """`[B, 3, 3]`, rows are vectors of the basis."""
+        """Return bases `[B, 3, 3]`, whose rows are vectors."""
         clouds, pos = points.clouds, points.pos
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
         x = self.dropout(self.out(self.norm(self.points(x))))
-        return orthonormal(single(mean_of_clouds(x, clouds.cloud_of, clouds.num_clouds)))
+        return orthonormal(to_single(cloud_means(x, clouds.cloud_of, clouds.num_clouds)))
 
-    def seen(self, points: Points) -> Points:
-        """The points as the frames of their clouds see them."""
+    def transform(self, points: Points) -> Points:
+        """Return the points in the frames of their clouds."""
         frames = self(points)
-        return replace(points, pos=points.clouds.transformed(points.pos.to(frames.dtype), frames.transpose(1, 2)))
+        return replace(points, pos=points.clouds.transform(points.pos.to(frames.dtype), frames.transpose(1, 2)))
 
 
 class CNPointNet(PointNet):
     """CN(NL)-PointNet (Kaba et al., ICML 2023): PointNet of the cloud as its learned frame sees it.
 
-    No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
+    No rotation about the origin changes the result. The frame reads positions alone, and so does the network.
 
     Time and memory: `B (N^2 + k N d + N d^2 + d^3)`, `B (N^2 + k N d + d^2)`.
 
@@ -131,15 +131,15 @@ class CNPointNet(PointNet):
             self.last.dropouts, self.last.before_norm = (0.0, dropout), True
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
-    def placed(self, points: Points) -> Points:
-        """The points as the frames of their clouds see them."""
-        return self.frame.seen(points)
+    def prepare(self, points: Points) -> Points:
+        """Return the points in the frames of their clouds."""
+        return self.frame.transform(points)
 
 
 class CNDGCNN(DGCNN):
     """CN(NL)-DGCNN (Kaba et al., ICML 2023): DGCNN of the cloud as its learned frame sees it.
 
-    No rotation about the origin changes what is returned. The frame reads positions alone, and so does the network.
+    No rotation about the origin changes the result. The frame reads positions alone, and so does the network.
 
     Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
 
@@ -174,6 +174,6 @@ class CNDGCNN(DGCNN):
         check_space(type(self).__name__, spec)
         self.frame = CanonicalFrame(hidden_dim, num_neighbors, frame_dropout)
 
-    def placed(self, points: Points) -> Points:
-        """The points as the frames of their clouds see them."""
-        return self.frame.seen(points)
+    def prepare(self, points: Points) -> Points:
+        """Return the points in the frames of their clouds."""
+        return self.frame.transform(points)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphbench import GraphBatch
 
-#: Up to as many coordinates distances are sums of squared differences, without cancellation.
+#: Most coordinates for distances as sums of squared differences, without cancellation.
 _FEW = 4
 
 
@@ -34,7 +34,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Clouds:
-    """Which rows belong to which cloud.
+    """Rows of each cloud.
 
     Args:
         blocks: all clouds, those of one size together.
@@ -55,13 +55,13 @@ class Clouds:
 
     @classmethod
     def from_batch(cls, batch: GraphBatch, keys: Sequence[Tensor] = ()) -> Clouds:
-        """The clouds of a batch.
+        """Find the clouds of a batch.
 
         Args:
-            batch: clouds of any sizes. Where all have one size nothing waits for the device, else their sizes are read.
+            batch: clouds of any sizes. Different sizes cost a host-device sync.
             keys: columns `[T]` that order the points of a cloud, the first one first; without any they keep their
-                order. What chooses among equals takes the first of them, so that it does not depend on the numbering
-                where points that agree in all keys are interchangeable.
+                order. Ties go to the first point, so that results do not depend on the numbering where points that
+                agree in all keys are interchangeable.
         """
         device, num_clouds = batch.batch.device, batch.num_graphs
         if batch.num_nodes == num_clouds * batch.max_nodes:
@@ -73,25 +73,25 @@ class Clouds:
                 clouds = (sizes == size).nonzero().squeeze(1)
                 rows = batch.ptr[clouds][:, None] + torch.arange(size, device=device)
                 blocks.append(Block(clouds, rows))
-        ordered = tuple(Block(block.clouds, _ordered(block.rows, keys)) for block in blocks)
+        ordered = tuple(Block(block.clouds, _sort_rows(block.rows, keys)) for block in blocks)
         return cls(ordered, batch.batch, num_clouds)
 
-    def gathered(self, x: Tensor) -> list[Tensor]:
-        """Rows `[T, d]` as `[b, n, d]` for each block."""
+    def to_blocks(self, x: Tensor) -> list[Tensor]:
+        """Gather rows `[T, d]` into `[b, n, d]` of each block."""
         return [x[block.rows] for block in self.blocks]
 
     def to_rows(self, parts: Sequence[Tensor]) -> Tensor:
-        """Rows `[T, d]` of `[b, n, d]` for each block; inverts `gathered`."""
+        """Join `[b, n, d]` of each block to rows `[T, d]`; inverts `to_blocks`."""
         joined = torch.cat([part.flatten(0, 1) for part in parts])
         return joined.index_select(0, self._places)
 
     @cached_property
     def _places(self) -> Tensor:
-        """Where each row stands when the blocks follow each other `[T]`."""
+        """Position of each row in the joined blocks `[T]`."""
         return torch.cat([block.rows.flatten() for block in self.blocks]).argsort()
 
-    def transformed(self, x: Tensor, matrices: Tensor) -> Tensor:
-        """`x_i M` with the matrix of each row's cloud.
+    def transform(self, x: Tensor, matrices: Tensor) -> Tensor:
+        """Compute `x_i M` with the matrix of each row's cloud.
 
         Args:
             x: rows `[T, d]`.
@@ -100,17 +100,17 @@ class Clouds:
         Returns:
             `[T, e]`.
         """
-        parts = zip(self.gathered(x), self.blocks, strict=True)
+        parts = zip(self.to_blocks(x), self.blocks, strict=True)
         return self.to_rows([part @ matrices[block.clouds] for part, block in parts])
 
-    def sampled(self, picked: Sequence[Tensor]) -> tuple[Clouds, Tensor]:
-        """The clouds of chosen points, in the blocks of these clouds, and the row each point came from.
+    def take(self, picked: Sequence[Tensor]) -> tuple[Clouds, Tensor]:
+        """Make the clouds of chosen points, in the blocks of these clouds.
 
         Args:
             picked: rows `[b, m]` for each block; m may differ from block to block.
 
         Returns:
-            The clouds, cloud after cloud, and rows `[S]` of all S points.
+            The clouds, cloud after cloud, and the former rows `[S]` of all S points.
         """
         counts = self.cloud_of.new_empty(self.num_clouds)
         for block, rows in zip(self.blocks, picked, strict=True):
@@ -126,15 +126,15 @@ class Clouds:
         return sample, sample.to_rows([rows[:, :, None] for rows in picked]).squeeze(1)
 
 
-def _ordered(rows: Tensor, keys: Sequence[Tensor]) -> Tensor:
-    """Rows `[b, n]` of each cloud by ascending keys."""
+def _sort_rows(rows: Tensor, keys: Sequence[Tensor]) -> Tensor:
+    """Sort the rows `[b, n]` of each cloud by ascending keys."""
     for key in reversed(keys):  # the last sort decides, and those before it among its equals
         rows = rows.gather(1, key[rows].argsort(dim=1, stable=True))
     return rows
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """`|x_i - y_j|^2` in at least single precision, whatever the features are computed in.
+    """Compute `|x_i - y_j|^2` in single precision at least.
 
     Args:
         x: `[b, m, d]`.
@@ -156,29 +156,29 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 @torch.no_grad()
 def nearest(
-    asked: Tensor,
-    askers: Clouds,
+    queries: Tensor,
+    query_clouds: Clouds,
     x: Tensor,
     clouds: Clouds,
     k: int,
     radius: float | None = None,
     dilation: int = 1,
 ) -> Tensor:
-    """The nearest k points of each asking point, nearest first, within its cloud.
+    """Find the nearest k points of each query within its cloud, nearest first.
 
     A cloud of fewer than k points gives all of them, again from the nearest one. With a radius, points beyond it are
-    replaced by the nearest one: the ball query of PointNet++, which takes those in the ball that are numbered first,
-    where this takes the nearest.
+    replaced by the nearest one: the ball query of PointNet++, which takes the first points in the ball by number where
+    this takes the nearest.
 
     Args:
-        asked: where neighbours are looked for `[Q, d]`.
-        askers: the clouds of these rows.
+        queries: points `[Q, d]`.
+        query_clouds: their clouds.
         x: points or features `[T, d]`.
-        clouds: their clouds, in the blocks of `askers`.
+        clouds: their clouds, in the blocks of `query_clouds`.
         k: neighbours.
         radius: of the ball; None for any distance.
         dilation: d for every d-th of the nearest dk points, from the nearest one on; in a cloud of fewer points the
-            largest d below that it has points for.
+            largest d that it has points for.
 
     Returns:
         Rows of x `[Q, k]`.
@@ -195,31 +195,31 @@ def nearest(
         tensor([2, 2])
     """
     parts = []
-    for query, points, block in zip(askers.gathered(asked), clouds.gathered(x), clouds.blocks, strict=True):
+    for query, points, block in zip(query_clouds.to_blocks(queries), clouds.to_blocks(x), clouds.blocks, strict=True):
         size = points.shape[1]
         step = max(1, min(dilation, size // k))
-        found = squared_distances(query, points).topk(min(k * step, size), dim=-1, largest=False)
-        distance, index = found.values[..., ::step], found.indices[..., ::step]
+        near = squared_distances(query, points).topk(min(k * step, size), dim=-1, largest=False)
+        distance, index = near.values[..., ::step], near.indices[..., ::step]
         if radius is not None:
             index = torch.where(distance > radius**2, index[..., :1], index)
         index = index[..., torch.arange(k, device=index.device) % min(k, size)]
         parts.append(block.rows.gather(1, index.flatten(1)).view(index.shape))
-    return askers.to_rows(parts)
+    return query_clouds.to_rows(parts)
 
 
 @torch.no_grad()
 def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: int = 1) -> tuple[Clouds, Tensor]:
-    """Points that are far from each other: each is the one farthest from those before it.
+    """Sample points that are far from each other: each is the farthest from those before it.
 
-    The first is the point farthest from the mean of its cloud, where published code starts with the point numbered
-    first or a random one: so the sample depends neither on the numbering nor on anything that is not the cloud. A cloud
+    The first is the point farthest from the mean of its cloud, where published code starts from the first point
+    or a random one: so the sample depends on neither the numbering nor the batch. A cloud
     of fewer than `count` points gives all of them.
 
     Args:
         x: points `[T, c]`.
         clouds: their clouds.
-        count: points of each cloud; None for as many as `share` says.
-        share: how many points of a cloud there are for each that is kept, rounded up.
+        count: points of each cloud; None for one in `share`.
+        share: points of a cloud per sampled point; the count is rounded up.
 
     Returns:
         The clouds of the sample, and the rows of its points `[S]`.
@@ -231,7 +231,7 @@ def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: 
         tensor([3, 0, 2])
     """
     picked = []
-    for points, block in zip(clouds.gathered(x), clouds.blocks, strict=True):
+    for points, block in zip(clouds.to_blocks(x), clouds.blocks, strict=True):
         size = points.shape[1]
         steps = -(-size // share) if count is None else min(count, size)
         chosen = torch.empty(points.shape[0], steps, dtype=torch.int64, device=x.device)
@@ -243,11 +243,11 @@ def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: 
             distance = torch.minimum(distance, (points - here).square().sum(-1))
             last = distance.argmax(1)
         picked.append(block.rows.gather(1, chosen))
-    return clouds.sampled(picked)
+    return clouds.take(picked)
 
 
-def interpolated(x: Tensor, pos: Tensor, clouds: Clouds, onto: Tensor, targets: Clouds, k: int = 3) -> Tensor:
-    """Features of the nearest k points, weighted by inverse squared distances (PointNet++, equation 2).
+def interpolate(x: Tensor, pos: Tensor, clouds: Clouds, onto: Tensor, targets: Clouds, k: int = 3) -> Tensor:
+    """Interpolate features of the nearest k points, weighted by inverse squared distances (PointNet++, equation 2).
 
     Args:
         x: features `[T, d]`.

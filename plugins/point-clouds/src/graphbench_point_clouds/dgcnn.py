@@ -1,4 +1,4 @@
-"""DGCNN: convolutions over edges to the nearest neighbours, which every layer finds anew among its own features.
+"""DGCNN: convolutions over edges to the nearest neighbours, which every layer finds anew by its features.
 
 Wang, Sun, Liu, Sarma, Bronstein and Solomon, "Dynamic Graph CNN for Learning on Point Clouds", ACM Transactions on
 Graphics 2019, arXiv 1801.07829.
@@ -27,7 +27,7 @@ class EdgeConv(nn.Module):
     W is applied to points and not to edges, `W_1 x_j + (W_2 - W_1) x_i`, which is the same with k times fewer products.
 
     Args:
-        in_dim: width of the points that come.
+        in_dim: input width.
         dims: width after W, and after each further map.
 
     Examples:
@@ -41,10 +41,10 @@ class EdgeConv(nn.Module):
         self.further = point_maps(dims, SLOPE, bias=False)
 
     def forward(self, x: Tensor, neighbours: Tensor) -> Tensor:
-        """Points `[T, dims[-1]]` of points `[T, in_dim]` and their neighbours `[T, k]`."""
-        ahead, own = self.first.linear.weight.chunk(2, dim=1)
-        edges = F.linear(x, ahead)[neighbours] + F.linear(x, own - ahead)[:, None]
-        return self.further(self.first.activated(edges)).amax(1)
+        """Return points `[T, dims[-1]]` of points `[T, in_dim]` and their neighbours `[T, k]`."""
+        ahead, centre = self.first.linear.weight.chunk(2, dim=1)
+        edges = F.linear(x, ahead)[neighbours] + F.linear(x, centre - ahead)[:, None]
+        return self.further(self.first.activate(edges)).amax(1)
 
 
 class EdgeTNet(nn.Module):
@@ -66,7 +66,7 @@ class EdgeTNet(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, x: Tensor, neighbours: Tensor, clouds: Clouds) -> Tensor:
-        """`[B, dim, dim]` of rows `[T, dim]` and their neighbours `[T, k]`."""
+        """Return matrices `[B, dim, dim]` for rows `[T, dim]` and their neighbours `[T, k]`."""
         pooled = Pooling("max")(self.points(self.edges(x, neighbours)), clouds.cloud_of, clouds.num_clouds)
         change = self.out(self.cloud_maps(pooled)).view(-1, self.dim, self.dim)
         return change + torch.eye(self.dim, dtype=change.dtype, device=change.device)
@@ -126,31 +126,31 @@ class DGCNN(PointCloudModel):
             self.align_input = EdgeTNet(self.coordinates, h)
         if self.category_dim:
             self.category_map = PointMap(self.category_dim, h, SLOPE, bias=False)
-        kept = 16 * h + sum(ins[1:]) + (h if self.category_dim else 0)
-        self.last = LastMaps((kept, 4 * h, 4 * h, 2 * h), (dropout, dropout, 0.0), SLOPE, (False,) * 3)
+        width = 16 * h + sum(ins[1:]) + (h if self.category_dim else 0)
+        self.last = LastMaps((width, 4 * h, 4 * h, 2 * h), (dropout, dropout, 0.0), SLOPE, (False,) * 3)
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
-        x = self.embed(self._convolved(points))
+        """Represent clouds `[B, 4 hidden_dim]`."""
+        x = self.embed(self._convolve(points))
         pooled = [Pooling(name)(x, points.clouds.cloud_of, points.clouds.num_clouds) for name in ("max", "mean")]
         return self.last(torch.cat(pooled, dim=1))
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, 2 hidden_dim]`."""
-        clouds, x = points.clouds, self._convolved(points)
+        """Represent points `[T, 2 hidden_dim]`."""
+        clouds, x = points.clouds, self._convolve(points)
         pooled = Pooling("max")(self.embed(x), clouds.cloud_of, clouds.num_clouds)
         parts = [pooled.index_select(0, clouds.cloud_of), x]
         if self.category_map is not None:
             parts.append(self.category_map(categories))
         return self.last(torch.cat(parts, dim=1))
 
-    def _convolved(self, points: Points) -> Tensor:
-        """What all edge convolutions say of each point, side by side `[T, w]`."""
+    def _convolve(self, points: Points) -> Tensor:
+        """Run all edge convolutions and join their outputs `[T, w]`."""
         clouds, pos, x = points.clouds, points.pos, points.features
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         if self.align_input is not None:
             places, features = x.split([self.coordinates, self.feature_dim], dim=1)
-            places = clouds.transformed(places, self.align_input(places, neighbours, clouds))
+            places = clouds.transform(places, self.align_input(places, neighbours, clouds))
             neighbours = nearest(places.detach(), clouds, places.detach(), clouds, self.num_neighbors)
             x = torch.cat([places, features], dim=1)
         states: list[Tensor] = []

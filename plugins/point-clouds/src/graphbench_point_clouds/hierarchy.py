@@ -13,7 +13,7 @@ from torch import Tensor
 from graphbench.nn import Pooling
 from graphbench_point_clouds.clouds import Clouds
 
-#: How far the box of a cloud reaches beyond its points, on each side.
+#: Margin of the box of a cloud beyond its points, on each side.
 MARGIN = 1e-6
 
 
@@ -25,7 +25,7 @@ class Level:
         pos: points, or middles of cells and boxes `[n, c]`.
         cloud_of: cloud of each node `[n]`.
         parent: row of each node's parent on the next level `[n]`; of width 0 on the last.
-        siblings: rows of the nearest nodes of the cloud on this level `[n, k]`, nearest first; none on the last.
+        siblings: rows of the nearest nodes of the cloud on this level `[n, k]`, nearest first; none on the last level.
     """
 
     pos: Tensor
@@ -35,19 +35,19 @@ class Level:
 
 
 @torch.no_grad()
-def levels_of(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int) -> list[Level]:
-    """The tree of each cloud, from its points up to its root.
+def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int) -> list[Level]:
+    """Build the tree of each cloud, from its points up to its root.
 
     The box around a cloud is divided into `divide^(depth - 1)` cells along each axis, then into fewer and fewer by that
-    factor, and last it is one cell. Cells without a point are left out. As cells are found by whole numbers, each lies
-    in one larger cell, and neither the order of the points nor other clouds decide anything.
+    factor, and last it is one cell. Cells without a point are left out. Cells have whole numbers, so that each lies in
+    one larger cell, and neither the order of the points nor other clouds matter.
 
     Args:
         pos: points `[T, c]`.
         clouds: their clouds.
-        near: the nearest points of each point, nearest first `[T, k]`; see `only_once`.
+        near: the nearest points of each point, nearest first `[T, k]`; see `replace_repeats`.
         depth: levels of cells, the box among them.
-        divide: cells along each axis that one of the next level holds.
+        divide: cells along each axis of a cell of the next level.
 
     Returns:
         `depth + 1` levels.
@@ -56,7 +56,7 @@ def levels_of(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int
         >>> from graphbench.testing import tiny_spec, tiny_table
         >>> clouds = Clouds.from_batch(tiny_table(tiny_spec(kind="coordinates"), sizes=[3]).batch([0]))
         >>> pos, near = torch.tensor([[0.0], [1.0], [4.0]]), torch.tensor([[0], [1], [2]])
-        >>> points, cells, root = levels_of(pos, clouds, near, depth=2, divide=2)
+        >>> points, cells, root = build_levels(pos, clouds, near, depth=2, divide=2)
         >>> points.parent, cells.pos[:, 0].round(decimals=3)
         (tensor([0, 0, 1]), tensor([1., 3.]))
     """
@@ -72,9 +72,9 @@ def levels_of(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int
         along = finest // divide**step
         strides = along ** torch.arange(pos.shape[1], device=pos.device)
         number = cloud_of * along ** pos.shape[1] + (place * strides).sum(1)
-        found, parent = number.unique(return_inverse=True)
+        occupied, parent = number.unique(return_inverse=True)
         levels.append(Level(here, cloud_of, parent, siblings))
-        cloud_of, place = found // along ** pos.shape[1], found[:, None] // strides % along
+        cloud_of, place = occupied // along ** pos.shape[1], occupied[:, None] // strides % along
         here = low[cloud_of] + (place.to(exact.dtype) + 0.5) / along * size[cloud_of]
         siblings = nearest_cells(here, cloud_of, clouds.num_clouds, near.shape[1])
         place = place // divide
@@ -83,15 +83,15 @@ def levels_of(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: int
     return [*levels, Level(low + size / 2, roots, none, none[:, None])]
 
 
-def only_once(near: Tensor, sizes: Tensor) -> Tensor:
-    """Nearest nodes `[n, k]`, with the nearest one in the place of what a set of fewer than k nodes does not have.
+def replace_repeats(near: Tensor, sizes: Tensor) -> Tensor:
+    """Replace repetitions of nearest nodes `[n, k]`, in sets of fewer than k nodes, by the nearest node.
 
     Args:
-        near: nearest nodes, nearest first, all again where a set has fewer.
+        near: nearest nodes, nearest first, repeated where a set has fewer.
         sizes: nodes of the set that each row belongs to `[n]`.
 
     Examples:
-        >>> only_once(torch.tensor([[0, 1, 0, 1]]), torch.tensor([2]))
+        >>> replace_repeats(torch.tensor([[0, 1, 0, 1]]), torch.tensor([2]))
         tensor([[0, 1, 0, 0]])
     """
     beyond = torch.arange(near.shape[1], device=near.device) >= sizes[:, None]
@@ -99,9 +99,9 @@ def only_once(near: Tensor, sizes: Tensor) -> Tensor:
 
 
 def nearest_cells(pos: Tensor, cloud_of: Tensor, num_clouds: int, k: int) -> Tensor:
-    """The nearest k cells of each cell in its cloud, nearest first and itself among them.
+    """Find the nearest k cells of each cell in its cloud, nearest first and itself among them.
 
-    Middles of cells have many equal distances. Of equals the one that comes first counts, whatever shares the batch.
+    Middles of cells have many equal distances. Ties go to the first cell, whatever shares the batch.
     A cloud of fewer than k cells repeats the nearest one, which is the cell itself.
 
     Args:
@@ -133,4 +133,4 @@ def nearest_cells(pos: Tensor, cloud_of: Tensor, num_clouds: int, k: int) -> Ten
     order = distance.masked_fill_(empty[:, None, :], torch.inf).argsort(dim=2, stable=True)
     ranks = torch.arange(k, device=pos.device).clamp(max=widest - 1)
     near = order[:, :, ranks][cloud_of, place] + first[cloud_of][:, None]
-    return only_once(near, sizes[cloud_of])
+    return replace_repeats(near, sizes[cloud_of])

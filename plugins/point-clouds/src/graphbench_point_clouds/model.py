@@ -28,7 +28,7 @@ class Points:
         pos: `[T, c]`, in the precision of the data.
         x: features in the precision of the weights `[T, f]`; f may be 0.
         clouds: their clouds.
-        penalties: scalars that the model adds to the training loss, collected on the way.
+        penalties: scalars that the model adds to the training loss, collected in the forward pass.
     """
 
     pos: Tensor
@@ -45,9 +45,9 @@ class Points:
 class PointCloudModel(Architecture):
     """Base of the architectures of this package: one end for tasks of clouds, another for tasks of points.
 
-    Subclasses have `of_clouds` to decide which end they build, and implement `represent_clouds` and `represent_points`.
+    Subclasses build the end that `of_clouds` selects, and implement `represent_clouds` and `represent_points`.
 
-    What is read: positions; with `use_features` also the dense features, and in tasks of clouds the categories, beside
+    Inputs: positions; with `use_features` also the dense features, and in tasks of clouds the categories, beside
     them. In tasks of points the categories enter the last maps as one-hot columns, as the published networks take the
     category of a shape whose parts they find. Edges are not read.
 
@@ -80,7 +80,7 @@ class PointCloudModel(Architecture):
         self.category_dim = 0 if self.of_clouds else codes
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Points `[num_nodes, dim]`; in tasks of clouds those of `graph [num_graphs, dim]` that all points share."""
+        """Return points `[num_nodes, dim]`; in tasks of clouds they share the rows of `graph [num_graphs, dim]`."""
         dtype = next(self.parameters()).dtype
         columns = [batch.x_dense.to(dtype)] if self.use_features and self.spec.node.dense else []
         codes = self._one_hot(batch, dtype)
@@ -88,7 +88,7 @@ class PointCloudModel(Architecture):
             columns += codes
         keys = [column for part in (batch.pos, *columns) for column in part.unbind(1)]
         x = torch.cat(columns, dim=1) if columns else batch.pos.new_empty(batch.num_nodes, 0, dtype=dtype)
-        points = self.placed(Points(batch.pos, x, Clouds.from_batch(batch, keys)))
+        points = self.prepare(Points(batch.pos, x, Clouds.from_batch(batch, keys)))
         if self.of_clouds:
             graph = self.represent_clouds(points)
             representation = Representation(node=graph.index_select(0, batch.batch), graph=graph)
@@ -99,25 +99,25 @@ class PointCloudModel(Architecture):
             representation.penalty = torch.stack(points.penalties).sum()
         return representation
 
-    def placed(self, points: Points) -> Points:
-        """The points as the network reads them; a model that turns them first says how."""
+    def prepare(self, points: Points) -> Points:
+        """Return the input of the network; models that turn the points first override this."""
         return points
 
     @abstractmethod
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, dim]`."""
+        """Represent clouds `[B, dim]`."""
 
     @abstractmethod
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, dim]`.
+        """Represent points `[T, dim]`.
 
         Args:
             points: of all clouds.
-            categories: one-hot columns for the last maps `[T, category_dim]`, a width of 0 where there are none.
+            categories: one-hot columns for the last maps `[T, category_dim]`, of width 0 without categories.
         """
 
     def _one_hot(self, batch: GraphBatch, dtype: torch.dtype) -> list[Tensor]:
-        """One-hot columns `[T, size]`, one tensor for each categorical column."""
+        """Encode each categorical column as one-hot columns `[T, size]`."""
         if not self.spec.node.vocabularies:
             return []
         columns = zip(batch.x.unbind(1), self.spec.node.vocabularies, strict=True)
@@ -128,10 +128,10 @@ class PointMap(nn.Module):
     """`act(BatchNorm(W x + b))` on the last dimension, the statistics over all others.
 
     Args:
-        in_dim: width of what comes.
-        dim: width of what goes.
+        in_dim: input width.
+        dim: output width.
         slope: of LeakyReLU on negative numbers; 0 for ReLU.
-        bias: whether there is a b, which the norm makes superfluous and some papers have all the same.
+        bias: include b, which the norm makes superfluous but some papers have.
 
     Examples:
         >>> import torch
@@ -146,28 +146,28 @@ class PointMap(nn.Module):
         self.slope = slope
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
-        """`[..., in_dim]` to `[..., dim]`; with dropout of what is mapped, before its norm."""
-        return self.activated(F.dropout(self.linear(x), dropout, self.training))
+        """Map `[..., in_dim]` to `[..., dim]`, with dropout between W and the norm."""
+        return self.activate(F.dropout(self.linear(x), dropout, self.training))
 
-    def activated(self, x: Tensor) -> Tensor:
-        """Norm and activation of what is mapped already."""
+    def activate(self, x: Tensor) -> Tensor:
+        """Apply norm and activation alone."""
         return F.leaky_relu(self.norm(x.flatten(0, -2)), self.slope).view(x.shape)
 
 
 def point_maps(widths: Sequence[int], slope: float = 0.0, bias: bool = True) -> nn.Sequential:
-    """One `PointMap` from each width to the next."""
+    """Make a `PointMap` from each width to the next."""
     return nn.Sequential(*(PointMap(a, b, slope, bias) for a, b in pairwise(widths)))
 
 
 class LastMaps(nn.Module):
-    """Maps with dropout behind each of them: what a published network has between its features and its classes.
+    """Maps with dropout behind each of them, between the features and the classes of a published network.
 
     Args:
         widths: of the input and after each map.
         dropouts: probability behind each map.
         slope: of LeakyReLU on negative numbers.
-        biases: whether each map has a bias.
-        before_norm: dropout on what W maps, before its norm, and not behind the activation.
+        biases: true for maps with a bias.
+        before_norm: dropout between W and the norm, and not behind the activation.
     """
 
     def __init__(
@@ -179,14 +179,14 @@ class LastMaps(nn.Module):
         before_norm: bool = False,
     ) -> None:
         super().__init__()
-        given = biases if biases is not None else [True] * len(dropouts)
+        with_bias = biases if biases is not None else [True] * len(dropouts)
         self.maps = nn.ModuleList(
-            PointMap(a, b, slope, bias) for (a, b), bias in zip(pairwise(widths), given, strict=True)
+            PointMap(a, b, slope, bias) for (a, b), bias in zip(pairwise(widths), with_bias, strict=True)
         )
         self.dropouts, self.before_norm = tuple(dropouts), before_norm
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[rows, widths[0]]` to `[rows, widths[-1]]`."""
+        """Map `[rows, widths[0]]` to `[rows, widths[-1]]`."""
         for layer, dropout in zip(self.maps, self.dropouts, strict=True):
             x = layer(x, dropout) if self.before_norm else F.dropout(layer(x), dropout, self.training)
         return x

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
 from graphbench.nn import BatchNorm, Pooling
-from graphbench_point_clouds.clouds import farthest_points, interpolated, nearest
+from graphbench_point_clouds.clouds import farthest_points, interpolate, nearest
 from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points
 
 #: Points of one stage over those of the next, and stages.
@@ -43,7 +43,7 @@ class VectorAttention(nn.Module):
         self.weigh = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
 
     def forward(self, x: Tensor, offsets: Tensor, neighbours: Tensor) -> Tensor:
-        """`[T, dim]`.
+        """Attend: `[T, dim]`.
 
         Args:
             x: `[T, dim]`.
@@ -72,7 +72,7 @@ class TransformerBlock(nn.Module):
         self.num_neighbors = num_neighbors
 
     def forward(self, points: Points) -> Points:
-        """The points with new features."""
+        """Return the points with new features."""
         near = nearest(points.pos, points.clouds, points.pos, points.clouds, self.num_neighbors)
         offsets = (points.pos[:, None] - points.pos[near]).to(points.x.dtype)
         x = self.norm(self.attention(self.before(points.x), offsets, near)).relu()
@@ -83,8 +83,8 @@ class TransitionDown(nn.Module):
     """A quarter of the points, far from each other; of each the maximum of a map of its neighbours (figure 4b).
 
     Args:
-        in_dim: width of features that come.
-        dim: width of those that go.
+        in_dim: input width.
+        dim: output width.
         num_neighbors: neighbours k.
     """
 
@@ -94,7 +94,7 @@ class TransitionDown(nn.Module):
         self.num_neighbors = num_neighbors
 
     def forward(self, points: Points) -> Points:
-        """The sample with new features."""
+        """Return the sample with new features."""
         sample, rows = farthest_points(points.pos, points.clouds, share=SHARE)
         pos = points.pos[rows]
         near = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors)
@@ -106,7 +106,7 @@ class TransitionUp(nn.Module):
 
     Args:
         in_dim: width on the fewer points.
-        dim: width on the more, and of what goes.
+        dim: width on the more, and of the output.
     """
 
     def __init__(self, in_dim: int, dim: int) -> None:
@@ -114,9 +114,9 @@ class TransitionUp(nn.Module):
         self.fewer, self.more = PointMap(in_dim, dim), PointMap(dim, dim)
 
     def forward(self, fewer: Points, more: Points) -> Points:
-        """The more points with new features."""
-        come = interpolated(self.fewer(fewer.x), fewer.pos, fewer.clouds, more.pos, more.clouds)
-        return replace(more, x=self.more(more.x) + come)
+        """Return the more points with new features."""
+        carried = interpolate(self.fewer(fewer.x), fewer.pos, fewer.clouds, more.pos, more.clouds)
+        return replace(more, x=self.more(more.x) + carried)
 
 
 class PointTransformer(PointCloudModel):
@@ -170,12 +170,12 @@ class PointTransformer(PointCloudModel):
         self.last = LastMaps((h + self.category_dim, h), (dropout,))
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
+        """Represent clouds `[B, 4 hidden_dim]`."""
         top = self._stages(points)[-1]
         return self.last(Pooling("mean")(top.x, top.clouds.cloud_of, top.clouds.num_clouds))
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, hidden_dim]`."""
+        """Represent points `[T, hidden_dim]`."""
         *stages, top = self._stages(points)
         points = self.top_block(replace(top, x=self.top(top.x)))
         for up, block, stage in reversed(list(zip(self.up, self.up_blocks, stages, strict=True))):
@@ -183,7 +183,7 @@ class PointTransformer(PointCloudModel):
         return self.last(torch.cat([points.x, categories], dim=1))
 
     def _stages(self, points: Points) -> list[Points]:
-        """What each stage makes of its points."""
+        """Return the points after each stage."""
         stages = [self.blocks[0](replace(points, x=self.first(points.features)))]
         for down, block in zip(self.down, self.blocks[1:], strict=True):
             stages.append(block(down(stages[-1])))

@@ -3,7 +3,7 @@
 Li, Bu, Sun, Wu, Di and Chen, "PointCNN: Convolution On X-Transformed Points", NeurIPS 2018, arXiv 1801.07791. Sizes are
 those that the authors released in May 2018: with them the parameters are as many as the paper prints.
 
-Legend: T points of all clouds, Q points that ask, B clouds, k neighbours, c coordinates, m numbers per channel.
+Legend: T points of all clouds, Q queries, B clouds, k neighbours, c coordinates, m numbers per channel.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from graphbench_point_clouds.model import PointCloudModel, Points
 
 
 class Stage(NamedTuple):
-    """A convolution on the way to fewer points: neighbours, dilation, points and width.
+    """A convolution down to fewer points: neighbours, dilation, points and width.
 
-    `share` is what `num_points` is divided by for the number of its points, 0 for the points of the stage before;
-    `width` counts in `hidden_dim`.
+    `num_points` over `share` is the number of its points, 0 keeps the points of the stage before; `width` is in units
+    of `hidden_dim`.
     """
 
     neighbours: int
@@ -36,17 +36,17 @@ class Stage(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A convolution on the way back: neighbours, dilation, and the stage whose points ask."""
+    """A convolution back up: neighbours, dilation, and the stage with the queries."""
 
     neighbours: int
     dilation: int
-    asks: int
+    stage: int
 
 
 CLASSES = (Stage(8, 1, 0, 1), Stage(12, 2, 1, 2), Stage(16, 2, 3, 4), Stage(16, 3, 0, 8))
 PARTS = (Stage(8, 1, 0, 1), Stage(12, 2, 1, 1), Stage(16, 2, 2, 2), Stage(16, 6, 6, 4))
 BACK = (Return(16, 6, 2), Return(12, 6, 1), Return(8, 6, 0), Return(8, 4, 0))
-#: Numbers m of the first convolution, where others have as few as give their width.
+#: Numbers m of the first convolution; others have the fewest that give their width.
 FIRST_MULTIPLIER = 4
 
 
@@ -54,8 +54,8 @@ class EluMap(nn.Module):
     """`BatchNorm(ELU(W x))` on the last dimension: the norm comes last, unlike that of `PointMap`, so W has no bias.
 
     Args:
-        in_dim: width of what comes.
-        dim: width of what goes.
+        in_dim: input width.
+        dim: output width.
 
     Examples:
         >>> EluMap(3, 8)(torch.randn(5, 4, 3)).shape
@@ -68,13 +68,13 @@ class EluMap(nn.Module):
         self.norm = BatchNorm(dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[..., in_dim]` to `[..., dim]`."""
+        """Map `[..., in_dim]` to `[..., dim]`."""
         x = F.elu(self.linear(x))
         return self.norm(x.flatten(0, -2)).view(x.shape)
 
 
 class DepthwiseConv(nn.Module):
-    """`y_jn = sum_i w_ijn x_ij`: every channel j has weights of its own, m for each of k neighbours i.
+    """`y_jn = sum_i w_ijn x_ij`: every channel j has its own weights, m for each of k neighbours i.
 
     Args:
         num_neighbors: k.
@@ -92,12 +92,12 @@ class DepthwiseConv(nn.Module):
         nn.init.uniform_(self.weight, -(num_neighbors**-0.5), num_neighbors**-0.5)  # as a linear map of k numbers
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[Q, k, dim]` to `[Q, dim m]`, the numbers of a channel side by side."""
+        """Map `[Q, k, dim]` to `[Q, dim m]`, the numbers of a channel side by side."""
         return torch.einsum("qij,ijn->qjn", x, self.weight).flatten(1)
 
 
 class XTransform(nn.Module):
-    """The matrix that weighs k neighbours and puts them in order, learned from where they are.
+    """The matrix that weighs k neighbours and puts them in order, learned from their places.
 
         X = N(D_2(N(ELU(D_1(N(ELU(W vec([p_1, ..., p_k])))))))
 
@@ -120,16 +120,16 @@ class XTransform(nn.Module):
         self.second, self.second_norm = DepthwiseConv(k, k, k), BatchNorm(k * k)
         self.third, self.third_norm = DepthwiseConv(k, k, k), BatchNorm(k * k)
 
-    def forward(self, seen: Tensor) -> Tensor:
-        """`[Q, k, k]` of `p_j - p_i` `[Q, k, c]`, nearest first."""
-        k = seen.shape[1]
-        x = self.first(seen.flatten(1)).unflatten(1, (k, k))
+    def forward(self, offsets: Tensor) -> Tensor:
+        """Return `[Q, k, k]` for `p_j - p_i` `[Q, k, c]`, nearest first."""
+        k = offsets.shape[1]
+        x = self.first(offsets.flatten(1)).unflatten(1, (k, k))
         x = self.second_norm(F.elu(self.second(x))).unflatten(1, (k, k))
         return self.third_norm(self.third(x)).unflatten(1, (k, k))
 
 
 class XConv(nn.Module):
-    """A convolution over neighbours j of asking points i, nearest first (algorithm 1).
+    """A convolution over neighbours j of queries i, nearest first (algorithm 1).
 
         x_i' = N(ELU(W D(X [d(p_j - p_i), x_j]_j)))
 
@@ -137,12 +137,12 @@ class XConv(nn.Module):
 
     Args:
         coordinates: c.
-        in_dim: width of features that come.
+        in_dim: input width.
         place_dim: width of the maps of places.
-        dim: width of features that go.
+        dim: output width.
         num_neighbors: k.
-        dilation: how many near points there are for each neighbour, which is the nearest of them.
-        multiplier: m of the depthwise convolution; None for as few as give `dim` channels.
+        dilation: near points per neighbour, of which the nearest counts.
+        multiplier: m of the depthwise convolution; None for the fewest that give `dim` channels.
     """
 
     def __init__(
@@ -165,17 +165,17 @@ class XConv(nn.Module):
         self.num_neighbors, self.dilation = num_neighbors, dilation
 
     def forward(self, points: Points, pos: Tensor, clouds: Clouds) -> Tensor:
-        """`[Q, dim]`.
+        """Convolve at the queries `[Q, dim]`.
 
         Args:
-            points: what is asked.
-            pos: points that ask `[Q, c]`.
+            points: the points.
+            pos: queries `[Q, c]`.
             clouds: their clouds, in the same blocks.
         """
         near = nearest(pos, clouds, points.pos, points.clouds, self.num_neighbors, dilation=self.dilation)
-        seen = (points.pos[near] - pos[:, None]).to(points.x.dtype)
-        x = torch.cat([self.places(seen), points.x[near]], dim=-1)
-        return self.out(self.depthwise(self.transform(seen) @ x))
+        offsets = (points.pos[near] - pos[:, None]).to(points.x.dtype)
+        x = torch.cat([self.places(offsets), points.x[near]], dim=-1)
+        return self.out(self.depthwise(self.transform(offsets) @ x))
 
 
 class PointCNN(PointCloudModel):
@@ -184,7 +184,7 @@ class PointCNN(PointCloudModel):
     Classes, at a width of 48: convolutions of 48, 96, 192 and 384 over 8, 12, 16 and 16 neighbours of dilation 1, 2, 2
     and 3, at all points, 384, 128 and the same 128; maps of 384 and 192, and their mean. Parts, at a width of 256: 256,
     256, 512 and 1,024 of dilation 1, 2, 2 and 6, at all points, 768, 384 and 128; back to 384, 768 and all points, and
-    once more at all, each time beside the features that were there before; two maps of 256. Both put two maps of the
+    once more at all, each time beside the former features; two maps of 256. Both put two maps of the
     position beside the last stage, a quarter as wide. The head is one linear map.
 
     Time and memory: `B (N^2 + N m + (N + m) d^2)`, `B (N^2 + N m + (N + m) d)`.
@@ -235,30 +235,30 @@ class PointCNN(PointCloudModel):
         self.back, self.fuse = nn.ModuleList(), nn.ModuleList()
         width, before = dims[-1] + beside, dims[-1]
         for step in BACK:
-            dim = dims[step.asks]
+            dim = dims[step.stage]
             self.back.append(XConv(c, width, _part(before, 4), dim, *step[:2]))
             self.fuse.append(EluMap(2 * dim, dim))
             width = before = dim
         self.last = nn.Sequential(EluMap(h, h), EluMap(h, h))
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
+        """Represent clouds `[B, 4 hidden_dim]`."""
         top = self._stages(points)[-1]
         pooled = Pooling("mean")(self.last(top.x), top.clouds.cloud_of, top.clouds.num_clouds)
         return self.dropout(pooled)
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, hidden_dim]`; categories are not read, as published."""
+        """Represent points `[T, hidden_dim]`; categories are not read, as published."""
         stages = self._stages(points)
-        found = stages[-1]
+        current = stages[-1]
         for conv, fuse, step in zip(self.back, self.fuse, BACK, strict=True):
-            asking = stages[step.asks]
-            x = conv(found, asking.pos, asking.clouds)
-            found = replace(asking, x=fuse(torch.cat([x, asking.x], dim=1)))
-        return self.dropout(self.last(found.x))
+            target = stages[step.stage]
+            x = conv(current, target.pos, target.clouds)
+            current = replace(target, x=fuse(torch.cat([x, target.x], dim=1)))
+        return self.dropout(self.last(current.x))
 
     def _stages(self, points: Points) -> list[Points]:
-        """What each stage makes of its points; the last one knows where they are."""
+        """Return the points after each stage; the last ones have features of their positions."""
         if self.features is not None:
             points = replace(points, x=self.features(points.x))
         stages: list[Points] = []
@@ -274,5 +274,5 @@ class PointCNN(PointCloudModel):
 
 
 def _part(dim: int, share: int) -> int:
-    """A half or a quarter of a width, at least 1."""
+    """Divide a width by `share`; at least 1."""
     return max(1, dim // share)

@@ -25,7 +25,7 @@ WEIGHTS = 16
 
 @torch.no_grad()
 def inverse_density(pos: Tensor, clouds: Clouds, bandwidth: float) -> Tensor:
-    """One over the mean of Gaussian kernels at all points of the cloud `[T]`, up to a factor that cancels later.
+    """Compute one over the mean of Gaussian kernels at all points of the cloud `[T]`, up to a factor that cancels.
 
     Args:
         pos: `[T, c]`.
@@ -40,13 +40,13 @@ def inverse_density(pos: Tensor, clouds: Clouds, bandwidth: float) -> Tensor:
     """
     parts = [
         (squared_distances(points, points) / (-2 * bandwidth**2)).exp().mean(-1, keepdim=True)
-        for points in clouds.gathered(pos)
+        for points in clouds.to_blocks(pos)
     ]
     return 1 / clouds.to_rows(parts).squeeze(1)
 
 
 class DensityConv(nn.Module):
-    """What a convolution is made of (equation 4), in the form that needs little memory (section 3.2).
+    """Parts of a convolution (equation 4), in the form that needs little memory (section 3.2).
 
         x_i' = h(W vec(sum_j s_j u([p_j - p_i, x_j]) w(p_j - p_i)^T)),   s_j = sigmoid(t(d_j / max_j d_j))
 
@@ -54,8 +54,8 @@ class DensityConv(nn.Module):
 
     Args:
         coordinates: c.
-        in_dim: width of features that come.
-        dims: widths of u; the last one is that of what goes.
+        in_dim: input width.
+        dims: widths of u; the last one is the output width.
         bandwidth: of the density.
     """
 
@@ -67,19 +67,19 @@ class DensityConv(nn.Module):
         self.out = PointMap(WEIGHTS * dims[-1], dims[-1])
         self.bandwidth = bandwidth
 
-    def factors(self, seen: Tensor, x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Scaled features `[..., dims[-1]]` and weights `[..., m]` of neighbours.
+    def factors(self, offsets: Tensor, x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute scaled features `[..., dims[-1]]` and weights `[..., m]` of neighbours.
 
         Args:
-            seen: `p_j - p_i` `[..., c]`.
+            offsets: `p_j - p_i` `[..., c]`.
             x: `[..., in_dim]`.
             share: inverse density over the largest one among the neighbours `[...]`.
         """
         scale = self.scale_out(self.scale(share[..., None])).sigmoid()
-        return self.features(torch.cat([seen, x], dim=-1)) * scale, self.places(seen)
+        return self.features(torch.cat([offsets, x], dim=-1)) * scale, self.places(offsets)
 
-    def summed(self, features: Tensor, weights: Tensor) -> Tensor:
-        """`[..., m dims[-1]]`, sums over neighbours of `[..., k, dims[-1]]` times `[..., k, m]`."""
+    def sum_neighbours(self, features: Tensor, weights: Tensor) -> Tensor:
+        """Sum `[..., k, dims[-1]]` times `[..., k, m]` over neighbours: `[..., m dims[-1]]`."""
         return (features.transpose(-1, -2) @ weights).flatten(-2)
 
 
@@ -105,31 +105,34 @@ class SampledConv(DensityConv):
         self.num_points, self.num_neighbors = num_points, num_neighbors
 
     def forward(self, points: Points) -> Points:
-        """The sample, with features `[S, dims[-1]]`."""
+        """Return the sample, with features `[S, dims[-1]]`."""
         inverse = inverse_density(points.pos, points.clouds, self.bandwidth)
         sample, rows = farthest_points(points.pos, points.clouds, self.num_points)
         pos = points.pos[rows]
         near = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors)
         share = (inverse[near] / inverse[near].amax(1, keepdim=True)).to(points.x.dtype)
-        seen = (points.pos[near] - pos[:, None]).to(points.x.dtype)
+        offsets = (points.pos[near] - pos[:, None]).to(points.x.dtype)
         return replace(
-            points, pos=pos, clouds=sample, x=self.out(self.summed(*self.factors(seen, points.x[near], share)))
+            points,
+            pos=pos,
+            clouds=sample,
+            x=self.out(self.sum_neighbours(*self.factors(offsets, points.x[near], share))),
         )
 
 
 class WholeConv(DensityConv):
-    """The convolution over all points of a cloud, seen from their mean."""
+    """The convolution over all points of a cloud, in offsets from their mean."""
 
     def forward(self, points: Points) -> Tensor:
-        """`[B, dims[-1]]`."""
+        """Represent clouds `[B, dims[-1]]`."""
         clouds, pos = points.clouds, points.pos
         inverse = inverse_density(pos, clouds, self.bandwidth)
         largest = Pooling("max")(inverse[:, None], clouds.cloud_of, clouds.num_clouds).squeeze(1)
         share = (inverse / largest[clouds.cloud_of]).to(points.x.dtype)
         middle = Pooling("mean")(pos, clouds.cloud_of, clouds.num_clouds)
-        seen = (pos - middle[clouds.cloud_of]).to(points.x.dtype)
-        parts = zip(*map(clouds.gathered, self.factors(seen, points.x, share)), strict=True)
-        sums = torch.cat([self.summed(features, weights) for features, weights in parts])
+        offsets = (pos - middle[clouds.cloud_of]).to(points.x.dtype)
+        parts = zip(*map(clouds.to_blocks, self.factors(offsets, points.x, share)), strict=True)
+        sums = torch.cat([self.sum_neighbours(features, weights) for features, weights in parts])
         order = torch.cat([block.clouds for block in clouds.blocks]).argsort()
         return self.out(sums[order])
 
@@ -188,7 +191,7 @@ class PointConv(PointCloudModel):
         self.last = LastMaps((16 * h, 8 * h, 4 * h), (dropout, dropout))
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
-        with torch.autocast(points.pos.device.type, enabled=False):  # gradients of the products leave float16
+        """Represent clouds `[B, 4 hidden_dim]`."""
+        with torch.autocast(points.pos.device.type, enabled=False):  # gradients of the products overflow float16
             pooled = self.whole(self.far(self.near(points)))
         return self.last(pooled)

@@ -42,17 +42,17 @@ class TNet(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
-        """`[B, d, d]` of rows `[T, d]`."""
+        """Return matrices `[B, d, d]` for rows `[T, d]`."""
         pooled = Pooling("max")(self.point_maps(x), cloud_of, num_clouds)
         change = self.out(self.cloud_maps(pooled)).view(-1, self.dim, self.dim)
         return change + torch.eye(self.dim, dtype=change.dtype, device=change.device)
 
 
 def orthogonality(matrices: Tensor) -> Tensor:
-    """`|I - A A^T|_F^2`, the mean over matrices A `[B, d, d]` (PointNet, equation 2).
+    """Compute `|I - A A^T|_F^2`, the mean over matrices A `[B, d, d]` (PointNet, equation 2).
 
     Examples:
-        >>> orthogonality(2 * torch.eye(3)[None])  # 3 numbers of I - 4 I
+        >>> orthogonality(2 * torch.eye(3)[None])  # |I - 4 I|^2
         tensor(27.)
     """
     identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
@@ -64,7 +64,7 @@ class PointNet(PointCloudModel):
 
     With a width of 64, clouds: T-net of 3, maps of 64 and 64, T-net of 64, maps of 64, 128 and 1,024, the maximum, maps
     of 512 and 256. Points: T-net of 3, maps of 64, 128 and 128, T-net of 128, maps of 512 and 2,048, the maximum beside
-    all that each point had on the way and the category, maps of 256, 256 and 128. The head is one linear map.
+    the features of each point after every map and the category, maps of 256, 256 and 128. The head is one linear map.
 
     Time and memory: `B (N d^2 + d^3)`, `B (N d + d^2)`.
 
@@ -110,37 +110,37 @@ class PointNet(PointCloudModel):
         if self.of_clouds:
             self.last = LastMaps((16 * h, 8 * h, 4 * h), (dropout, dropout))
         else:
-            kept = sum(before) + sum(after) + after[-1]
-            self.last = LastMaps((kept + self.category_dim, 4 * h, 4 * h, 2 * h), (dropout, dropout, 0.0))
+            width = sum(before) + sum(after) + after[-1]
+            self.last = LastMaps((width + self.category_dim, 4 * h, 4 * h, 2 * h), (dropout, dropout, 0.0))
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
+        """Represent clouds `[B, 4 hidden_dim]`."""
         pooled, _ = self._features(points)
         return self.last(pooled)
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, 2 hidden_dim]`."""
+        """Represent points `[T, 2 hidden_dim]`."""
         pooled, states = self._features(points)
         shared = pooled.index_select(0, points.clouds.cloud_of)
         return self.last(torch.cat([shared, categories, *states], dim=1))
 
     def _features(self, points: Points) -> tuple[Tensor, list[Tensor]]:
-        """Maximum over each cloud `[B, w]`, and what each map made of each point."""
-        clouds, x = points.clouds, self._aligned(points)
+        """Return the maximum over each cloud `[B, w]`, and the points after each map."""
+        clouds, x = points.clouds, self._align(points)
         states = [x := layer(x) for layer in self.before]
         if self.align_features is not None:
             matrices = self.align_features(x, clouds.cloud_of, clouds.num_clouds)
-            x = clouds.transformed(x, matrices)
+            x = clouds.transform(x, matrices)
             if self.orthogonality:
                 points.penalties.append(self.orthogonality * orthogonality(matrices))
         states += [x := layer(x) for layer in self.after]
         return Pooling("max")(x, clouds.cloud_of, clouds.num_clouds), states
 
-    def _aligned(self, points: Points) -> Tensor:
-        """Positions `[T, c]`, turned by their T-net, beside the features."""
+    def _align(self, points: Points) -> Tensor:
+        """Turn positions `[T, c]` by their T-net, and put the features beside them."""
         x = points.features
         if self.align_input is None:
             return x
         pos, features = x.split([self.coordinates, self.feature_dim], dim=1)
         matrices = self.align_input(pos, points.clouds.cloud_of, points.clouds.num_clouds)
-        return torch.cat([points.clouds.transformed(pos, matrices), features], dim=1)
+        return torch.cat([points.clouds.transform(pos, matrices), features], dim=1)

@@ -17,18 +17,18 @@ from torch import Tensor, nn
 from graphbench import BenchmarkSpec
 from graphbench.errors import check_range
 from graphbench.nn import Pooling
-from graphbench_point_clouds.clouds import farthest_points, interpolated, nearest
+from graphbench_point_clouds.clouds import farthest_points, interpolate, nearest
 from graphbench_point_clouds.model import LastMaps, PointCloudModel, Points, point_maps
 
 
 class SetAbstraction(nn.Module):
-    """Far points, and of each the maximum of maps of the ball around it, whose points are seen from it.
+    """Far points, and of each the maximum of maps of the ball around it, in offsets from it.
 
         x_i' = max_j MLP([p_j - p_i, x_j])  over points j in the ball around p_i
 
     Args:
         coordinates: c.
-        in_dim: width of features that come.
+        in_dim: input width.
         dims: width after each map.
         num_points: points of the sample; all of a smaller cloud.
         radius: of the balls.
@@ -43,12 +43,12 @@ class SetAbstraction(nn.Module):
         self.num_points, self.radius, self.num_neighbors = num_points, radius, num_neighbors
 
     def forward(self, points: Points) -> Points:
-        """The sample, with features `[S, dims[-1]]`."""
+        """Return the sample, with features `[S, dims[-1]]`."""
         sample, rows = farthest_points(points.pos, points.clouds, self.num_points)
         pos = points.pos[rows]
         ball = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors, self.radius)
-        seen = (points.pos[ball] - pos[:, None]).to(points.x.dtype)
-        x = self.maps(torch.cat([seen, points.x[ball]], dim=-1)).amax(1)
+        offsets = (points.pos[ball] - pos[:, None]).to(points.x.dtype)
+        x = self.maps(torch.cat([offsets, points.x[ball]], dim=-1)).amax(1)
         return replace(points, pos=pos, x=x, clouds=sample)
 
 
@@ -65,7 +65,7 @@ class WholeCloud(nn.Module):
         self.maps = point_maps((in_dim, *dims))
 
     def forward(self, points: Points) -> Tensor:
-        """`[B, dims[-1]]`."""
+        """Represent clouds `[B, dims[-1]]`."""
         return Pooling("max")(self.maps(points.features), points.clouds.cloud_of, points.clouds.num_clouds)
 
 
@@ -74,7 +74,7 @@ class PointNetPlusPlus(PointCloudModel):
 
     With a width of 64, maps of 64, 64 and 128 in balls around 512 points, of 128, 128 and 256 around 128 points, of
     256, 512 and 1,024 of the whole cloud. Clouds: maps of 512 and 256. Points: back by interpolation from the nearest
-    three, each time beside the features that were there before, with maps of 256 and 256, 256 and 128, three of 128,
+    three, each time beside the former features, with maps of 256 and 256, 256 and 128, three of 128,
     and a last one of 128. The head is one linear map.
 
     Time and memory: `B (N m + N d^2 + m k d^2)`, `B (N m + N d + m k d)`.
@@ -129,20 +129,20 @@ class PointNetPlusPlus(PointCloudModel):
         self.last = LastMaps((2 * h, 2 * h), (dropout,))
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
+        """Represent clouds `[B, 4 hidden_dim]`."""
         return self.last(self.whole(self.far(self.near(points))))
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, 2 hidden_dim]`."""
+        """Represent points `[T, 2 hidden_dim]`."""
         near = self.near(points)
         far = self.far(near)
         shared = self.whole(far).index_select(0, far.clouds.cloud_of)
         far = replace(far, x=self.onto_far(torch.cat([shared, far.x], dim=1)))
-        near = replace(near, x=self.onto_near(torch.cat([_moved(far, near), near.x], dim=1)))
-        x = torch.cat([_moved(near, points), categories, points.features], dim=1)
+        near = replace(near, x=self.onto_near(torch.cat([_interpolate(far, near), near.x], dim=1)))
+        x = torch.cat([_interpolate(near, points), categories, points.features], dim=1)
         return self.last(self.onto_all(x))
 
 
-def _moved(source: Points, target: Points) -> Tensor:
-    """Features of the source at the points of the target."""
-    return interpolated(source.x, source.pos, source.clouds, target.pos, target.clouds)
+def _interpolate(source: Points, target: Points) -> Tensor:
+    """Interpolate features of the source at the points of the target."""
+    return interpolate(source.x, source.pos, source.clouds, target.pos, target.clouds)

@@ -20,7 +20,7 @@ from graphbench import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
 from graphbench.nn import BatchNorm, Pooling
 from graphbench_point_clouds.clouds import nearest
-from graphbench_point_clouds.hierarchy import Level, levels_of, only_once
+from graphbench_point_clouds.hierarchy import Level, build_levels, replace_repeats
 from graphbench_point_clouds.model import LastMaps, PointCloudModel, PointMap, Points
 
 #: Each level is so many times as wide as the one below.
@@ -30,7 +30,7 @@ CELL_BITS = 40
 
 
 class Place(nn.Module):
-    """What an offset adds to a key and a value of every head: `W' ReLU(BatchNorm(W (p_i - p_j) + b)) + b'`.
+    """Summand of keys and values of every head from an offset: `W' ReLU(BatchNorm(W (p_i - p_j) + b)) + b'`.
 
     Args:
         coordinates: c.
@@ -42,12 +42,12 @@ class Place(nn.Module):
         self.first, self.second = PointMap(coordinates, coordinates), nn.Linear(coordinates, dim)
 
     def forward(self, offsets: Tensor, dtype: torch.dtype) -> Tensor:
-        """`[..., c]` to `[..., D]`, in the precision of the weights."""
+        """Map `[..., c]` to `[..., D]`, in the precision of the weights."""
         return self.second(self.first(offsets.to(dtype)))
 
 
 def to_siblings(q: Tensor, k: Tensor, v: Tensor, place: Tensor, siblings: Tensor, scale: float) -> Tensor:
-    """Attention of each node i to its siblings j on the same level.
+    """Attend from each node i to its siblings j on the same level.
 
         y_i = sum_j softmax_j((sum_d (q_i k_j + place_ij)_d) / scale) * (v_j + place_ij)
 
@@ -57,7 +57,7 @@ def to_siblings(q: Tensor, k: Tensor, v: Tensor, place: Tensor, siblings: Tensor
         v: values `[n, H, D]`.
         place: of the offsets, the same for all heads `[n, k, D]`.
         siblings: `[n, k]`.
-        scale: what scores are divided by.
+        scale: divisor of scores.
 
     Returns:
         `[n, H, D]`.
@@ -68,7 +68,7 @@ def to_siblings(q: Tensor, k: Tensor, v: Tensor, place: Tensor, siblings: Tensor
 
 
 def to_children(q: Tensor, k: Tensor, v: Tensor, place: Tensor, parent: Tensor, scale: float) -> Tensor:
-    """Attention of each node to its children, as `to_siblings`, and the scores divided by their number as well.
+    """Attend from each node to its children, as `to_siblings`, with scores divided by their number as well.
 
     Args:
         q: queries `[n, H, D]`.
@@ -76,7 +76,7 @@ def to_children(q: Tensor, k: Tensor, v: Tensor, place: Tensor, parent: Tensor, 
         v: values of the level below `[m, H, D]`.
         place: of the offsets of the level below `[m, D]`.
         parent: node that each of the level below belongs to `[m]`.
-        scale: what scores are divided by.
+        scale: divisor of scores.
 
     Returns:
         `[n, H, D]`.
@@ -93,12 +93,12 @@ def to_children(q: Tensor, k: Tensor, v: Tensor, place: Tensor, parent: Tensor, 
 
 
 class FamilyAttention(nn.Module):
-    """What nodes of some levels take from their parent, their children and their siblings.
+    """Attention of nodes of some levels to their parent, their children and their siblings.
 
         y = w_1 parent + w_2 children + w_3 siblings,  w = softmax(mix)
 
     Queries, keys and values are linear on each level, without bias; those of children and of the parent are mapped once
-    more, to the width of who asks. Of one parent there is nothing to choose: what comes is its value and its place.
+    more, to the width of the query. With one parent there is nothing to choose: it gives its value and its place.
     Points have no children, roots neither a parent nor siblings.
 
     Args:
@@ -106,7 +106,7 @@ class FamilyAttention(nn.Module):
         dims: width of each level.
         num_heads: heads H.
         num_siblings: siblings k, the node itself among them.
-        outputs: levels that ask.
+        outputs: levels with queries.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class FamilyAttention(nn.Module):
         self.scale, self.num_siblings = dims[0] ** 0.5, num_siblings
 
     def forward(self, x: dict[int, Tensor], levels: Sequence[Level]) -> dict[int, Tensor]:
-        """What each asking level takes `[n, dims[level]]`.
+        """Attend from each level of `outputs`: `[n, dims[level]]`.
 
         Args:
             x: features of these levels and of those beside them.
@@ -150,18 +150,18 @@ class FamilyAttention(nn.Module):
                 values = self._heads(self.value_down[name](value[i + 1]))
                 parts.append(weights[0] * (values[level.parent] + place[:, None]))
                 place = self.sibling_place[name](level.pos[:, None] - level.pos[level.siblings], dtype)
-                own, scale = (self._heads(key[i]), self._heads(value[i])), self.scale * self.num_siblings
-                parts.append(weights[2] * to_siblings(query, *own, place, level.siblings, scale))
+                same, scale = (self._heads(key[i]), self._heads(value[i])), self.scale * self.num_siblings
+                parts.append(weights[2] * to_siblings(query, *same, place, level.siblings, scale))
             if name in self.value_up:
                 parent = levels[i - 1].parent
                 place = self.child_place[name](level.pos[parent] - levels[i - 1].pos, dtype)
-                theirs = self._heads(self.key_up[name](key[i - 1])), self._heads(self.value_up[name](value[i - 1]))
-                parts.append(weights[1] * to_children(query, *theirs, place, parent, self.scale))
+                below = self._heads(self.key_up[name](key[i - 1])), self._heads(self.value_up[name](value[i - 1]))
+                parts.append(weights[1] * to_children(query, *below, place, parent, self.scale))
             taken[i] = torch.stack(parts).sum(0).flatten(1)
         return taken
 
     def _heads(self, x: Tensor) -> Tensor:
-        """`[n, H D]` as `[n, H, D]`."""
+        """Split `[n, H D]` into `[n, H, D]`."""
         return x.unflatten(1, (self.num_heads, -1))
 
 
@@ -199,29 +199,29 @@ class TreeBlock(nn.Module):
         self.after_norms = nn.ModuleDict({str(i): BatchNorm(dims[i]) for i in changed})
 
     def forward(self, x: dict[int, Tensor], levels: Sequence[Level]) -> dict[int, Tensor]:
-        """Features of the levels it has to give."""
+        """Return new features of the levels `outputs`."""
         taken = self.attention({int(i): before(x[int(i)]) for i, before in self.before.items()}, levels)
-        found = {i: self.norms[str(i)](rows).relu() for i, rows in taken.items()}
+        normed = {i: self.norms[str(i)](rows).relu() for i, rows in taken.items()}
         if not self.after:
-            return found
-        return {i: (x[i] + self.after_norms[str(i)](self.after[str(i)](y))).relu() for i, y in found.items()}
+            return normed
+        return {i: (x[i] + self.after_norms[str(i)](self.after[str(i)](y))).relu() for i, y in normed.items()}
 
 
 class PointSequoia(PointCloudModel):
     """Sequoia (Trang et al., TMLR 2024) for classes of clouds, and its network for parts in tasks of points.
 
-    A tree stands over each cloud, whose box is divided into cells, these into smaller ones, and the smallest hold the
-    points; each level is twice as wide as the one below. A map starts the points: for classes the maximum of a linear
-    map of neighbours, seen from the point, for parts a map of the point with its position. A cell starts as a map of
+    The box of each cloud is the root of a tree: it is divided into cells, these into smaller ones, and the smallest
+    hold the points; each level is twice as wide as the one below. A map starts the points: for classes the maximum of a linear
+    map of neighbours relative to the point, for parts a map of the point with its position. A cell starts as a map of
     the maximum of its children. In every layer a node takes from its parent, its children and its siblings, which are
     the nearest nodes of its level. Clouds: a map of the root. Points: a map of the point beside its category, with
     layer norm. The head is one linear map.
 
-    Left out is what no answer depends on: in the last layers the levels that the root, or the points, do not see, and
-    everywhere what would choose among one parent. The released code counts the middles of cells from the origin, and
+    Parts without influence are left out: in the last layers the levels that the root, or the points, do not see, and
+    everywhere the choice among one parent. The released code counts the middles of cells from the origin, and
     pools cells in the order of a hash, mostly into cells that do not hold them; here middles lie in their cells, and
-    cells are pooled into their parents. Its layers compute the second map and the residual and return what was there
-    before them, as here without `residual`.
+    cells are pooled into their parents. Its layers compute the second map and the residual but return their input,
+    as here without `residual`.
 
     Time and memory: `B (N^2 + k N d^2 + L N d (d + k))`, `B (N^2 + L k N d)`.
 
@@ -277,10 +277,10 @@ class PointSequoia(PointCloudModel):
         dims = [h * EXPANSION**level for level in range(depth + 1)]
         start = c + self.feature_dim
         self.first = nn.Linear(start, h) if self.of_clouds else PointMap(start, h)
-        asked = _asked(depth, num_layers, self.of_clouds)
-        highest = min(asked[0].stop, depth)
+        outputs = _outputs(depth, num_layers, self.of_clouds)
+        highest = min(outputs[0].stop, depth)
         self.rise = nn.ModuleList(PointMap(dims[level - 1], dims[level]) for level in range(1, highest + 1))
-        self.layers = nn.ModuleList(TreeBlock(c, dims, num_heads, num_siblings, outputs, residual) for outputs in asked)
+        self.layers = nn.ModuleList(TreeBlock(c, dims, num_heads, num_siblings, levels, residual) for levels in outputs)
         if self.of_clouds:
             self.last: nn.Module = LastMaps((dims[-1], 4 * h), (dropout,))
             self.apply(_start_released)
@@ -288,47 +288,47 @@ class PointSequoia(PointCloudModel):
             self.last = nn.Sequential(nn.Linear(h + self.category_dim, 4 * h), nn.LayerNorm(4 * h), nn.ReLU())
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
+        """Represent clouds `[B, 4 hidden_dim]`."""
         near = self._nearest(points, max(self.num_neighbors, self.num_siblings))
         first = near[:, : self.num_neighbors]
-        seen = (points.pos[:, None] - points.pos[first]).neg().to(points.x.dtype)
-        x = self.first(torch.cat([points.x[first], seen], dim=2)).amax(1)
-        return self.last(self._grown(points, x, near)[self.depth])
+        offsets = (points.pos[:, None] - points.pos[first]).neg().to(points.x.dtype)
+        x = self.first(torch.cat([points.x[first], offsets], dim=2)).amax(1)
+        return self.last(self._grow(points, x, near)[self.depth])
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, 4 hidden_dim]`."""
-        x = self._grown(points, self.first(points.features), self._nearest(points, self.num_siblings))[0]
+        """Represent points `[T, 4 hidden_dim]`."""
+        x = self._grow(points, self.first(points.features), self._nearest(points, self.num_siblings))[0]
         return self.dropout(self.last(torch.cat([x, categories], dim=1)))
 
     def _nearest(self, points: Points, k: int) -> Tensor:
-        """The nearest k points of each point `[T, k]`."""
+        """Return the nearest k points of each point `[T, k]`."""
         return nearest(points.pos, points.clouds, points.pos, points.clouds, k)
 
-    def _grown(self, points: Points, x: Tensor, near: Tensor) -> dict[int, Tensor]:
-        """What the layers make of the points, whose features are x, and of the cells around them."""
+    def _grow(self, points: Points, x: Tensor, near: Tensor) -> dict[int, Tensor]:
+        """Run the layers on the points, whose features are x, and on the cells around them."""
         cloud_of, clouds = points.clouds.cloud_of, points.clouds.num_clouds
         sizes = torch.zeros(clouds, dtype=torch.int64, device=x.device).index_add_(
             0, cloud_of, torch.ones_like(cloud_of)
         )
-        siblings = only_once(near[:, : self.num_siblings], sizes[cloud_of])
-        levels = levels_of(points.pos, points.clouds, siblings, self.depth, self.divide)
+        siblings = replace_repeats(near[:, : self.num_siblings], sizes[cloud_of])
+        levels = build_levels(points.pos, points.clouds, siblings, self.depth, self.divide)
         grown = {0: x}
         for level, rise in enumerate(self.rise, start=1):
-            held = Pooling("max")(grown[level - 1], levels[level - 1].parent, len(levels[level].pos))
-            grown[level] = rise(held)
+            pooled = Pooling("max")(grown[level - 1], levels[level - 1].parent, len(levels[level].pos))
+            grown[level] = rise(pooled)
         for layer in self.layers:
             grown = layer(grown, levels)
         return grown
 
 
-def _asked(top: int, num_layers: int, of_clouds: bool) -> list[range]:
-    """Levels that each layer has to give: the root, or the points, of the last one, and one more of each before it."""
+def _outputs(top: int, num_layers: int, of_clouds: bool) -> list[range]:
+    """Return the output levels of each layer: the root, or the points, of the last, one more of each before it."""
     reach = range(num_layers)[::-1]
     return [range(max(top - i, 0), top + 1) if of_clouds else range(min(i, top) + 1) for i in reach]
 
 
 def _check_cells(depth: int, divide: int, coordinates: int) -> None:
-    """Refuse a tree whose smallest cells cannot be numbered."""
+    """Check that the smallest cells can be numbered."""
     if (depth - 1) * coordinates * math.log2(divide) > CELL_BITS:
         raise BadInput(
             f"depth={depth} and divide={divide} make {divide}^{depth - 1} cells along each of {coordinates} axes, more "
@@ -337,7 +337,7 @@ def _check_cells(depth: int, divide: int, coordinates: int) -> None:
 
 
 def _start_released(module: nn.Module) -> None:
-    """Weights as the released network for classes starts: normal by He et al. (2015), and no bias."""
+    """Initialise as the released network for classes: normal by He et al. (2015), biases zero."""
     if isinstance(module, nn.Linear):
         nn.init.kaiming_normal_(module.weight)
         if module.bias is not None:

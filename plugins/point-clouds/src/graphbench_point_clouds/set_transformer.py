@@ -26,7 +26,7 @@ class AttentionBlock(nn.Module):
 
     Args:
         query_dim: width of X.
-        dim: width of Y, which may be another for the first block, and of what goes.
+        dim: width of Y, which may be another for the first block, and of the output.
         num_heads: heads; must divide `dim`.
         key_dim: width of Y; None for `dim`.
     """
@@ -39,7 +39,7 @@ class AttentionBlock(nn.Module):
         self.num_heads = num_heads
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """`[b, m, dim]` of queries `[b, m, query_dim]` and keys `[b, n, key_dim]`."""
+        """Attend: `[b, m, dim]` of queries `[b, m, query_dim]` and keys `[b, n, key_dim]`."""
         query = self.query(x)
         q, k, v = (
             part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in (query, self.key(y), self.value(y))
@@ -50,10 +50,10 @@ class AttentionBlock(nn.Module):
 
 
 def learned_set(count: int, dim: int) -> Tensor:
-    """Points `[count, dim]` to learn, uniform within `sqrt(6 / (count dim + dim))`.
+    """Draw points `[count, dim]` to learn, uniform within `sqrt(6 / (count dim + dim))`.
 
-    That is Xavier's rule on a tensor `[1, count, dim]`, whose first axis it takes for what comes, as the released code
-    has it; on `[count, dim]` it would give larger ones.
+    That is Xavier's rule on a tensor `[1, count, dim]`, whose first axis it takes for the input, as in the released
+    code; on `[count, dim]` it would give larger ones.
     """
     return nn.init.xavier_uniform_(torch.empty(1, count, dim))[0]
 
@@ -63,7 +63,7 @@ class InducedBlock(nn.Module):
 
     Args:
         in_dim: width of X.
-        dim: width of what goes, and of the inducing points.
+        dim: width of the output and of the inducing points.
         num_heads: heads.
         num_inducing: inducing points.
     """
@@ -75,15 +75,16 @@ class InducedBlock(nn.Module):
         self.spread = AttentionBlock(in_dim, dim, num_heads)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[b, n, in_dim]` to `[b, n, dim]`."""
+        """Map `[b, n, in_dim]` to `[b, n, dim]`."""
         return self.spread(x, self.gather(self.inducing.expand(len(x), -1, -1), x))
 
 
 class SetTransformer(PointCloudModel):
     """Set Transformer (Lee et al., ICML 2019) as it classifies point clouds: induced blocks, and a seed that pools.
 
-    Clouds: blocks, dropout, attention of one seed to all points (PMA), dropout. Points, which the paper has not: their
-    representation after the blocks beside that of the cloud and the category, mapped once. The head is one linear map.
+    Clouds: blocks, dropout, attention of one seed to all points (PMA), dropout. Points, not in the
+    paper: their representation after the blocks beside that of the cloud and the category, mapped once. The head is
+    one linear map.
 
     Time and memory: `B L ((N + m) d^2 + N m (d + H))`, `B L ((N + m) d + H N m)`.
 
@@ -131,28 +132,28 @@ class SetTransformer(PointCloudModel):
         self.dropout = nn.Dropout(dropout)
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, hidden_dim]`."""
-        return self._pooled(self._states(points), points.clouds)
+        """Represent clouds `[B, hidden_dim]`."""
+        return self._pool_clouds(self._states(points), points.clouds)
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, hidden_dim]`."""
+        """Represent points `[T, hidden_dim]`."""
         states = self._states(points)
-        shared = self._pooled(states, points.clouds)[points.clouds.cloud_of]
+        shared = self._pool_clouds(states, points.clouds)[points.clouds.cloud_of]
         assert self.last is not None
         return self.last(torch.cat([points.clouds.to_rows(states), shared, categories], dim=1))
 
     def _states(self, points: Points) -> list[Tensor]:
-        """What the blocks make of the points, `[b, n, hidden_dim]` for each block of clouds of one size."""
-        states = points.clouds.gathered(points.features)
+        """Run the layers: `[b, n, hidden_dim]` for each block of clouds of one size."""
+        states = points.clouds.to_blocks(points.features)
         for layer in self.layers:
             states = [layer(x) for x in states]
         return states
 
-    def _pooled(self, states: list[Tensor], clouds: Clouds) -> Tensor:
-        """What the seed sees of each cloud `[B, hidden_dim]`."""
+    def _pool_clouds(self, states: list[Tensor], clouds: Clouds) -> Tensor:
+        """Pool each cloud by attention of the seed `[B, hidden_dim]`."""
         parts = []
         for x in states:
-            seen = self.pool(self.seed.expand(len(x), -1, -1), self.dropout(x))
-            parts.append(seen.squeeze(1))
+            pooled = self.pool(self.seed.expand(len(x), -1, -1), self.dropout(x))
+            parts.append(pooled.squeeze(1))
         order = torch.cat([block.clouds for block in clouds.blocks]).argsort()
         return self.dropout(torch.cat(parts)[order])

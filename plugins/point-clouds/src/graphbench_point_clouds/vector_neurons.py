@@ -1,7 +1,7 @@
 """Vector neurons: features that are lists of vectors in space, and maps that turn with them.
 
 Deng, Litany, Duan, Poulenard, Tagliasacchi and Guibas, "Vector Neurons: A General Framework for SO(3)-Equivariant
-Networks", ICCV 2021, arXiv 2104.12229. Whoever turns the cloud turns every vector in it: f(X R) = f(X) R.
+Networks", ICCV 2021, arXiv 2104.12229. Turning the cloud turns every vector: f(X R) = f(X) R.
 
 Legend: T points of all clouds, B clouds, k neighbours; features are `[..., channels, 3]`.
 """
@@ -22,7 +22,7 @@ _EPSILON = 1e-6
 
 
 def check_space(model: str, spec: BenchmarkSpec) -> None:
-    """Refuse whatever is not in three dimensions.
+    """Check for three dimensions.
 
     Raises:
         BadInput: nodes have another number of coordinates.
@@ -33,8 +33,8 @@ def check_space(model: str, spec: BenchmarkSpec) -> None:
         )
 
 
-def single(x: Tensor) -> Tensor:
-    """At least single precision: squares of short vectors, and what is divided by them, leave the range of float16."""
+def to_single(x: Tensor) -> Tensor:
+    """Convert to single precision at least: squares of short vectors, and quotients by them, exceed float16."""
     return x if x.dtype.itemsize > 2 else x.float()
 
 
@@ -42,8 +42,8 @@ class VectorMap(nn.Module):
     """Linear combinations of channels, without bias (vector neurons, equation 2).
 
     Args:
-        in_dim: channels that come.
-        dim: channels that go.
+        in_dim: input channels.
+        dim: output channels.
     """
 
     def __init__(self, in_dim: int, dim: int) -> None:
@@ -51,7 +51,7 @@ class VectorMap(nn.Module):
         self.linear = nn.Linear(in_dim, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[..., in_dim, 3]` to `[..., dim, 3]`."""
+        """Map `[..., in_dim, 3]` to `[..., dim, 3]`."""
         return self.linear(x.transpose(-1, -2)).transpose(-1, -2)
 
 
@@ -67,26 +67,26 @@ class VectorNorm(nn.Module):
         self.norm = BatchNorm(dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[..., dim, 3]`."""
-        exact = single(x)
+        """Normalise `[..., dim, 3]`."""
+        exact = to_single(x)
         length = (exact.square().sum(-1) + _EPSILON**2).sqrt() + _EPSILON  # differentiable at zero, too
         scaled = self.norm(length.to(x.dtype).flatten(0, -2)).view(length.shape)
         return (exact * (scaled / length)[..., None]).to(x.dtype)
 
 
-def rectified(x: Tensor, direction: Tensor, slope: float) -> Tensor:
-    """ReLU of vectors: what points against a direction loses that part (vector neurons, equations 5 and 6).
+def rectify(x: Tensor, direction: Tensor, slope: float) -> Tensor:
+    """Apply ReLU to vectors: drop the part against a direction (vector neurons, equations 5 and 6).
 
     Args:
         x: `[..., dim, 3]`.
         direction: of each channel, or one for all.
-        slope: share of the part that stays.
+        slope: share of that part that is kept.
 
     Examples:
-        >>> rectified(torch.tensor([[1.0, -2.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]]), 0.5).round(decimals=4)
+        >>> rectify(torch.tensor([[1.0, -2.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]]), 0.5).round(decimals=4)
         tensor([[ 1., -1.,  0.]])
     """
-    exact, ahead = single(x), single(direction)
+    exact, ahead = to_single(x), to_single(direction)
     along = (exact * ahead).sum(-1, keepdim=True).clamp(max=0)
     return (exact - (1 - slope) * along / (ahead.square().sum(-1, keepdim=True) + _EPSILON) * ahead).to(x.dtype)
 
@@ -95,8 +95,8 @@ class VectorReLU(nn.Module):
     """A map of vectors, its batch norm, and a rectifier whose directions are another map.
 
     Args:
-        in_dim: channels that come.
-        dim: channels that go.
+        in_dim: input channels.
+        dim: output channels.
         slope: of the rectifier.
         shared: one direction for all channels.
     """
@@ -108,8 +108,8 @@ class VectorReLU(nn.Module):
         self.slope = slope
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[..., in_dim, 3]` to `[..., dim, 3]`."""
-        return rectified(self.norm(self.feature(x)), self.direction(x), self.slope)
+        """Map `[..., in_dim, 3]` to `[..., dim, 3]`."""
+        return rectify(self.norm(self.feature(x)), self.direction(x), self.slope)
 
 
 class VectorPool(nn.Module):
@@ -126,16 +126,16 @@ class VectorPool(nn.Module):
         self.direction = VectorMap(dim, dim) if name == "max" else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[T, k, dim, 3]` to `[T, dim, 3]`."""
+        """Pool `[T, k, dim, 3]` to `[T, dim, 3]`."""
         if self.direction is None:
             return x.mean(1)
         chosen = (x * self.direction(x)).sum(-1).argmax(1)
         return x.gather(1, chosen[:, None, :, None].expand(-1, 1, -1, 3)).squeeze(1)
 
     def of_clouds(self, x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
-        """`[T, dim, 3]` to `[B, dim, 3]`."""
+        """Pool `[T, dim, 3]` to `[B, dim, 3]`."""
         if self.direction is None:
-            return mean_of_clouds(x, cloud_of, num_clouds)
+            return cloud_means(x, cloud_of, num_clouds)
         reach = (x * self.direction(x)).sum(-1)
         highest = Pooling("max")(reach, cloud_of, num_clouds)[cloud_of]
         row = torch.arange(len(x), device=x.device)[:, None].expand_as(reach)
@@ -145,13 +145,13 @@ class VectorPool(nn.Module):
         return x.gather(0, first[:, :, None].expand(-1, -1, 3))
 
 
-def mean_of_clouds(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
-    """Means `[B, dim, 3]` of vectors `[T, dim, 3]`."""
+def cloud_means(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
+    """Average vectors `[T, dim, 3]` over each cloud: `[B, dim, 3]`."""
     return Pooling("mean")(x.flatten(1), cloud_of, num_clouds).view(num_clouds, *x.shape[1:])
 
 
 class Frames(nn.Module):
-    """Three vectors of each point that turn with the cloud: features seen from them do not (equation 12).
+    """Three vectors of each point that turn with the cloud; coordinates in them do not (equation 12).
 
     Args:
         dim: channels.
@@ -164,32 +164,32 @@ class Frames(nn.Module):
         self.maps = nn.Sequential(VectorReLU(dim, half, slope), VectorReLU(half, quarter, slope), VectorMap(quarter, 3))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[T, 3, 3]` of `[T, dim, 3]`."""
+        """Return frames `[T, 3, 3]` of vectors `[T, dim, 3]`."""
         return self.maps(x)
 
 
-def seen_from(x: Tensor, frames: Tensor) -> Tensor:
-    """Dot products of vectors `[T, dim, 3]` and frames `[T, 3, 3]`: invariants `[T, 3 dim]`."""
+def project(x: Tensor, frames: Tensor) -> Tensor:
+    """Compute dot products of vectors `[T, dim, 3]` and frames `[T, 3, 3]`: invariants `[T, 3 dim]`."""
     return (x @ frames.transpose(1, 2)).flatten(1)
 
 
 def edge_vectors(x: Tensor, neighbours: Tensor, cross: bool = False) -> Tensor:
-    """Vectors of edges: differences, own ones, and cross products if asked for.
+    """Build vectors of edges: differences, the centre, and optionally cross products.
 
     Args:
         x: `[T, dim, 3]`.
         neighbours: `[T, k]`.
-        cross: `x_j x x_i`, too; a reflection changes its sign.
+        cross: add `x_j x x_i`; a reflection changes its sign.
 
     Returns:
         `[T, k, 2 dim, 3]`, or 3 dim.
     """
     ahead = x[neighbours]
-    own = x[:, None].expand_as(ahead)
-    parts = [ahead - own, own, *([torch.linalg.cross(ahead, own)] if cross else [])]
+    centre = x[:, None].expand_as(ahead)
+    parts = [ahead - centre, centre, *([torch.linalg.cross(ahead, centre)] if cross else [])]
     return torch.cat(parts, dim=2)
 
 
-def with_mean(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
-    """Vectors `[T, dim, 3]` beside their mean over the cloud: `[T, 2 dim, 3]`."""
-    return torch.cat([x, mean_of_clouds(x, cloud_of, num_clouds)[cloud_of]], dim=1)
+def add_mean(x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
+    """Put vectors `[T, dim, 3]` beside their mean over the cloud: `[T, 2 dim, 3]`."""
+    return torch.cat([x, cloud_means(x, cloud_of, num_clouds)[cloud_of]], dim=1)

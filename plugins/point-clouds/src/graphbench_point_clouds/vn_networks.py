@@ -1,4 +1,4 @@
-"""VN-PointNet and VN-DGCNN: networks of vector neurons, whose answers do not change when the cloud is turned.
+"""VN-PointNet and VN-DGCNN: networks of vector neurons, invariant to rotations of the cloud.
 
 Deng et al., "Vector Neurons: A General Framework for SO(3)-Equivariant Networks", ICCV 2021, arXiv 2104.12229.
 
@@ -25,10 +25,10 @@ from graphbench_point_clouds.vector_neurons import (
     VectorPool,
     VectorPooling,
     VectorReLU,
+    add_mean,
     check_space,
     edge_vectors,
-    seen_from,
-    with_mean,
+    project,
 )
 
 #: VN-PointNet has ReLUs, VN-DGCNN the leaky ones of DGCNN.
@@ -36,12 +36,12 @@ _RELU = 0.0
 
 
 def channels(width: int) -> int:
-    """Vectors in place of as many numbers: a third, at least one."""
+    """Return the vectors in place of `width` numbers: a third, at least one."""
     return max(1, width // 3)
 
 
 class VectorTNet(nn.Module):
-    """What a cloud says as a whole, in vectors `[B, dim, 3]`: it stands beside each point, where PointNet aligns.
+    """Vectors of a whole cloud `[B, dim, 3]`, concatenated to each point where PointNet aligns.
 
     Args:
         dim: channels of points and of the result.
@@ -61,7 +61,7 @@ class VectorTNet(nn.Module):
         )
 
     def forward(self, x: Tensor, clouds: Clouds) -> Tensor:
-        """Vectors `[T, dim, 3]`."""
+        """Return vectors `[B, dim, 3]` of points `[T, dim, 3]`."""
         return self.cloud_maps(self.pool.of_clouds(self.point_maps(x), clouds.cloud_of, clouds.num_clouds))
 
 
@@ -69,7 +69,7 @@ class VNPointNet(PointCloudModel):
     """VN-PointNet (Deng et al., ICCV 2021) for classes of clouds, and its network for parts in tasks of points.
 
     Only positions are read, first as differences, places and cross products of nearest neighbours. Everything up to the
-    invariants turns with the cloud, so that no rotation about the origin changes what is returned; clouds are centred.
+    invariants turns with the cloud, so that no rotation about the origin changes the result; clouds are centred.
     Channels are a third of PointNet's widths, as in the released code. The head is one linear map.
 
     Time and memory: `B (N^2 + k N d^2)`, `B (N^2 + k N d)`.
@@ -81,7 +81,7 @@ class VNPointNet(PointCloudModel):
         pooling: mean, or max along learned directions.
         dropout: probability in the last maps: for clouds between the second one and its norm, 0.4 in the released
             code; for points behind each but the last, 0 there.
-        feature_transform: what the cloud says as a whole stands beside each point, in place of PointNet's T-net.
+        feature_transform: vectors of the whole cloud beside each point, in place of PointNet's T-net.
 
     Raises:
         BadInput: nodes have no position in space, or an option is out of its range.
@@ -121,21 +121,21 @@ class VNPointNet(PointCloudModel):
         if self.of_clouds:
             self.last = LastMaps((6 * wide, 8 * h, 4 * h), (0.0, dropout), before_norm=True)
         else:
-            kept = 3 * (sum(before) + middle) + 2 * 6 * wide
-            self.last = LastMaps((kept + self.category_dim, 4 * h, 4 * h, 2 * h), (dropout, dropout, 0.0))
+            width = 3 * (sum(before) + middle) + 2 * 6 * wide
+            self.last = LastMaps((width + self.category_dim, 4 * h, 4 * h, 2 * h), (dropout, dropout, 0.0))
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
+        """Represent clouds `[B, 4 hidden_dim]`."""
         pooled, _ = self._invariants(points)
         return self.last(pooled)
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, 2 hidden_dim]`."""
+        """Represent points `[T, 2 hidden_dim]`."""
         pooled, states = self._invariants(points)
         return self.last(torch.cat([*states, pooled.index_select(0, points.clouds.cloud_of), categories], dim=1))
 
     def _invariants(self, points: Points) -> tuple[Tensor, list[Tensor]]:
-        """Maximum over each cloud, and of each point what every map made of it, as its frame sees it."""
+        """Return the maximum over each cloud, and each point after every map, in its frame."""
         clouds, pos = points.clouds, points.pos
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         x = self.pool(self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)))
@@ -143,17 +143,17 @@ class VNPointNet(PointCloudModel):
         if self.align is not None:
             x = torch.cat([x, self.align(x, clouds)[clouds.cloud_of]], dim=1)
         states.append(x := self.middle(x))
-        x = with_mean(self.wide_norm(self.wide(x)), clouds.cloud_of, clouds.num_clouds)
+        x = add_mean(self.wide_norm(self.wide(x)), clouds.cloud_of, clouds.num_clouds)
         frames = self.frames(x)
-        seen = [seen_from(state, frames) for state in (*states, x)]
-        return Pooling("max")(seen[-1], clouds.cloud_of, clouds.num_clouds), seen
+        invariants = [project(state, frames) for state in (*states, x)]
+        return Pooling("max")(invariants[-1], clouds.cloud_of, clouds.num_clouds), invariants
 
 
 class VectorEdgeConv(nn.Module):
     """`x_i' = pool_j h([x_j - x_i, x_i])` over the neighbours j of i; h: one map or two, see `VectorReLU`.
 
     Args:
-        in_dim: channels that come.
+        in_dim: input channels.
         dims: channels after each map.
         pooling: mean or max.
     """
@@ -165,7 +165,7 @@ class VectorEdgeConv(nn.Module):
         self.pool = VectorPool(dims[-1], pooling)
 
     def forward(self, x: Tensor, neighbours: Tensor) -> Tensor:
-        """`[T, dims[-1], 3]` of `[T, in_dim, 3]` and `[T, k]`."""
+        """Map `[T, in_dim, 3]` and neighbours `[T, k]` to `[T, dims[-1], 3]`."""
         return self.pool(self.maps(edge_vectors(x, neighbours)))
 
 
@@ -173,7 +173,7 @@ class VNDGCNN(PointCloudModel):
     """VN-DGCNN (Deng et al., ICCV 2021) for classes of clouds, and its network for parts in tasks of points.
 
     Only positions are read. Everything up to the invariants turns with the cloud, so that no rotation about the origin
-    changes what is returned; clouds are centred. Channels are a third of DGCNN's widths, as in the released code. The
+    changes the result; clouds are centred. Channels are a third of DGCNN's widths, as in the released code. The
     head is one linear map.
 
     Time and memory: `B (N^2 d + k N d^2)`, `B (N^2 + k N d)`.
@@ -211,8 +211,8 @@ class VNDGCNN(PointCloudModel):
         layers = ((a,), (a,), (channels(2 * h),), (channels(4 * h),)) if self.of_clouds else ((a, a), (a, a), (a,))
         ins = (1, *(dims[-1] for dims in layers))
         self.layers = nn.ModuleList(VectorEdgeConv(i, dims, pooling) for i, dims in zip(ins, layers, strict=False))
-        kept, wide = sum(ins[1:]), channels(16 * h)
-        self.embed = VectorReLU(kept, wide, SLOPE, shared=True)
+        joined, wide = sum(ins[1:]), channels(16 * h)
+        self.embed = VectorReLU(joined, wide, SLOPE, shared=True)
         self.frames = Frames(2 * wide, SLOPE)
         self.category_map: PointMap | None = None
         if self.of_clouds:
@@ -220,11 +220,11 @@ class VNDGCNN(PointCloudModel):
             return
         if self.category_dim:
             self.category_map = PointMap(self.category_dim, h, SLOPE, bias=False)
-        width = 6 * wide + 3 * kept + (h if self.category_dim else 0)
+        width = 6 * wide + 3 * joined + (h if self.category_dim else 0)
         self.last = LastMaps((width, 4 * h, 4 * h, 2 * h), (dropout, dropout, 0.0), SLOPE, (False,) * 3)
 
     def represent_clouds(self, points: Points) -> Tensor:
-        """`[B, 4 hidden_dim]`."""
+        """Represent clouds `[B, 4 hidden_dim]`."""
         invariants, _ = self._invariants(points)
         pooled = [
             Pooling(name)(invariants, points.clouds.cloud_of, points.clouds.num_clouds) for name in ("max", "mean")
@@ -232,7 +232,7 @@ class VNDGCNN(PointCloudModel):
         return self.last(torch.cat(pooled, dim=1))
 
     def represent_points(self, points: Points, categories: Tensor) -> Tensor:
-        """`[T, 2 hidden_dim]`."""
+        """Represent points `[T, 2 hidden_dim]`."""
         clouds = points.clouds
         invariants, states = self._invariants(points)
         pooled = Pooling("max")(invariants, clouds.cloud_of, clouds.num_clouds)
@@ -242,12 +242,12 @@ class VNDGCNN(PointCloudModel):
         return self.last(torch.cat(parts, dim=1))
 
     def _invariants(self, points: Points) -> tuple[Tensor, Tensor]:
-        """Of each point what the last map and what all convolutions made of it, as its frame sees it."""
+        """Return each point after the last map, and after all convolutions, in its frame."""
         clouds, x, states = points.clouds, points.pos.to(points.x.dtype)[:, None], []
         for number, layer in enumerate(self.layers):
             places = x.detach().flatten(1) if number else points.pos
             states.append(x := layer(x, nearest(places, clouds, places, clouds, self.num_neighbors)))
-        kept = torch.cat(states, dim=1)
-        x = with_mean(self.embed(kept), clouds.cloud_of, clouds.num_clouds)
+        joined = torch.cat(states, dim=1)
+        x = add_mean(self.embed(joined), clouds.cloud_of, clouds.num_clouds)
         frames = self.frames(x)
-        return seen_from(x, frames), seen_from(kept, frames)
+        return project(x, frames), project(joined, frames)

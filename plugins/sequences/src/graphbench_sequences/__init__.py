@@ -1,4 +1,4 @@
-"""Models of the Long Range Arena, each sequence for itself."""
+"""Models of the Long Range Arena, each sequence on its own."""
 
 from graphbench_sequences.luna import Luna as Luna
 from graphbench_sequences.mega import MEGA as MEGA

@@ -19,7 +19,7 @@ from graphbench.nn import DenseLayout, attend
 
 
 def draw_xavier(weight: Tensor, num_maps: int = 1) -> None:
-    """Draw the weights of several maps that are one tensor `[num_maps out_dim, in_dim]`, each for itself.
+    """Draw the weights of several maps in one tensor `[num_maps out_dim, in_dim]`, each on its own.
 
     Examples:
         >>> import torch
@@ -35,8 +35,8 @@ def draw_xavier(weight: Tensor, num_maps: int = 1) -> None:
 class ProjectedAttention(nn.Module):
     """`W^O concat_h(mix(W^Q x, W^K x, W^V x))`, without biases, as in the code of the Long Range Arena.
 
-    The width of queries, keys and values may differ from that of the tokens. A subclass says how they mix, and whether
-    there are three maps or fewer. `4 dim qkv_dim` parameters with three.
+    The width of queries, keys and values may differ from that of the tokens. Subclasses mix them, and may have
+    fewer than three maps. `4 dim qkv_dim` parameters with three.
 
     Args:
         dim: width of the tokens.
@@ -45,10 +45,10 @@ class ProjectedAttention(nn.Module):
         dropout: probability of dropping an attention weight.
 
     Raises:
-        BadInput: `num_heads` does not divide the width, or `dropout` is no probability below 1.
+        BadInput: `num_heads` does not divide the width, or `dropout` is not a probability below 1.
     """
 
-    #: Maps beside the last one.
+    #: Maps before the last one.
     num_maps: ClassVar[int] = 3
 
     def __init__(self, dim: int, num_heads: int, qkv_dim: int | None = None, dropout: float = 0.0) -> None:
@@ -66,7 +66,7 @@ class ProjectedAttention(nn.Module):
         draw_xavier(self.out_map.weight)
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
-        """Mixed tokens `[T, dim]` of tokens `[T, dim]`."""
+        """Mix tokens `[T, dim]`."""
         heads = layout.to_block_heads(self.qkv_map(x), self.num_maps, self.num_heads)
         mixed = [self.mix(maps, block.layout) for maps, block in zip(heads, layout.blocks, strict=True)]
         out: Tensor = self.out_map(layout.from_block_heads(mixed))
@@ -74,7 +74,7 @@ class ProjectedAttention(nn.Module):
 
     @abstractmethod
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """Mixed values `[B, H, N, d]` of queries, keys and values, each `[B, H, N, d]` and zero on padding."""
+        """Mix values `[B, H, N, d]` by queries, keys and values, each `[B, H, N, d]` and zero on padding."""
 
     @property
     def active_dropout(self) -> float:
@@ -96,7 +96,7 @@ class SoftmaxAttention(ProjectedAttention):
     """
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """As `ProjectedAttention.mix`."""
+        """Mix by softmax."""
         q, k, v = heads
         return attend(q, k, v, None if layout.is_full else layout.key_bias, self.active_dropout)
 
@@ -105,7 +105,7 @@ class LinformerAttention(ProjectedAttention):
     """`softmax(Q (E^T K)^T / sqrt(d)) E^T V`: keys and values of r mixtures, O(n r) time and memory.
 
     The map `E [max_length, r]` is shared by keys, values and heads, as in the code of the Long Range Arena; a document
-    of n tokens uses its first n rows. The arena mixes padding in, too; here a document is mixed for itself.
+    of n tokens uses its first n rows. The arena mixes padding in, too; here each document is mixed on its own.
     `4 dim qkv_dim + r max_length` parameters.
 
     Args:
@@ -138,7 +138,7 @@ class LinformerAttention(ProjectedAttention):
         draw_xavier(self.mixture)
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """As `ProjectedAttention.mix`; padding of keys and values is zero, and so adds nothing to a mixture."""
+        """Mix by softmax over mixtures; padding of keys and values is zero, and so adds nothing to a mixture."""
         q, k, v = heads
         mixture = self.mixture[: k.shape[2]].t().to(k.dtype)
         return attend(q, mixture @ k, mixture @ v, dropout=self.active_dropout)

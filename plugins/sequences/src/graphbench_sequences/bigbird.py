@@ -18,7 +18,7 @@ from graphbench.errors import check_range
 from graphbench.nn import DenseLayout, attend
 from graphbench_sequences.attention import ProjectedAttention
 
-#: Between the generators of two layers: more than any document has blocks.
+#: Distance of the seeds of two layers, more than the blocks of any document.
 _SEEDS_APART = 1_000_003
 
 
@@ -32,7 +32,7 @@ class BigBirdAttention(ProjectedAttention):
         dim, num_heads, qkv_dim, dropout: see `ProjectedAttention`.
         block_size: tokens of a block s.
         num_random: random blocks r.
-        seed: of the random blocks; the number of the layer, so that layers have blocks of their own.
+        seed: of the random blocks; the number of the layer, so that layers differ.
 
     Raises:
         BadInput: an option is out of range.
@@ -60,7 +60,7 @@ class BigBirdAttention(ProjectedAttention):
         self.block_size, self.num_random, self.seed = block_size, num_random, seed
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """As `ProjectedAttention.mix`."""
+        """Mix by softmax over the blocks of each block."""
         q, k, v = heads
         size, count = self.block_size, -(-layout.max_nodes // self.block_size)
         lengths = layout.ptr.diff()
@@ -72,20 +72,20 @@ class BigBirdAttention(ProjectedAttention):
         tables = [block_table(number, *options) for number in kinds.tolist()]
         table = torch.stack(tables).to(q.device)[kind]  # [B, H, M, C]
         slot = table.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=q.device)
-        there = (table >= 0).unsqueeze(-1) & (slot < lengths[:, None, None, None, None])
+        exists = (table >= 0).unsqueeze(-1) & (slot < lengths[:, None, None, None, None])
         # A padded block attends to its document's first token: a row without any key has no softmax.
-        there[..., 0, 0] |= ~there.flatten(-2).any(-1)
-        mixed = self._attend(q.unflatten(2, (count, size)), _gather(k, slot), _gather(v, slot), there.flatten(3))
+        exists[..., 0, 0] |= ~exists.flatten(-2).any(-1)
+        mixed = self._attend(q.unflatten(2, (count, size)), _gather(k, slot), _gather(v, slot), exists.flatten(3))
         return self._with_ends(mixed.flatten(2, 3), q, k, v, lengths)[:, :, : layout.max_nodes]
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, there: Tensor) -> Tensor:
-        """Mixed values `[B, H, M, s, d]` of queries shaped so, of keys and values `[B, H, M, C s, d]`."""
-        bias = torch.zeros(there.shape, device=q.device).masked_fill_(~there, -torch.inf).unsqueeze(3)
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, exists: Tensor) -> Tensor:
+        """Mix values `[B, H, M, s, d]` for queries of this shape, of keys and values `[B, H, M, C s, d]`."""
+        bias = torch.zeros(exists.shape, device=q.device).masked_fill_(~exists, -torch.inf).unsqueeze(3)
         flat = q.flatten(1, 2), k.flatten(1, 2), v.flatten(1, 2), bias.flatten(1, 2)
         return attend(*flat, self.active_dropout).view_as(q)
 
     def _with_ends(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
-        """`mixed [B, H, M s, d]` with the first and the last block replaced: they attend to the whole document."""
+        """Replace the first and the last block of `mixed [B, H, M s, d]`: they attend to the whole document."""
         size, place = self.block_size, torch.arange(q.shape[2], device=q.device)
         last = ((lengths - 1).clamp(min=0) // size * size)[:, None]
         slots = torch.cat([place[:size].expand(len(q), -1), last + place[:size]], dim=1)  # [B, 2 s]
@@ -101,15 +101,15 @@ class BigBirdAttention(ProjectedAttention):
 
 @lru_cache(maxsize=1024)
 def block_table(blocks: int, count: int, num_heads: int, num_random: int, seed: int = 0) -> Tensor:
-    """Blocks that each block of a document attends to, `[H, M, 5 + r]` on the CPU; -1 stands for none.
+    """Tabulate the blocks that each block of a document attends to, `[H, M, 5 + r]` on the CPU; -1 for none.
 
     The first, the last, the one before, itself and the one after, each once, then r random ones of the others, or as
-    many as there are. The random ones depend on the number of blocks and on the seed, and on nothing else.
+    many as there are. The random ones depend on the number of blocks and on the seed alone.
 
     Args:
         blocks: of the document.
         count: M, at least as many.
-        num_heads: H; each has random blocks of its own.
+        num_heads: H; each has its own random blocks.
         num_random: r.
         seed: of the random blocks.
 
@@ -137,6 +137,6 @@ def block_table(blocks: int, count: int, num_heads: int, num_random: int, seed: 
 
 
 def _gather(x: Tensor, slot: Tensor) -> Tensor:
-    """Tokens `slot [B, H, M, C, s]` of `x [B, H, M s, d]`: `[B, H, M, C s, d]`."""
+    """Gather tokens `slot [B, H, M, C, s]` of `x [B, H, M s, d]`: `[B, H, M, C s, d]`."""
     rows = slot.flatten(2)[..., None].expand(-1, -1, -1, x.shape[-1])
     return x.gather(2, rows).unflatten(2, (slot.shape[2], -1))

@@ -21,9 +21,9 @@ from graphbench_sequences.tokens import PositionName, Positions, TokenName, chec
 
 InitName = Literal["bert", "xavier"]
 
-#: Factor of the weights of all maps but the last one, at first.
+#: Initial factor of the weights of all maps but the last one.
 _GAIN = 0.5**0.5
-#: Standard deviation of weights, and of vectors of tokens before their factor, where they start as those of BERT.
+#: Initial standard deviation of weights, and of vectors of tokens before their factor, as in BERT.
 _BERT_STD = 0.02
 #: Place of the first token: the released code counts from behind the index of its padding, which is 1.
 _FIRST_PLACE = 2
@@ -46,14 +46,14 @@ class LunaPositions(Positions):
         self.first = _FIRST_PLACE if tokens == "categories" else 0
 
     def forward(self, x: Tensor, place: Tensor) -> Tensor:
-        """Tokens `[T, dim]` with their places `[T]`."""
+        """Add places `[T]` to tokens `[T, dim]`."""
         return x + halved_sinusoids(place + self.first, x.shape[1]).to(x.dtype)
 
 
 class LunaAttention(nn.Module):
     """Pack, then unpack: `Y_P = Attend(P, X, X)`, `Y_X = W_O Attend(X, Y_P, Y_P)`; O(N P).
 
-    Both have keys and values of their own maps, all with biases: `7 dim^2 + 7 dim` parameters.
+    Each has its own maps of keys and values, all with biases: `7 dim^2 + 7 dim` parameters.
 
     Args:
         dim: width of the tokens.
@@ -87,7 +87,7 @@ class LunaAttention(nn.Module):
         nn.init.zeros_(self.out_map.bias)
 
     def forward(self, x: Tensor, packed: Tensor, key_bias: Tensor, packed_bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Unpacked `[B, N, dim]` and packed `[B, P, dim]`.
+        """Return unpacked `[B, N, dim]` and packed `[B, P, dim]`.
 
         Args:
             x: tokens `[B, N, dim]`.
@@ -115,7 +115,7 @@ class LunaLayer(nn.Module):
         ffn_dim: width of the feed-forward network.
         dropout: probability of Drop and of the dropout behind FFN.
         attention_dropout: probability of dropping an attention weight.
-        is_last: give no packed tokens, which nothing would read.
+        is_last: return the packed tokens unchanged; nothing reads them.
 
     Examples:
         >>> layer, hidden = LunaLayer(8, num_heads=2, ffn_dim=16), torch.zeros(2, 1, 1, 1)
@@ -141,7 +141,7 @@ class LunaLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, packed: Tensor, key_bias: Tensor, packed_bias: Tensor) -> tuple[Tensor, Tensor]:
-        """As `LunaAttention.forward`."""
+        """Return tokens and packed tokens; arguments as those of `LunaAttention.forward`."""
         unpacked, new = self.attention(x, packed, key_bias, packed_bias)
         x = self.attention_norm(x + self.dropout(unpacked))
         x = self.ffn_norm(x + self.ffn(x))
@@ -153,8 +153,8 @@ class LunaLayer(nn.Module):
 class LunaStack(nn.Module):
     """The norm of tokens and packed tokens, and the layers over both.
 
-    Packed tokens are learned, standard normal at first, and get the `halved_sinusoids` of their places; a document of n
-    tokens has its first `min(P, n)`.
+    Packed tokens are learned, initially standard normal, and get the `halved_sinusoids` of their places; a document of
+    n tokens has its first `min(P, n)`.
 
     Args:
         dim: width of the tokens.
@@ -185,7 +185,7 @@ class LunaStack(nn.Module):
         self.layers = nn.ModuleList(LunaLayer(*shared, number == num_layers - 1) for number in range(num_layers))
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
-        """Tokens `[T, dim]` after the last layer."""
+        """Return tokens `[T, dim]` after the last layer."""
         x = self.dropout(self.norm(x))
         place = torch.arange(self.packed.shape[0], device=x.device)
         packed = self.packed_norm(self.packed + halved_sinusoids(place, x.shape[1]).to(self.packed.dtype)).to(x.dtype)
@@ -193,8 +193,8 @@ class LunaStack(nn.Module):
         return layout.from_blocks([self._run(dense, packed, place, block.layout) for dense, block in blocks])
 
     def _run(self, dense: Tensor, packed: Tensor, place: Tensor, layout: DenseLayout) -> Tensor:
-        there = place < layout.ptr.diff()[:, None]
-        packed_bias = torch.zeros_like(there, dtype=torch.float32).masked_fill(~there, -torch.inf)[:, None, None, :]
+        exists = place < layout.ptr.diff()[:, None]
+        packed_bias = torch.zeros_like(exists, dtype=torch.float32).masked_fill(~exists, -torch.inf)[:, None, None, :]
         state = self.dropout(packed.expand(dense.shape[0], -1, -1))
         for layer in self.layers:
             dense, state = layer(dense, state, layout.key_bias, packed_bias)
@@ -220,11 +220,11 @@ class Luna(SequenceModel):
         pooling: cls (a learned token before the first one) or mean.
         interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
         max_length: tokens of the longest document, for learned positions; by default the benchmark's.
-        init: how weights start: bert (all maps normal with deviation 0.02, their biases zero, and the tokens' vectors
+        init: initial weights: bert (all maps normal with deviation 0.02, their biases zero, and the tokens' vectors
             with 0.02 sqrt(d)), as on Text and ListOps, or xavier (see `LunaAttention`), as on the other tasks.
 
     Raises:
-        BadInput: the benchmark is none of sequences, or an option is out of range.
+        BadInput: the benchmark has no sequences, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -274,12 +274,12 @@ class Luna(SequenceModel):
             self._draw_as_bert()
 
     def _draw_as_bert(self) -> None:
-        """As the released code does where `apply_bert_init` is set; packed tokens stay as they are there, too."""
+        """Initialise as the released code with `apply_bert_init`, which leaves packed tokens unchanged."""
         parts = [self.layers] if self.pair is None else [self.layers, self.pair]
         for module in (module for part in parts for module in part.modules()):
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=_BERT_STD)
                 nn.init.zeros_(module.bias)
         for name, parameter in self.token_encoder.named_parameters():
-            if name.endswith("table"):  # the vector of a category; its factor sqrt(d) stands in the deviation
+            if name.endswith("table"):  # the vector of a category; the deviation includes its factor sqrt(d)
                 nn.init.normal_(parameter, std=_BERT_STD * self.dim**0.5)

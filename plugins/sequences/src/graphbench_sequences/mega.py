@@ -24,16 +24,16 @@ from graphbench_sequences.tokens import TokenName, check_sequences
 AttentionFunction = Literal["softmax", "laplace"]
 NormName = Literal["batch", "layer", "scale"]
 NormPosition = Literal["pre", "post"]
-#: Standard deviations of weights, and of the logits of decay and damping, at first.
+#: Initial standard deviations of weights, and of the logits of decay and damping.
 _STD, _DECAY_STD = 0.02, 0.2
 #: Added to mean squares, as the authors' code passes it to every norm.
 _EPS = 1e-5
-#: Mean and deviation of the Laplace function, at which it comes near to the squared ReLU (equation 19).
+#: Mean and deviation at which the Laplace function is close to the squared ReLU (equation 19).
 _LAPLACE_MEAN, _LAPLACE_STD = 0.5**0.5, (4 * torch.pi) ** -0.5
 
 
 def laplace(x: Tensor) -> Tensor:
-    """`(1 + erf((x - mu) / (sigma sqrt(2)))) / 2` with `mu = sqrt(1 / 2)` and `sigma = sqrt(1 / (4 pi))`.
+    """Compute `(1 + erf((x - mu) / (sigma sqrt(2)))) / 2` with `mu = sqrt(1 / 2)` and `sigma = sqrt(1 / (4 pi))`.
 
     Examples:
         >>> laplace(torch.tensor([0.5**0.5, 3.0]))
@@ -43,7 +43,7 @@ def laplace(x: Tensor) -> Tensor:
 
 
 class ScaleNorm(nn.Module):
-    """`g x / sqrt(mean(x^2) + 1e-5)`, g one learned number, 1 at first.
+    """`g x / sqrt(mean(x^2) + 1e-5)`, g one learned number, initially 1.
 
     Examples:
         >>> ScaleNorm()(torch.tensor([[3.0, 4.0]]))
@@ -55,7 +55,7 @@ class ScaleNorm(nn.Module):
         self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows `[T, d]`, shaped as they came."""
+        """Normalise rows `[T, d]`."""
         normed: Tensor = self.scale * x * (x.square().mean(-1, keepdim=True) + _EPS).rsqrt()
         return normed
 
@@ -72,13 +72,13 @@ class MovingAverage(nn.Module):
 
         h_l = p b x_l + (1 - p a) h_(l - 1),      y_l = sum_m c_m h_(l, m) / sqrt(m)
 
-    and the same from the end of the document with averages of their own; both count the token itself. p and a are
+    and the same from the end of the document with separate averages; both count the token itself. p and a are
     logistic functions of learned numbers. `(8 m + 1) d` parameters.
 
     Args:
         dim: channels d.
         num_averages: m.
-        truncation: tokens, the own one among them, after which an average forgets; None for none.
+        truncation: tokens, including the current one, after which an average forgets; None for never.
 
     Examples:
         >>> MovingAverage(8, 4)(torch.randn(4, 8), DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))).shape
@@ -95,11 +95,11 @@ class MovingAverage(nn.Module):
         nn.init.normal_(self.decay, std=_DECAY_STD)
         nn.init.normal_(self.damping, std=_DECAY_STD)
         signs = torch.ones(num_averages)
-        signs[1::2] = -1  # alternating ones are more stable, says the authors' code
+        signs[1::2] = -1  # alternating signs are more stable, by the authors' code
         self.expansion.data.copy_(signs + _STD * torch.randn(shape))
 
     def kernels(self, length: int) -> tuple[Tensor, Tensor]:
-        """Weights of the token itself and of those before it, and of those after it, `[d, length]` each."""
+        """Return weights of the token itself and earlier ones, and of later ones, `[d, length]` each."""
         precision = torch.promote_types(self.decay.dtype, torch.float32)
         decay, damping = self.decay.to(precision).sigmoid(), self.damping.to(precision).sigmoid()
         place = torch.arange(length, device=decay.device, dtype=precision)
@@ -108,11 +108,11 @@ class MovingAverage(nn.Module):
         powers = (torch.log1p(-decay * damping).unsqueeze(-1) * place).exp()  # [2, d, m, length]
         weight = decay * self.expansion.to(precision) * self.projection.to(precision) * decay.shape[-1] ** -0.5
         past, future = F.pad(torch.einsum("sdm,sdml->sdl", weight, powers), (0, length - len(place))).unbind()
-        own = F.pad(future[:, :1], (0, length - 1))
-        return past + own, F.pad(future[:, 1:], (0, 1))
+        centre = F.pad(future[:, :1], (0, length - 1))
+        return past + centre, F.pad(future[:, 1:], (0, 1))
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
-        """Tokens `[T, d]`, averaged within each document."""
+        """Average tokens `[T, d]` within each document."""
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(x.dtype, torch.float32)
             past, future = self.kernels(layout.max_nodes)
@@ -125,7 +125,7 @@ class MovingAverage(nn.Module):
 
 
 class GatedAttention(nn.Module):
-    """Attention with one head whose queries, keys and gates come from moving averages (section 3.3).
+    """Attention with one head whose queries, keys and gates are maps of moving averages (section 3.3).
 
         x' = average(x)      z = SiLU(W_z x' + b)      q, k = g_q z + b_q, g_k z + b_k      v = SiLU(W_v x + b)
         o = f(q k^T s + r) v      r' = SiLU(W_r x' + b)      u = sigmoid(W_u x' + b)
@@ -177,7 +177,7 @@ class GatedAttention(nn.Module):
                 nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor, residual: Tensor, layout: DenseLayout) -> Tensor:
-        """`[T, dim]` of tokens `[T, dim]`, normed or not, and what is kept of them where the gate is shut."""
+        """Attend among tokens `[T, dim]`, normed or not; where the gate is closed return `residual`."""
         averaged = self.dropout(self.average(x, layout))
         gate, z, r, h = self.average_map(averaged).split(self.widths, dim=-1)
         z, r = F.silu(z), F.silu(r)
@@ -192,7 +192,7 @@ class GatedAttention(nn.Module):
         return residual + gate.sigmoid() * (h - residual)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
-        """Mixed values `[B, 1, N, v]`."""
+        """Mix values `[B, 1, N, v]`."""
         dropout = self.attention_dropout if self.training else 0.0
         bias = self._bias(q.shape[2]).to(q.dtype)
         if self.attention == "softmax":
@@ -202,7 +202,7 @@ class GatedAttention(nn.Module):
         return F.dropout(weights.to(v.dtype), dropout, self.training) @ v
 
     def _bias(self, length: int) -> Tensor:
-        """The numbers of all distances `[1, 1, length, length]`."""
+        """Return the bias of all distances `[1, 1, length, length]`."""
         place = torch.arange(length, device=self.distance_bias.device)
         middle = len(self.distance_bias) // 2
         return self.distance_bias[middle + place - place[:, None]][None, None]
@@ -244,7 +244,7 @@ class MegaLayer(nn.Module):
             nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
-        """Tokens `[T, dim]` after the layer."""
+        """Return tokens `[T, dim]` after the layer."""
         x = self.attention(self.attention_norm(x) if self.pre else x, x, layout)
         x = x if self.pre else self.attention_norm(x)
         hidden = F.silu(self.expand(self.ffn_norm(x) if self.pre else x))
@@ -265,7 +265,7 @@ class MEGA(SequenceModel):
         value_dim: width of values.
         ffn_dim: width of the feed-forward network.
         num_averages: moving averages of a channel and direction.
-        truncation: tokens after which a moving average forgets; None for none.
+        truncation: tokens after which a moving average forgets; None for never.
         attention: softmax or laplace, see `GatedAttention`.
         norm: batch, layer or scale.
         norm_position: pre or post.
@@ -276,7 +276,7 @@ class MEGA(SequenceModel):
         max_length: tokens of the longest document; by default the benchmark's.
 
     Raises:
-        BadInput: the benchmark is none of sequences, or an option is out of range.
+        BadInput: the benchmark has no sequences, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec

@@ -1,4 +1,4 @@
-"""What all models of sequences share: tokens in, layers, one vector per document, pairs of documents."""
+"""The base of all models of sequences: tokens, layers, one vector per document, pairs of documents."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PairActivation = Literal["relu", "gelu"]
 
 
 def longest_document(spec: BenchmarkSpec, max_length: int | None) -> int:
-    """`max_length` where it is given, else the most tokens that the benchmark names.
+    """Return `max_length` if given, else the most tokens of the benchmark.
 
     Raises:
-        BadInput: neither is known, or `max_length` is out of range.
+        BadInput: neither is given, or `max_length` is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_spec
@@ -57,7 +57,7 @@ class PairReadout(nn.Module):
         activation: act is relu or gelu.
 
     Raises:
-        BadInput: `activation` is not known.
+        BadInput: `activation` is unknown.
 
     Examples:
         >>> PairReadout(8, "NLI")(torch.randn(6, 8)).shape
@@ -75,17 +75,17 @@ class PairReadout(nn.Module):
         draw_xavier(self.linear.weight)
 
     def forward(self, documents: Tensor) -> Tensor:
-        """Graphs `[G, dim]` of documents `[2 G, dim]`, the two of a graph one after the other."""
+        """Join graphs `[G, dim]` of documents `[2 G, dim]`, the two of a graph one after the other."""
         a, b = documents.unflatten(0, (-1, 2)).unbind(1)
         parts = [a, b] if self.interaction == "concatenate" else [a, b, a * b, a - b]
         return self.activation(self.linear(torch.cat(parts, dim=-1)))
 
 
 class SequenceModel(Architecture):
-    """Layers over the tokens of each document, in the order of their places; subclasses bring the layers.
+    """Layers over the tokens of each document, in the order of their places; subclasses build the layers.
 
     Where nodes have a column "tower", the two documents of a graph are read apart by the same weights and meet in
-    `PairReadout`. Edges play no part.
+    `PairReadout`. Edges are not read.
 
     Args:
         spec: the benchmark's description.
@@ -94,13 +94,13 @@ class SequenceModel(Architecture):
         final_norm: behind the last layer; None for none.
         tokens: see `TokenEncoder`.
         positions: see `Positions`.
-        pooling: `cls`, a learned token before the first one (zero at first), or the `mean` of the tokens.
+        pooling: `cls`, a learned token before the first one (initially zero), or the `mean` of the tokens.
         interaction, pair_activation: see `PairReadout`.
         dropout: probability of dropping an entry of the tokens before the first layer.
-        max_length: tokens of the longest document that some part of the model has room for; None for any.
+        max_length: most tokens of a document that the model has room for; None for any.
 
     Raises:
-        BadInput: the benchmark is none of sequences, or an option is not known.
+        BadInput: the benchmark has no sequences, or an option is unknown.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class SequenceModel(Architecture):
         self.pair = PairReadout(hidden_dim, interaction, pair_activation) if paired else None
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`; for graph tasks also graphs `[num_graphs, hidden_dim]`.
+        """Return nodes `[num_nodes, hidden_dim]`; for graph tasks also graphs `[num_graphs, hidden_dim]`.
 
         Raises:
             BadInput: a document is longer than `max_length`.
@@ -146,7 +146,7 @@ class SequenceModel(Architecture):
                 f"max_length must be at least the tokens of the longest sequence, but got {self.max_length} and a "
                 f"sequence of {documents.max_length:,} tokens."
             )
-        x, layout, rows = self._with_cls(self.token_encoder(batch)[documents.order], documents)
+        x, layout, rows = self._add_cls(self.token_encoder(batch)[documents.order], documents)
         place = torch.arange(x.shape[0], device=x.device) - layout.ptr[layout.graph_of]
         x = self.dropout(self.positions(x, place))
         for layer in self.layers:
@@ -154,27 +154,27 @@ class SequenceModel(Architecture):
         if self.final_norm is not None:
             x = self.final_norm(x)
         node = x if rows is None else x[rows]
-        graph = self._documents(x, node, layout, documents) if self.aggregates else None
+        graph = self._pool_documents(x, node, layout, documents) if self.aggregates else None
         return Representation(documents.to_nodes(node), graph=graph if self.pair is None else self.pair(graph))
 
-    def _with_cls(self, x: Tensor, documents: Documents) -> tuple[Tensor, DenseLayout, Tensor | None]:
-        """Tokens with the learned one before each document, their layout, and the rows of the others."""
+    def _add_cls(self, x: Tensor, documents: Documents) -> tuple[Tensor, DenseLayout, Tensor | None]:
+        """Put the learned token before each document; return all, their layout, and the rows of the others."""
         ptr, document, longest = documents.ptr, documents.document, documents.max_length
         if self.cls is None:
-            if self.tower is not None:  # one document of a pair may be empty: a layout of those that are not
+            if self.tower is not None:  # one document of a pair may be empty
                 ptr, document = ptr.unique_consecutive(), document.unique_consecutive(return_inverse=True)[1]
             return x, DenseLayout.from_rows(document, ptr, longest), None
         number = torch.arange(ptr.shape[0], device=ptr.device)
         rows = torch.arange(x.shape[0], device=x.device) + document + 1
         first, ptr = ptr[:-1] + number[:-1], ptr + number
-        everywhere = self.cls.to(x.dtype).expand(first.shape[0], -1)
+        learned = self.cls.to(x.dtype).expand(first.shape[0], -1)
         joined = x.new_zeros(x.shape[0] + first.shape[0], x.shape[1])
-        joined = joined.index_copy(0, rows, x).index_copy(0, first, everywhere)
+        joined = joined.index_copy(0, rows, x).index_copy(0, first, learned)
         graph_of = torch.repeat_interleave(number[:-1], ptr.diff(), output_size=joined.shape[0])
         return joined, DenseLayout.from_rows(graph_of, ptr, longest + 1), rows
 
-    def _documents(self, x: Tensor, node: Tensor, layout: DenseLayout, documents: Documents) -> Tensor:
-        """One vector per document `[D, hidden_dim]`; the mean of no tokens is zero."""
+    def _pool_documents(self, x: Tensor, node: Tensor, layout: DenseLayout, documents: Documents) -> Tensor:
+        """Pool one vector per document `[D, hidden_dim]`; the mean of no tokens is zero."""
         if self.cls is not None:
             return x[layout.ptr[:-1]]
         return global_mean_pool(node, documents.document, size=documents.ptr.shape[0] - 1)

@@ -18,15 +18,15 @@ from graphbench.nn import DenseLayout
 from graphbench_sequences.attention import ProjectedAttention
 
 KernelName = Literal["relu", "softmax"]
-#: What every feature has at least, in the code of the Long Range Arena.
+#: Lower bound of features, in the code of the Long Range Arena.
 _LEAST = {"relu": 1e-3, "softmax": 1e-6}
 
 
 def check_features(num_features: int | None, kernel: KernelName) -> None:
-    """Refuse a number of features that is none, and no directions where the kernel lives on them.
+    """Check the number of features, which the softmax kernel needs.
 
     Raises:
-        BadInput: an option is not known or out of range, or `num_features` is None for softmax.
+        BadInput: an option is unknown or out of range, or `num_features` is None for softmax.
 
     Examples:
         >>> check_features(None, "relu")
@@ -42,7 +42,7 @@ def check_features(num_features: int | None, kernel: KernelName) -> None:
 
 
 def orthogonal_directions(num_features: int, dim: int) -> Tensor:
-    """Directions `[num_features, dim]`, orthogonal within blocks of `dim`, each as long as a Gaussian vector.
+    """Draw directions `[num_features, dim]`, orthogonal within blocks of `dim`, each as long as a Gaussian vector.
 
     Blocks are uniform among all rotations and reflections: a QR decomposition gives that once its signs are those of
     R's diagonal.
@@ -67,10 +67,10 @@ class PerformerAttention(ProjectedAttention):
       sqrt(d))` in expectation; c, the largest exponent w . y of a query and of all keys of a document, cancels but for
       1e-6;
     * relu: `f(x) = ReLU(w . y) + 0.001`; without directions `ReLU(x) + 0.001`, d features of queries and keys as they
-      are, which is what the Long Range Arena takes on most tasks.
+      are, as in the Long Range Arena on most tasks.
 
-    Directions are sampled once and saved with the weights, so an answer depends on no other document of the batch.
-    Attention weights are never there, so none is dropped.
+    Directions are sampled once and saved with the weights, so results depend on no other document of the batch.
+    Attention weights are not computed, so none is dropped.
 
     Args:
         dim, num_heads, qkv_dim: see `ProjectedAttention`.
@@ -78,7 +78,7 @@ class PerformerAttention(ProjectedAttention):
         kernel: softmax or relu.
 
     Raises:
-        BadInput: as `check_features`.
+        BadInput: see `check_features`.
 
     Examples:
         >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
@@ -104,7 +104,7 @@ class PerformerAttention(ProjectedAttention):
         self.register_buffer("directions", directions)
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """As `ProjectedAttention.mix`, in float32 at least: exponents of bfloat16 would be off by whole factors."""
+        """Mix by features, in float32 at least: exponents in bfloat16 would be off by whole factors."""
         q, k, v = heads
         precision = torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(v.device.type, enabled=False):
@@ -115,7 +115,7 @@ class PerformerAttention(ProjectedAttention):
             return (mixed / (queries @ keys.sum(-2).unsqueeze(-1))).to(v.dtype)
 
     def _features(self, x: Tensor, real: Tensor | None) -> Tensor:
-        """Features of queries, or of keys that share a sum with all `real` ones `[B, 1, N, 1]`; `[B, H, N, M]`."""
+        """Compute features of queries, or of keys where `real [B, 1, N, 1]` masks padding; `[B, H, N, M]`."""
         if self.directions is None:
             return x.relu() + _LEAST[self.kernel]
         y = x * x.shape[-1] ** -0.25
@@ -128,5 +128,5 @@ class PerformerAttention(ProjectedAttention):
             largest = along.detach().masked_fill(~real, -torch.inf).amax((-1, -2), keepdim=True)
         exponent = along - y.square().sum(-1, keepdim=True) / 2 - largest
         if real is not None:
-            exponent = exponent.masked_fill(~real, 0.0)  # padding, which the caller hides, must not overflow
+            exponent = exponent.masked_fill(~real, 0.0)  # the caller masks padding, but it must not overflow
         return (exponent.exp() + _LEAST["softmax"]) * along.shape[-1] ** -0.5

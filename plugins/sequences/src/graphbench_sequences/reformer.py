@@ -1,4 +1,4 @@
-"""Reformer: attention among tokens that a random hash puts into one bucket.
+"""Reformer: attention among tokens in one bucket of a random hash.
 
 Kitaev, Kaiser and Levskaya, "Reformer: The Efficient Transformer", ICLR 2020, arXiv 2001.04451, section 2.
 
@@ -17,7 +17,7 @@ from graphbench.errors import BadInput, check_range
 from graphbench.nn import DenseLayout
 from graphbench_sequences.attention import ProjectedAttention
 
-#: Logits of a token with itself, which counts only where it is alone, and of pairs that do not see each other.
+#: Logits of a token with itself, which counts only if it is alone, and of masked pairs.
 _ITSELF, _HIDDEN = -1e5, -1e9
 
 
@@ -29,8 +29,8 @@ class ReformerAttention(ProjectedAttention):
     those of its bucket in its own chunk and the one before, and to itself where there is no other. Rounds are joined
     as one softmax over all pairs that meet in any of them, each counted once (section 2, "Multi-round LSH attention").
 
-    The matrices are sampled once and saved with the weights, and each document is sorted for itself, so an answer
-    depends on no other document. `3 dim qkv_dim` parameters.
+    The matrices are sampled once and saved with the weights, and each document is sorted on its own, so results
+    depend on no other document. `3 dim qkv_dim` parameters.
 
     Args:
         dim, num_heads, qkv_dim, dropout: see `ProjectedAttention`.
@@ -70,7 +70,7 @@ class ReformerAttention(ProjectedAttention):
         self.register_buffer("rotations", torch.randn(num_hashes, head_dim, max(num_buckets // 2, 1)))
 
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
-        """As `ProjectedAttention.mix`, of queries and values; in float32 at least."""
+        """Mix values by queries within buckets, in float32 at least."""
         q, v = heads
         precision = torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(v.device.type, enabled=False):
@@ -86,7 +86,7 @@ class ReformerAttention(ProjectedAttention):
             return (mixed * weights.unsqueeze(-1)).sum(2).to(v.dtype)
 
     def _buckets(self, query: Tensor, mask: Tensor) -> Tensor:
-        """Bucket of each token in each round `[B, H, R, N]`; padding has one of its own behind all others."""
+        """Hash each token in each round to a bucket `[B, H, R, N]`; padding has the last one."""
         if self.num_buckets == 1:
             shape = (*query.shape[:2], self.num_hashes, query.shape[3])
             bucket = torch.zeros(shape, dtype=torch.long, device=query.device)
@@ -96,46 +96,44 @@ class ReformerAttention(ProjectedAttention):
         return bucket.masked_fill(~mask[:, None, None, :], self.num_buckets)
 
     def _attend(self, query: Tensor, value: Tensor, bucket: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Mixed values `[B, H, R, N, d]` and logarithms of sums of weights `[B, H, R, N]`, in the order of buckets."""
+        """Mix values `[B, H, R, N, d]` in the order of buckets; also return log sums of weights `[B, H, R, N]`."""
         length = order.shape[-1]
-        q, v = (self._chunks(part.expand(-1, -1, self.num_hashes, -1, -1), order) for part in (query, value))
+        q, v = (self._chunk(part.expand(-1, -1, self.num_hashes, -1, -1), order) for part in (query, value))
         keys, values = (torch.cat([part.roll(1, 3), part], dim=4) for part in (F.normalize(q, dim=-1), v))
-        own = self._chunks(bucket.unsqueeze(-1), order, fill=-1)
-        meet = own == _with_previous(own, fill=-2).transpose(-1, -2)
+        buckets = self._chunk(bucket.unsqueeze(-1), order, fill=-1)
+        meet = buckets == _with_previous(buckets, fill=-2).transpose(-1, -2)
         place = torch.arange(length, device=order.device).expand_as(order).unsqueeze(-1)
-        place = self._chunks(place, order, fill=-1)
+        place = self._chunk(place, order, fill=-1)
         alone = place == _with_previous(place, fill=-2).transpose(-1, -2)
         logits = q @ keys.transpose(-1, -2) * q.shape[-1] ** -0.5  # [B, H, R, S, m, 2 m]
         logits = logits.masked_fill(alone, _ITSELF).masked_fill(~meet, _HIDDEN)
         if self.num_hashes > 1:
-            logits = logits - self._rounds(bucket, order).clamp(min=1).to(logits.dtype).log()
+            logits = logits - self._count_rounds(bucket, order).clamp(min=1).to(logits.dtype).log()
         total = logits.logsumexp(-1, keepdim=True)
         mixed = F.dropout((logits - total).exp(), self.dropout, self.training) @ values
         return mixed.flatten(3, 4)[:, :, :, :length], total.flatten(3)[..., :length]
 
-    def _chunks(self, x: Tensor, order: Tensor, fill: int = 0) -> Tensor:
-        """Rows `[B, H, R, N, c]` in the order of buckets, cut into chunks `[B, H, R, S, m, c]`."""
+    def _chunk(self, x: Tensor, order: Tensor, fill: int = 0) -> Tensor:
+        """Sort rows `[B, H, R, N, c]` by bucket and cut them into chunks `[B, H, R, S, m, c]`."""
         rows = x.gather(3, order.unsqueeze(-1).expand(-1, -1, -1, -1, x.shape[-1]))
         return F.pad(rows, (0, 0, 0, -rows.shape[3] % self.chunk_length), value=fill).unflatten(
             3, (-1, self.chunk_length)
         )
 
-    def _rounds(self, bucket: Tensor, order: Tensor) -> Tensor:
-        """In how many rounds the pairs of each chunk meet `[B, H, R, S, m, 2 m]`."""
+    def _count_rounds(self, bucket: Tensor, order: Tensor) -> Tensor:
+        """Count the rounds in which the pairs of each chunk meet `[B, H, R, S, m, 2 m]`."""
         chunk = order.argsort(-1) // self.chunk_length  # of each token
         count = torch.zeros(1, device=order.device)
         for number in range(self.num_hashes):
-            ours, theirs = (part[:, :, number : number + 1].unsqueeze(-1) for part in (bucket, chunk))
-            ours, theirs = (
-                self._chunks(part.expand(-1, -1, self.num_hashes, -1, -1), order, -1) for part in (ours, theirs)
-            )
-            same = ours == _with_previous(ours, fill=-2).transpose(-1, -2)
-            distance = theirs - _with_previous(theirs, fill=-2).transpose(-1, -2)
+            columns = (part[:, :, number : number + 1].unsqueeze(-1) for part in (bucket, chunk))
+            buckets, chunks = (self._chunk(part.expand(-1, -1, self.num_hashes, -1, -1), order, -1) for part in columns)
+            same = buckets == _with_previous(buckets, fill=-2).transpose(-1, -2)
+            distance = chunks - _with_previous(chunks, fill=-2).transpose(-1, -2)
             count = count + (same & (distance >= 0) & (distance <= 1))
         return count
 
 
 def _with_previous(x: Tensor, fill: int) -> Tensor:
-    """Chunks `[B, H, R, S, m, c]` behind those before them `[B, H, R, S, 2 m, c]`; the first has `fill` before it."""
+    """Put the previous chunk before each of `[B, H, R, S, m, c]`: `[B, H, R, S, 2 m, c]`; the first gets `fill`."""
     before = torch.cat([torch.full_like(x[:, :, :, :1], fill), x[:, :, :, :-1]], dim=3)
     return torch.cat([before, x], dim=4)

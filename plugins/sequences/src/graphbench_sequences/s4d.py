@@ -27,7 +27,7 @@ NormPosition = Literal["pre", "post"]
 
 
 def diagonal(init: InitName, num_states: int) -> Tensor:
-    """The states a_n at first, complex `[S / 2]`: one of each conjugate pair, n = 0, 1, ...
+    """Return the initial states a_n, complex `[S / 2]`: one of each conjugate pair, n = 0, 1, ...
 
     lin: `-1/2 + i pi n`; inv: `-1/2 + i S / pi (S / (2 n + 1) - 1)` (S4D, equation 9).
 
@@ -52,7 +52,7 @@ class DiagonalKernel(nn.Module):
         dim: channels C.
         num_states: S, even.
         init: lin or inv, see `diagonal`.
-        step_min, step_max: range of the steps at first.
+        step_min, step_max: initial range of the steps.
         num_readouts: read-outs c of the same states.
 
     Examples:
@@ -78,7 +78,7 @@ class DiagonalKernel(nn.Module):
         self.readout = nn.Parameter(torch.randn(num_readouts, dim, num_states // 2, 2) * 0.5**0.5)
 
     def forward(self, length: int) -> Tensor:
-        """`K_0` to `K_(length - 1)` of every read-out and channel `[num_readouts, C, length]`, in float32 at least."""
+        """Return `K_0` to `K_(length - 1)` of read-outs and channels `[num_readouts, C, length]`, float32 at least."""
         precision = torch.promote_types(self.readout.dtype, torch.float32)
         step, decay = self.log_step.to(precision).exp(), self.log_decay.to(precision).exp()
         states = torch.complex(-decay, self.frequency.to(precision))
@@ -101,7 +101,7 @@ class S4DLayer(nn.Module):
         norm: batch, layer or none.
         norm_position: pre (u = Norm(x)) or post (Norm behind the sum, u = x).
         dropout: probability of Drop.
-        bidirectional: mix tokens after the own one, too, by a read-out of their own.
+        bidirectional: mix later tokens, too, by a second read-out.
         kernel: options of `DiagonalKernel`.
 
     Examples:
@@ -127,7 +127,7 @@ class S4DLayer(nn.Module):
         self.out_map = nn.Linear(dim, 2 * dim)
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
-        """Tokens `[T, dim]` after the layer."""
+        """Return tokens `[T, dim]` after the layer."""
         u = self.norm(x) if self.pre else x
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(u.dtype, torch.float32)
@@ -142,14 +142,14 @@ class S4DLayer(nn.Module):
         return x + y if self.pre else self.norm(x + y)
 
     def state_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Those of the state matrices, and those of the steps."""
+        """Return the parameters of the states, and those of the steps."""
         return [self.kernel.log_decay, self.kernel.frequency], [self.kernel.log_step]
 
 
 class S4D(SequenceModel):
     """S4 with diagonal states (Gu et al. 2022, arXiv 2206.11893); defaults are the authors' on Pathfinder.
 
-    Each document is convolved for itself, from both sides; places are known by the order alone.
+    Each document is convolved on its own, from both sides; places enter by the order alone.
 
     Time and memory: `L (B N d^2 + B d N log N + m N d)`, `L (B N d + m N d)`.
 
@@ -159,18 +159,18 @@ class S4D(SequenceModel):
         num_layers: layers.
         num_states: states of a channel S, even.
         init: of the states, lin (S4D-Lin) or inv (S4D-Inv).
-        bidirectional: mix tokens after the own one, too.
+        bidirectional: mix later tokens, too.
         norm: batch, layer or none.
         norm_position: pre or post.
         dropout: probability of dropping an entry, behind the activation and behind each layer.
-        step_min, step_max: range of the discretisation's steps at first.
-        state_lr_scale: rate of the states, in the optimizer's; they and the steps have no weight decay.
-        step_lr_scale: rate of the steps, in the optimizer's.
+        step_min, step_max: initial range of the discretisation's steps.
+        state_lr_scale: rate of the states over the optimizer's; they and the steps have no weight decay.
+        step_lr_scale: rate of the steps over the optimizer's.
         tokens: categories, each with a learned vector, or values, see `TokenEncoder`.
         interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
 
     Raises:
-        BadInput: the benchmark is none of sequences, or an option is out of range.
+        BadInput: the benchmark has no sequences, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -224,9 +224,9 @@ class S4D(SequenceModel):
         )
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
-        """States and steps, each with a rate of its own and without weight decay."""
-        found = [layer.state_parameters() for layer in self.layers if isinstance(layer, S4DLayer)]
-        groups = [[parameter for pair in found for parameter in pair[kind]] for kind in (0, 1)]
+        """Group states and steps, each with its own rate and without weight decay."""
+        pairs = [layer.state_parameters() for layer in self.layers if isinstance(layer, S4DLayer)]
+        groups = [[parameter for pair in pairs for parameter in pair[kind]] for kind in (0, 1)]
         return [
             {"params": params, "lr_scale": scale, "weight_decay": 0.0}
             for params, scale in zip(groups, self.scales, strict=True)
@@ -234,7 +234,7 @@ class S4D(SequenceModel):
 
 
 def long_convolution(x: Tensor, past: Tensor, future: Tensor | None = None) -> Tensor:
-    """`y_i = sum_(j <= i) past_(i - j) x_j + sum_(j > i) future_(j - i - 1) x_j` of every channel, `[B, N, C]`.
+    """Compute `y_i = sum_(j <= i) past_(i - j) x_j + sum_(j > i) future_(j - i - 1) x_j`, `[B, N, C]`.
 
     Both sums are one circular convolution over 2 N places, in O(N log N); padding of `x` that is zero adds nothing.
 

@@ -24,20 +24,20 @@ from graphbench_sequences.tokens import PositionName, TokenName, check_sequences
 from graphbench_sequences.tree import Relatives, Tree
 
 LevelOrder = Literal["bottom_up", "top_down", "complete", "interleaved"]
-#: Standard deviation of the vectors of tokens at first, as in the released code.
+#: Initial standard deviation of the vectors of tokens, as in the released code.
 _TOKEN_STD = 0.02
 #: Relatives of a node: ancestors, siblings and children.
 _KINDS = 3
 
 
 def visits(order: LevelOrder, num_levels: int) -> Iterator[tuple[int, int | None]]:
-    """Levels in the order in which their values are written, each with the depth of the trees that it is for.
+    """Yield levels in the order in which values are written, each with the depth of its trees.
 
     * bottom_up: `0 ... D - 1` in a tree of D levels; top_down: `D - 1 ... 0`;
     * complete: bottom_up, then top_down;
     * interleaved: `0, D - 1, 1, D - 2, ..., D - 1, 0`.
 
-    Trees lack levels above their root, so all but the last are orders of every depth at once, and None stands for it.
+    Trees lack levels above their root, so all orders but the last fit every depth, shown as None.
 
     Args:
         order: see above.
@@ -64,7 +64,7 @@ class SequoiaAttention(nn.Module):
 
         A_i(S) = sum_(j in S) softmax_(j in S)(q_i . k_j / sqrt(d)) v_j,      v_i <- o_i,      out = W_O o + b
 
-    Levels that come later see the values that earlier ones have written; queries and keys stay. Ancestors are those of
+    Later levels see the values that earlier ones have written; queries and keys stay. Ancestors are those of
     all levels above, siblings all children of the same parent, the node itself among them. A kind that a node lacks
     (ancestors of the root, children of tokens) counts as zero. `4 dim H d + 3 H d + dim` parameters.
 
@@ -73,7 +73,7 @@ class SequoiaAttention(nn.Module):
         num_heads, head_dim: H, d; the width of all heads together may differ from `dim`.
         level_order: see `visits`.
         dropout: probability of dropping an attention weight.
-        is_last: give tokens alone, since nothing reads the other levels.
+        is_last: return tokens alone, since nothing reads the other levels.
 
     Examples:
         >>> tree = Tree.over(torch.tensor([5, 1]), max_length=5, num_children=2)
@@ -98,23 +98,23 @@ class SequoiaAttention(nn.Module):
         self.out_map = nn.Linear(num_heads * head_dim, dim)
 
     def forward(self, x: Tensor, tree: Tree) -> Tensor:
-        """Slots `[B, W, dim]`, or `[B, w_0, dim]` of the tokens where `is_last`, of slots `[B, W, dim]`."""
+        """Attend among slots `[B, W, dim]`; with `is_last` return the tokens alone, `[B, w_0, dim]`."""
         heads = self.qkv_map(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = (tree.split(part, 2) for part in heads)
         steps = list(visits(self.level_order, tree.num_levels))
-        if self.is_last:  # what is written after the tokens' last turn is not read
+        if self.is_last:  # nothing reads what follows the last turn of the tokens
             steps = steps[: max(number for number, step in enumerate(steps) if step[0] == 0) + 1]
         for level, depth in steps:
             new = self._attend(level, q, k, v, tree)
-            mine = None if depth is None else (tree.depth == depth)[:, None, None, None, None]
-            v[level] = new if mine is None else torch.where(mine, new, v[level])
+            fits = None if depth is None else (tree.depth == depth)[:, None, None, None, None]
+            v[level] = new if fits is None else torch.where(fits, new, v[level])
         levels = v[:1] if self.is_last else v
         joined = torch.cat([part.flatten(2, 3) for part in levels], dim=2)
         out: Tensor = self.out_map(joined.transpose(1, 2).flatten(2))
         return out
 
     def _attend(self, level: int, q: Sequence[Tensor], k: Sequence[Tensor], v: Sequence[Tensor], tree: Tree) -> Tensor:
-        """New values `[B, H, m, k, d]` of one level; arguments hold one such tensor per level."""
+        """Compute values `[B, H, m, k, d]` of one level; arguments hold one such tensor per level."""
         out = self._mix(q[level], k[level], v[level], tree.siblings[level])
         if level < tree.num_levels - 1:  # a group shares its ancestors
             keys, values = (_choose(part[level + 1 :], tree.places[level]) for part in (k, v))
@@ -126,13 +126,13 @@ class SequoiaAttention(nn.Module):
         return (out / _KINDS).to(v[level].dtype)
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, relatives: Relatives) -> Tensor:
-        """Values `[B, H, m, r, d]` for r queries of each group from its c keys `[B, H, m, c, d]`."""
+        """Mix values `[B, H, m, r, d]` for r queries of each group from its c keys `[B, H, m, c, d]`."""
         weights = attention_weights(q, k, relatives.bias) * relatives.has_some.to(q.dtype)
         return self.dropout(weights.to(v.dtype)) @ v
 
 
 def _choose(levels: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
-    """The node of each level `[B, H, m', k, d]` at its place `[m]`: `[B, H, m, A, d]`."""
+    """Select the node of each level `[B, H, m', k, d]` at its place `[m]`: `[B, H, m, A, d]`."""
     chosen = [part.flatten(2, 3).index_select(2, place) for part, place in zip(levels, places, strict=True)]
     return torch.stack(chosen, dim=3)
 
@@ -161,7 +161,7 @@ class SequoiaLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, tree: Tree) -> Tensor:
-        """As `SequoiaAttention.forward`."""
+        """Run the layer; shapes as in `SequoiaAttention.forward`."""
         mixed = self.attention(self.attention_norm(x), tree)
         x = x[:, : mixed.shape[1]] + self.dropout(mixed)
         out: Tensor = x + self.ffn(self.ffn_norm(x))
@@ -172,7 +172,7 @@ class SequoiaStack(nn.Module):
     """Grows the tree of each document, and runs the layers over its nodes.
 
     Args:
-        layers: in their order; the attention of the last one gives tokens alone.
+        layers: in order; the attention of the last one returns tokens alone.
         num_children: k.
         dropout: probability of dropping an entry of a node before the first layer.
 
@@ -188,7 +188,7 @@ class SequoiaStack(nn.Module):
         self.num_children, self.dropout = num_children, nn.Dropout(dropout)
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
-        """Tokens `[T, dim]` after the last layer."""
+        """Return tokens `[T, dim]` after the last layer."""
         blocks = zip(layout.to_blocks(x), layout.blocks, strict=True)
         return layout.from_blocks([self._run(dense, block.layout) for dense, block in blocks])
 
@@ -204,10 +204,10 @@ class SequoiaStack(nn.Module):
 class SequenceSequoia(SequenceModel):
     """Sequoia with a fixed tree (Trang et al., TMLR 2024); defaults are those of its code for the Long Range Arena.
 
-    Over every document stands the k-ary `Tree` of its own length. Its nodes and the tokens attend within their family
-    (`SequoiaAttention`), layers have their norms first, and the mean of the tokens is the answer's. The released code
-    masks all attention as for language modelling, although its configuration says otherwise, lets hidden relatives fall
-    back on the first token and repeats the last member of families that are not full: here nothing is causal, and
+    Every document has the k-ary `Tree` of its own length. Its nodes and the tokens attend within their family
+    (`SequoiaAttention`), layers have their norms first, and the head reads the mean of the tokens. The released code
+    masks all attention as for language modelling, against its configuration, lets hidden relatives fall
+    back on the first token and repeats the last member of families that are not full: here attention is not causal, and
     missing relatives are hidden. Attention weights are dropped, where that code has the option without using it.
 
     Time and memory: `B L N (d^2 + H (d + log N))`, `B L N (d + H log N)`.
@@ -230,7 +230,7 @@ class SequenceSequoia(SequenceModel):
         max_length: tokens of the longest document, for learned positions; by default the benchmark's.
 
     Raises:
-        BadInput: the benchmark is none of sequences, or an option is out of range.
+        BadInput: the benchmark has no sequences, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec

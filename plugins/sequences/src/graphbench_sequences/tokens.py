@@ -20,9 +20,9 @@ from graphbench.nn import NodeEncoder
 
 TokenName = Literal["categories", "values"]
 PositionName = Literal["sinusoidal", "learned", "none"]
-#: Standard deviation of learned places at first, in the arena's code.
+#: Initial standard deviation of learned places, in the arena's code.
 _POSITION_STD = 0.02
-#: Categorical column that says which of two documents a token belongs to.
+#: Categorical column with the document of a token, 0 or 1.
 TOWER = "tower"
 
 
@@ -32,11 +32,11 @@ class TokenEncoder(nn.Module):
     Args:
         spec: the benchmark's description.
         dim: width of the result.
-        tokens: `categories`, each with a standard normal vector of its own at first; or `values`, where a grey value
+        tokens: `categories`, each with a vector, initially standard normal; or `values`, where a grey value
             or byte v of V enters a linear map as `2 v / (V - 1) - 1`.
 
     Raises:
-        BadInput: `tokens` is not known, or `values` for a benchmark without exactly one categorical column.
+        BadInput: `tokens` is unknown, or `values` for a benchmark without exactly one categorical column.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -63,29 +63,30 @@ class TokenEncoder(nn.Module):
         self.encoder = NodeEncoder(replace(spec, node=features), dim, categorical="normal")
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """`[num_nodes, dim]`."""
-        seen = copy.copy(batch)  # containers only: the tensors are shared
+        """Encode nodes `[num_nodes, dim]`."""
+        inputs = copy.copy(batch)  # containers only: the tensors are shared
         if self.columns:
-            seen.x = torch.stack([batch.x[:, column] for column in self.columns], 1)  # a list would be copied, and wait
+            columns = [batch.x[:, column] for column in self.columns]  # a list as index would force a host-device sync
+            inputs.x = torch.stack(columns, 1)
         if self.largest is not None:
-            seen.x_dense = seen.x.float() * (2 / self.largest) - 1
-        return self.encoder(seen)
+            inputs.x_dense = inputs.x.float() * (2 / self.largest) - 1
+        return self.encoder(inputs)
 
 
 class Positions(nn.Module):
     """Adds places to tokens: `x + P[place]`.
 
     * sinusoidal: `P[i, 2 j] = sin(i / 10000^(2 j / dim))`, `P[i, 2 j + 1] = cos` of the same, not learned;
-    * learned: a table of `max_length` rows, normal with standard deviation 0.02 at first;
+    * learned: a table of `max_length` rows, initially normal with standard deviation 0.02;
     * none: the tokens as they are.
 
     Args:
         name: see above.
         dim: width of the tokens.
-        max_length: places that a learned table has.
+        max_length: places of a learned table.
 
     Raises:
-        BadInput: the name is not known.
+        BadInput: the name is unknown.
 
     Examples:
         >>> Positions("sinusoidal", dim=4, max_length=9)(torch.zeros(2, 4), torch.tensor([0, 0]))
@@ -102,7 +103,7 @@ class Positions(nn.Module):
             nn.init.normal_(self.table, std=_POSITION_STD)
 
     def forward(self, x: Tensor, place: Tensor) -> Tensor:
-        """Tokens `[T, dim]` with their places `[T]`."""
+        """Add places `[T]` to tokens `[T, dim]`."""
         if self.table is not None:
             return x + self.table[place].to(x.dtype)
         if self.name == "none":
@@ -111,7 +112,7 @@ class Positions(nn.Module):
 
 
 def sinusoids(place: Tensor, dim: int) -> Tensor:
-    """Sines and cosines of places `[..., dim]` in float64, as `Positions` says; an odd `dim` lacks the last cosine.
+    """Compute sines and cosines of places `[..., dim]` in float64, see `Positions`; an odd `dim` drops a cosine.
 
     Examples:
         >>> sinusoids(torch.tensor([1]), 3)
@@ -123,10 +124,10 @@ def sinusoids(place: Tensor, dim: int) -> Tensor:
 
 
 def halved_sinusoids(place: Tensor, dim: int) -> Tensor:
-    """Sines of places, then their cosines, `[..., dim]` in float64, as fairseq has them, in which Luna is written.
+    """Compute sines of places, then their cosines, `[..., dim]` in float64, as in fairseq, on which Luna is built.
 
     With `h = dim // 2` columns j of either kind the angle is `i / 10000^(j / (h - 1))`: the slowest turns by a 10,000th
-    in each place, where `sinusoids` ends a little before. An odd `dim` has a column of zeros at its end.
+    in each place, where `sinusoids` ends a little before. An odd `dim` ends in a column of zeros.
 
     Examples:
         >>> halved_sinusoids(torch.tensor([1]), 4)
@@ -139,10 +140,10 @@ def halved_sinusoids(place: Tensor, dim: int) -> Tensor:
 
 
 def check_sequences(spec: BenchmarkSpec) -> None:
-    """Refuse benchmarks whose nodes have no order.
+    """Check that the nodes of a benchmark have an order.
 
     Raises:
-        BadInput: nodes have not one coordinate, the place in a sequence.
+        BadInput: nodes do not have one coordinate, the place in a sequence.
 
     Examples:
         >>> from graphbench.testing import tiny_spec
@@ -158,17 +159,17 @@ def check_sequences(spec: BenchmarkSpec) -> None:
 
 
 def tower_column(spec: BenchmarkSpec) -> int | None:
-    """Number of the categorical column that tells two documents apart; None where a graph is one document."""
+    """Find the categorical column that tells two documents apart; None where a graph is one document."""
     names = spec.node.names[: len(spec.node.vocabularies)]
     return names.index(TOWER) if TOWER in names else None
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Tokens in the order of reading: document by document, by ascending place.
+    """Tokens in reading order: document by document, by ascending place.
 
     Args:
-        order: row of the batch behind each token `[T]`.
+        order: row in the batch of each token `[T]`.
         document: document of each token `[T]`, ascending.
         ptr: first token of each document `[D + 1]`.
         max_length: tokens of the longest one.
@@ -181,9 +182,9 @@ class Documents:
 
     @classmethod
     def of(cls, batch: GraphBatch, tower: int | None) -> Documents:
-        """The documents of a batch; those of a pair stand one after the other, and one of them may be empty.
+        """Find the documents of a batch; those of a pair are successive, and one of them may be empty.
 
-        Nodes are sorted by `pos`, so the order in which a batch numbers them says nothing.
+        Nodes are sorted by `pos`, whatever their order in the batch.
 
         Args:
             batch: graphs with `pos [num_nodes, 1]`.
@@ -210,5 +211,5 @@ class Documents:
         return torch.arange(len(self.order), device=self.order.device) - self.ptr[self.document]
 
     def to_nodes(self, x: Tensor) -> Tensor:
-        """Rows of tokens `[T, d]` as rows of the batch `[num_nodes, d]`."""
+        """Reorder rows of tokens `[T, d]` to rows of the batch `[num_nodes, d]`."""
         return torch.empty_like(x).index_copy(0, self.order, x)

@@ -5,7 +5,6 @@ Tay et al., "Long Range Arena: A Benchmark for Efficient Transformers", ICLR 202
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, get_args
 
 from torch import Tensor, nn
@@ -52,17 +51,17 @@ class TransformerLayer(nn.Module):
             nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
-        """Tokens `[T, dim]` after the layer."""
+        """Return tokens `[T, dim]` after the layer."""
         x = x + self.dropout(self.attention(self.attention_norm(x), layout))
         out: Tensor = x + self.ffn(self.ffn_norm(x))
         return out
 
 
 class SequenceTransformer(SequenceModel):
-    """The transformer that the Long Range Arena compares attention in; defaults are those of ListOps.
+    """The transformer of the Long Range Arena with a choice of attention; defaults are those of ListOps.
 
-    Layers have their norms first; a learned token stands for the document, and its state behind the last norm is the
-    answer's. Each document is read for itself: nothing depends on what shares its batch, or on padding.
+    Layers have their norms first; a learned token represents the document, and the head reads its state behind the
+    last norm. Results depend neither on other documents of the batch nor on padding.
 
     Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
 
@@ -83,7 +82,7 @@ class SequenceTransformer(SequenceModel):
         interaction: how two documents meet, concatenate or NLI, see `PairReadout`.
         max_length: tokens of the longest document, for learned positions and linformer; by default the benchmark's.
         rank: mixtures of keys and values of linformer.
-        num_features: random features of performer; None for none, with relu alone, as the arena has it.
+        num_features: random features of performer; None for none, with relu alone, as in the arena.
         kernel: of performer, relu or softmax.
         block_size: tokens of a block of bigbird.
         num_random: random blocks that a block of bigbird attends to.
@@ -92,7 +91,7 @@ class SequenceTransformer(SequenceModel):
         chunk_length: tokens of a chunk of reformer.
 
     Raises:
-        BadInput: the benchmark is none of sequences, or an option is out of range.
+        BadInput: the benchmark has no sequences, or an option is out of range.
 
     Examples:
         >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -153,7 +152,7 @@ class SequenceTransformer(SequenceModel):
         super().__init__(
             spec,
             hidden_dim,
-            _layers(make, num_layers, hidden_dim, ffn_dim, dropout),
+            [TransformerLayer(hidden_dim, make(number), ffn_dim, dropout) for number in range(num_layers)],
             nn.LayerNorm(hidden_dim, eps=_EPS),
             tokens=tokens,
             positions=positions,
@@ -162,9 +161,3 @@ class SequenceTransformer(SequenceModel):
             dropout=dropout,
             max_length=max_length,
         )
-
-
-def _layers(
-    make: Callable[[int], ProjectedAttention], num_layers: int, dim: int, ffn_dim: int, dropout: float
-) -> list[nn.Module]:
-    return [TransformerLayer(dim, make(number), ffn_dim, dropout) for number in range(num_layers)]

@@ -1,7 +1,7 @@
 """Trees of a fixed shape over the tokens of documents, level by level.
 
 Legend: B documents of a block, N padded tokens, k children of a node. Level 0 holds the tokens; level l has w_l slots,
-k to each of its m_l groups of siblings, and its n_l = m_(l - 1) nodes, which stand above the groups of level l - 1,
+k to each of its m_l groups of siblings, and its n_l = m_(l - 1) nodes, the parents of the groups of level l - 1,
 fill the first of them. W slots of all levels.
 """
 
@@ -19,10 +19,10 @@ from graphbench_sequences.tokens import sinusoids
 
 
 class Relatives(NamedTuple):
-    """Which keys the groups of queries of one level may see.
+    """Masks of the keys that groups of queries of one level see.
 
     Args:
-        bias: minus infinity at keys that are no nodes, else 0, `[B, 1, m, 1, c]`; 0 everywhere in groups without keys.
+        bias: minus infinity at keys without node, else 0, `[B, 1, m, 1, c]`; 0 everywhere in groups without keys.
         has_some: 1 for groups with a key, else 0, `[B, 1, m, 1, 1]`.
     """
 
@@ -30,15 +30,15 @@ class Relatives(NamedTuple):
     has_some: Tensor
 
     @classmethod
-    def of(cls, there: Tensor) -> Relatives:
-        """Of a mask of keys `[B, m, c]`.
+    def of(cls, exists: Tensor) -> Relatives:
+        """Make them from a mask of keys `[B, m, c]`.
 
         Examples:
             >>> Relatives.of(torch.tensor([[[True, False], [False, False]]])).bias.flatten()
             tensor([0., -inf, 0., 0.])
         """
-        some = there.any(-1, keepdim=True)
-        bias = torch.zeros(there.shape, device=there.device).masked_fill(some & ~there, -torch.inf)
+        some = exists.any(-1, keepdim=True)
+        bias = torch.zeros(exists.shape, device=exists.device).masked_fill(some & ~exists, -torch.inf)
         return cls(bias[:, None, :, None], some.float()[:, None, :, None])
 
 
@@ -47,15 +47,15 @@ class Tree:
     """The k-ary trees over the documents of a block: node j of a level has the children `k j ... k j + k - 1` below.
 
     A document of n tokens has `ceil(n / k^l)` nodes in level l, up to the first level with one node, its root: its tree
-    is that of its own length, whatever its block is padded to.
+    depends on its own length, not on the padding of its block.
 
     Args:
         counts: nodes of each document `[B]`, one tensor per level; 0 above its root.
-        there: which slots hold a node `[B, m, k]`, one tensor per level.
+        exists: true at slots with a node `[B, m, k]`, one tensor per level.
         depth: levels of each document `[B]`.
         siblings: of each level, the node itself among them.
         ancestors: of each level but the highest: one node of every level above.
-        places: where those stand in their levels `[m]`, for each level a list by ascending level.
+        places: of those in their levels `[m]`, for each level a list by ascending level.
 
     Examples:
         >>> tree = Tree.over(torch.tensor([5, 1]), max_length=5, num_children=2)
@@ -64,7 +64,7 @@ class Tree:
     """
 
     counts: tuple[Tensor, ...]
-    there: tuple[Tensor, ...]
+    exists: tuple[Tensor, ...]
     depth: Tensor
     siblings: tuple[Relatives, ...]
     ancestors: tuple[Relatives, ...]
@@ -72,7 +72,7 @@ class Tree:
 
     @classmethod
     def over(cls, lengths: Tensor, max_length: int, num_children: int) -> Tree:
-        """The trees of documents of `lengths [B]` tokens, the longest of `max_length`, with k = `num_children`."""
+        """Build trees of documents of `lengths [B]` tokens, the longest of `max_length`, with k = `num_children`."""
         sizes = [max_length]
         while sizes[-1] > 1:
             sizes.append(-(-sizes[-1] // num_children))
@@ -82,21 +82,21 @@ class Tree:
             above = (counts[-1] + num_children - 1).div(num_children, rounding_mode="floor")
             counts.append(torch.where(counts[-1] > 1, above, 0))
         slots = [torch.arange(size * num_children, device=lengths.device).view(size, num_children) for size in groups]
-        there = [slot < count[:, None, None] for slot, count in zip(slots, counts, strict=True)]
+        exists = [slot < count[:, None, None] for slot, count in zip(slots, counts, strict=True)]
         places = []
         for level in range(len(sizes) - 1):
             group = torch.arange(groups[level], device=lengths.device)
             rates = (num_children**step for step in range(len(sizes) - 1 - level))
             places.append(tuple(group.div(rate, rounding_mode="floor") for rate in rates))
         ancestors = [
-            torch.stack([place < counts[level + 1 + step][:, None] for step, place in enumerate(own)], dim=-1)
-            for level, own in enumerate(places)
+            torch.stack([place < counts[level + 1 + step][:, None] for step, place in enumerate(above)], dim=-1)
+            for level, above in enumerate(places)
         ]
         return cls(
             tuple(counts),
-            tuple(there),
+            tuple(exists),
             torch.stack([count > 0 for count in counts]).sum(0),
-            tuple(Relatives.of(part) for part in there),
+            tuple(Relatives.of(part) for part in exists),
             tuple(Relatives.of(part) for part in ancestors),
             tuple(places),
         )
@@ -107,22 +107,22 @@ class Tree:
         return len(self.counts)
 
     def split(self, x: Tensor, dim: int) -> list[Tensor]:
-        """Slots of all levels `[..., W, ...]` level by level, in groups: `[..., m, k, ...]`."""
-        shapes = [part.shape[1:] for part in self.there]
+        """Split slots of all levels `[..., W, ...]` by level, in groups: `[..., m, k, ...]`."""
+        shapes = [part.shape[1:] for part in self.exists]
         parts = x.split([groups * size for groups, size in shapes], dim)
         return [part.unflatten(dim, shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def grow(self, x: Tensor) -> Tensor:
-        """Slots of all levels `[B, W, dim]` over padded tokens `[B, N, dim]`.
+        """Grow the slots of all levels `[B, W, dim]` from padded tokens `[B, N, dim]`.
 
         Node j of level l is the mean of its children without their places, plus the `sinusoids` of its own place, in
         tokens `(j + 1/2) n / n_l`. Its l-th entry from the end is 0, as in the released code.
         """
-        levels = [F.pad(x, (0, 0, 0, self.there[0][0].numel() - x.shape[1]))]
-        for below, there in pairwise(self.there):
+        levels = [F.pad(x, (0, 0, 0, self.exists[0][0].numel() - x.shape[1]))]
+        for below, exists in pairwise(self.exists):
             weight = below.to(x.dtype) / below.sum(-1, keepdim=True).clamp(min=1)
             means = (levels[-1].unflatten(1, below.shape[1:]) * weight.unsqueeze(-1)).sum(2)
-            levels.append(F.pad(means, (0, 0, 0, there[0].numel() - means.shape[1])))
+            levels.append(F.pad(means, (0, 0, 0, exists[0].numel() - means.shape[1])))
         for level in range(1, self.num_levels):
             spacing = self.counts[0].double() / self.counts[level].clamp(min=1)
             slot = torch.arange(levels[level].shape[1], device=x.device, dtype=torch.float64)

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphbench_sfi_former.ops import Block, Operands, operation
+from graphbench.contracts.kernels import operation
+from graphbench_sfi_former.ops import Block, Operands
 from graphbench_sfi_former.sparse_flow import flow_at, water_level, where_positive
 
 #: A block, its allowed keys `[m, n or 1, K]` and factors of dropout `[m, n, K]`.
@@ -35,7 +36,7 @@ _NEAR_ONE = 0.9
 _FEW = 8
 
 
-@operation
+@operation("graphbench_sfi_former")
 def attend_rows(
     query: Tensor,
     key: Tensor,

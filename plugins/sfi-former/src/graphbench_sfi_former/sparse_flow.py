@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from graphbench.contracts.kernels import operation
 from graphbench.errors import BadInput
 from graphbench_sfi_former.logarithms import flow_in_logarithms
-from graphbench_sfi_former.ops import operation
 
 #: Newton steps after which a row is given up. Rows of attention take five with logits of standard deviation 1 or 3.
 _STEPS = 16
@@ -210,7 +210,7 @@ def _check_sign(rule: str, values: Tensor, allowed: Tensor | None, most: float) 
         raise BadInput(f"{rule}, but lies in [{least}, {largest}]. Use mask to forbid a key.")
 
 
-@operation
+@operation("graphbench_sfi_former")
 def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Solve `sum_i weight_i max(t - cost_i, 0) + slack t = 1` for the level t of every row.
 

@@ -38,16 +38,16 @@ AttentionName = Literal["maxout_leaky", "maxout_relu", "softmax_dot"]
 SamplerName = Literal["without_replacement", "straight_through", "with_replacement", "none"]
 Relation = EdgeRelation | PairRelation
 
-#: Scores that are worked on at once: 4 MB of float32 on a CPU. Fewer stay in a nearer cache but take more calls.
+#: Scores of a chunk: 4 MB of float32 on a CPU. Fewer fit a nearer cache but take more calls.
 _CPU_CHUNK = 1 << 20
 _DEVICE_CHUNK = 1 << 26
-#: With more scores than this a training step keeps none of them and computes each chunk again on the way back.
-_KEPT_SCORES = 1 << 26
+#: With more scores than this a training step stores none and recomputes each chunk in the backward pass.
+_STORED_SCORES = 1 << 26
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """What attention of one chunk works on; `leak`, `mask` and `terms` may be absent."""
+    """Operands of attention in one chunk; `leak`, `mask` and `terms` may be absent."""
 
     query: Tensor  # [b, H, n, h]
     key: Tensor  # [b, H, K, h]
@@ -59,7 +59,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Sampled:
-    """What the tokens of a block of graphs attend to; `leak` and `relation` may be absent."""
+    """Keys and values of the samples of a block of graphs; `leak` and `relation` may be absent."""
 
     sample: Sample
     key: Tensor  # [B, K, dim]
@@ -81,15 +81,15 @@ class SampledAttention(Traced):
     With relative terms A becomes `A * R_mul + R_add` first. Parameters with leak and relative terms of width r:
     `4 (dim^2 + dim) + H (dim + 1) + 2 H (r + 1)`, and `dim + 1` of the sampler.
 
-    Maxout scores on a processor with kernels are never stored (see `ops.mixture`), but for relative terms of other
-    kinds than edges and distances. Elsewhere scores are worked on in chunks that stay in the cache, and a training step
-    with more than 67 million of them keeps none for the way back, and so takes no more memory than its tokens and one
+    Maxout scores on a processor with kernels are never stored (see `ops.mixture`), except with relative terms other
+    than edges and distances. Elsewhere scores are computed in chunks that stay in the cache, and a training step with
+    more than 67 million of them stores none for the backward pass, so that its memory is that of the tokens and one
     chunk.
 
     A trace holds the weights over the sampled tokens; its `columns` name them. Where the sampler mixes, in training
     and in evaluation as trained, a column is the sampled token mixed with its partner.
 
-    Attributes `parts`: how many successive graphs of the layout a trace shows as one; `layer`: number in a model, by
+    Attributes `parts`: successive graphs of the layout that a trace shows as one; `layer`: number in a model, by
     which the noise of evaluation differs.
 
     Args:
@@ -164,26 +164,26 @@ class SampledAttention(Traced):
 
         Args:
             x: tokens `[T, dim]`.
-            layout: where they lie in padded graphs, or what `DenseLayout.from_batch` makes it of: the graphs whose
-                nodes they are (PyG's `Batch` or `Data`), or the graph of each token `[T]`; None for a single graph.
+            layout: of the tokens in padded graphs, or an argument of `DenseLayout.from_batch`: the graphs whose nodes
+                they are (PyG's `Batch` or `Data`), or the graph of each token `[T]`; None for a single graph.
             relations: relative information of each of `layout.blocks`; needed with relative terms.
             visible: which tokens may be sampled, bool `[T]`; None: all.
             names: of the tokens, int64 `[T]`, for evaluation; None: by place and size of the graph.
 
         Raises:
-            BadInput: relative terms miss their relations, or relations come to a layer without relative terms.
+            BadInput: `relations` are missing with relative terms, or given without them.
         """
         if (relations is None) != (self.relative is None):
             raise BadInput("A layer with relation_dim needs relations in forward, and one without takes none.")
         layout = DenseLayout.of(layout, x)
-        names = None if self.training or self.sampler is None else self._own_names(layout, names)
+        names = None if self.training or self.sampler is None else self._layer_names(layout, names)
         query = self.score_dropout(self.query_map(x))
         blocks = []
         for number, (block, tokens) in enumerate(zip(layout.blocks, layout.to_blocks(x), strict=True)):
-            own = (None if tensor is None else block.take(tensor) for tensor in (visible, names))
-            sample = self._sample(block.layout, tokens, *own)
+            options = (None if tensor is None else block.take(tensor) for tensor in (visible, names))
+            sample = self._sample(block.layout, tokens, *options)
             blocks.append(self._sampled(sample, None if relations is None else relations[number]))
-        mixed = self._mixed_in_one_step(query, layout, blocks)
+        mixed = self._mix_in_one_step(query, layout, blocks)
         if mixed is None:
             parts = zip(layout.blocks, self._pieces(query, layout, blocks), strict=True)
             mixed = layout.from_blocks([self._mix(pieces, block.layout) for block, pieces in parts])
@@ -191,8 +191,8 @@ class SampledAttention(Traced):
         self.trace(lambda: self._record(x, query, layout, blocks, out))
         return out
 
-    def _own_names(self, layout: DenseLayout, names: Tensor | None) -> Tensor:
-        """Names for the noise of this layer `[T]`, so that layers sample independently."""
+    def _layer_names(self, layout: DenseLayout, names: Tensor | None) -> Tensor:
+        """Hash names for the noise of this layer `[T]`, so that layers sample independently."""
         if names is None:
             graph_of = torch.repeat_interleave(layout.ptr.diff(), output_size=layout.index.shape[0])
             names = names_of_places(graph_of, layout.ptr)
@@ -212,56 +212,57 @@ class SampledAttention(Traced):
         leak = None if self.leak_map is None else self.leak_map(sample.tokens)
         return _Sampled(sample, key, self.value_map(sample.tokens), leak, relation)
 
-    def _mixed_in_one_step(self, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled]) -> Tensor | None:
-        """Mixed values `[T, dim]` of queries `[T, dim]`, or None where no kernel computes them."""
-        numbers = [query, *(x for own in blocks for x in (own.key, own.value, own.leak) if x is not None)]
+    def _mix_in_one_step(self, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled]) -> Tensor | None:
+        """Mix values `[T, dim]` by a kernel that stores no scores; None where there is no such kernel."""
+        numbers = [query, *(x for block in blocks for x in (block.key, block.value, block.leak) if x is not None)]
         if self.attention == "softmax_dot" or self.compiled_scores or not _runs_in_one_step(numbers):
             return None
-        operands = [self._operands(own, query.dtype) for own in blocks]
-        known = [own for own in operands if own is not None]
-        if len(known) < len(operands):
+        operands = [self._operands(block, query.dtype) for block in blocks]
+        supported = [operand for operand in operands if operand is not None]
+        if len(supported) < len(operands):
             return None
         at_zero = None if self.relative is None else self.relative.at_zero()
-        return mix_by_maxout(query, layout, self.num_heads, known, at_zero)
+        return mix_by_maxout(query, layout, self.num_heads, supported, at_zero)
 
-    def _operands(self, own: _Sampled, dtype: torch.dtype) -> Operands | None:
-        """What a kernel works on, or None where its relative terms are not among those that a kernel makes."""
-        leak = None if own.leak is None else F.softplus(own.leak)
-        operands = Operands(own.key, own.value, leak, own.sample.mask)
+    def _operands(self, block: _Sampled, dtype: torch.dtype) -> Operands | None:
+        """Return the operands of a kernel, or None where kernels do not support the relative terms."""
+        leak = None if block.leak is None else F.softplus(block.leak)
+        operands = Operands(block.key, block.value, leak, block.sample.mask)
         if self.relative is None:
             return operands
-        if isinstance(own.relation, EdgeRelation):
-            return operands._replace(pairs=own.relation.pairs(self.relative, own.sample))
-        if isinstance(own.relation, DistanceRelation) and own.relation.fits_kernels(dtype):
-            return operands._replace(places=own.relation.terms_of_places(self.relative, own.sample))
+        if isinstance(block.relation, EdgeRelation):
+            return operands._replace(pairs=block.relation.pairs(self.relative, block.sample))
+        if isinstance(block.relation, DistanceRelation) and block.relation.fits_kernels(dtype):
+            return operands._replace(places=block.relation.place_terms(self.relative, block.sample))
         return None
 
     def _pieces(self, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled]) -> list[list[_Piece]]:
-        """The operands of each block; queries `[T, dim]`."""
+        """Cut the operands of each block; queries `[T, dim]`."""
         return [self._cut(*part) for part in zip(layout.to_blocks(query), blocks, strict=True)]
 
-    def _cut(self, query: Tensor, own: _Sampled) -> list[_Piece]:
-        """The operands of a block of graphs, cut into chunks in the order of padded rows; `query [B, N, dim]`."""
-        sample, relation = own.sample, own.relation
-        leak = None if own.leak is None else own.leak.transpose(1, 2)
+    def _cut(self, query: Tensor, block: _Sampled) -> list[_Piece]:
+        """Cut the operands of a block of graphs into chunks in the order of padded rows; `query [B, N, dim]`."""
+        sample, relation = block.sample, block.relation
+        leak = None if block.leak is None else block.leak.transpose(1, 2)
         mask = None if sample.mask is None else sample.mask.unsqueeze(1)
-        query, key, value = (t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for t in (query, own.key, own.value))
-        graphs, rows = _chunk_shape(query, key)
+        rows = (query, block.key, block.value)
+        query, key, value = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for tensor in rows)
+        graphs, length = _chunk_shape(query, key)
         leaks, masks = (_split(tensor, graphs, query.shape[0]) for tensor in (leak, mask))
         groups = zip(query.split(graphs), key.split(graphs), value.split(graphs), leaks, masks, strict=True)
-        pieces = [_Piece(part, k, v, c, m, None) for q, k, v, c, m in groups for part in q.split(rows, 2)]
+        pieces = [_Piece(part, k, v, c, m, None) for q, k, v, c, m in groups for part in q.split(length, 2)]
         if relation is None or self.relative is None:
             return pieces
         chunks = [
-            Chunk(slice(graph, graph + graphs), slice(row, row + rows))
+            Chunk(slice(graph, graph + graphs), slice(row, row + length))
             for graph in range(0, query.shape[0], graphs)
-            for row in range(0, max(query.shape[2], 1), rows)
+            for row in range(0, max(query.shape[2], 1), length)
         ]
         terms = relation.bind(self.relative, sample, chunks)
-        return [replace(piece, terms=own) for piece, own in zip(pieces, terms, strict=True)]
+        return [replace(piece, terms=term) for piece, term in zip(pieces, terms, strict=True)]
 
     def _scores(self, piece: _Piece) -> Tensor:
-        """Scores `[b, H, n, K]` of a chunk."""
+        """Return scores `[b, H, n, K]` of a chunk."""
         if self.attention == "softmax_dot":
             scores = (piece.query * piece.query.shape[-1] ** -0.5) @ piece.key.transpose(-1, -2)
         else:
@@ -269,7 +270,7 @@ class SampledAttention(Traced):
         return scores if piece.terms is None else piece.terms(scores)
 
     def _weights(self, piece: _Piece) -> Tensor:
-        """Attention weights `[b, H, n, K]` of a chunk."""
+        """Return attention weights `[b, H, n, K]` of a chunk."""
         scores = self._scores(piece)
         if self.attention != "softmax_dot":
             return leaky_relu_attention(scores, piece.leak, piece.mask)
@@ -277,7 +278,7 @@ class SampledAttention(Traced):
         return (scores if mask is None else scores.masked_fill(~mask.unsqueeze(-2), -torch.inf)).softmax(-1)
 
     def _mix(self, pieces: list[_Piece], layout: DenseLayout) -> Tensor:
-        """Mixed values `[B, N, dim]`."""
+        """Return mixed values `[B, N, dim]`."""
 
         def mix(piece: _Piece) -> Tensor:
             if self.attention == "softmax_dot":
@@ -288,7 +289,7 @@ class SampledAttention(Traced):
 
         run: Callable[[_Piece], Tensor] = mix
         num_scores = layout.mask.numel() * self.num_heads * pieces[0].key.shape[2]
-        if torch.is_grad_enabled() and num_scores > _KEPT_SCORES:
+        if torch.is_grad_enabled() and num_scores > _STORED_SCORES:
             run = partial(checkpoint, mix, use_reentrant=False, preserve_rng_state=False)
         return torch.cat([run(piece) for piece in pieces]).unflatten(0, layout.mask.shape)
 
@@ -297,17 +298,17 @@ class SampledAttention(Traced):
         self, x: Tensor, query: Tensor, layout: DenseLayout, blocks: Sequence[_Sampled], out: Tensor
     ) -> LayerTrace:
         sizes = layout.ptr.diff()
-        found: dict[int, tuple[Tensor, Tensor]] = {}
-        for block, own, pieces in zip(layout.blocks, blocks, self._pieces(query, layout, blocks), strict=True):
-            sample, graphs = own.sample, block.graphs
+        traces: dict[int, tuple[Tensor, Tensor]] = {}
+        for block, sampled, pieces in zip(layout.blocks, blocks, self._pieces(query, layout, blocks), strict=True):
+            sample, graphs = sampled.sample, block.graphs
             rows = torch.cat([self._weights(piece).transpose(1, 2).flatten(0, 1) for piece in pieces])
             matrices = rows.unflatten(0, block.layout.mask.shape).transpose(1, 2)
             for place, graph in enumerate(range(len(sizes)) if graphs is None else graphs.tolist()):
                 filled = slice(None) if sample.mask is None else sample.mask[place]
                 matrix = matrices[place, :, : int(sizes[graph])]
-                found[graph] = matrix[..., filled], sample.index[place][filled]
-        attention = [found[graph][0] for graph in range(len(sizes))]
-        columns = [found[graph][1] for graph in range(len(sizes))]
+                traces[graph] = matrix[..., filled], sample.index[place][filled]
+        attention = [traces[graph][0] for graph in range(len(sizes))]
+        columns = [traces[graph][1] for graph in range(len(sizes))]
         if self.parts > 1:
             attention, columns, sizes = join_parts(attention, columns, sizes, self.parts)
         return LayerTrace(
@@ -322,12 +323,12 @@ class SampledAttention(Traced):
 
 
 def _runs_in_one_step(numbers: Sequence[Tensor]) -> bool:
-    """Whether a kernel mixes values without keeping scores: on a processor, all in the same precision."""
+    """Check whether a kernel mixes values without storing scores: on a processor, all in the same precision."""
     return all(x.dtype is numbers[0].dtype and x.numel() for x in numbers) and runs_numba(*numbers)
 
 
 def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:
-    """How many graphs, and how many rows of each, are worked on at once; all for torch.compile, which unrolls loops."""
+    """Return the graphs of a chunk and the rows of each; all of them for torch.compile, which unrolls loops."""
     batch, heads, rows, _ = query.shape
     if torch.compiler.is_compiling():
         return batch, rows
@@ -339,19 +340,19 @@ def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:
 
 
 def _dense_row(layout: DenseLayout, values: Tensor) -> Tensor:
-    """Padded `[B, N]` of one value per token `[T]`."""
+    """Pad one value per token `[T]` to `[B, N]`."""
     return layout.to_dense(values.unsqueeze(-1)).squeeze(-1)
 
 
 def _split(tensor: Tensor | None, size: int, total: int) -> Sequence[Tensor | None]:
-    """Groups of `size` of `total` graphs; views by `split`, see `EdgeRelation.bind`."""
+    """Split into groups of `size` of `total` graphs; `split` makes views, see `EdgeRelation.bind`."""
     return [None] * -(-total // size) if tensor is None else tensor.split(size)
 
 
 def join_parts(
     matrices: list[Tensor], columns: list[Tensor], sizes: Tensor, parts: int
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """One block-diagonal matrix per graph, out of the matrices of its parts.
+    """Join the matrices of the parts of each graph into one block-diagonal matrix.
 
     Args:
         matrices: attention of each part, `[H, n_p, k_p]`.
@@ -362,12 +363,12 @@ def join_parts(
     Returns:
         Attention `[H, n_g, k_g]` and columns `[k_g]` of each graph, and its tokens `[G]`.
     """
-    joined, behind = [], []
+    joined, joined_columns = [], []
     first = (sizes.view(-1, parts).cumsum(1) - sizes.view(-1, parts)).flatten().tolist()
     for start in range(0, len(matrices), parts):
-        own = range(start, start + parts)
+        numbers = range(start, start + parts)
         joined.append(
-            torch.stack([torch.block_diag(*heads) for heads in zip(*(matrices[i] for i in own), strict=True)])
+            torch.stack([torch.block_diag(*heads) for heads in zip(*(matrices[i] for i in numbers), strict=True)])
         )
-        behind.append(torch.cat([columns[i] + first[i] for i in own]))
-    return joined, behind, sizes.view(-1, parts).sum(1)
+        joined_columns.append(torch.cat([columns[i] + first[i] for i in numbers]))
+    return joined, joined_columns, sizes.view(-1, parts).sum(1)

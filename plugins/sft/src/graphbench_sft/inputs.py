@@ -25,12 +25,12 @@ from graphbench_sft.relative import (
 RelativeName = Literal["edges", "distances", "positions", "none"]
 EdgeColumns = Literal["one_hot", "numbers"]
 NORMALS = ("normal_x", "normal_y", "normal_z")
-#: Categorical column that says which of two documents a token belongs to.
+#: Categorical column with the document of a token, 0 or 1.
 TOWER = "tower"
 
 
 def sinusoids(position: Tensor, width: int) -> Tensor:
-    """Sines and cosines of positions (SFT, equations 23 and 24).
+    """Compute sines and cosines of positions (SFT, equations 23 and 24).
 
     `S[i, 2j] = sin(i / 10000^(j / width))`, `S[i, 2j + 1] = cos(i / 10000^(j / width))`, `2j < width`.
 
@@ -47,7 +47,7 @@ def sinusoids(position: Tensor, width: int) -> Tensor:
 
 
 def sinusoid_width(spec: BenchmarkSpec, dim: int) -> int:
-    """Numbers a coordinate, so that all coordinates together take about `dim`; even, at least 2."""
+    """Return the numbers per coordinate for about `dim` in all; even, at least 2."""
     return max(2, dim // spec.coordinates // 2 * 2)
 
 
@@ -56,19 +56,19 @@ class TokenEncoder(nn.Module):
 
     * relative edges: the node features;
     * relative distances: the features that no rotation changes, so neither positions nor normals; where nothing is
-      left, one learned row, which is what a linear map makes of the paper's inputs of ones;
+      left, one learned row, as a linear map of the paper's inputs of ones;
     * relative positions: the node features without their place;
     * none: features and place. A place of one coordinate enters as sinusoids, one of more as it is.
 
-    With `places_in_tokens` features and place enter whatever the scores know.
+    With `places_in_tokens` features and place enter in any case.
 
     Args:
         spec: the benchmark's description.
         dim: width of the tokens.
-        relative: what the scores know.
-        positional_encoders: their outputs stand beside the encoded features.
+        relative: relative information in the scores.
+        positional_encoders: their outputs are concatenated to the encoded features.
         categorical: how categorical features enter.
-        places_in_tokens: let places and normals enter the tokens also where the scores know them.
+        places_in_tokens: let places and normals enter the tokens also where the scores have them.
 
     Raises:
         BadInput: `places_in_tokens` for a benchmark whose nodes have no place.
@@ -94,9 +94,9 @@ class TokenEncoder(nn.Module):
         self.wave_width = sinusoid_width(spec, dim) if spec.coordinates == 1 else None
         place = (self.wave_width or spec.coordinates) if self.placed else 0
         vocabularies = tuple(spec.node.vocabularies[number] for number in self.codes)
-        seen = replace(spec, node=Features(vocabularies, dense=len(self.dense) + place))
+        inputs = replace(spec, node=Features(vocabularies, dense=len(self.dense) + place))
         self.encoder = NodeEncoder(
-            seen if relative == "edges" and not self.placed else replace(seen, coordinates=0),
+            inputs if relative == "edges" and not self.placed else replace(inputs, coordinates=0),
             dim,
             positional_encoders,
             categorical,
@@ -105,25 +105,25 @@ class TokenEncoder(nn.Module):
         self.reads_position = self.placed or self.encoder.reads_position
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """`[num_nodes, dim]`."""
-        seen = copy.copy(batch)  # containers only: the tensors are shared
+        """Return tokens `[num_nodes, dim]`."""
+        inputs = copy.copy(batch)  # containers only: the tensors are shared
         if self.codes:
-            seen.x = batch.x[:, self.codes]
+            inputs.x = batch.x[:, self.codes]
         parts = [batch.x_dense[:, self.dense]] if self.dense else []
         if self.placed:
             parts.append(batch.pos if self.wave_width is None else sinusoids(batch.pos, self.wave_width))
         if parts:
-            seen.x_dense = torch.cat(parts, dim=1)
-        return self.encoder(seen)
+            inputs.x_dense = torch.cat(parts, dim=1)
+        return self.encoder(inputs)
 
     def columns(self, batch: GraphBatch) -> list[Tensor]:
-        """The features that enter, without places and positional encodings, each `[num_nodes, c]`."""
+        """Return the input features without places and positional encodings, each `[num_nodes, c]`."""
         codes = [batch.x[:, self.codes]] if self.codes else []
         return codes + ([batch.x_dense[:, self.dense]] if self.dense else [])
 
 
 def _column_names(features: Features) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the categorical and of the dense columns; "" for those without, which a specification may end in."""
+    """Return the names of the categorical and of the dense columns; "" where the specification has none."""
     count = len(features.vocabularies)
     names = features.names + ("",) * (count + features.dense - len(features.names))
     return names[:count], names[count:]
@@ -143,7 +143,7 @@ class EdgeInformation(nn.Module):
         self.dim = relative_width(spec, numbers)
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
-        """One relation for each of `layout.blocks`."""
+        """Return one relation for each of `layout.blocks`."""
         return edge_relations(batch.edge_index, relative_features(self.spec, batch, self.numbers), layout)
 
 
@@ -161,7 +161,7 @@ class DistanceInformation(nn.Module):
         self.dim = 2 if self.normals else 1
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
-        """One relation for each of `layout.blocks`."""
+        """Return one relation for each of `layout.blocks`."""
         position = layout.to_blocks(batch.pos)
         normal = layout.to_blocks(batch.x_dense[:, self.normals]) if self.normals else [None] * len(position)
         return tuple(map(DistanceRelation, position, normal))
@@ -185,7 +185,7 @@ class PositionInformation(nn.Module):
         self.dim = num_heads
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
-        """One relation for each of `layout.blocks`."""
+        """Return one relation for each of `layout.blocks`."""
         waves = sinusoids(batch.pos, self.wave_width)
         parts = layout.to_blocks(waves)
         return tuple(PositionRelation(part, self.linear.weight, self.linear.bias) for part in parts)
@@ -194,10 +194,10 @@ class PositionInformation(nn.Module):
 def relative_information(
     spec: BenchmarkSpec, name: RelativeName, dim: int, num_heads: int, edges: EdgeColumns = "one_hot"
 ) -> EdgeInformation | DistanceInformation | PositionInformation | None:
-    """What a batch knows of pairs of tokens; None where the scores know nothing.
+    """Make the relative information of token pairs; None for `none`.
 
     Raises:
-        BadInput: the name is not known, or the scores are to know places and the benchmark has none.
+        BadInput: the name is unknown, or needs places that the benchmark lacks.
     """
     check_choice("relative", name, get_args(RelativeName))
     check_choice("edge_columns", edges, get_args(EdgeColumns))
@@ -213,12 +213,12 @@ def relative_information(
 
 
 def has_towers(spec: BenchmarkSpec) -> bool:
-    """Whether a categorical column of the nodes says to which of two documents they belong."""
+    """Check for a categorical column of the nodes that tells two documents apart."""
     return TOWER in spec.node.names[: len(spec.node.vocabularies)]
 
 
 def split_documents(batch: GraphBatch, spec: BenchmarkSpec) -> tuple[GraphBatch, Tensor]:
-    """A batch of `2 num_graphs` documents: first and second of a graph one after the other; one may be empty.
+    """Split a batch into `2 num_graphs` documents: first and second of a graph one after the other; one may be empty.
 
     It has `x`, `x_dense` and `pos` where these exist, `batch`, `ptr`, `num_graphs` and `max_nodes`, and no edges.
 
@@ -227,7 +227,7 @@ def split_documents(batch: GraphBatch, spec: BenchmarkSpec) -> tuple[GraphBatch,
         spec: their description.
 
     Returns:
-        The documents, and the row of `batch` behind each of their rows `[num_nodes]`.
+        The documents, and the row in `batch` of each of their rows `[num_nodes]`.
     """
     document = 2 * batch.batch + batch.x[:, spec.node.names.index(TOWER)]
     document, order = document.sort(stable=True)

@@ -31,17 +31,17 @@ _EXPANSION = 4
 class SFT(Architecture):
     """Sampling Foundational Transformer (Nguyen et al. 2024, arXiv 2408.05822); defaults are those of Peptides-func.
 
-    Every layer samples some tokens of each graph by learned importance, and all tokens attend to these. What is known
-    of pairs of tokens enters the scores:
+    Every layer samples some tokens of each graph by learned importance, and all tokens attend to these. Relative
+    information of pairs of tokens enters the scores:
 
     * relative edges: edge features and a 1 on edges, zero elsewhere (graphs);
     * relative distances: squared distances, and dot products of normals; places do not enter the tokens, so that no
-      rotation changes the answer (point clouds);
+      rotation changes the result (point clouds);
     * relative positions: products of sinusoids of the positions (sequences);
     * none: nothing; places enter the tokens instead (the absolute variant of table 5).
 
-    Evaluation samples and mixes as training does (as_trained), which is all that the paper speaks of, with noise that
-    is a hash of what is known of the nodes: a graph gets the same answer every time, whatever shares its batch and
+    Evaluation samples and mixes as training does (as_trained), the only evaluation in the paper, with noise that
+    is a hash of the inputs of the nodes: a graph gets the same answer every time, whatever shares its batch and
     whatever the order of its nodes, except among nodes whose features agree and whose neighbourhoods of three steps
     agree. topk takes the most important nodes, unmixed; see `DifferentiableSampler`.
 
@@ -67,7 +67,7 @@ class SFT(Architecture):
         relative: edges, distances, positions or none, see above.
         edge_columns: how categorical edge features enter the relative terms of edges: one_hot, or as their numbers, as
             in the paper, which gives them an order.
-        places_in_tokens: put places (and normals) into the tokens also where the scores know them, as figure 6 does;
+        places_in_tokens: put places (and normals) into the tokens also where the scores have them, as figure 6 does;
             with relative none they always are.
         attention: maxout_leaky (the paper's), maxout_relu (without leak) or softmax_dot (figure 6).
         sampler: without_replacement (the paper's), straight_through, with_replacement or none (attend to all nodes).
@@ -76,7 +76,7 @@ class SFT(Architecture):
         compiled_scores: let torch.compile fuse the maxout scores alone, which needs a compiler.
         readout: of graph tasks: softmax (a weighted mean) or sampled_max (the paper's on ModelNet40).
         readout_samples: tokens that sampled_max draws.
-        positional_encoders: outputs stand beside the node features, which get the remaining width.
+        positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
 
     Raises:
@@ -136,11 +136,10 @@ class SFT(Architecture):
         self.node_encoder = TokenEncoder(
             spec, hidden_dim, relative, positional_encoders or (), categorical, places_in_tokens
         )
-        self.knows_places = relative == "positions" or self.node_encoder.reads_position
+        self.reads_places = relative == "positions" or self.node_encoder.reads_position
         width = None if self.information is None else self.information.dim
-        shared = (hidden_dim, num_heads, num_samples, attention, sampler, width)
-        rest = (score_dropout, temperature, compiled_scores, evaluation)
-        mixers = [SampledAttention(*shared, *rest) for _ in range(num_layers)]
+        options = (num_samples, attention, sampler, width, score_dropout, temperature, compiled_scores, evaluation)
+        mixers = [SampledAttention(hidden_dim, num_heads, *options) for _ in range(num_layers)]
         for number, mixer in enumerate(mixers):
             mixer.layer, mixer.parts = number, self.parts
         self.layers = nn.ModuleList(
@@ -153,7 +152,7 @@ class SFT(Architecture):
         self.pair = TowerPair(hidden_dim) if aggregates and self.parts > 1 else None
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`; for graph tasks also graphs `[num_graphs, hidden_dim]`."""
+        """Return nodes `[num_nodes, hidden_dim]`; for graph tasks also graphs `[num_graphs, hidden_dim]`."""
         if self.parts == 1:
             return self._read(batch)
         documents, order = split_documents(batch, self.spec)
@@ -164,7 +163,7 @@ class SFT(Architecture):
     def _read(self, batch: GraphBatch) -> Representation:
         x = self.node_encoder(batch)
         layout = DenseLayout.from_batch(batch)
-        visible = self._kept_tokens(batch) if self.training and self.token_drop else None
+        visible = self._draw_visible(batch) if self.training and self.token_drop else None
         relations = None if self.information is None else self.information(batch, layout)
         names = None if self.training else self._names(batch)
         for layer in self.layers:
@@ -175,19 +174,19 @@ class SFT(Architecture):
         return Representation(node=x, graph=graph)
 
     def _names(self, batch: GraphBatch) -> Tensor:
-        """Names of the nodes `[num_nodes]` by all that the first layer knows and no rotation changes."""
+        """Name the nodes `[num_nodes]` by the inputs of the first layer that no rotation changes."""
         columns = self.node_encoder.columns(batch)
-        if self.knows_places:
+        if self.reads_places:
             columns.append(batch.pos)
         edges = batch.edge_index if self.parts == 1 else None
         return names_of_tokens(batch.batch, batch.ptr, columns, edges)
 
-    def _kept_tokens(self, batch: GraphBatch) -> Tensor:
-        """Which nodes stay, bool `[num_nodes]`: each with probability `1 - token_drop`, all of a graph if none did."""
+    def _draw_visible(self, batch: GraphBatch) -> Tensor:
+        """Draw the visible nodes, bool `[num_nodes]`: each with `1 - token_drop`, or all of a graph if none is."""
         # float32 also where another type is the default: bfloat16 would round the probability.
-        kept = torch.rand(batch.num_nodes, device=batch.batch.device, dtype=torch.float32) >= self.token_drop
-        count = torch.zeros_like(batch.ptr[:-1]).index_add_(0, batch.batch, kept.long())
-        return kept | (count == 0)[batch.batch]
+        drawn = torch.rand(batch.num_nodes, device=batch.batch.device, dtype=torch.float32) >= self.token_drop
+        count = torch.zeros_like(batch.ptr[:-1]).index_add_(0, batch.batch, drawn.long())
+        return drawn | (count == 0)[batch.batch]
 
 
 def _make_readout(
@@ -204,7 +203,7 @@ class SFTLayer(nn.Module):
 
     post: `y = Norm(x + Drop(Attention(x)))`, `x' = Norm(y + Drop(FFN(y)))`;
     pre: `y = x + Drop(Attention(Norm(x)))`, `x' = y + Drop(FFN(Norm(y)))`;
-    FFN is a `FeedForward` with GELU of width 4 dim, without a dropout of its own behind it.
+    FFN is a `FeedForward` with GELU of width 4 dim, without dropout behind it.
 
     Args:
         dim: width of the tokens.
@@ -214,7 +213,7 @@ class SFTLayer(nn.Module):
         ffn_dropout: probability of dropout inside FFN.
 
     Raises:
-        BadInput: `norm_position` is not known.
+        BadInput: `norm_position` is unknown.
 
     Examples:
         >>> from graphbench.nn import DenseLayout
@@ -250,12 +249,9 @@ class SFTLayer(nn.Module):
         visible: Tensor | None = None,
         names: Tensor | None = None,
     ) -> Tensor:
-        """Tokens `[T, dim]` after the layer; arguments as those of `SampledAttention.forward`."""
+        """Return tokens `[T, dim]` after the layer; arguments as those of `SampledAttention.forward`."""
         if self.norm_position == "pre":
-            x = x + self._drop(self.attention(self.attention_norm(x), layout, relations, visible, names))
-            return x + self._drop(self.ffn(self.ffn_norm(x)))
-        x = self.attention_norm(x + self._drop(self.attention(x, layout, relations, visible, names)))
-        return self.ffn_norm(x + self._drop(self.ffn(x)))
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return self.embedding_dropout(x)
+            x = x + self.embedding_dropout(self.attention(self.attention_norm(x), layout, relations, visible, names))
+            return x + self.embedding_dropout(self.ffn(self.ffn_norm(x)))
+        x = self.attention_norm(x + self.embedding_dropout(self.attention(x, layout, relations, visible, names)))
+        return self.ffn_norm(x + self.embedding_dropout(self.ffn(x)))

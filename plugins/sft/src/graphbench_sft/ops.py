@@ -29,7 +29,7 @@ EPSILON = 1e-6
 
 @operation("graphbench_sft")
 def maxima(a: Tensor, b: Tensor) -> Tensor:
-    """`sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`; `maxout_scores` differentiates it.
+    """Compute `sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`, for `maxout_scores`.
 
     Computed in blocks that stay in the processor's cache: one call compares all channels of a few rows with all others,
     the next ones add the channels up. On one core this takes less than half the time of `torch.cdist(p=1)`, which the
@@ -65,7 +65,7 @@ def _maxima(a: Tensor, b: Tensor) -> Tensor:
 
 @operation("graphbench_sft")
 def maxima_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients `[M, p, d]` and `[M, s, d]` of `maxima`: `grad_ij` goes to the larger of `a_ic` and `b_jc`.
+    """Return gradients `[M, p, d]` and `[M, s, d]` of `maxima`: `grad_ij` goes to the larger of `a_ic` and `b_jc`.
 
     With `step = clamp(huge * (a_ic - b_jc), -1/2, 1/2)`, which is -1/2, 0 or 1/2, the share of `a` is `1/2 + step`.
 
@@ -89,10 +89,10 @@ def _maxima_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tenso
     block = a.new_empty(0)
     groups = (tensor.split(group) for tensor in (lefts, rights, grad.unsqueeze(2), grad_a, grad_b))
     for left, right, weight, sums_a, sums_b in zip(*groups, strict=True):
-        for part, own, total in zip(*(tensor.split(rows, 1) for tensor in (left, weight, sums_a)), strict=True):
+        for part, share, total in zip(*(tensor.split(rows, 1) for tensor in (left, weight, sums_a)), strict=True):
             if block.shape[:3] != part.shape[:3]:
                 block = a.new_empty(*part.shape[:3], b.shape[1])
-            torch.sub(part, right, out=block).clamp_(-0.5, 0.5).mul_(own)
+            torch.sub(part, right, out=block).clamp_(-0.5, 0.5).mul_(share)
             torch.sum(block, -1, out=total)
             sums_b.sub_(block.sum(1))
     grad_a += 0.5 * grad.sum(2, keepdim=True)
@@ -100,14 +100,14 @@ def _maxima_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tenso
 
 
 def _huge(a: Tensor, b: Tensor) -> Tensor:
-    """A factor that turns every difference that matters into more than one half, and no number into infinity."""
+    """Return a factor that turns every difference that matters into more than one half, and no number into infinity."""
     ordinary, most = (2.0**200, 2.0**1020) if a.dtype == torch.float64 else (2.0**64, 2.0**124)
     largest = torch.stack([t.abs().amax() if t.numel() else t.new_zeros(()) for t in (a, b)]).amax()
     return (most / largest).clamp_max(ordinary)
 
 
 def _block_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
-    """How many matrices, and how many rows of each, are compared in one block."""
+    """Return the matrices of a block, and the rows of each that it compares."""
     matrices, rows = a.shape[:2]
     size = _CPU_BLOCK if a.device.type == "cpu" else _DEVICE_BLOCK
     room = size // max(b.shape[1] * b.shape[2], 1)
@@ -118,15 +118,15 @@ def _block_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
 
 
 class Operands(NamedTuple):
-    """What attention of one block of graphs works on beside the queries.
+    """Operands of attention in one block of graphs, beside the queries.
 
     Args:
         key: `[b, K, H h]`.
         value: `[b, K, H h]`.
         leak: after the softplus `[b, K, H]`, or None.
-        mask: which slots are filled, bool `[b, K]`, or None when all are.
+        mask: true at filled slots, bool `[b, K]`, or None when all are.
         pairs: relative terms of pairs, or None.
-        places: what makes relative terms of all pairs, or None.
+        places: operands of relative terms of all pairs, or None.
     """
 
     key: Tensor
@@ -144,13 +144,13 @@ def mix_by_maxout(
     blocks: Sequence[Operands],
     at_zero: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """Mixed values `[T, H h]` by maxout scores, for all blocks of a layout; see `SampledAttention`.
+    """Mix values `[T, H h]` by maxout scores, for all blocks of a layout; see `SampledAttention`.
 
     Args:
         query: rows of all graphs `[T, H h]`.
-        layout: where they lie.
+        layout: of these rows.
         num_heads: H.
-        blocks: what they attend to, for each of `layout.blocks`.
+        blocks: keys and values of each of `layout.blocks`.
         at_zero: factors and summands of the scores of all pairs, `[H]` each; None for none.
     """
     packing = layout.packing
@@ -197,18 +197,18 @@ def mixture(
     weight: Sequence[Tensor | None],
     maps: Sequence[Tensor | None],
 ) -> Tensor:
-    """Mixed values `[T, H h]` of queries `[T, H h]` by maxout scores `A * R_mul + R_add`, of all blocks.
+    """Mix values `[T, H h]` for queries `[T, H h]` by maxout scores `A * R_mul + R_add`, in all blocks.
 
     Args:
         query: see `mix_by_maxout`.
-        ptr: with `order`, `slots` and `shapes` where the rows lie, see `DenseLayout.packing`.
+        ptr: with `order`, `slots` and `shapes` the layout of the rows, see `DenseLayout.packing`.
         order: see `ptr`.
         slots: see `ptr`.
         shapes: see `ptr`.
         num_heads: H.
         mul: factor of all scores `[H]`; None: 1.
         add: summand of all scores `[H]`; None: 0.
-        key: with the rest, for each block what `Operands` says; of pairs and of places there may be none.
+        key: with the rest, the `Operands` of each block; pairs and places may be None.
         value: see `key`.
         leak: see `key`.
         mask: see `key`.
@@ -226,22 +226,26 @@ def mixture(
     for number, part in enumerate(pad_blocks(query, slots, shapes)):
         q, k, v = (split_heads(rows, 1, num_heads)[0] for rows in (part, key[number], value[number]))
         scores = torch.maximum(q.unsqueeze(-2), k.unsqueeze(-3)).sum(-1) * q.shape[-1] ** -0.5
-        where, at, mapped = places[number], (chosen[number], partner[number], weight[number]), maps[number]
-        if where is not None and mapped is not None:
-            factor, summand = _terms_of_places(where, *at, mapped)
+        rows_at, at, mapped = places[number], (chosen[number], partner[number], weight[number]), maps[number]
+        if rows_at is not None and mapped is not None:
+            factor, summand = _place_terms(rows_at, *at, mapped)
             scores = scores * factor + summand
         else:
-            pairs = row[number], slot[number], pair_mul[number], pair_add[number]
-            scores = _with_terms(scores, mul, add, *pairs)
-        positive, leaks, filled = F.relu(scores), leak[number], mask[number]
-        if filled is not None:
-            positive = positive.masked_fill(~filled[:, None, None], 0.0)
-            v = v.masked_fill(~filled[:, None, :, None], 0.0)
-            leaks = None if leaks is None else leaks.masked_fill(~filled.unsqueeze(-1), 0.0)
-        total = positive.sum(-1, keepdim=True) + EPSILON
-        total = total if leaks is None else total + leaks.sum(1)[:, :, None, None]
-        mixed.append((positive @ v / total).transpose(1, 2).flatten(2))
+            scores = _with_terms(scores, mul, add, row[number], slot[number], pair_mul[number], pair_add[number])
+        mixed.append(_weigh(scores, v, leak[number], mask[number]))
     return unpad_blocks(mixed, slots)
+
+
+def _weigh(scores: Tensor, value: Tensor, leak: Tensor | None, mask: Tensor | None) -> Tensor:
+    """Mix values `[b, H, K, h]` by leaky ReLU probabilities of scores `[b, H, n, K]` to `[b, n, H h]`."""
+    positive = F.relu(scores)
+    if mask is not None:
+        positive = positive.masked_fill(~mask[:, None, None], 0.0)
+        value = value.masked_fill(~mask[:, None, :, None], 0.0)
+        leak = None if leak is None else leak.masked_fill(~mask.unsqueeze(-1), 0.0)
+    total = positive.sum(-1, keepdim=True) + EPSILON
+    total = total if leak is None else total + leak.sum(1)[:, :, None, None]
+    return (positive @ value / total).transpose(1, 2).flatten(2)
 
 
 def _with_terms(
@@ -253,7 +257,7 @@ def _with_terms(
     pair_mul: Tensor | None,
     pair_add: Tensor | None,
 ) -> Tensor:
-    """`A * R_mul + R_add` of scores `[b, H, n, K]`, with terms of all pairs and further ones of some."""
+    """Apply `A * R_mul + R_add` to scores `[b, H, n, K]`, with terms of all pairs and further ones of some."""
     by_head = scores.permute(0, 2, 3, 1)
     moved = by_head if mul is None or add is None else by_head * mul + add
     if row is not None and pair_mul is not None and pair_add is not None:
@@ -262,10 +266,10 @@ def _with_terms(
     return moved.permute(0, 3, 1, 2)
 
 
-def _terms_of_places(
+def _place_terms(
     places: Tensor, chosen: Tensor | None, partner: Tensor | None, weight: Tensor | None, maps: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`R_mul` and `R_add` `[b, H, n, K]` of squared distances and products of normals; see `PlaceTerms`."""
+    """Compute `R_mul` and `R_add` `[b, H, n, K]` of squared distances and products of normals; see `PlaceTerms`."""
     assert chosen is not None
     assert partner is not None
     assert weight is not None

@@ -2,7 +2,7 @@
 
     python -m graphbench_sft.rank --draws 30 --output plugins/sft/results/rank.csv
 
-All tokens are equal at first (rank 1), and only the relative information tells them apart. Without leak every row of
+All tokens are equal at first (rank 1), and only the relative information distinguishes them. Without leak every row of
 attention weights sums to one, so all tokens stay equal; with it they part.
 """
 
@@ -35,7 +35,7 @@ def rank_by_depth(
     seed: int = 0,
     rtol: float = 1e-6,
 ) -> Tensor:
-    """Numerical rank of the tokens at the input and after every layer `[num_layers + 1]`, int64.
+    """Compute the numerical rank of the tokens at the input and after every layer `[num_layers + 1]`, int64.
 
     Single-head layers with newly drawn weights attend to all tokens; one relative matrix of standard normal numbers is
     shared by all layers. Computed in float64.
@@ -67,18 +67,18 @@ def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_l
     """Append the ranks of every draw that the file lacks, a row per layer; draw i has seed i.
 
     Args:
-        file: CSV with the columns of `FIELDS`; what it holds already stays, so an interrupted run can be continued.
+        file: CSV with the columns of `FIELDS`; its rows stay, so that an interrupted run can be continued.
         draws: networks with and without leak.
         num_tokens: tokens.
         dim: width of the tokens.
         num_layers: layers.
 
     Returns:
-        How many draws were added.
+        The number of draws added.
     """
-    known = {int(row["draw"]) for row in _rows(file)} if file.exists() else set()
+    measured = {int(row["draw"]) for row in _rows(file)} if file.exists() else set()
     file.parent.mkdir(parents=True, exist_ok=True)
-    missing = [draw for draw in range(draws) if draw not in known]
+    missing = [draw for draw in range(draws) if draw not in measured]
     for draw in missing:
         ranks = [
             rank_by_depth(attention, num_tokens, dim, num_layers, seed=draw).tolist()
@@ -93,7 +93,7 @@ def measure(file: Path, draws: int, num_tokens: int = 256, dim: int = 512, num_l
 
 
 def by_layer(file: Path) -> dict[str, Tensor]:
-    """Ranks `[draws, num_layers + 1]` of the networks with ("leaky") and without leak ("without_leak")."""
+    """Read the ranks `[draws, num_layers + 1]` of the networks with ("leaky") and without leak ("without_leak")."""
     rows = _rows(file)
     num_layers = 1 + max(int(row["layer"]) for row in rows)
     return {name: torch.tensor([int(row[name]) for row in rows]).view(-1, num_layers) for name in FIELDS[2:]}
@@ -105,7 +105,7 @@ def _rows(file: Path) -> list[dict[str, str]]:
 
 
 def draw_figure(file: Path, picture: Path) -> None:
-    """Mean rank by layer, and the range of the draws, as figure 3 shows them."""
+    """Plot the mean rank by layer and the range of the draws, as in figure 3."""
     figure = Figure(figsize=(5, 3.2), layout="constrained")
     axes = figure.subplots()
     labels = {"leaky": "maxout, leaky ReLU", "without_leak": "maxout, ReLU without leak"}

@@ -1,4 +1,4 @@
-"""How tokens become one vector per graph (SFT, appendix D.2)."""
+"""Read out one vector per graph from its tokens (SFT, appendix D.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ReadoutName = Literal["softmax", "sampled_max"]
 class SoftmaxReadout(nn.Module):
     """A graph as the weighted mean of its tokens, `sum_i softmax_i(x_i w) x_i`; `dim` parameters.
 
-    The paper says "softmax aggregation" and no more; this is its form with one learned weight a token.
+    The paper says only "softmax aggregation"; this form has one learned weight per token.
 
     Args:
         dim: width of the tokens.
@@ -37,7 +37,7 @@ class SoftmaxReadout(nn.Module):
         visible: Tensor | None = None,
         names: Tensor | None = None,
     ) -> Tensor:
-        """Graphs `[num_graphs, dim]` of tokens `[T, dim]`; only `visible` tokens (bool `[T]`) take part."""
+        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, of `visible` ones (bool `[T]`) alone."""
         logits = self.weight(x).float() if x.dtype != torch.float64 else self.weight(x)
         if visible is not None:
             logits = logits.masked_fill(~visible.unsqueeze(-1), -torch.inf)
@@ -72,16 +72,16 @@ class SampledMaxReadout(nn.Module):
         visible: Tensor | None = None,
         names: Tensor | None = None,
     ) -> Tensor:
-        """Graphs `[num_graphs, dim]` of tokens `[T, dim]`; only `visible` tokens (bool `[T]`) take part.
+        """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, of `visible` ones (bool `[T]`) alone.
 
         `names` of the tokens (int64 `[T]`) are for evaluation.
         """
         mask = None if layout.is_full else layout.mask
         if visible is not None:
             mask = layout.to_dense(visible.unsqueeze(-1)).squeeze(-1)
-        # Noise of its own: -1 stands where layers have their number.
-        own = None if names is None else layout.to_dense(scramble(names - LAYER).unsqueeze(-1)).squeeze(-1)
-        sample = self.sampler(layout.to_dense(x), mask, own)
+        # -1 in place of the number of a layer, so that the read-out has its own noise.
+        hashes = None if names is None else layout.to_dense(scramble(names - LAYER).unsqueeze(-1)).squeeze(-1)
+        sample = self.sampler(layout.to_dense(x), mask, hashes)
         if sample.mask is None:
             return sample.tokens.amax(1)
         lowest = torch.finfo(sample.tokens.dtype).min
@@ -90,9 +90,9 @@ class SampledMaxReadout(nn.Module):
 
 
 class TowerPair(nn.Module):
-    """One vector out of those of two documents: `GELU(W [a, b, a * b, a - b] + c)`; `4 dim^2 + dim` parameters.
+    """Join the vectors of two documents into one: `GELU(W [a, b, a * b, a - b] + c)`; `4 dim^2 + dim` parameters.
 
-    The paper does not say how its two towers meet; these four parts are what the Long Range Arena's own models join.
+    The paper does not describe how its two towers meet; the models of the Long Range Arena join these parts.
 
     Args:
         dim: width of the vectors.
@@ -103,6 +103,6 @@ class TowerPair(nn.Module):
         self.linear = nn.Linear(4 * dim, dim)
 
     def forward(self, documents: Tensor) -> Tensor:
-        """Graphs `[G, dim]` of documents `[2 G, dim]`, the two of a graph one after the other."""
+        """Join graphs `[G, dim]` of documents `[2 G, dim]`, the two of a graph one after the other."""
         a, b = documents.unflatten(0, (-1, 2)).unbind(1)
         return F.gelu(self.linear(torch.cat([a, b, a * b, a - b], dim=-1)))

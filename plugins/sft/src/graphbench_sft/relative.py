@@ -25,9 +25,9 @@ from graphbench import BenchmarkSpec, GraphBatch
 from graphbench.nn import DenseLayout, count_nodes
 from graphbench_sft.sampler import Sample
 
-#: Turns the scores `[b, H, n, K]` of a chunk into those with relative terms.
+#: Maps the scores `[b, H, n, K]` of a chunk into those with relative terms.
 ScoreMap = Callable[[Tensor], Tensor]
-#: Gives `W x_R + b` of a weight `[2 H, r]` and a bias `[2 H]`.
+#: Returns `W x_R + b` of a weight `[2 H, r]` and a bias `[2 H]`.
 AffineMap = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -58,33 +58,33 @@ class RelativeTerms(nn.Module):
         self.linear = nn.Linear(dim, 2 * num_heads)
 
     def forward(self, mapped: AffineMap, dim: int) -> tuple[Tensor, Tensor]:
-        """`R_mul` and `R_add` of relative features that know how to apply an affine map to themselves.
+        """Compute `R_mul` and `R_add` of relative features, given as their affine map.
 
         Args:
-            mapped: gives `W x_R + b` of a weight `[2 H, r]` and a bias `[2 H]`.
-            dim: axis of its result that counts the `2 H` numbers of a pair.
+            mapped: returns `W x_R + b` of a weight `[2 H, r]` and a bias `[2 H]`.
+            dim: axis of the `2 H` numbers of a pair in its result.
         """
         mul, add = mapped(self.linear.weight, self.linear.bias).chunk(2, dim)
         return F.softplus(mul), add
 
     def at_zero(self) -> tuple[Tensor, Tensor]:
-        """`R_mul` and `R_add` of a pair without relative features, each `[H]`."""
+        """Compute `R_mul` and `R_add` of a pair without relative features, each `[H]`."""
         mul, add = self.linear.bias.chunk(2)
         return F.softplus(mul), add
 
-    def of_rows(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """`R_mul` and `R_add`, each `[rows, H]`, of relative features `[rows, r]`."""
+    def map_rows(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute `R_mul` and `R_add`, each `[rows, H]`, of relative features `[rows, r]`."""
         return self(partial(F.linear, features.to(self.linear.weight.dtype)), -1)
 
 
 class PairTerms(NamedTuple):
-    """What the scores of some pairs of a token and a slot get more than those of all others.
+    """Relative terms of some pairs of a token and a slot, beyond those of all pairs.
 
     Args:
         row: padded number (`graph * N + node`) of the attending token `[P]`, ascending.
         slot: of the sample `[P]`.
-        mul: what is added to the factor `[P, H]`.
-        add: what is added to the summand `[P, H]`.
+        mul: added to the factor `[P, H]`.
+        add: added to the summand `[P, H]`.
     """
 
     row: Tensor
@@ -94,12 +94,12 @@ class PairTerms(NamedTuple):
 
 
 class PlaceTerms(NamedTuple):
-    """What makes relative terms of places: squared distances and dot products of normals, mapped and mixed.
+    """Operands of relative terms of places: squared distances and dot products of normals, mapped and mixed.
 
     Args:
         places: three coordinates and the normal of each padded token `[B, N, 6]`, 0 where there are fewer.
         chosen: sampled tokens `[B, K]`.
-        partner: what is mixed into them `[B, K]`.
+        partner: tokens mixed into them `[B, K]`.
         weight: share of the sampled tokens `[B, K]`.
         maps: of distance, product and 1 to a factor, before the softplus, and to a summand `[H, 6]`.
     """
@@ -131,7 +131,7 @@ class EdgeRelation:
     num_slots: int
 
     def bind(self, terms: RelativeTerms, sample: Sample, chunks: Sequence[Chunk]) -> list[ScoreMap]:
-        """What a layer does to the scores of each chunk (in the order of rows), in O(edges + scores)."""
+        """Return the map of the scores of each chunk (in the order of rows), in O(edges + scores)."""
         mul_zero, add_zero = terms.at_zero()
         row, slot, mul, add = self.pairs(terms, sample)
         num_graphs, num_samples = sample.index.shape
@@ -147,8 +147,8 @@ class EdgeRelation:
                 first = (graph - chunk.graphs.start) * heads * rows - chunk.rows.start
                 index = (first * num_samples + place).unsqueeze(-1)
                 index = index + torch.arange(heads, device=index.device) * (rows * num_samples)
-                own = scores.reshape(-1)[index]
-                change = own * mul.to(own.dtype) + add.to(own.dtype)
+                entries = scores.reshape(-1)[index]
+                change = entries * mul.to(entries.dtype) + add.to(entries.dtype)
                 moved = torch.addcmul(_per_head(add_zero, scores), scores, _per_head(mul_zero, scores))
                 moved.view(-1).index_add_(0, index.flatten(), change.flatten())
                 return moved
@@ -158,16 +158,16 @@ class EdgeRelation:
         return [make(*part) for part in parts]
 
     def pairs(self, terms: RelativeTerms, sample: Sample) -> PairTerms:
-        """What the pairs of an edge and a slot get more than `terms.at_zero`."""
+        """Compute the terms of pairs of an edge and a slot, beyond `terms.at_zero`."""
         edge, slot, share = self._at_samples(sample)
         mul_zero, add_zero = terms.at_zero()
-        mul, add = terms.of_rows(self.features[edge])
+        mul, add = terms.map_rows(self.features[edge])
         mul, add = (mul - mul_zero) * share.unsqueeze(-1), (add - add_zero) * share.unsqueeze(-1)
         return PairTerms(self.row[edge], slot, mul, add)
 
     def _at_samples(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
-        """Every pair of an edge and a slot that holds the node it comes from: edge, slot and share, each `[pairs]`."""
-        node, slot, share = _holders(sample, self.num_slots)
+        """List the pairs of an edge and a slot that holds its source: edge, slot and share, each `[pairs]`."""
+        node, slot, share = _entries(sample, self.num_slots)
         node, order = node.sort(stable=True)
         count = count_nodes(node, self.num_slots + 1)
         first = count.cumsum(0) - count
@@ -179,12 +179,12 @@ class EdgeRelation:
 
 
 def relative_width(spec: BenchmarkSpec, numbers: bool = False) -> int:
-    """Width r of what `relative_features` returns."""
+    """Return the width r of `relative_features`."""
     return (len if numbers else sum)(spec.edge.vocabularies) + spec.edge.dense + 1
 
 
 def relative_features(spec: BenchmarkSpec, batch: GraphBatch, numbers: bool = False) -> Tensor:
-    """Edge features for relative terms `[num_edges, r]`: one-hot columns, dense columns and a 1 for the adjacency.
+    """Join edge features for relative terms `[num_edges, r]`: one-hot columns, dense columns and a 1 for the adjacency.
 
     Args:
         spec: the benchmark's description.
@@ -206,12 +206,12 @@ def relative_features(spec: BenchmarkSpec, batch: GraphBatch, numbers: bool = Fa
 def edge_relations(
     edge_index: Tensor, features: Tensor, layout: DenseLayout | Data | Tensor
 ) -> tuple[EdgeRelation, ...]:
-    """The edges of a batch, once for all layers, cut as `layout.blocks` cuts the graphs.
+    """Cut the edges of a batch as `layout.blocks` cuts the graphs, once for all layers.
 
     Args:
         edge_index: sources and targets `[2, E]`; a target attends to its sources.
         features: `[E, r]`.
-        layout: where the nodes lie, or the graphs, as for `SampledAttention.forward`.
+        layout: of the nodes, or the graphs, as for `SampledAttention.forward`.
 
     Examples:
         >>> from torch_geometric.data import Data
@@ -236,8 +236,8 @@ def edge_relations(
     return tuple(EdgeRelation(r, c, f, block.layout.mask.numel()) for r, c, f, block in parts)
 
 
-def _holders(sample: Sample, num_slots: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Padded node (`num_slots` for none), slot and share of everything that stands in a sample, each `[entries]`."""
+def _entries(sample: Sample, num_slots: int) -> tuple[Tensor, Tensor, Tensor]:
+    """List the entries of a sample: padded node (`num_slots` for none), slot and share, each `[entries]`."""
     shape = sample.index.shape
     graph = torch.arange(shape[0], device=sample.index.device).unsqueeze(-1)
     first = graph * (num_slots // max(shape[0], 1))
@@ -252,7 +252,7 @@ def _holders(sample: Sample, num_slots: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _pairs_by_chunk(row: Tensor, chunks: Sequence[Chunk], num_nodes: int) -> list[int]:
-    """How many of ascending padded `row` numbers lie in each chunk."""
+    """Count the ascending padded `row` numbers in each chunk."""
     if len(chunks) == 1:
         return [len(row)]
     first = [chunk.graphs.start * num_nodes + chunk.rows.start for chunk in chunks]
@@ -268,19 +268,19 @@ class PairRelation(ABC):
     """Relative information of all pairs of a block of graphs; rows attend to columns."""
 
     def bind(self, terms: RelativeTerms, sample: Sample, chunks: Sequence[Chunk]) -> list[ScoreMap]:
-        """What a layer does to the scores of each chunk.
+        """Return the map of the scores of each chunk.
 
         The columns of a sampled token and of its partner are mapped apart and then mixed like the tokens.
         """
 
-        def terms_of(columns: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
+        def map_columns(columns: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
             return terms(self.at(chunk, columns[chunk.graphs]), 1)
 
         def make(chunk: Chunk) -> ScoreMap:
             def apply(scores: Tensor) -> Tensor:
-                mul, add = terms_of(sample.index, chunk)
+                mul, add = map_columns(sample.index, chunk)
                 if sample.partner is not None and sample.weight is not None:
-                    other_mul, other_add = terms_of(sample.partner, chunk)
+                    other_mul, other_add = map_columns(sample.partner, chunk)
                     weight = sample.weight[chunk.graphs, None, None].to(mul.dtype)
                     mul, add = torch.lerp(other_mul, mul, weight), torch.lerp(other_add, add, weight)
                 return torch.addcmul(add.to(scores.dtype), scores, mul.to(scores.dtype))
@@ -291,16 +291,16 @@ class PairRelation(ABC):
 
     @abstractmethod
     def at(self, chunk: Chunk, columns: Tensor) -> AffineMap:
-        """Relative features of the rows of a chunk and the tokens `columns [b, K]`, under a map that is yet to come.
+        """Return the affine map of the relative features of the rows of a chunk and tokens `columns [b, K]`.
 
         Returns:
-            Gives `W x_R + b`, `[b, 2 H, n, K]`, of a weight `[2 H, r]` and a bias `[2 H]`.
+            Function for `W x_R + b`, `[b, 2 H, n, K]`, of a weight `[2 H, r]` and a bias `[2 H]`.
         """
 
 
 @dataclass(frozen=True)
 class DenseRelation(PairRelation):
-    """Given numbers: `values [B, r, N, N]`, `x_R[i, j] = values[:, :, i, j]`."""
+    """Explicit numbers: `values [B, r, N, N]`, `x_R[i, j] = values[:, :, i, j]`."""
 
     values: Tensor
 
@@ -313,7 +313,7 @@ class DenseRelation(PairRelation):
 
 @dataclass(frozen=True)
 class DistanceRelation(PairRelation):
-    """What no rotation changes: squared distances, and dot products of normals where there are any.
+    """Squared distances, and dot products of normals if given, which no rotation changes.
 
     `x_R[i, j] = (|p_i - p_j|^2, m_i . m_j)`; r = 2, or 1 without normals.
 
@@ -326,13 +326,13 @@ class DistanceRelation(PairRelation):
     normal: Tensor | None = None
 
     def fits_kernels(self, dtype: torch.dtype) -> bool:
-        """Whether a kernel makes the terms itself: in float32, of up to three coordinates, which have no gradients."""
-        given = [self.position] if self.normal is None else [self.position, self.normal]
-        known = all(x.dtype is dtype is torch.float32 and not x.requires_grad for x in given)
-        return known and self.position.shape[-1] <= 3
+        """Check for support by kernels: float32, up to three coordinates, and no gradients of these."""
+        tensors = [self.position] if self.normal is None else [self.position, self.normal]
+        plain = all(x.dtype is dtype is torch.float32 and not x.requires_grad for x in tensors)
+        return plain and self.position.shape[-1] <= 3
 
-    def terms_of_places(self, terms: RelativeTerms, sample: Sample) -> PlaceTerms:
-        """What a kernel makes the terms of; a token without partner is its own."""
+    def place_terms(self, terms: RelativeTerms, sample: Sample) -> PlaceTerms:
+        """Collect the operands of a kernel; a token without partner is its own partner."""
         place = F.pad(self.position, (0, 3 - self.position.shape[-1]))
         normal = torch.zeros_like(place) if self.normal is None else self.normal
         linear = terms.linear
@@ -383,10 +383,10 @@ class PositionRelation(PairRelation):
 
 
 def _by_channel(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`W x + b`, `[b, 2 H, n, K]`, of features `[b, r, n, K]`."""
+    """Compute `W x + b`, `[b, 2 H, n, K]`, of features `[b, r, n, K]`."""
     return (weight @ features.to(weight.dtype).flatten(2) + bias[:, None]).unflatten(2, features.shape[2:])
 
 
 def _at(rows: Tensor, columns: Tensor) -> Tensor:
-    """Rows `[b, K, c]` at `columns [b, K]` of `rows [b, N, c]`."""
+    """Gather rows `[b, K, c]` at `columns [b, K]` of `rows [b, N, c]`."""
     return rows.gather(1, columns.unsqueeze(-1).expand(*columns.shape, rows.shape[-1]))

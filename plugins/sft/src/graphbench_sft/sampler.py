@@ -25,7 +25,7 @@ Evaluation = Literal["as_trained", "topk"]
 #: Below this score softplus(s) = exp(s) to double precision; its logarithm is s.
 _EXPONENTIAL = -30.0
 _BITS = 0xFFFFFFFF
-#: How many steps away neighbours still count in the name of a node.
+#: Steps to the farthest neighbours that count in the name of a node.
 _STEPS = 3
 #: Tells the streams of noise of one name apart: the number behind each is added before hashing.
 GUMBEL, ORDER, LAYER = 0x1B873593, 0x3C6EF372, 0x61C88647
@@ -33,13 +33,13 @@ GUMBEL, ORDER, LAYER = 0x1B873593, 0x3C6EF372, 0x61C88647
 
 @dataclass(frozen=True)
 class Sample:
-    """Which tokens were sampled and what stands for them.
+    """Sampled tokens, and the vectors that represent them.
 
     Args:
         tokens: `[..., K, d]`; zero in empty slots.
         index: position of the sampled token of each slot `[..., K]`; 0 in empty slots.
-        partner: position of the token that is mixed into it `[..., K]`; None where nothing is mixed.
-        weight: share of the sampled token `[..., K]`, 1 where it has no partner; None where nothing is mixed.
+        partner: position of the token that is mixed into it `[..., K]`; None without mixing.
+        weight: share of the sampled token `[..., K]`, 1 where it has no partner; None without mixing.
         mask: which slots are filled, bool `[..., K]`; None when all are.
 
     Examples:
@@ -61,8 +61,8 @@ class DifferentiableSampler(nn.Module):
     Importance `z = x w_S + b_S`, one Gumbel variable g a token. The modes:
 
     * without_replacement: S1 are the k tokens of highest z + g, which samples one after the other without replacement
-      with odds exp(z). S2 are k others, drawn uniformly; each is paired with one of S1 at random, and what leaves the
-      sampler is `p x_1 + (1 - p) x_2` with `p = s_1 / (s_1 + s_2)`, `s = softplus(z + g) ** (1 / temperature)`.
+      with odds exp(z). S2 are k others, drawn uniformly; each is paired with one of S1 at random, and the sampler
+      returns `p x_1 + (1 - p) x_2` with `p = s_1 / (s_1 + s_2)`, `s = softplus(z + g) ** (1 / temperature)`.
       When fewer than k others exist, as many random members of S1 are paired and the rest stay as they are.
     * straight_through: the same draw; forward the pure `x_1`, backward the gradient of the mixture.
     * with_replacement: k independent draws of the highest z + g; forward the pure token, backward the gradient of
@@ -71,7 +71,7 @@ class DifferentiableSampler(nn.Module):
 
     A graph of fewer than k tokens gives all of them once (with replacement: k draws), and padding is never sampled.
 
-    Evaluation, which the paper does not tell from training:
+    Evaluation, which the paper does not distinguish from training:
 
     * as_trained: the same, noise and mixtures included ("we accept the noise" of S2, section 4.2). The noise is a hash
       of the tokens' names (`graphbench_sft.sampler`), so that a graph always gets the same answer, whatever its batch.
@@ -79,7 +79,7 @@ class DifferentiableSampler(nn.Module):
       these lie anywhere in the graph. In the first layer of a sequence z sees the kind of a token alone, and the first
       of equal tokens would be the beginning of the sequence.
 
-    Without names, places in the graph stand for them: noise by place and size of the graph, and the first of equals.
+    Without names, places in the graph replace them: noise by place and size of the graph, and the first of equals.
 
     Random numbers of training come from `generator`, a CPU generator seeded from torch's at construction; its state is
     part of the module's state, so a checkpoint continues the same samples.
@@ -193,13 +193,13 @@ class DifferentiableSampler(nn.Module):
 
     @torch.compiler.disable
     def _gumbel(self, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
-        """Standard Gumbel noise: minus the logarithm of an exponential variable."""
+        """Return standard Gumbel noise: minus the logarithm of an exponential variable."""
         empty = torch.empty(shape or like.shape, dtype=torch.float32)  # bfloat16, if that is the default, is too coarse
         exponential = empty.exponential_(generator=self.generator)
         return -exponential.clamp_min_(torch.finfo(torch.float32).tiny).log_().to(like)
 
     def get_extra_state(self) -> Tensor:
-        """State of the generator, for checkpoints."""
+        """Return the state of the generator, for checkpoints."""
         return self.generator.get_state()
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -207,7 +207,7 @@ class DifferentiableSampler(nn.Module):
         self.generator.set_state(state.cpu())
 
     def extra_repr(self) -> str:
-        """The options, for `print(module)`."""
+        """Return the options, for `print(module)`."""
         return (
             f"num_samples={self.num_samples}, mode={self.mode}, temperature={self.temperature}, "
             f"evaluation={self.evaluation}"
@@ -215,7 +215,7 @@ class DifferentiableSampler(nn.Module):
 
 
 def _places(score: Tensor, mask: Tensor | None) -> Tensor:
-    """Names `[..., n]` where none were given: place and size of the graph."""
+    """Name tokens `[..., n]` by their place and the size of the graph."""
     place = torch.arange(score.shape[-1], device=score.device)
     size = torch.full_like(place[:1], score.shape[-1]) if mask is None else mask.sum(-1, keepdim=True)
     return scramble(place + scramble(size)).expand(score.shape)
@@ -230,7 +230,7 @@ def _hide(score: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _largest(keys: Tensor, count: int, names: Tensor | None = None) -> Tensor:
-    """Positions of the `count` largest keys, descending; of equal ones those of the lowest names, or the first."""
+    """Find the `count` largest keys, descending; of equal ones those of the lowest names, or the first."""
     if names is None:
         return keys.detach().sort(dim=-1, descending=True, stable=True).indices[..., :count]
     order = names.sort(dim=-1, stable=True).indices
@@ -238,7 +238,7 @@ def _largest(keys: Tensor, count: int, names: Tensor | None = None) -> Tensor:
 
 
 def _first_slots(index: Tensor, count: Tensor | None) -> Tensor | None:
-    """Which slots of `index` are filled when a graph has `count` tokens; None when all are (known on a CPU only)."""
+    """Mask the slots of `index` that `count` tokens fill; None when that is all of them (a check on CPUs only)."""
     if count is None:
         return None
     filled = torch.arange(index.shape[-1], device=index.device) < count.unsqueeze(-1)
@@ -248,7 +248,7 @@ def _first_slots(index: Tensor, count: Tensor | None) -> Tensor | None:
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
-    """Tokens `[..., K, d]` at `index [..., K]`."""
+    """Gather tokens `[..., K, d]` at `index [..., K]`."""
     return x.gather(-2, index.unsqueeze(-1).expand(*index.shape, x.shape[-1]))
 
 
@@ -257,18 +257,18 @@ def _fill(tokens: Tensor, filled: Tensor | None) -> Tensor:
 
 
 def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
-    """The value of `hard` with the gradient of `soft`."""
+    """Return the value of `hard` with the gradient of `soft`."""
     return hard.detach() + (soft - soft.detach())
 
 
 def _log_softplus(score: Tensor) -> Tensor:
-    """`log(softplus(score))`, also where softplus itself would underflow."""
+    """Compute `log(softplus(score))`, also where softplus itself would underflow."""
     ordinary = F.softplus(score.clamp_min(_EXPONENTIAL)).log()
     return torch.where(score > _EXPONENTIAL, ordinary, score)
 
 
 def scramble(value: Tensor) -> Tensor:
-    """A hash of the low 32 bits of whole numbers, itself of 32 bits; one to one on these.
+    """Hash the low 32 bits of whole numbers to 32 bits, one to one.
 
     Two rounds of multiplying and folding (the form of the finalizer of MurmurHash3), with odd factors below `2^31`, so
     that products fit into int64 and are the same on every device.
@@ -287,17 +287,17 @@ def scramble(value: Tensor) -> Tensor:
 
 
 def uniform(names: Tensor, stream: int = ORDER) -> Tensor:
-    """Numbers between 0 and 1, both excluded, float32: as good as uniform and independent for distinct names."""
+    """Hash names to float32 numbers in (0, 1), as good as uniform and independent for distinct names."""
     return ((scramble(scramble(names + stream) + stream) >> 9).float() + 0.5) * 2.0**-23
 
 
 def gumbel(names: Tensor) -> Tensor:
-    """Standard Gumbel numbers, float32: `-log(-log(u))` of uniform ones."""
+    """Hash names to standard Gumbel numbers, float32: `-log(-log(u))` of uniform ones."""
     return -(-uniform(names, GUMBEL).log()).log()
 
 
 def names_of_places(graph_of: Tensor, ptr: Tensor) -> Tensor:
-    """Names `[T]` by the place in the graph and the size of the graph, where nothing else is known of tokens.
+    """Name tokens `[T]` by their place in the graph and its size, where they have no other inputs.
 
     Args:
         graph_of: graph of each token `[T]`, ascending.
@@ -309,15 +309,15 @@ def names_of_places(graph_of: Tensor, ptr: Tensor) -> Tensor:
 
 @torch.compiler.disable  # chains of hashes take minutes to compile and no time to compute
 def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_index: Tensor | None) -> Tensor:
-    """Names `[T]` by what is known of each token, of its neighbours and of its graph.
+    """Name tokens `[T]` by their inputs, those of their neighbours and those of their graph.
 
-    They move with the tokens when these are numbered anew, except among tokens whose columns agree and whose
+    Names follow the tokens under renumbering, except among tokens whose columns agree and whose
     neighbourhoods of three steps agree: these are told apart by their order.
 
     Args:
         graph_of: graph of each token `[T]`, ascending.
         ptr: first token of each graph `[B + 1]`.
-        columns: whole or real numbers known of each token, each `[T, c]`.
+        columns: whole or real inputs of each token, each `[T, c]`.
         edge_index: sources and targets `[2, E]`; None for tokens without edges.
     """
     names = torch.zeros_like(graph_of)
@@ -332,14 +332,14 @@ def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], ed
 
 
 def _bits(column: Tensor) -> Tensor:
-    """The numbers as whole ones; real numbers by their bits in float32, where 0 and -0 are one number."""
+    """Convert to whole numbers; real ones by their bits in float32, where 0 and -0 are one number."""
     if not column.is_floating_point():
         return column.long()
     return (column.float() + 0.0).view(torch.int32).long() & _BITS
 
 
 def _occurrence(graph_of: Tensor, names: Tensor) -> Tensor:
-    """How many tokens of the same graph and name stand before each, `[T]`."""
+    """Count the tokens of the same graph and name before each, `[T]`."""
     ordered, order = (graph_of * (_BITS + 1) + names).sort(stable=True)
     first = torch.searchsorted(ordered, ordered)
     return torch.empty_like(names).index_copy_(0, order, torch.arange(len(names), device=names.device) - first)

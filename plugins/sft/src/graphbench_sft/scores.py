@@ -25,7 +25,7 @@ from graphbench_sft.ops import EPSILON, maxima, maxima_gradients
 
 
 def maxout_scores(query: Tensor, key: Tensor, compiled: bool = False) -> Tensor:
-    """Maxout scores `A_ij = sum_c max(Q_ic, K_jc) / sqrt(d)` (SFT, section 4.3).
+    """Compute maxout scores `A_ij = sum_c max(Q_ic, K_jc) / sqrt(d)` (SFT, section 4.3).
 
     Where `Q_ic = K_jc` each gets half of the gradient, as with `torch.maximum`. Memory beside the result is one block
     of a fixed size, unless a second derivative is taken; a kernel on a graphics card copies the operands. Half
@@ -93,19 +93,19 @@ class _SumOfMaxima(torch.autograd.Function):
 
 
 def _written_out(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients that can be differentiated in turn, with all comparisons in memory."""
-    of_a, of_b = _fused_backward(a, b.transpose(1, 2), grad)
-    return of_a, of_b.transpose(1, 2)
+    """Compute gradients that can be differentiated in turn, with all comparisons in memory."""
+    grad_a, grad_b = _fused_backward(a, b.transpose(1, 2), grad)
+    return grad_a, grad_b.transpose(1, 2)
 
 
 # Below, the same for torch.compile: formulas of which it makes one loop each, too large to be computed as written. They
-# are operators of their own, because a compiler that sees the operations around them as well merges these into the
+# are separate operators, because a compiler that sees the operations around them as well merges these into the
 # loops and makes them ten times slower.
 
 
 @torch.library.custom_op("graphbench_sft::sum_of_maxima", mutates_args=())
 def _fused_sum_of_maxima(a: Tensor, b: Tensor) -> Tensor:
-    """`sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`, compiled at the first call."""
+    """Compute `sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`, compiled at the first call."""
     if _keeps_kernels(a, b):
         return maxima(a.contiguous(), b.contiguous())
     return _compiled(_fused_forward)(a.contiguous(), b.transpose(1, 2).contiguous())
@@ -122,19 +122,20 @@ def _fused_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor
 
 
 def _fused_forward(a: Tensor, b: Tensor) -> Tensor:
-    """`[M, p, s]` of `a [M, p, d]` and `b [M, d, s]`."""
+    """Sum maxima over channels: `[M, p, s]` of `a [M, p, d]` and `b [M, d, s]`."""
     return torch.maximum(a.unsqueeze(3), b.unsqueeze(1)).sum(2)
 
 
 def _fused_backward(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of `a` and `b`, shaped as these, from `grad [M, p, s]`."""
+    """Compute the gradients of `a` and `b` from `grad [M, p, s]`."""
     share = ((a.unsqueeze(3) - b.unsqueeze(1)).sign() * 0.5 + 0.5) * grad.unsqueeze(2)
     return share.sum(3), grad.sum(1).unsqueeze(1) - share.sum(1)
 
 
 def _keeps_kernels(a: Tensor, b: Tensor) -> bool:
-    """Whether nothing is to be compiled: a device has kernels of its own, or an axis has length 0 or 1, for which the
-    compiler would make (and at last refuse) further versions.
+    """Check whether not to compile: the device has kernels, or an axis has length 0 or 1.
+
+    For such axes the compiler would make, and at last refuse, further versions.
     """
     return runs_triton(a.device) or min(*a.shape, *b.shape) < 2
 
@@ -167,15 +168,15 @@ _fused_sum_of_maxima.register_autograd(_gradients, setup_context=_keep)
 
 
 def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | None = None) -> Tensor:
-    """Attention weights out of scores of any sign (SFT, section 4.3).
+    """Normalise scores of any sign to attention weights by leaky ReLU (SFT, section 4.3).
 
     `P_ij = relu(A_ij) / (sum_r (relu(A_ir) + softplus(C_r)) + epsilon)`, r over the keys that `mask` leaves. A row sums
-    to less than one: what the leak takes is missing, so tokens with equal values can still end up different.
+    to less than one by the share of the leak, so tokens with equal values can still end up different.
 
     Args:
         scores: A, `[..., n, k]`.
         leak: C before the softplus, `[..., k]`, broadcast over the leading axes of `scores`; None for no leak.
-        mask: which keys are real, bool `[..., k]`, broadcast likewise; the others get weight 0. None: all of them.
+        mask: true at real keys, bool `[..., k]`, broadcast likewise; the others get weight 0. None: all of them.
 
     Returns:
         `[..., n, k]`.
@@ -195,7 +196,7 @@ def leaky_relu_attention(scores: Tensor, leak: Tensor | None, mask: Tensor | Non
 
 
 def leaky_relu_mixture(scores: Tensor, value: Tensor, leak: Tensor | None, mask: Tensor | None = None) -> Tensor:
-    """`leaky_relu_attention(scores, leak, mask) @ value`, divided after the product, which needs no weights.
+    """Compute `leaky_relu_attention(scores, leak, mask) @ value`, divided after the product, which needs no weights.
 
     A column of ones beside the values gives the sum of each row in the same product. In half precision that sum would
     lose digits, so weights are made there, in the precision of the scores.
@@ -232,7 +233,7 @@ def _positive(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _constant(leak: Tensor | None, mask: Tensor | None) -> Tensor | float:
-    """What a denominator holds beside the scores, `[..., 1, 1]`."""
+    """Return the summand of the denominator beside the scores, `[..., 1, 1]`."""
     if leak is None:
         return EPSILON
     leaks = F.softplus(leak)

@@ -15,7 +15,7 @@ from graphbench.benchmarks.molecules.chemistry.files import (
 )
 from graphbench.errors import BadInput
 from graphbench.tables.cells import USUAL, Missing
-from graphbench.tables.reader import TORN
+from graphbench.tables.formats import TORN
 from graphbench.tables.records import NAME
 
 SMILES, VALUES = ["CCO", "c1ccccc1", "CC(C)N"], ["1.5", "", "-2"]

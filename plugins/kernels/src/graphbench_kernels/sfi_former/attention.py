@@ -35,27 +35,8 @@ _STEPS = 64
 _LANES = 16
 
 
-def attend_rows(
-    query: Tensor,
-    key: Tensor,
-    friction_query: Tensor,
-    friction_key: Tensor,
-    value: Tensor,
-    penalty: Tensor,
-    alpha: Tensor | None,
-    masks: Tensor | None,
-    mask_of: Tensor | None,
-    dropout: float,
-    seed: int,
-) -> tuple[Tensor, Tensor]:
-    """As the operation of this name."""
-    tensors = (query, key, friction_query, friction_key, value, penalty, alpha)
-    found: tuple[Tensor, Tensor] = _Attention.apply((masks, mask_of, dropout, seed), *tensors)
-    return found
-
-
-class _Attention(torch.autograd.Function):
-    """Forward and backward; a backward pass that is differentiated again is the plain one."""
+class Attention(torch.autograd.Function):
+    """`attend_rows`, forward and backward; a backward pass that is differentiated again is the plain one."""
 
     @staticmethod
     def forward(ctx: Any, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """Constructions as modules: transformers with the lemma's weights in their parameters.
 
 The efficient form has the same few scalars for every graph. The general form (3) has a row for every edge and every
-demand, so it is told their numbers when it is made. Parameters are frozen; `requires_grad_()` trains them further.
+demand, so it takes their numbers. Parameters are frozen; `requires_grad_()` trains them further.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from graphbench_linear_transformer.transformers import (
 #: "general": equation (3) or (6) with full matrices. "efficient": equation (7), and for Lemmas 4 and 5 blocks that are
 #: multiples of the identity.
 Form = Literal["general", "efficient"]
-#: A table of blocks; a number c stands for c times the identity of the block's size.
+#: A table of blocks; a number c means c times the identity of the block's size.
 Blocks = tuple[tuple[float, ...], ...]
-#: What the general form must be told: option -> number, or None where it was not given.
+#: Sizes of the general form: option -> number, or None.
 Sizes = Mapping[str, int | None]
-#: The largest eigenvalue for which weights are made, and the option that says so with its value.
+#: The largest eigenvalue for which weights are made, and the option that sets it with its value.
 Limit = tuple[float, str]
 _AnyLayer = TypeVar("_AnyLayer", GeneralLayer, BlockLayer, EfficientLayer)
 _Made = TypeVar("_Made", GeneralLayer, EfficientLayer)
@@ -49,7 +49,7 @@ class IncidenceConstruction(nn.Module):
             start at 0. None for eigenvectors: the input is Φ_0 itself and the records are for single columns.
         sizes: columns of B and demands, for the general form.
         feature_norm: normalisation after each layer.
-        balanced: whether the columns of the input must add up to 0 over every connected component.
+        balanced: the columns of the input must add up to 0 over every connected component.
         limit: the largest eigenvalue for which the weights are made.
         check: further check of (number of nodes, number of columns).
 
@@ -57,7 +57,7 @@ class IncidenceConstruction(nn.Module):
         transformer: the layers, on `[B, Φ]`.
 
     Raises:
-        BadInput: there is no layer, the form is not known, or the general form lacks its sizes.
+        BadInput: there is no layer, the form is unknown, or the general form lacks its sizes.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class IncidenceConstruction(nn.Module):
         self.requires_grad_(False)
 
     def forward(self, incidence: Tensor | Incidence, demands: Tensor) -> Tensor:
-        """The lemma's answer.
+        """Compute the lemma's answer.
 
         Args:
             incidence: B `[n, d]` or `[batch, n, d]`; the efficient form also takes another form of `Incidence`.
@@ -100,7 +100,7 @@ class IncidenceConstruction(nn.Module):
 
         Raises:
             BadInput: shapes do not fit, a demand is not finite or does not add up to 0 where the lemma needs it, or
-                an eigenvalue is above what the weights are made for.
+                an eigenvalue exceeds the limit of the weights.
         """
         self._check_shapes(incidence, demands)
         if not torch.compiler.is_compiling():
@@ -127,12 +127,12 @@ class IncidenceConstruction(nn.Module):
         _check_dtype(self, demands)
         if self.form == "efficient" or not isinstance(incidence, Tensor):
             return
-        found = {"num_edges": incidence.shape[-1], "num_demands": demands.shape[-1]}
-        made = found | {name: size or 0 for name, size in self.sizes.items()}
-        if found["num_edges"] > made["num_edges"] or found["num_demands"] != made["num_demands"]:
+        actual = {"num_edges": incidence.shape[-1], "num_demands": demands.shape[-1]}
+        made = actual | {name: size or 0 for name, size in self.sizes.items()}
+        if actual["num_edges"] > made["num_edges"] or actual["num_demands"] != made["num_demands"]:
             raise BadInput(
                 f"The construction was made for num_edges={made['num_edges']} and num_demands={made['num_demands']}, "
-                f"but B has {found['num_edges']} columns and there are {found['num_demands']} demands. Make it for "
+                f"but B has {actual['num_edges']} columns and there are {actual['num_demands']} demands. Make it for "
                 "these, or take form='efficient', whose weights fit every graph."
             )
 
@@ -156,13 +156,13 @@ class LaplacianConstruction(nn.Module):
         read_in: (Laplacian, identity of the present nodes, projection off the constant) -> blocks of Z^T.
         read_out: blocks of Z^T -> answer.
         limit: the largest eigenvalue for which the weights are made.
-        connected: whether graphs must be connected.
+        connected: graphs must be connected.
 
     Attributes:
         transformer: the layers, on Z^T.
 
     Raises:
-        BadInput: there is no layer, the form is not known, or the general form lacks its sizes.
+        BadInput: there is no layer, the form is unknown, or the general form lacks its sizes.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class LaplacianConstruction(nn.Module):
         self.requires_grad_(False)
 
     def forward(self, laplacian: Tensor, num_nodes: Tensor | None = None) -> Tensor:
-        """The lemma's answer.
+        """Compute the lemma's answer.
 
         Args:
             laplacian: L `[n, n]` or `[batch, n, n]`, symmetric; absent nodes are zero rows and columns.
@@ -204,8 +204,8 @@ class LaplacianConstruction(nn.Module):
 
         Raises:
             BadInput: the Laplacian is not a symmetric matrix, not that of a connected graph where the lemma needs it,
-                of another size than the general form was made for, or has an eigenvalue above what the weights are
-                made for.
+                of another size than the general form was made for, or has an eigenvalue above the limit of the
+                weights.
         """
         check_laplacian(laplacian)
         _check_dtype(self, laplacian)
@@ -230,13 +230,13 @@ class LaplacianConstruction(nn.Module):
         return self.read_out(list(self.transformer(x[..., :0], x)[1].split(n, dim=-1)))
 
 
-def _check_dtype(model: nn.Module, given: Tensor) -> None:
-    """Refuse input of another precision or on another device than the weights."""
+def _check_dtype(model: nn.Module, tensor: Tensor) -> None:
+    """Check that input has the precision and the device of the weights."""
     weight = next(model.parameters())
-    if weight.dtype != given.dtype or weight.device != given.device:
+    if weight.dtype != tensor.dtype or weight.device != tensor.device:
         raise BadInput(
-            f"The construction is {weight.dtype} on {weight.device}, but its input is {given.dtype} on "
-            f"{given.device}: move it there, model.to(demands)."
+            f"The construction is {weight.dtype} on {weight.device}, but its input is {tensor.dtype} on "
+            f"{tensor.device}: move it there, model.to(demands)."
         )
 
 
@@ -258,7 +258,7 @@ class LayerWeights:
 
 
 def blocks(size: int, entries: dict[tuple[int, int], float]) -> Blocks:
-    """A `[size, size]` table with the given entries and 0 elsewhere."""
+    """Make a `[size, size]` table with the given entries and 0 elsewhere."""
     return tuple(tuple(float(entries.get((row, column), 0.0)) for column in range(size)) for row in range(size))
 
 
@@ -279,7 +279,7 @@ def fill(layer: _AnyLayer, weights: LayerWeights, width: int) -> _AnyLayer:
 
 
 def efficient_layer(weights: LayerWeights, width: int = 1) -> EfficientLayer:
-    """Lemma 9: the layer (7) with these weights, in float64 so that no digit is lost.
+    """Make the layer (7) of Lemma 9 with these weights, in float64 so that no digit is lost.
 
     Args:
         weights: a lemma's blocks.
@@ -294,7 +294,7 @@ def efficient_layer(weights: LayerWeights, width: int = 1) -> EfficientLayer:
 
 
 def shared(weights: Sequence[LayerWeights], make: Callable[[LayerWeights], _Made]) -> list[_Made]:
-    """A layer for every record; equal records get the same layer."""
+    """Make a layer for every record; equal records share one."""
     made: dict[LayerWeights, _Made] = {}
     for record in weights:
         if record not in made:
@@ -329,7 +329,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def gradient_step(step: float | None, lambda_max: float | None) -> tuple[float, Limit]:
-    """δ, given as such or as 1 / λmax, and the largest eigenvalue that it allows.
+    """Return δ, given as such or as 1 / λmax, and the largest eigenvalue that it allows.
 
     Raises:
         BadInput: not exactly one of them is given, or it is not positive.

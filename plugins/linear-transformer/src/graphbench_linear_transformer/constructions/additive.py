@@ -27,7 +27,7 @@ def electric_flow(
     num_edges: int | None = None,
     num_demands: int | None = None,
 ) -> IncidenceConstruction:
-    """Lemma 1: L† Ψ by gradient descent, one step per layer. Call it as `model(incidence, demands) -> [n, k]`.
+    """Build Lemma 1: L† Ψ by gradient descent, one step per layer; call `model(incidence, demands) -> [n, k]`.
 
     `V_ΦΦ = -δI, QK_BB = I, R_ΦΛ = δI`, so Φ+ = Φ - δ(LΦ - Ψ).
 
@@ -65,7 +65,7 @@ def resistive_embedding(
     num_edges: int | None = None,
     num_demands: int | None = None,
 ) -> IncidenceConstruction:
-    """Lemma 2: sqrt(L†) Ψ by its power series, one term per layer. Call it as `model(incidence, demands) -> [n, k]`.
+    """Build Lemma 2: sqrt(L†) Ψ by its power series, one term per layer; call `model(incidence, demands) -> [n, k]`.
 
     `V_ΛΛ = -δI, QK_BB = I, R_ΦΛ = α_l I` with `α_l = sqrt(δ) C(2l, l) / 4^l`, so Λ = (I - δL)^l Ψ and Φ = sum α_l Λ_l.
 
@@ -104,7 +104,7 @@ def heat_kernel(
     num_edges: int | None = None,
     num_demands: int | None = None,
 ) -> IncidenceConstruction:
-    """Lemma 3: e^(-sL) Ψ by its power series, one term per layer. Call it as `model(incidence, demands) -> [n, k]`.
+    """Build Lemma 3: e^(-sL) Ψ by its power series, one term per layer; call `model(incidence, demands) -> [n, k]`.
 
     `V_ΛΛ = I, QK_BB = I, R_ΛΛ = -I, R_ΦΛ = α_l I` with `α_l = (-s)^l / l!`, so Λ = L^l Ψ and Φ = sum α_l Λ_l. Λ grows
     like λmax^l: float32 overflows where λmax^L exceeds 1e38.

@@ -24,7 +24,7 @@ from graphbench_linear_transformer.constructions._models import (
     check_positive,
 )
 
-#: Interpolation points at most; enough for κ up to about 1e8.
+#: Most interpolation points; enough for κ up to about 1e8.
 _MOST_POINTS = 2**18
 #: Feature blocks: the current polynomial, the one before it, the sum.
 _CURRENT, _BEFORE, _SUM = 0, 1, 2
@@ -39,7 +39,7 @@ def electric_flow_chebyshev(
     num_edges: int | None = None,
     num_demands: int | None = None,
 ) -> IncidenceConstruction:
-    """L† Ψ by the Chebyshev series of 1/λ, one term per layer. Call it as `model(incidence, demands) -> [n, k]`.
+    """Build L† Ψ by the Chebyshev series of 1/λ, one term per layer; call `model(incidence, demands) -> [n, k]`.
 
     Error at most `2 ρ^L / λmin`, ρ = (sqrt κ - 1) / (sqrt κ + 1): sqrt(κ) layers do what κ layers of Lemma 1 do.
 
@@ -67,7 +67,7 @@ def resistive_embedding_chebyshev(
     num_edges: int | None = None,
     num_demands: int | None = None,
 ) -> IncidenceConstruction:
-    """sqrt(L†) Ψ by the Chebyshev series of λ^(-1/2). Call it as `model(incidence, demands) -> [n, k]`.
+    """Build sqrt(L†) Ψ by the Chebyshev series of λ^(-1/2); call `model(incidence, demands) -> [n, k]`.
 
     Error at most `2 ρ^L / sqrt(λmin)`; options as in `electric_flow_chebyshev`.
     """
@@ -84,9 +84,9 @@ def heat_kernel_chebyshev(
     num_edges: int | None = None,
     num_demands: int | None = None,
 ) -> IncidenceConstruction:
-    """e^(-sL) Ψ by its Chebyshev series on [0, λmax]. Call it as `model(incidence, demands) -> [n, k]`.
+    """Build e^(-sL) Ψ by its Chebyshev series on [0, λmax]; call `model(incidence, demands) -> [n, k]`.
 
-    Its error falls from about sqrt(s λmax) layers on, where Lemma 3 needs 8 s λmax, and nothing grows on the way.
+    Its error falls from about sqrt(s λmax) layers on, where Lemma 3 needs 8 s λmax, and no term grows.
 
     Args:
         num_layers: L.
@@ -117,9 +117,9 @@ def _series(
 def interpolated_series(
     function: Callable[[np.ndarray], np.ndarray], low: float, high: float, num_terms: int
 ) -> list[float]:
-    """The first Chebyshev coefficients of a function on [low, high], to rounding.
+    """Return the first Chebyshev coefficients of a function on [low, high], to rounding.
 
-    It is interpolated in more and more Chebyshev points until the last coefficients are nothing but rounding.
+    The function is interpolated in more and more Chebyshev points until the last coefficients are only rounding.
 
     Args:
         function: maps eigenvalues to values.
@@ -128,7 +128,7 @@ def interpolated_series(
         num_terms: coefficients to return.
 
     Raises:
-        BadInput: the interval is empty or not positive, or its ends are so far apart that the series is hopeless.
+        BadInput: the interval is empty or not positive, or so wide that the series would need too many terms.
     """
     if not 0 < low < high:
         raise BadInput(f"Expected 0 < lambda_min < lambda_max, but got {low} and {high}.")
@@ -147,7 +147,7 @@ def interpolated_series(
 
 
 def heat_series(time: float, high: float, num_terms: int) -> list[float]:
-    """Chebyshev coefficients of `e^(-time λ)` on [0, high]: `c_l = 2 (-1)^l e^(-a) I_l(a)`, a = time high / 2."""
+    """Expand `e^(-time λ)` on [0, high] in Chebyshev polynomials: `c_l = 2 (-1)^l e^(-a) I_l(a)`, a = time high / 2."""
     degrees = np.arange(num_terms)
     coefficients = 2.0 * (-1.0) ** degrees * ive(degrees, time * high / 2)
     coefficients[0] /= 2
@@ -155,7 +155,7 @@ def heat_series(time: float, high: float, num_terms: int) -> list[float]:
 
 
 def series_layers(coefficients: list[float], low: float, high: float) -> list[LayerWeights]:
-    """One layer per coefficient, on the blocks (T_l, T_(l-1), sum) with Z_0^T = [B, Ψ, 0, 0].
+    """Make one layer per coefficient, on the blocks (T_l, T_(l-1), sum) with Z_0^T = [B, Ψ, 0, 0].
 
     `V_TT = s/h, R_TT = -s m/h - 1, R_TT' = -1, R_T'T = 1, R_T'T' = -1, R_ΣT = c_l` with s = 2, but s = 1 and
     R_TT' = 0 in the first layer. Layers whose terms are below rounding do nothing: on the constant vector, whose

@@ -19,7 +19,7 @@ from graphbench_linear_transformer.constructions._models import (
 def top_eigenvectors(
     *, num_layers: int, k: int, form: Form = "efficient", num_edges: int | None = None
 ) -> IncidenceConstruction:
-    """Lemma 6: subspace iteration for the k largest eigenvectors. Call it as `model(incidence, initial) -> [n, k]`.
+    """Build Lemma 6: subspace iteration for the k largest eigenvectors; call `model(incidence, initial) -> [n, k]`.
 
     In turns, one layer Φ+ = LΦ (`V_ΦΦ = I, QK_BB = I, R_ΦΦ = -I`) and k layers of Gram-Schmidt: layer i subtracts from
     column i its parts along the columns after it (`V_ΦΦ = -A` with A_ii = 1, `QK_ΦΦ = H` with H_jj = 1 for j > i), for
@@ -47,7 +47,7 @@ def top_eigenvectors(
 def bottom_eigenvectors(
     *, num_layers: int, k: int, shift: float, form: Form = "efficient", num_edges: int | None = None
 ) -> IncidenceConstruction:
-    """Corollary 7: the k smallest eigenvectors. Call it as `model(incidence, initial) -> [n, k]`.
+    """Build Corollary 7: the k smallest eigenvectors; call `model(incidence, initial) -> [n, k]`.
 
     As `top_eigenvectors` with μI - L for L: `V_ΦΦ = -I, R_ΦΦ = (μ - 1) I`. The last column tends to the smallest
     eigenvector, the constant, the one before it to the second smallest.
@@ -83,7 +83,7 @@ def _subspace_iteration(
     check: Callable[[int, int], None],
     limit: Limit | None = None,
 ) -> IncidenceConstruction:
-    """`Φ+ = value LΦ + (1 + residual) Φ`, then Gram-Schmidt, then again, for `num_layers` layers in all."""
+    """Build `Φ+ = value LΦ + (1 + residual) Φ`, then Gram-Schmidt, then again, for `num_layers` layers in all."""
     check_options(num_layers, form)
     check_range("k", k, at_least=1, whole=True)
     diagonal = [(column, column) for column in range(k)]

@@ -23,7 +23,7 @@ def electric_flow_fast(
     form: Form = "efficient",
     num_nodes: int | None = None,
 ) -> LaplacianConstruction:
-    """Lemma 4: L† with 2^L terms of its power series. Call it as `model(laplacian) -> [n, n]`.
+    """Build Lemma 4: L† with 2^L terms of its power series; call `model(laplacian) -> [n, n]`.
 
     Blocks (Γ, Λ, Φ), Z_0^T = [I^ - δL, I, δI^] with I^ = I - 11^T / n. `V_ΓΓ = V_ΦΦ = I, QK_ΛΓ = I, R_ΓΓ = -I`, so
     Γ+ = Γ² and Φ+ = (I + Γ) Φ: after L layers Φ = δ sum_(j < 2^L) Γ_0^j.
@@ -56,7 +56,7 @@ def electric_flow_fast(
 def heat_kernel_fast(
     *, num_layers: int, time: float, form: Form = "efficient", centred: bool = True, num_nodes: int | None = None
 ) -> LaplacianConstruction:
-    """Lemma 5: e^(-sL) as (1 - sL/N)^N with N = 3^L. Call it as `model(laplacian) -> [n, n]`.
+    """Build Lemma 5: e^(-sL) as (1 - sL/N)^N with N = 3^L; call `model(laplacian) -> [n, n]`.
 
     As printed: Z_0^T = I - 3^(-L) s L, `V = QK = I, R = -I`, so Z+ = Z³. In float64 that Z_0 forgets L when 3^L grows:
     rounding 1e-16 in Z_0 becomes 3^L 1e-16 in Z_L, more than the bound from 17 layers on. The centred form carries
