@@ -152,6 +152,7 @@ TESTED_BY = {
 TESTS_OF = {
     "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",
+    "tests/docker/test_checks.py": "docker/check_stderr.py and docker/check_triton.py",
     "plugins/kernels/tests/test_triton.py": "every kernel in Triton, compiled for cards",
     "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
     "tests/benchmarks/graphs/readers/test_hostile_tables.py": "graphbench/tables/, of nodes and edges",
