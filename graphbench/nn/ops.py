@@ -237,7 +237,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
 
 
 def _width_multiple(q: Tensor) -> int:
-    """What widths of heads must be a multiple of for fused kernels; 1 on processors, and for types without any."""
+    """Return what head widths must be a multiple of for fused kernels; 1 on processors and for types without any."""
     device = q.device.type
     if device == "cpu":
         return 1

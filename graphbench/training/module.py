@@ -343,7 +343,7 @@ class BenchmarkModule(pl.LightningModule):
 
     @property
     def ended_by_rate(self) -> bool:
-        """Whether the rate has fallen to where the schedule ends the training (`schedule.stop_below`)."""
+        """Tell whether the rate has fallen to where the schedule ends the training (`schedule.stop_below`)."""
         return self.schedule.ends(group["lr"] for group in self.trainer.optimizers[0].param_groups)
 
     def on_train_epoch_end(self) -> None:

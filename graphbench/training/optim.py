@@ -128,7 +128,7 @@ class Schedule:
         return 1.0
 
     def ends(self, rates: Iterable[float]) -> bool:
-        """Whether these rates of an optimizer's groups end the training.
+        """Tell whether these rates of an optimizer's groups end the training.
 
         Examples:
             >>> Schedule("plateau", stop_below=1e-5).ends([7.8e-6])

@@ -85,7 +85,6 @@ TESTED_BY = {
     "graphbench/benchmarks/molecules/qm9_structures.py": ("tests/benchmarks/molecules/test_qm9.py", "a part of QM9"),
     "graphbench/benchmarks/points/base.py": ("tests/benchmarks/points/test_solids.py", "the benchmark without files"),
     "graphbench/benchmarks/points/files.py": ("tests/benchmarks/points/test_modelnet.py", "read through a benchmark"),
-    "graphbench/benchmarks/sequences/ragged.py": ("tests/benchmarks/sequences/test_base.py", "what the base stores"),
     "graphbench/inference/attributions/encoders.py": (
         "tests/inference/attributions/test_reference.py", "the calls that are replaced",
     ),
@@ -153,6 +152,7 @@ TESTED_BY = {
 TESTS_OF = {
     "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",
+    "tests/docker/test_checks.py": "docker/check_stderr.py and docker/check_triton.py",
     "plugins/kernels/tests/test_triton.py": "every kernel in Triton, compiled for cards",
     "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
     "tests/benchmarks/graphs/readers/test_hostile_tables.py": "graphbench/tables/, of nodes and edges",

@@ -62,15 +62,6 @@ def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
     """Return the file of each split, `root/NAME/raw/train.pickle` (or `.pt`) and so on, PyG's layout.
 
     Absent files are unpacked from an archive in `root/NAME/raw`, which is downloaded if absent too.
-
-    Args:
-        name: in PyG.
-        root: of the five data sets.
-        advice: an alternative without a network, as whole sentences.
-
-    Raises:
-        MissingData: the archive could not be fetched; names its address and its place.
-        CorruptData: the archive is damaged or another one.
     """
     inside = {PurePosixPath(member).name: member for member in members(name).values()}
     paths = fetch_members(address(name), root / name / "raw", inside, what=name, advice=advice)
@@ -78,16 +69,9 @@ def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
 
 
 def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTable]:
-    """Read graphs of one pickled split in parts, in the memory of some thousand graphs.
+    """Read graphs of one pickled split in parts, in the memory of some thousand graphs; `categories` are its labels.
 
     Node features in half precision, as in the published files, stay so.
-
-    Args:
-        path: `train.pickle`, `val.pickle` or `test.pickle`.
-        categories: label in the file of each class.
-
-    Raises:
-        CorruptData: the file is damaged or holds something else; also during iteration.
     """
     class_of = torch.full((max(categories) + 1,), -1, dtype=torch.int16)
     class_of[torch.tensor(list(categories))] = torch.arange(len(categories), dtype=torch.int16)
@@ -97,12 +81,7 @@ def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTab
 def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
     """Make a table of graphs `(x [n, 14], edge_attr [e, 2], edge_index [2, e], y [n])`.
 
-    Args:
-        graphs: of the file.
-        class_of: class of each label in the file, or -1.
-
-    Raises:
-        ValueError: a label is no class, or a graph has too many nodes for 16 bits.
+    `class_of` has the class of each label, or -1.
     """
     x = torch.cat([graph[0] for graph in graphs])
     labels = torch.cat([torch.as_tensor(graph[3]).reshape(-1) for graph in graphs]).to(torch.int64)
@@ -122,15 +101,7 @@ def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
 
 
 def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
-    """Read graphs of one split that torch saved, memory-mapped if possible and without running code in the file.
-
-    Args:
-        path: `train.pt`, `val.pt` or `test.pt`.
-        convert: `peptide_table` or `contact_table`.
-
-    Raises:
-        CorruptData: the file is damaged or holds something else; also during iteration.
-    """
+    """Read graphs of one split that torch saved, memory-mapped if possible and without running code in the file."""
     with foreign(path, FETCH_AGAIN):
         graphs = load_tensors(path, mmap=zipfile.is_zipfile(path))
     if not isinstance(graphs, list | tuple):

@@ -21,9 +21,6 @@ class PCQMContact(LRGBBenchmark):
     LRGB's own, which counts other true partners and the atom itself as candidates; `filtered_MRR` excludes other true
     partners, `filtered_no_self_MRR` the atom too. Atoms and bonds have OGB's features; hydrogens are atoms.
     "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.2).
-
-    Args:
-        options: see `GraphBenchmark`.
     """
 
     published_name: ClassVar[str] = "pcqm-contact"
@@ -39,9 +36,6 @@ class PeptidesFunc(SmilesInput, LRGBBenchmark):
 
     The score is the average precision (AP), averaged over the ten. Atoms and bonds have OGB's features.
     "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.3).
-
-    Args:
-        options: see `GraphBenchmark`.
     """
 
     published_name: ClassVar[str] = "peptides-func"
@@ -58,9 +52,6 @@ class PeptidesStruct(SmilesInput, LRGBBenchmark):
 
     Targets are z-scores over the whole set, as published, and so is the mean absolute error (MAE) over them. Atoms and
     bonds have OGB's features. "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.3).
-
-    Args:
-        options: see `GraphBenchmark`.
     """
 
     published_name: ClassVar[str] = "peptides-struct"

@@ -180,12 +180,6 @@ def read_pickled_graphs(path: Path) -> Iterator[tuple[Any, ...]]:
 
     Supports tensors, NumPy arrays of numbers, numbers, strings, bytes, lists and tuples in protocols 3 to 5 of
     `pickle`; everything else is refused before anything is called.
-
-    Args:
-        path: the pickle.
-
-    Raises:
-        CorruptData: the file is cut short, altered, no such list, or holds other objects; also during iteration.
     """
     with path.open("rb") as file:
         yield from _graphs(path, file)

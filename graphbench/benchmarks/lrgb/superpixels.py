@@ -25,9 +25,6 @@ class LRGBBenchmark(GraphBenchmark):
 
     The archive is fetched by its address in PyG; files of PyG's `LRGBDataset(root/LRGB)` in `root`/LRGB/NAME/raw are
     used as they are. Reading them runs no code of theirs.
-
-    Args:
-        options: see `GraphBenchmark`.
     """
 
     #: Name in PyG.
@@ -44,12 +41,7 @@ class LRGBBenchmark(GraphBenchmark):
         return {"address": address(self.published_name)}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Fetch and convert the archive.
-
-        Raises:
-            MissingData: the archive could not be fetched; names its address and its place.
-            CorruptData: a file is damaged or holds something else.
-        """
+        """Fetch and convert the archive."""
         files = fetch(self.published_name, Path(self.root, "LRGB"), self.advice)
         return {split: self.read_split(file) for split, file in files.items()}
 

@@ -41,37 +41,23 @@ Reader = Callable[[tuple[int, Sequence[str]]], MoleculeArrays]
 
 
 class SmilesInput(GraphBenchmark):
-    """Base of benchmarks whose graphs are made of SMILES, so that new molecules are read alike.
-
-    Args:
-        options: see `GraphBenchmark`.
-    """
+    """Base of benchmarks whose graphs are made of SMILES, and read new ones as those of training."""
 
     #: Default name of the column with SMILES in a user's file.
     smiles_column: str = "smiles"
 
     def input_reader(self) -> Reader:
-        """Return a picklable function that makes this benchmark's graphs of SMILES.
-
-        Raises:
-            BadInput: they cannot be made of SMILES alone.
-        """
+        """Return a picklable function that makes this benchmark's graphs of SMILES, or raise `BadInput`."""
         return partial(read_chunk, self._recipe())
 
     def _recipe(self, canonical: bool = False) -> Recipe:
         return Recipe(cast(FeatureSet, self.spec.extra["atom_vocabulary"]), canonical=canonical)
 
     def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Read the molecules of a file, or a list of SMILES on standard input ("-").
+        """Read the molecules of a file in a format of `Molecules`, or SMILES from standard input ("-").
 
-        Args:
-            source: a file in a format of `Molecules`.
-            column: of the SMILES; `smiles_column` if None.
-            size: molecules per part.
-
-        Raises:
-            BadInput: this benchmark's graphs need more than a SMILES; the file cannot be read, is empty, or lacks the
-                column.
+        Their column is `column`, or `smiles_column`; `BadInput` is raised if this benchmark's graphs need more than a
+        SMILES.
         """
         reader = self.input_reader()
         return self._read(reader, stream_molecules(source, column or self.smiles_column, size))
@@ -87,9 +73,6 @@ class SmilesInput(GraphBenchmark):
         """Read SMILES and RDKit molecules, or graphs with this benchmark's features as `GraphBenchmark.read_objects`.
 
         A molecule counts as the SMILES that RDKit writes of it, as in an SDF file; None is one that could not be read.
-
-        Raises:
-            BadInput: objects are neither, or both.
         """
         if not any(item is None or isinstance(item, (str, Chem.Mol)) for item in objects):
             return super().read_objects(objects, size)

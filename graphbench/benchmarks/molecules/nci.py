@@ -32,9 +32,6 @@ class NCI(MoleculeBenchmark):
     used. The target is ZINC's, with the constants of ZINC-full and the smallest rings; OGB features. Whole Murcko
     scaffolds go to one split, so that the test has new ring systems. The mean of the training targets has a test MAE of
     1.92, ridge regression on Morgan counts one of 0.88 (`graphbench.benchmarks.molecules.chemistry.baselines`).
-
-    Args:
-        options: see `GraphBenchmark`.
     """
 
     spec = specs.NCI
@@ -49,11 +46,7 @@ class NCI(MoleculeBenchmark):
 
 
 def nci_file() -> Path:
-    """Return the path of the SMILES file inside the installed RDKit.
-
-    Raises:
-        MissingData: this RDKit was packaged without its data folder.
-    """
+    """Return the path of the SMILES file inside the installed RDKit; some packages of RDKit lack it."""
     path = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
     if not path.is_file():
         raise MissingData(

@@ -48,9 +48,6 @@ class OGBMolecules(MoleculeBenchmark):
 
     Every bond becomes two directed edges. Labels are 0, 1, or NaN where a molecule was not tested; the scores are those
     of `ogb.graphproppred.Evaluator` (means over tasks that have both labels, without the unknown ones).
-
-    Args:
-        options: see `GraphBenchmark`.
     """
 
     #: Name in OGB.
@@ -64,12 +61,7 @@ class OGBMolecules(MoleculeBenchmark):
         return str(_published().loc[what, self.published_name])
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Fetch and convert the archive.
-
-        Raises:
-            MissingData: the archive could not be fetched; names its address and its place.
-            CorruptData: a file is damaged or holds something else.
-        """
+        """Fetch and convert the archive."""
         folder, inner = Path(self.root, self.spec.name), self._about("download_name")
         members = {name: f"{inner}/{path}" for name, path in _FILES.items()}
         advice = "NCI and AMPPeptides need no download."
@@ -84,22 +76,14 @@ class OGBMolecules(MoleculeBenchmark):
 
 
 class MolHIV(OGBMolecules):
-    """ogbg-molhiv: 41,127 molecules of MoleculeNet that inhibit the replication of HIV, or do not.
-
-    Args:
-        options: see `GraphBenchmark`.
-    """
+    """ogbg-molhiv: 41,127 molecules of MoleculeNet that inhibit the replication of HIV, or do not."""
 
     published_name: ClassVar[str] = "ogbg-molhiv"
     spec = specs.MOL_HIV
 
 
 class MolPCBA(OGBMolecules):
-    """ogbg-molpcba: 437,929 molecules of MoleculeNet and their activity in 128 assays, most of them unknown.
-
-    Args:
-        options: see `GraphBenchmark`.
-    """
+    """ogbg-molpcba: 437,929 molecules of MoleculeNet and their activity in 128 assays, most of them unknown."""
 
     published_name: ClassVar[str] = "ogbg-molpcba"
     spec = specs.MOL_PCBA
@@ -114,15 +98,7 @@ def _published() -> pd.DataFrame:
 
 
 def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
-    """Read all graphs of a set with labels, SMILES and OGB's names of the molecules.
-
-    Args:
-        paths: of the files, by name.
-        num_targets: columns of labels.
-
-    Raises:
-        CorruptData: a file is damaged, or the files do not fit each other.
-    """
+    """Read all graphs of a set with labels, SMILES and OGB's names of the molecules."""
     nodes, edges = (read_numbers(paths[f"num-{n}-list.csv.gz"], 1, np.int64)[:, 0] for n in ("node", "edge"))
     x = read_numbers(paths["node-feat.csv.gz"], len(OGB_ATOMS.vocabularies), np.uint8)
     bonds = read_numbers(paths["edge.csv.gz"], 2, np.int32)
@@ -144,11 +120,7 @@ def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
 
 
 def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.ndarray:
-    """Read a compressed CSV file of numbers without a header, `[rows, num_columns]`.
-
-    Raises:
-        CorruptData: the file is damaged, or has other columns or numbers.
-    """
+    """Read a compressed CSV file of numbers without a header, `[rows, num_columns]`."""
     with foreign(path, FETCH_AGAIN):
         with open_gzip(path) as file:
             table = pd.read_csv(file, header=None).to_numpy()
@@ -162,26 +134,13 @@ def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.nd
 
 
 def read_table_file(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """Read some columns of a compressed CSV file with a header.
-
-    Raises:
-        CorruptData: the file is damaged or lacks a column.
-    """
+    """Read some columns of a compressed CSV file with a header."""
     with foreign(path, FETCH_AGAIN), open_gzip(path) as file:
         return pd.read_csv(file, usecols=list(columns))
 
 
 def load_split_dict(path: Path, names: Sequence[str], num_rows: int) -> dict[str, np.ndarray]:
-    """Load row numbers of splits from a saved dictionary of arrays, without running code in the file.
-
-    Args:
-        path: `split_dict.pt`.
-        names: splits to load.
-        num_rows: number of rows in the data.
-
-    Raises:
-        CorruptData: the file is damaged, holds something else, or has repeated rows or rows out of range.
-    """
+    """Load distinct row numbers of splits from a saved dictionary of arrays, without running code in the file."""
     with foreign(path, FETCH_AGAIN, "holds no splits"):
         with safe_globals(_ARRAY_PARTS):
             content = load_tensors(path)

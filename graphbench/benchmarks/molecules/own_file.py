@@ -224,11 +224,7 @@ class Molecules(MoleculeBenchmark):
         }
 
     def read(self) -> dict[str, GraphTable]:
-        """Read, check and split the file, or the files.
-
-        Raises:
-            BadInput: as `chemistry.user_file.read_user_file`, or a split would be empty.
-        """
+        """Read, check and split the file, or the files."""
         molecules = read_user_file(self.request, track)
         others = {
             name: read_user_file(replace(self.request, file=path), track)

@@ -40,18 +40,7 @@ Rows = Mapping[str, np.ndarray | Tensor]
 
 @dataclass(frozen=True)
 class MoleculeSplit:
-    """A split as the options of `Molecules` define it.
-
-    Args:
-        file: of the molecules to split.
-        kind: `split`.
-        column: `split_column`.
-        fractions: shares of train, val and test.
-        seed: `split_seed`.
-        folds, fold: parts, and the one that tests.
-        repeats: rule for rows of one molecule.
-        files: of "val" and "test", if separate.
-    """
+    """Options of `Molecules` for the split of `file`; `files` are those of "val" and "test", if separate."""
 
     file: Path
     kind: SplitKind = "random"
@@ -64,11 +53,7 @@ class MoleculeSplit:
     files: Mapping[str, Path] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Refuse options that are out of range, or contradict each other.
-
-        Raises:
-            BadInput: names the option.
-        """
+        """Refuse options that are out of range, or contradict each other."""
         check_choice("split", self.kind, get_args(SplitKind))
         check_choice("repeats", self.repeats, get_args(RepeatRule))
         if self.kind != "column" and (self.folds is None) != (self.fold is None):
@@ -94,11 +79,7 @@ class MoleculeSplit:
             raise BadInput(f"val_file and test_file are both {self.files['test']}: give two files, or one of them.")
 
     def check_free(self, option: str) -> None:
-        """Refuse an option that splits the molecules anew although a file or a column fixes the split.
-
-        Raises:
-            BadInput: names the file or the column.
-        """
+        """Refuse an option that splits the molecules anew although a file or a column fixes the split."""
         if "test" in self.files:
             raise BadInput(f"{option}: test_file={self.files['test']} fixes the test part; leave it out to split anew.")
         if self.kind == "column":
@@ -108,15 +89,7 @@ class MoleculeSplit:
             )
 
     def check_folds(self, count: int, labels: Sequence[str]) -> None:
-        """Refuse another number of folds than a column has.
-
-        Args:
-            count: requested folds.
-            labels: cells of the column.
-
-        Raises:
-            BadInput: names the number of folds in the column.
-        """
+        """Refuse another number of folds than a column with these cells has."""
         numbers = self._fold_numbers(labels)
         if numbers is None:
             self.check_free(f"--folds {count}")
@@ -124,11 +97,7 @@ class MoleculeSplit:
             raise BadInput(f"--folds {count}: the column {self.column!r} has {int(numbers.max()) + 1} folds.")
 
     def check_seed(self) -> None:
-        """Refuse seeds if the file or the scaffolds decide the split.
-
-        Raises:
-            BadInput: names the file, the column or the kind of split.
-        """
+        """Refuse seeds if the file or the scaffolds decide the split."""
         self.check_free("--split-seeds")
         if self.kind == "scaffold":
             raise BadInput(
@@ -144,14 +113,10 @@ class MoleculeSplit:
         return {"split": [self.kind, list(self.fractions), self.seed], **folds, **files, **repeats}
 
     def divide(self, molecules: UserMolecules, others: Mapping[str, UserMolecules]) -> tuple[dict[str, Tensor], str]:
-        """Return the rows of `file` in each split that has no file of its own, and a description of the split.
+        """Split the molecules of `file`, given those of `files`.
 
-        Args:
-            molecules: of `file`.
-            others: of `files`.
-
-        Raises:
-            BadInput: a split with a share would be empty, or the column does not define a split.
+        Returns:
+            Rows of `file` in each split that has no file of its own, and a description of the split.
         """
         rows, description = self._by_files(molecules) if others else self._by_options(molecules)
         split = {name: torch.as_tensor(chosen).to(torch.int64) for name, chosen in rows.items() if name not in others}

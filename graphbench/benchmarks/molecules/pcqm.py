@@ -72,12 +72,7 @@ class LargeScaleChallenge(MoleculeBenchmark):
         }
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Fetch the archive, and build the graphs part by part.
-
-        Raises:
-            MissingData: the archive could not be fetched; names its address and its place.
-            CorruptData: a file is damaged or holds something else.
-        """
+        """Fetch the archive, and build the graphs part by part."""
         name, folder = self.spec.name, Path(self.root, self.spec.name)
         inside = {_DATA: f"{self.published_name}/raw/{_DATA}", _SPLIT: f"{self.published_name}/{_SPLIT}"}
         advice = "NCI and QM9 need no download."

@@ -88,11 +88,7 @@ class AMPPeptides(MoleculeBenchmark):
             )
 
     def source_key(self) -> dict[str, Any]:
-        """Return the checksums of the files, and the options of labels and split.
-
-        Raises:
-            MissingExtra: modlamp is not installed.
-        """
+        """Return the checksums of the files, and the options of labels and split."""
         files = {name: file_sha256(_packaged(name)) for name in self.files}
         return {
             "files": files,
@@ -102,12 +98,7 @@ class AMPPeptides(MoleculeBenchmark):
         }
 
     def peptides(self) -> Peptides:
-        """Read sequences and labels from the package's files.
-
-        Raises:
-            MissingExtra: modlamp is not installed.
-            CorruptData: a file is damaged.
-        """
+        """Read sequences and labels from the package's files."""
         statements = (
             (sequence, label, value)
             for name in self.files
@@ -118,11 +109,7 @@ class AMPPeptides(MoleculeBenchmark):
         return merge_labels(statements, self.spec.num_targets)
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Make molecules of the sequences, and split them.
-
-        Raises:
-            CorruptData: a file is damaged.
-        """
+        """Make molecules of the sequences, and split them."""
         peptides = self.peptides()
         steps = track(peptides.sequences, f"Molecules of {self.spec.name}", unit="sequences")
         smiles = [sequence_smiles(sequence) for sequence in steps]
@@ -143,13 +130,7 @@ def _packaged(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Peptides:
-    """Distinct sequences with labels.
-
-    Args:
-        sequences: one-letter codes, sorted `[S]`.
-        labels: 0, 1, or NaN where no source has one, `[S, L]`.
-        contradictory: sequences that were left out because sources disagree about a label.
-    """
+    """Distinct sequences, sorted, with labels 0, 1, or NaN `[S, L]`, and sequences with contradictory labels."""
 
     sequences: tuple[str, ...]
     labels: np.ndarray
@@ -157,11 +138,7 @@ class Peptides:
 
 
 def read_sequences(file: Path) -> list[tuple[str, int]]:
-    """Read a file of modlAMP: a header `count,columns,name of class 0,name of class 1`, then rows `sequence,class`.
-
-    Raises:
-        CorruptData: rows are missing, or a row is no sequence of the 20 amino acids with class 0 or 1.
-    """
+    """Read a file of modlAMP: a header `count,columns,name of class 0,name of class 1`, then rows `sequence,class`."""
     lines = file.read_text(encoding="ascii", errors="replace").splitlines()
     rows = [tuple(part.strip() for part in line.split(",")) for line in lines]
     header, body = rows[0] if rows else (), rows[1:]
@@ -174,11 +151,9 @@ def read_sequences(file: Path) -> list[tuple[str, int]]:
 
 
 def merge_labels(statements: Iterable[tuple[str, int, int]], num_labels: int) -> Peptides:
-    """Merge the labels of several sources; sequences with contradictory ones are left out.
+    """Merge labels, given as (sequence, number of the label, 0 or 1), of several sources.
 
-    Args:
-        statements: (sequence, number of the label, 0 or 1); repetitions count once.
-        num_labels: L.
+    Repetitions count once; sequences with contradictory labels are left out.
     """
     merged: dict[str, np.ndarray] = {}
     contradictory = set()
@@ -196,16 +171,8 @@ def likeness_groups(sequences: Sequence[str], word: int = 4, share: float = 0.3)
     """Group similar sequences, and chains of them: number of the group of each sequence `[S]`.
 
     Two sequences are similar if they share at least `share` of the words (`word` residues in a row) of the one with
-    fewer words. Without insertions, a fraction p of equal residues preserves about p^word of the words: 0.3 of words
-    of 4 are about 74% of the residues.
-
-    Args:
-        sequences: one-letter codes; those shorter than `word` count as one word.
-        word: residues per word.
-        share: see above, above 0 and at most 1.
-
-    Raises:
-        BadInput: an option is out of range.
+    fewer words. Without insertions, a fraction p of equal residues preserves about p^word of the words: 0.3 of words of
+    4 are about 74% of the residues. Sequences shorter than `word` count as one word.
     """
     check_range("word", word, at_least=1, whole=True)
     check_range("share", share, above=0, at_most=1)
@@ -219,8 +186,8 @@ def likeness_groups(sequences: Sequence[str], word: int = 4, share: float = 0.3)
     holds = sparse.csr_matrix((ones, (rows, columns)), shape=(len(sequences), max(len(numbers), 1)))
     common = (holds @ holds.T).tocoo()
     count = np.bincount(rows, minlength=len(sequences))
-    alike = common.data >= share * np.minimum(count[common.row], count[common.col])
-    ends = (common.row[alike], common.col[alike])
+    similar = common.data >= share * np.minimum(count[common.row], count[common.col])
+    ends = (common.row[similar], common.col[similar])
     links = sparse.coo_matrix((np.ones(len(ends[0]), dtype=np.int8), ends), shape=common.shape)
     return connected_components(links, directed=False)[1].astype(np.int64)
 
@@ -238,12 +205,6 @@ def grouped_split(
         labels: 0, 1 or NaN `[S, L]`.
         fractions: share of each split; they add up to 1.
         seed: of the order of equally large groups.
-
-    Returns:
-        Rows of each split, ascending.
-
-    Raises:
-        BadInput: the fractions are no shares, or a split would be empty.
     """
     shares = np.array(list(fractions.values()))
     if len(shares) < 2 or shares.min() <= 0 or abs(shares.sum() - 1) > 1e-6:
@@ -267,11 +228,7 @@ def grouped_split(
 
 
 def sequence_smiles(sequence: str) -> str:
-    """Write the SMILES of a linear peptide of L-amino acids with free ends and without disulphide bridges.
-
-    Raises:
-        BadInput: a letter is none of the 20 amino acids.
-    """
+    """Write the SMILES of a linear peptide of L-amino acids with free ends and without disulphide bridges."""
     if not sequence or not set(sequence) <= AMINO_ACIDS:
         raise BadInput(f"{sequence!r} is no sequence of the 20 amino acids ({''.join(sorted(AMINO_ACIDS))}).")
     return Chem.MolToSmiles(Chem.MolFromSequence(sequence))

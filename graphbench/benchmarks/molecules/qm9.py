@@ -67,12 +67,7 @@ _SOURCES: dict[Source, str] = {
 
 
 class QM9Source(MoleculeBenchmark):
-    """Base of the sets made of QM9's molecules: fetches and reads their source.
-
-    Args:
-        source: `pyg` or `qm9pack`, see `QM9`.
-        options: see `GraphBenchmark`.
-    """
+    """Base of the sets made of QM9's molecules: fetches and reads their source, see `QM9`."""
 
     def __init__(self, source: Source, **options: Any) -> None:
         super().__init__(**options)
@@ -90,23 +85,13 @@ class QM9Source(MoleculeBenchmark):
         return {"source": self.source, "files": files, "rdkit": rdBase.rdkitVersion}
 
     def rows(self, targets: Sequence[str] = ()) -> QM9Rows:
-        """Load all molecules as records, and some physical targets.
-
-        Raises:
-            MissingData: files are absent; names them, their address and their place.
-            MissingExtra: qm9pack is not installed.
-            CorruptData: files hold something else.
-        """
+        """Load all molecules as records, and some physical targets."""
         if self.source == "pyg":
             return read_published(fetch_published(Path(self.root, "QM9")), targets)
         return read_pack(pack_paths(), targets, self.recipe.geometry)
 
     def structures(self, rows: QM9Rows) -> Structures:
-        """Read all molecules on all cores.
-
-        Raises:
-            BadInput: a molecule cannot be read; names it.
-        """
+        """Read all molecules on all cores."""
         starts = range(0, len(rows.records), _CHUNK)
         chunks = ((start, rows.records[start : start + _CHUNK]) for start in starts)
         read = partial(read_structures, self.recipe)
@@ -228,11 +213,7 @@ class QM9(QM9Source):
         return StructureRecipe(self.hydrogens, self.positions, terms=self.computed, features=features)
 
     def input_reader(self) -> Reader:
-        """Return a reader of SMILES like those of qm9pack.
-
-        Raises:
-            BadInput: training graphs came from structures.
-        """
+        """Return a reader of SMILES like those of qm9pack; `BadInput` if training graphs came from structures."""
         if self.positions:
             raise BadInput("QM9 cannot read new inputs with positions=true: a SMILES has no coordinates.")
         if self.source == "pyg":
@@ -251,11 +232,7 @@ class QM9(QM9Source):
         return key | {"targets": [list(self.targets), labels], "split": [self.split, self.split_seed]}
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Load the molecules, build the graphs, and split.
-
-        Raises:
-            MissingData, MissingExtra, CorruptData, BadInput: see `rows` and `structures`.
-        """
+        """Load the molecules, build the graphs, and split."""
         pairs = zip(self.targets, self.spec.target_units, strict=True)
         targets = ", ".join(f"{name} in {unit}" if unit else name for name, unit in pairs)
         logger.info("QM9: %s, %s", self.spec.source, targets)
@@ -267,11 +244,7 @@ class QM9(QM9Source):
         return {name: subset(table, split[name]) for name in SPLITS}
 
     def rows_of_splits(self, num_molecules: int) -> dict[str, np.ndarray]:
-        """Cut one permutation of all molecules into the rows of each split.
-
-        Raises:
-            BadInput: there are fewer molecules than the split takes.
-        """
+        """Cut one permutation of all molecules into the rows of each split."""
         sizes = self.spec.split_sizes
         assert sizes is not None
         if num_molecules < sum(sizes):
@@ -318,11 +291,7 @@ class QM9Contacts(QM9Source):
         return StructureRecipe(contacts=True)
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Load the molecules, build the graphs and their contacts, and split.
-
-        Raises:
-            MissingData, MissingExtra, CorruptData, BadInput: see `rows` and `structures`.
-        """
+        """Load the molecules, build the graphs and their contacts, and split."""
         rows = self.rows()
         structures = self.structures(rows)
         table = self.table(rows, structures).with_columns(
@@ -335,11 +304,7 @@ class QM9Contacts(QM9Source):
 
 
 def contact_split(num_contacts: np.ndarray) -> dict[str, np.ndarray]:
-    """Split the molecules with a contact by a permutation of seed 42 into 90, 5 and 5%.
-
-    Args:
-        num_contacts: of each molecule `[molecules]`.
-    """
+    """Split the molecules with a contact, given their numbers, by a permutation of seed 42 into 90, 5 and 5%."""
     rows = np.flatnonzero(num_contacts)
     shuffled = rows[permutation(len(rows), 42)]
     held = len(rows) // 20

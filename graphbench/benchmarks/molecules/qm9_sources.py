@@ -12,6 +12,7 @@ import pandas as pd
 
 from graphbench.benchmarks.molecules.qm9_structures import MolBlock, PackRecord, Record
 from graphbench.data.download import fetch, fetch_members
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.errors import BadInput, CorruptData, check_choice
 
@@ -111,10 +112,7 @@ def csv_targets(columns: Mapping[str, np.ndarray], names: Sequence[str]) -> np.n
 def pack_targets(columns: Mapping[str, np.ndarray], formulas: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Compute targets `[molecules, T]`, float64, from the columns of qm9pack.
 
-    Args:
-        columns: name -> values `[molecules]`.
-        formulas: atoms of each element H, C, N, O, F `[molecules, 5]`.
-        names: of targets.
+    `formulas` counts the atoms of each element H, C, N, O, F: `[molecules, 5]`.
     """
     targets = []
     for name in names:
@@ -132,14 +130,7 @@ def count_elements(elements: Sequence[str]) -> list[int]:
 
 
 def check_physical(targets: Sequence[str]) -> None:
-    """Refuse targets that QM9 does not have.
-
-    Args:
-        targets: names of physical targets, one or several.
-
-    Raises:
-        BadInput: lists all targets.
-    """
+    """Refuse targets that QM9 does not have."""
     if CONSTRAINED_SOLUBILITY in targets:
         raise BadInput(f"target={CONSTRAINED_SOLUBILITY} is computed: it must be the only target.")
     if not targets or len(set(targets)) != len(targets):
@@ -150,13 +141,7 @@ def check_physical(targets: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class QM9Rows:
-    """The consistently characterised molecules, in the published order.
-
-    Args:
-        records: one per molecule.
-        names: "gdb_1" and so on, one per molecule.
-        targets: requested physical targets, float64 `[molecules, T]`.
-    """
+    """The consistently characterised molecules, in the published order, with requested targets `[molecules, T]`."""
 
     records: Sequence[Record]
     names: list[str]
@@ -171,12 +156,7 @@ def addresses() -> tuple[str, str]:
 
 
 def fetch_published(folder: Path) -> Path:
-    """Download the files that PyG's raw folder `folder/raw` lacks, and return it.
-
-    Raises:
-        MissingData: a file could not be fetched; names it, its address and its place.
-        CorruptData: the archive is damaged or another one.
-    """
+    """Download the files that PyG's raw folder `folder/raw` lacks, and return it."""
     raw = folder / "raw"
     archive, listed = addresses()
     others = {} if (raw / _SKIPPED).is_file() else {_SKIPPED: listed}
@@ -186,15 +166,7 @@ def fetch_published(folder: Path) -> Path:
 
 
 def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
-    """Read PyG's raw files: `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt`.
-
-    Args:
-        raw: their folder.
-        targets: names of physical targets, see `QM9_TARGETS`; may be none.
-
-    Raises:
-        CorruptData: a file is damaged, or they do not belong together.
-    """
+    """Read PyG's raw files `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt`."""
     table = _read_csv(raw / _CSV, ["mol_id", *{QM9_TARGETS[name].csv_column for name in targets}])
     skipped = _read_skipped(raw / _SKIPPED, len(table))
     rows = np.setdiff1d(np.arange(len(table)), skipped)
@@ -210,12 +182,8 @@ def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
 
 
 def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    try:
+    with foreign(path, FETCH_AGAIN):
         return pd.read_csv(path, usecols=list(columns))
-    except (ValueError, OSError) as error:
-        raise CorruptData(
-            f"{path} was not read ({type(error).__name__}: {error}). Delete it and fetch it again."
-        ) from error
 
 
 def _read_skipped(path: Path, num_rows: int) -> np.ndarray:
@@ -245,12 +213,7 @@ def _records(path: Path) -> Iterator[str]:
 
 
 def pack_paths() -> list[Path]:
-    """Return the paths of the three files of qm9pack, which is not imported.
-
-    Raises:
-        MissingExtra: qm9pack is not installed.
-        CorruptData: its files are not those of version 1.0.3.
-    """
+    """Return the paths of the three files of qm9pack, which is not imported."""
     paths = [
         package_file("qm9pack", f"data/{name}", extra="qm9", purpose="QM9 with source=qm9pack") for name in PACK_FILES
     ]
@@ -261,16 +224,7 @@ def pack_paths() -> list[Path]:
 
 
 def read_pack(paths: Sequence[Path], targets: Sequence[str], geometry: bool) -> QM9Rows:
-    """Read the files of qm9pack, in the published order of molecules.
-
-    Args:
-        paths: the files.
-        targets: names of physical targets, see `QM9_TARGETS`; may be none.
-        geometry: read the coordinates too.
-
-    Raises:
-        CorruptData: a file is damaged.
-    """
+    """Read the files of qm9pack, in the published order of molecules, with coordinates if `geometry`."""
     physical = {QM9_TARGETS[name].pack_column for name in targets}
     wanted = ["Index", "SMILES", "Elements", *(["XYZ_Ang"] if geometry else []), *sorted(physical)]
     table = pd.concat([_read_csv(path, wanted) for path in paths], ignore_index=True)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
-from rdkit import Chem, rdBase
+from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, MoleculeProblem, quote
@@ -20,7 +21,7 @@ from graphbench.benchmarks.molecules.chemistry.reading import (
     Recipe,
     concatenate,
     examine,
-    read_or_problem,
+    read_each,
     stack_molecules,
 )
 from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
@@ -114,9 +115,6 @@ def molecule_of_pack(record: PackRecord, geometry: bool) -> Chem.Mol:
 
     Atoms have the order of the SMILES, then come their hydrogens. Coordinates nearly always have that order too; if
     not, bonds are derived from distances and the two graphs are matched.
-
-    Raises:
-        MoleculeProblem: RDKit cannot read the SMILES, or the coordinates belong to another molecule.
     """
     mol = Chem.AddHs(parse_smiles(record.smiles))
     if not geometry:
@@ -166,9 +164,6 @@ def molecule_of_block(record: MolBlock) -> Chem.Mol:
 
     Records that RDKit cannot sanitise (ions without their charges) are read without a check of valences, if necessary
     without a Kekulé form.
-
-    Raises:
-        MoleculeProblem: RDKit cannot read the record.
     """
     mol = Chem.MolFromMolBlock(record.text, sanitize=False, removeHs=False)
     if mol is None or mol.GetNumAtoms() == 0:
@@ -177,11 +172,7 @@ def molecule_of_block(record: MolBlock) -> Chem.Mol:
 
 
 def sanitize(mol: Chem.Mol) -> Chem.Mol:
-    """Sanitise a copy of a molecule as strictly as possible.
-
-    Raises:
-        MoleculeProblem: even the most lenient stage fails.
-    """
+    """Sanitise a copy of a molecule as strictly as possible."""
     for stage in _STAGES:
         copy = Chem.Mol(mol)
         copy.UpdatePropertyCache(strict=False)
@@ -191,11 +182,7 @@ def sanitize(mol: Chem.Mol) -> Chem.Mol:
 
 
 def without_hydrogens(mol: Chem.Mol) -> Chem.Mol:
-    """Remove the hydrogens of a sanitised molecule; heavy atoms keep their coordinates and number of hydrogens.
-
-    Raises:
-        MoleculeProblem: RDKit cannot sanitise the heavy atoms.
-    """
+    """Remove the hydrogens of a sanitised molecule; heavy atoms keep their coordinates and number of hydrogens."""
     heavy = Chem.RemoveHs(mol, sanitize=False)
     if Chem.DetectChemistryProblems(heavy):
         heavy = Chem.RemoveHs(mol, updateExplicitCount=True, sanitize=False)
@@ -207,9 +194,6 @@ def contact_pairs(mol: Chem.Mol) -> np.ndarray:
 
     PCQM-Contact's rule (Dwivedi et al., "Long Range Graph Benchmark", NeurIPS 2022, section 4.2); atoms of different
     fragments are never in contact.
-
-    Args:
-        mol: with a conformer.
     """
     positions = mol.GetConformer().GetPositions()
     distance = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
@@ -238,19 +222,14 @@ def _read_one(recipe: StructureRecipe, record: Record) -> _Structure:
     )
 
 
+def _name(row: int, record: Record) -> str:
+    return quote(record.smiles) if isinstance(record, PackRecord) else f"record {row + 1:,}"
+
+
 def read_structures(recipe: StructureRecipe, chunk: tuple[int, Sequence[Record]]) -> Structures:
-    """Read the records `chunk[1]`, which begin at row `chunk[0]` of the input, without RDKit's log lines."""
+    """Read the records `chunk[1]`, which begin at row `chunk[0]` of the input."""
     start, records = chunk
-    by_row: dict[int, _Structure] = {}
-    problems: list[tuple[int, str, str]] = []
-    with rdBase.BlockLogs():
-        for row, record in enumerate(records, start):
-            outcome = read_or_problem(lambda one: _read_one(recipe, one), record)
-            if isinstance(outcome, _Structure):
-                by_row[row] = outcome
-            else:
-                name = quote(record.smiles) if isinstance(record, PackRecord) else f"record {row + 1:,}"
-                problems.append((row, outcome.kind, f"{name}: {outcome.detail}" if outcome.detail else name))
+    by_row, problems = read_each(partial(_read_one, recipe), records, start, _name)
     molecules = {row: structure.molecule for row, structure in by_row.items()}
     columns = Recipe(recipe.features, "smallest_rings" if recipe.terms else None)
     arrays = stack_molecules(columns, molecules, problems)

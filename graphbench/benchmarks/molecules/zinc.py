@@ -161,12 +161,7 @@ class ZINC(MoleculeBenchmark):
         return key | {"labels": [self.ring_term, self.constants], "rdkit": rdBase.rdkitVersion}
 
     def read(self) -> dict[str, GraphTable]:
-        """Fetch the published graphs, or build graphs from SMILES.
-
-        Raises:
-            MissingData: files are absent; names them, their address and their place.
-            CorruptData: files hold something else.
-        """
+        """Fetch the published graphs, or build graphs from SMILES."""
         logger.info("ZINC: %s, labels %s", self.spec.source, self.spec.extra["labels"])
         if self.source == "pyg":
             raw = fetch_published(Path(self.root, "ZINC"))

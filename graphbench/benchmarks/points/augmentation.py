@@ -62,13 +62,7 @@ class Augmentation:
         return values | {"scaling": list(self.scaling)}
 
     def apply(self, batch: GraphBatch, columns: Sequence[str], generator: torch.Generator) -> None:
-        """Change the clouds of a batch, in place.
-
-        Args:
-            batch: clouds with `pos` and normals `x_dense`.
-            columns: names of the columns with one row per point.
-            generator: on the batch's device.
-        """
+        """Change the clouds of a batch in place; `columns` have one row per point, `generator` is on their device."""
         if self.point_dropout:
             drop_points(batch, columns, self.point_dropout, generator)
         if self.max_turn:
@@ -101,11 +95,7 @@ def _normal(shape: tuple[int, ...], most: float, generator: torch.Generator) -> 
 
 
 def rotate_clouds(batch: GraphBatch, rotations: Tensor) -> None:
-    """Rotate points and normals of each cloud, in place.
-
-    Args:
-        batch: clouds with `pos` and normals `x_dense`.
-        rotations: `[num_clouds, 3, 3]`.
+    """Rotate points and normals of each cloud in place by `[num_clouds, 3, 3]`.
 
     Examples:
         >>> batch = GraphBatch(pos=torch.eye(3), x_dense=torch.eye(3), batch=torch.zeros(3, dtype=torch.int64))
@@ -125,12 +115,6 @@ def drop_points(batch: GraphBatch, columns: Sequence[str], most: float, generato
     The share of a cloud is uniform between 0 and `most`, and each of its points is dropped with that probability (Qi et
     al., "PointNet++", NeurIPS 2017, section 3.3, as in its code).
 
-    Args:
-        batch: clouds.
-        columns: names of the columns with one row per point.
-        most: largest share, from 0 to 1.
-        generator: on the batch's device.
-
     Examples:
         >>> batch = GraphBatch(pos=torch.arange(4), batch=torch.tensor([0, 0, 1, 1]), ptr=torch.tensor([0, 2, 4]))
         >>> batch.num_graphs, batch.num_nodes = 2, 4
@@ -147,11 +131,7 @@ def drop_points(batch: GraphBatch, columns: Sequence[str], most: float, generato
 
 
 def stretched_normals(normals: Tensor, scale: Tensor) -> Tensor:
-    """Transform the normals of a surface whose axes are scaled; their lengths do not change.
-
-    Args:
-        normals: `[num_points, 3]`.
-        scale: factor of each axis, above 0 `[num_points, 3]`.
+    """Transform normals `[num_points, 3]` of a surface whose axes are scaled by factors `[num_points, 3]`.
 
     Examples:
         >>> stretched_normals(torch.tensor([[0.6, 0.8, 0.0]]), torch.tensor([[3.0, 4.0, 1.0]])).round(decimals=4)
@@ -199,11 +179,5 @@ def turns_by(angle: Tensor, axis: int = 2) -> Tensor:
 
 
 def rotate(vectors: Tensor, rotations: Tensor, owner: Tensor) -> Tensor:
-    """Rotate each vector by the rotation of its cloud: `v' = R v`.
-
-    Args:
-        vectors: `[num_points, 3]`.
-        rotations: `[num_clouds, 3, 3]`.
-        owner: cloud of each point `[num_points]`.
-    """
+    """Rotate each vector `[num_points, 3]` by the rotation of its cloud `owner [num_points]`: `v' = R v`."""
     return torch.einsum("nij,nj->ni", rotations[owner], vectors)

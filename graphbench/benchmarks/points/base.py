@@ -51,7 +51,7 @@ class PointCloudBenchmark(GraphBenchmark):
     Args:
         num_points: points per cloud.
         rotations: training / evaluation: `none`, `z/z`, `z/SO(3)` or `SO(3)/SO(3)`; z is the upright axis of the data,
-            SO(3) all rotations alike.
+            SO(3) all rotations.
         scaling: range of the random scale in training; (1, 1) for none.
         rotation_seed: of the rotations in evaluation.
         scale_axes: scale each axis by another random factor.
@@ -147,12 +147,7 @@ class PointCloudBenchmark(GraphBenchmark):
         return self.transform(batch, generator)
 
     def transform(self, batch: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
-        """Sample, augment and rotate a batch, in place.
-
-        Args:
-            batch: as it was cut; is changed.
-            generator: for training, on the batch's device; None for evaluation.
-        """
+        """Sample points of a batch, in place; for training, a generator on its device augments and rotates them."""
         columns = ["pos", "x_dense", *(["x"] if self.spec.node.vocabularies else [])]
         columns += ["y"] if self.spec.level == "node" else []
         if WHOLE in batch:
@@ -174,12 +169,7 @@ class PointCloudBenchmark(GraphBenchmark):
 
 
 def in_deviations(pos: Tensor, owner: Tensor, num_clouds: int) -> Tensor:
-    """Divide coordinates by their root mean square in the cloud: the deviation of a centred cloud.
-
-    Args:
-        pos: `[num_points, 3]`.
-        owner: cloud of each point `[num_points]`.
-        num_clouds: clouds.
+    """Divide coordinates `[num_points, 3]` by their root mean square in the cloud: the deviation of a centred cloud.
 
     Examples:
         >>> in_deviations(torch.tensor([[-3.0, 0.0, 0.0], [3.0, 0.0, 0.0]]), torch.tensor([0, 0]), 1)[:, 0]
@@ -200,13 +190,9 @@ def sample_points(
 ) -> None:
     """Give every cloud of a batch `num_points` points, in place; nothing changes if all have them.
 
-    Args:
-        batch: clouds of any sizes, without edges.
-        columns: names of the columns with one row per point.
-        num_points: points P per cloud.
-        generator: of the sample, on the batch's device: P at random without replacement, and a smaller cloud repeats
-            its points. None takes the first P, and a smaller cloud keeps its size: a repeated point would be its own
-            neighbour, which changes the prediction.
+    A generator on the batch's device samples them without replacement, and a smaller cloud repeats its points. Without
+    one they are the first, and a smaller cloud keeps its size: a repeated point would be its own neighbour, which
+    changes the prediction.
     """
     equal = batch.num_nodes == batch.num_graphs * batch.max_nodes
     if (batch.max_nodes == num_points and equal) or (generator is None and batch.max_nodes <= num_points):

@@ -23,11 +23,7 @@ class Files:
     prefix: str | None = None
 
     def names(self) -> list[str]:
-        """List the paths of all files below the folder, with forward slashes, sorted.
-
-        Raises:
-            CorruptData: the archive cannot be read.
-        """
+        """List the paths of all files below the folder, with forward slashes, sorted."""
         if self.prefix is None:
             return sorted(file.relative_to(self.path).as_posix() for file in self.path.rglob("*") if file.is_file())
         with open_zip(self.path) as archive:
@@ -35,12 +31,7 @@ class Files:
             return sorted(n.removeprefix(start) for n in archive.namelist() if n.startswith(start) and n[-1] != "/")
 
     def read(self, names: Sequence[str]) -> list[bytes]:
-        """Read some files.
-
-        Raises:
-            MissingData: a file is absent.
-            CorruptData: the archive cannot be read, or lacks a file.
-        """
+        """Read some files."""
         if self.prefix is None:
             absent = [name for name in names if not (self.path / name).is_file()]
             if absent:
@@ -76,14 +67,7 @@ def shown_name(text: str) -> str:
 
 
 def find_files(folder: Path, archive: str, prefix: str, marker: str) -> Files | None:
-    """Find a set below `folder`; None if it is absent.
-
-    Args:
-        folder: to search.
-        archive: name of the zip archive.
-        prefix: the folder in it.
-        marker: a file or folder of the set, by which its folder is recognised.
-    """
+    """Find a set below `folder`, unpacked (its folder has a `marker`) or as an archive with the folder `prefix`."""
     for place in (folder / prefix, folder / "raw", folder):
         if (place / marker).exists():
             return Files(place)

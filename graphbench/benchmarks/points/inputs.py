@@ -40,13 +40,7 @@ _SIZE = 256  # clouds per part: six megabytes of 1,024 points
 
 @dataclass(frozen=True)
 class Sampling:
-    """Number of points of a cloud.
-
-    Args:
-        num_points: most points P of a cloud; a smaller one keeps its size.
-        stored: points sampled from a mesh, of which evaluation takes the first P.
-        seed: of the points, with the name of the shape.
-    """
+    """Most points of a cloud, points `stored` of a mesh (evaluation takes the first), and their seed."""
 
     num_points: int
     stored: int
@@ -54,7 +48,7 @@ class Sampling:
 
 
 class ShapeInput(PointCloudBenchmark):
-    """Base of benchmarks that classify whole shapes, so that new shapes are read alike, without `rotations`."""
+    """Base of benchmarks that classify whole shapes, and read new ones as those of training, without `rotations`."""
 
     python_input: ClassVar[str] = "arrays [points, 6], x y z and the normal of each point"
 
@@ -67,15 +61,8 @@ class ShapeInput(PointCloudBenchmark):
 
         Points of a mesh (`.off`) are sampled by area. A file of points has six numbers for each, x y z and the normal
         of length 1: an array of NumPy `[points, 6]` (`.npy`), or a line each (`.xyz`, `.txt`, `.csv`, `.pts`),
-        separated by blanks or commas. Larger clouds than the benchmark's are sampled; a smaller cloud keeps its size.
-
-        Args:
-            source: the folder or the file.
-            column: not used: a file is a shape.
-            size: shapes per part.
-
-        Raises:
-            BadInput: `source` is neither, or there is a column.
+        separated by blanks or commas. Larger clouds than the benchmark's are sampled; a smaller cloud keeps its size. A
+        file has no `column`.
         """
         if column is not None:
             raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
@@ -85,11 +72,7 @@ class ShapeInput(PointCloudBenchmark):
         return _parts(partial(_read_shape, root, self.sampling()), names, rows, size, shown_name(f"Points of {source}"))
 
     def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
-        """Read arrays or tensors `[points, 6]`, x y z and the normal of each point, see `read_input`.
-
-        Raises:
-            BadInput: an object is no array.
-        """
+        """Read arrays or tensors `[points, 6]`, x y z and the normal of each point, see `read_input`."""
         for number, item in enumerate(objects):
             if not isinstance(item, (np.ndarray, torch.Tensor)):
                 raise BadInput(
@@ -125,11 +108,7 @@ def _parts(
 
 
 def shape_files(source: Path, suffixes: Sequence[str] = SUFFIXES) -> tuple[list[Path], Path]:
-    """Find files of shapes, and the folder that their names are relative to.
-
-    Raises:
-        BadInput: `source` is neither a file of shapes nor a folder with some.
-    """
+    """Find files of shapes, and the folder that their names are relative to."""
     formats = ", ".join(suffixes)
     if source.is_file():
         if source.suffix.lower() not in suffixes:
@@ -164,14 +143,7 @@ def _read_array(sampling: Sampling, job: tuple[int, np.ndarray]) -> Outcome:
 
 
 def read_points(file: Path) -> np.ndarray:
-    """Read the numbers of a file, a row for each point.
-
-    Args:
-        file: an array of NumPy, or text; a first line without numbers is a header.
-
-    Raises:
-        CorruptData: it is neither.
-    """
+    """Read the numbers of NumPy's array or of a text, whose first line may be a header, a row for each point."""
     try:
         return _array(file) if file.suffix.lower() == ARRAY else _table(file.read_text(encoding="utf-8-sig"))
     except _BAD_ARRAY as error:  # UnicodeDecodeError is a ValueError
@@ -211,13 +183,7 @@ def _is_number(word: str) -> bool:
 def cloud_of_points(values: np.ndarray, name: str, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """Return points and normals `[points, 3]` as the benchmark stores them: centred and of radius 1, float16.
 
-    Args:
-        values: x y z and the normal of each point `[points, 6]`.
-        name: of the shape; a seed of the sample.
-        sampling: number of points.
-
-    Raises:
-        BadInput: the array has another shape, or its last three columns are no normals.
+    Larger clouds are sampled with the shape's name as a seed.
 
     Examples:
         >>> corners = np.array([[0, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 1.0]])
@@ -234,11 +200,7 @@ def cloud_of_points(values: np.ndarray, name: str, sampling: Sampling) -> tuple[
 
 
 def checked_points(values: np.ndarray) -> Floats:
-    """Check points with normals `[points, 6]`, and return them in float64.
-
-    Raises:
-        BadInput: they are something else.
-    """
+    """Check points with normals `[points, 6]`, and return them in float64; `BadInput` says what else they are."""
     if values.ndim != 2 or values.shape[1] != _COLUMNS or values.dtype.kind not in _REAL:
         raise BadInput(
             f"there are {_describe(values)} instead of six numbers for each point (x y z and the normal, which the "

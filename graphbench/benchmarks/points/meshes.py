@@ -21,13 +21,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Clouds:
-    """S clouds of P points.
-
-    Args:
-        points: `[S, P, 3]`.
-        normals: `[S, P, 3]`.
-        labels: class of each `[S]`.
-    """
+    """S clouds of P points: `points` and `normals` `[S, P, 3]`, `labels` `[S]`."""
 
     points: np.ndarray
     normals: np.ndarray
@@ -36,15 +30,7 @@ class Clouds:
 
 @dataclass(frozen=True)
 class MeshChunk:
-    """A job: the meshes of some files.
-
-    Args:
-        files: the set.
-        names: of the files S.
-        labels: class of each `[S]`.
-        num_points: points per mesh.
-        seed: of the points, with the name of the file.
-    """
+    """A job: the meshes of some files, their classes `[S]`, and the seed of `num_points` points per mesh."""
 
     files: Files
     names: tuple[str, ...]
@@ -54,11 +40,7 @@ class MeshChunk:
 
 
 def clouds_of_meshes(chunk: MeshChunk) -> Clouds:
-    """Sample points uniformly by area, with the normals of their triangles; centred and of radius 1, float16.
-
-    Raises:
-        MissingData, CorruptData: a file is absent or damaged.
-    """
+    """Sample points uniformly by area, with the normals of their triangles; centred and of radius 1, float16."""
     points, normals = [], []
     for name, content in zip(chunk.names, chunk.files.read(chunk.names), strict=True):
         corners = of_size_one(parse_off(content, name).reshape(-1, 3)).reshape(-1, 3, 3)
@@ -78,13 +60,6 @@ def parse_off(content: bytes, name: str) -> Floats:
     The file holds "OFF", the numbers of vertices, faces and edges, three numbers per vertex, and for each face the
     number of its corners and their vertices (from 0). In many of ModelNet's files the first two lines are joined
     ("OFF490 ..."). After its corners the line of a face may have a colour, which is skipped.
-
-    Args:
-        content: the file.
-        name: of the file, for messages.
-
-    Raises:
-        CorruptData: the file is cut short, altered, or in another format.
     """
     if content[:3] != b"OFF":
         raise CorruptData(f"{name} is not in OFF format: it begins with {content[:8]!r}.")
@@ -110,11 +85,7 @@ def parse_off(content: bytes, name: str) -> Floats:
 
 
 def parse_numbers(content: bytes, name: str) -> Floats:
-    """Parse all numbers of a text, separated by blanks or line ends.
-
-    Raises:
-        CorruptData: a word is no number.
-    """
+    """Parse all numbers of a text, separated by blanks or line ends."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # NumPy 1 and 2 warn if they stopped early
         try:

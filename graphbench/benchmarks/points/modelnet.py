@@ -88,12 +88,7 @@ class ModelNet40(ShapeInput):
         return Sampling(self.num_points, self.num_points * self.resample, self.data_seed)
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Sample points from the meshes on all cores.
-
-        Raises:
-            MissingData: the meshes are absent; names the archive, its address and its place.
-            CorruptData: a file is damaged.
-        """
+        """Sample points from the meshes on all cores."""
         folder = Path(self.root, "ModelNet40")
         files = find_files(folder, ARCHIVE, FOLDER, self.spec.target_names[0])
         if files is None:

@@ -54,13 +54,7 @@ class SolidSettings:
 
 @dataclass(frozen=True)
 class SolidChunk:
-    """A job: solids of these families.
-
-    Args:
-        families: `[S]`; section times 6 plus profile.
-        settings: of all of them.
-        number: further seeds.
-    """
+    """A job: solids of families `[S]` (section times 6 plus profile); `number` holds further seeds."""
 
     families: np.ndarray
     settings: SolidSettings

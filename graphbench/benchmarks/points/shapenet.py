@@ -106,15 +106,7 @@ class ShapeNetPart(PointCloudBenchmark):
 
         A point is a line (`.txt`, `.xyz`, `.csv`, `.pts`) or a row of an array (`.npy`): x y z and the normal of length
         1; a seventh number, the part in the published files, is skipped. All points are predicted, in the order of the
-        file; a shape is not rotated.
-
-        Args:
-            source: a folder with such folders, or one file.
-            column: not used: a file is a shape.
-            size: shapes per part.
-
-        Raises:
-            BadInput: `source` is neither, or there is a column.
+        file; a shape is not rotated. A file has no `column`.
         """
         if column is not None:
             raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
@@ -125,12 +117,7 @@ class ShapeNetPart(PointCloudBenchmark):
         return {"source": ARCHIVE, "data_seed": self.data_seed} | ({"trainval": True} if self.trainval else {})
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Read the shapes on all cores.
-
-        Raises:
-            MissingData: the shapes are absent; names the archive, its address and its place.
-            CorruptData: a file is damaged.
-        """
+        """Read the shapes on all cores."""
         folder = Path(self.root, "ShapeNetPart")
         files = find_files(folder, ARCHIVE, FOLDER, CATEGORY_FILE)
         if files is None:
@@ -202,13 +189,7 @@ def _new_shape(file: Path) -> tuple[np.ndarray, int]:
 
 @dataclass(frozen=True)
 class ShapeChunk:
-    """A job: the shapes of some files.
-
-    Args:
-        files: the set.
-        names: of the files.
-        seed: of the order of points, with the name of the file.
-    """
+    """A job: the shapes of some files, and the seed of the order of their points."""
 
     files: Files
     names: tuple[str, ...]
@@ -235,12 +216,7 @@ class Shapes:
 
 
 def shape_lists(files: Files) -> dict[str, list[str]]:
-    """Read the names of each split's files.
-
-    Raises:
-        MissingData: a list is absent.
-        CorruptData: a list or the table of categories is damaged, or is not the published one.
-    """
+    """Read the names of each split's files."""
     names: dict[str, list[str]] = {}
     categories, *lists = files.read([CATEGORY_FILE, *SPLIT_FILES.values()])
     table = dict(line.split()[:2] for line in categories.decode(errors="replace").splitlines() if len(line.split()) > 1)
@@ -260,11 +236,7 @@ def shape_lists(files: Files) -> dict[str, list[str]]:
 
 
 def read_shapes(chunk: ShapeChunk) -> Shapes:
-    """Read some shapes, the points of each in random order.
-
-    Raises:
-        MissingData, CorruptData: a file is absent or damaged.
-    """
+    """Read some shapes, the points of each in random order."""
     numbers = {folder: number for number, folder in enumerate(FOLDERS.values())}
     first = np.cumsum((0, *PARTS))
     rows, categories = [], []

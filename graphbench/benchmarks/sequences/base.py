@@ -1,8 +1,9 @@
-"""Base class of the sequences: tokens in the store, positions and towers computed for each batch."""
+"""Sequences of tokens, and the base class of their benchmarks: positions and towers are computed for each batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.sequences.ragged import Sequences
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphBatch, GraphTable
 from graphbench.contracts.table import GRAPH, NODE, Column
@@ -20,6 +20,41 @@ from graphbench.data.worker_pool import map_in_processes
 
 #: Column of pairs of documents: first token of the second, counted within the sequence.
 SECOND = "second"
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """S labelled sequences, one after the other and without padding.
+
+    Args:
+        tokens: uint8 `[sum(lengths)]`.
+        lengths: tokens of each `[S]`, int64.
+        labels: class of each `[S]`, uint8.
+        second: first token of the second document, counted within the sequence, int32 `[S]`; None for single documents.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    labels: np.ndarray
+    second: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @classmethod
+    def join(cls, texts: Sequence[bytes], labels: np.ndarray, pairs: bool = False) -> Sequences:
+        """Join byte strings, one per sequence or, as `pairs`, two.
+
+        Examples:
+            >>> Sequences.join([b"a", b"bc", b"", b"d"], np.array([0, 1]), pairs=True).second.tolist()
+            [1, 0]
+        """
+        sizes = np.array([len(text) for text in texts], dtype=np.int64).reshape(-1, 2 if pairs else 1)
+        tokens = np.frombuffer(b"".join(texts), dtype=np.uint8).copy()
+        second = sizes[:, 0].astype(np.int32) if pairs else None
+        return cls(tokens, sizes.sum(1), labels.astype(np.uint8), second)
+
+
 #: Samples sequences, given a seed and their number.
 Draw = Callable[[tuple[int, ...], int], Sequences]
 
@@ -64,10 +99,8 @@ class SequenceTable(GraphTable):
 def places(ptr: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Compute the position of every token in its document, float32 `[num_nodes, 1]`, and its tower `[num_nodes, 1]`.
 
-    Args:
-        ptr: first token of every sequence `[S + 1]`.
-        second: first token of the second document within each sequence `[S]`; None for single documents, which have no
-            tower.
+    `ptr` has the first token of every sequence `[S + 1]`, `second` the first token of its second document `[S]`; single
+    documents have none and no tower.
     """
     lengths = ptr.diff()
     place = torch.arange(int(ptr[-1])) - torch.repeat_interleave(ptr[:-1], lengths)
@@ -102,13 +135,7 @@ class SequenceBenchmark(GraphBenchmark):
             yield chunk
 
     def drawn(self, draw: Draw, seed: int, chunk: int) -> dict[str, Iterator[GraphTable]]:
-        """Sample splits of the specification's sizes on all cores; equal seeds give equal sequences.
-
-        Args:
-            draw: picklable; samples the sequences of a job.
-            seed: of the whole set.
-            chunk: sequences per job.
-        """
+        """Sample splits of the specification's sizes on all cores, by a picklable function and in chunks."""
         sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
         return {split: self._drawn(draw, (seed, number), chunk, size) for number, (split, size) in enumerate(sizes)}
 

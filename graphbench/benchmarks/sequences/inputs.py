@@ -32,23 +32,14 @@ Frame = tuple[pd.DataFrame, list[tuple[str, ...]], dict[int, str]]
 
 @dataclass(frozen=True)
 class Tokens:
-    """One sequence.
-
-    Args:
-        tokens: uint8 `[length]`.
-        second: first token of the second document; None for single ones.
-    """
+    """One sequence, uint8 `[length]`, and the first token of the second document of a pair."""
 
     tokens: np.ndarray
     second: int | None = None
 
 
 class TextInput(SequenceBenchmark):
-    """Base of benchmarks whose sequences are texts, so that new texts are read alike.
-
-    Args:
-        options: see `GraphBenchmark`.
-    """
+    """Base of benchmarks whose sequences are texts, and read new texts as those of training."""
 
     #: Columns of a user's table with the text, or the texts, of a row.
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
@@ -56,27 +47,14 @@ class TextInput(SequenceBenchmark):
 
     @abstractmethod
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """Tokenize one row as in training.
-
-        Args:
-            texts: one for each of `text_columns`.
-
-        Raises:
-            BadInput: the text cannot be tokenized.
-        """
+        """Tokenize one row, a text for each of `text_columns`, as in training, or raise `BadInput`."""
 
     def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
         """Read texts from a table, the lines of a file, or the files in a folder.
 
-        Args:
-            source: a table (see `graphbench.tables.reader.open_table`) with the columns `text_columns`; or a file
-                (`.txt`) or "-" for standard input, whose lines are texts; or a folder, whose files (`.txt`), also in
-                subfolders, are texts. Lines and files are for benchmarks of single texts.
-            column: of the text in a table, if it has another name.
-            size: texts per part.
-
-        Raises:
-            BadInput: the source cannot be read, is empty, or lacks a column.
+        The source is a table (see `graphbench.tables.reader.open_table`) with the columns `text_columns`, or `column`
+        for single texts; or a file (`.txt`) or "-" for standard input, whose lines are texts; or a folder, whose files
+        (`.txt`), also in subfolders, are texts. Lines and files are for benchmarks of single texts.
         """
         columns = self.text_columns
         if column is not None:
@@ -84,19 +62,15 @@ class TextInput(SequenceBenchmark):
                 raise BadInput(f"{self.spec.name} reads the columns {' and '.join(columns)}, not one ({column!r}).")
             columns = (column,)
         count = 0
-        for frame, texts, torn in _frames(source, columns, size):
+        for frame, texts, problems in _frames(source, columns, size):
             count += len(texts)
             if texts:
-                yield self._as_part(frame, texts, torn)
+                yield self._as_part(frame, texts, problems)
         if not count:
             raise BadInput(f"{'standard input' if source == STANDARD_INPUT else source}: it holds no texts.")
 
     def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
-        """Read strings, or tuples of them for sequences of several texts.
-
-        Raises:
-            BadInput: an object is something else.
-        """
+        """Read strings, or tuples of them for sequences of several texts."""
         expected = "strings" if len(self.text_columns) == 1 else f"tuples of {len(self.text_columns)} strings"
         rows = []
         for number, item in enumerate(objects):
@@ -114,11 +88,11 @@ class TextInput(SequenceBenchmark):
             chosen = rows[start : start + size]
             yield self._as_part(pd.DataFrame(chosen, columns=list(self.text_columns), dtype=object), chosen, {})
 
-    def _as_part(self, frame: pd.DataFrame, rows: Sequence[Sequence[str]], torn: dict[int, str]) -> InputPart:
+    def _as_part(self, frame: pd.DataFrame, rows: Sequence[Sequence[str]], broken: dict[int, str]) -> InputPart:
         sequences: dict[int, Tokens] = {}
-        problems = dict(torn)
+        problems = dict(broken)
         for row, texts in enumerate(rows):
-            if row in torn:
+            if row in broken:
                 continue
             try:
                 sequences[row] = self.tokens_of(texts)
@@ -129,7 +103,7 @@ class TextInput(SequenceBenchmark):
 
 
 class ImageInput(SequenceBenchmark):
-    """Base of benchmarks whose sequences are the pixels of images, so that new images are read alike."""
+    """Base of benchmarks whose sequences are the pixels of images, and read new images as those of training."""
 
     #: Images have three channels, which `grey_values` converts to one.
     colour: bool = False
@@ -143,16 +117,7 @@ class ImageInput(SequenceBenchmark):
         return image
 
     def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
-        """Read images of a folder and its subfolders, or one image, row by row, without scaling.
-
-        Args:
-            source: the folder or the image.
-            column: not used: a file is an image.
-            size: images per part.
-
-        Raises:
-            BadInput: `source` is neither, or there is a column.
-        """
+        """Read images of a folder and its subfolders, or one image, row by row, without scaling."""
         return self._read(*image_files(Path(source), column, self.spec.name), size)
 
     def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.sequences import specs
-from graphbench.benchmarks.sequences.base import to_table
+from graphbench.benchmarks.sequences.base import Sequences, to_table
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens, bytes_of
-from graphbench.benchmarks.sequences.ragged import Sequences
 from graphbench.contracts import GraphTable
 from graphbench.data.archives import read_tar
 from graphbench.data.splits import permutation
@@ -66,11 +65,7 @@ class Text(TextInput):
             self.spec = replace(self.spec, split_sizes=(train - held_out, held_out, test), extra={})
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """Return the first bytes of a text.
-
-        Raises:
-            BadInput: it is empty.
-        """
+        """Return the first bytes of a text."""
         return Tokens(_first_bytes(texts[0], self.max_length))
 
     def source_key(self) -> dict[str, Any]:
@@ -83,12 +78,7 @@ class Text(TextInput):
         }
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Read the reviews.
-
-        Raises:
-            MissingData: they are absent; names the archive, its address and its place.
-            CorruptData: a file is damaged.
-        """
+        """Read the reviews."""
         parts = read_reviews(Path(self.root, "Text"), self.max_length)
         train, test = to_table(parts["train"]), to_table(parts["test"])
         if not self.held_out:
@@ -127,11 +117,7 @@ class Retrieval(TextInput):
     text_columns = ("first", "second")
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """Return the first bytes of both texts.
-
-        Raises:
-            BadInput: one is empty.
-        """
+        """Return the first bytes of both texts."""
         first, second = (_first_bytes(text, self.max_length) for text in texts)
         return Tokens(np.concatenate([first, second]), len(first))
 
@@ -140,12 +126,7 @@ class Retrieval(TextInput):
         return {"source": "new_aan_pairs", "max_length": self.max_length}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Read the pairs in parts, since the files may be larger than memory.
-
-        Raises:
-            MissingData: they are absent; names the files, their address and their place.
-            CorruptData: a file is damaged.
-        """
+        """Read the pairs in parts, since the files may be larger than memory."""
         files = find_pairs(Path(self.root, "Retrieval"))
         return {split: map(to_table, read_pairs(file, self.max_length, _CHUNK)) for split, file in files.items()}
 
@@ -157,15 +138,9 @@ def _first_bytes(text: str, most: int) -> np.ndarray:
 
 
 def read_reviews(folder: Path, max_length: int) -> dict[str, Sequences]:
-    """Read the bytes of the labelled reviews, train and test, sorted by the names of their files.
+    """Read the first bytes of the labelled reviews, train and test, sorted by the names of their files.
 
-    Args:
-        folder: holds the archive, which is read without unpacking it, or its folder `aclImdb`.
-        max_length: bytes read of a review, from its beginning.
-
-    Raises:
-        MissingData: there is neither; names the archive, its address and its place.
-        CorruptData: the archive is damaged, or a review is empty.
+    The folder holds the archive, which is read without unpacking it, or its folder `aclImdb`.
     """
     if (folder / FOLDER).is_dir():
         contents = _from_folder(folder / FOLDER)
@@ -212,14 +187,7 @@ def _join_reviews(by_label: list[dict[str, bytes]]) -> Sequences:
 
 
 def find_pairs(folder: Path) -> dict[str, Path]:
-    """Find the file of each split.
-
-    Args:
-        folder: holds the three files, or the folders of the release.
-
-    Raises:
-        MissingData: a file is absent; names the files, their address and their place.
-    """
+    """Find the file of each split, in a folder or in the folders of the release below it."""
     for place in (folder, folder / _RELEASE, folder / _RELEASE.name):
         if all((place / name).is_file() for name in FILES.values()):
             return {split: place / name for split, name in FILES.items()}
@@ -231,17 +199,9 @@ def find_pairs(folder: Path) -> dict[str, Path]:
 
 
 def read_pairs(file: Path, max_length: int, chunk: int) -> Iterator[Sequences]:
-    """Read the bytes of both papers of every pair, in parts.
+    """Read the first bytes of both papers of every pair, `chunk` pairs at a time.
 
     A line is "label, paper, paper, text, text", separated by tabs and without quotes.
-
-    Args:
-        file: one split.
-        max_length: bytes read of a paper, from its beginning.
-        chunk: pairs per part.
-
-    Raises:
-        CorruptData: names a line with other content.
     """
     with file.open("rb") as lines:
         first = 1

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from graphbench.benchmarks.sequences import specs
-from graphbench.benchmarks.sequences.base import to_table
+from graphbench.benchmarks.sequences.base import Sequences, to_table
 from graphbench.benchmarks.sequences.inputs import ImageInput
-from graphbench.benchmarks.sequences.ragged import Sequences
 from graphbench.benchmarks.superpixels.images import LabelledImages
 from graphbench.benchmarks.superpixels.readers import CHECKSUMS, idx_checksums, read_cifar10, read_idx_folder
 from graphbench.contracts import GraphTable
@@ -23,12 +22,7 @@ _GREY = np.array([0.2989, 0.5870, 0.1140])  # weights of red, green and blue in 
 
 
 class _SequentialImages(ImageInput):
-    """Images read row by row, one token per pixel; the last `held_out` training images validate.
-
-    Args:
-        images: folder of the files; by default `root`/`folder_name`.
-        options: see `GraphBenchmark`.
-    """
+    """Images read row by row, one token per pixel; the last `held_out` training images validate."""
 
     #: Number of training images that validate, from the end.
     held_out: int = 5_000
@@ -43,12 +37,7 @@ class _SequentialImages(ImageInput):
         """Load training and test images."""
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Read the images.
-
-        Raises:
-            MissingData: files are absent; names them, their address and their place.
-            CorruptData: a file is damaged.
-        """
+        """Read the images."""
         parts = self.images()
         train, val = np.split(np.arange(len(parts["train"])), [-self.held_out])
         splits = {"train": parts["train"].select(train), "val": parts["train"].select(val), "test": parts["test"]}
@@ -98,11 +87,7 @@ class SequentialFashionMNIST(_SequentialImages):
     folder_name = "FashionMNIST/raw"
 
     def source_key(self) -> dict[str, Any]:
-        """Return the checksums of the four files.
-
-        Raises:
-            MissingData: they are absent; names them, their address and their place.
-        """
+        """Return the checksums of the four files."""
         return {"idx": idx_checksums(self.folder, _FASHION_ORIGIN)}
 
     def images(self) -> Mapping[str, LabelledImages]:

@@ -32,7 +32,7 @@ _CHUNK = 100  # images per job: a few tenths of a second; another number would s
 
 
 class SuperpixelBenchmark(GraphBenchmark):
-    """Base of benchmarks that cut images into superpixels; new images are cut alike.
+    """Base of benchmarks that cut images into superpixels, new images as those of training.
 
     Args:
         settings: of SLIC and the graphs.
@@ -62,11 +62,7 @@ class SuperpixelBenchmark(GraphBenchmark):
         """Load the images of each split; called only if the store lacks the graphs."""
 
     def source_key(self) -> dict[str, Any]:
-        """Return images, settings, and the version of scikit-image, on which superpixels depend too.
-
-        Raises:
-            MissingExtra: scikit-image is not installed.
-        """
+        """Return images, settings, and the version of scikit-image, on which superpixels depend too."""
         slic = slic_version(f"{self.spec.name} from images") | asdict(self.settings)
         return {"images": self.image_key(), "slic": slic, "graph_seed": self.graph_seed}
 
@@ -100,17 +96,9 @@ class SuperpixelBenchmark(GraphBenchmark):
     def read_input(self, source: str, column: str | None = None, size: int = 128) -> Iterator[InputPart]:
         """Cut the images in a folder and its subfolders, or one image, in the order of their paths.
 
-        Rows have one column, `file`: the path below the folder. The order of an image's nodes is random, by
-        `graph_seed`, independent of other images. The neighbours of a node depend on that order a little, as published,
-        so an image of the fit gets the same superpixels as there, but not exactly the same edges.
-
-        Args:
-            source: the folder or the image.
-            column: not used: a file is an image.
-            size: images per part.
-
-        Raises:
-            BadInput: `source` is neither a folder with images nor an image, or there is a column.
+        Rows have one column, `file`: the path below the folder; an image has no `column`. The order of an image's nodes
+        is random, by `graph_seed`, independent of other images. The neighbours of a node depend on that order a little,
+        as published, so an image of the fit gets the same superpixels as there, but not exactly the same edges.
         """
         return self._read(*image_files(Path(source), column, self.spec.name), size)
 
@@ -128,11 +116,7 @@ class SuperpixelBenchmark(GraphBenchmark):
 
 
 def cut_image(settings: SlicSettings, graph_seed: int, colour: bool, file: Path) -> SuperpixelGraphs | str:
-    """Make the graph of one image, or describe the problem.
-
-    Raises:
-        MissingExtra: scikit-image is not installed.
-    """
+    """Make the graph of one image, or describe the problem."""
     try:
         return superpixel_graphs(ImageChunk([read_image(file, colour)], settings, (graph_seed,)))
     except MissingExtra:
@@ -153,14 +137,7 @@ def _concatenate(parts: Sequence[SuperpixelGraphs]) -> SuperpixelGraphs:
 
 
 def slic_version(purpose: str) -> dict[str, str]:
-    """Return the version of scikit-image.
-
-    Args:
-        purpose: of scikit-image, for the message.
-
-    Raises:
-        MissingExtra: scikit-image is not installed.
-    """
+    """Return the version of scikit-image, or raise `MissingExtra` with its purpose."""
     try:
         return {"scikit-image": version("scikit-image")}
     except PackageNotFoundError as error:
@@ -175,11 +152,7 @@ def to_table(graphs: SuperpixelGraphs) -> GraphTable:
 
 
 def from_published(graphs: Sequence[Graph], channels: int) -> dict[str, tuple[Tensor, str]]:
-    """Convert PyG's superpixel graphs: intensities `x`, positions `pos`, edge weights `edge_attr`, class `y`.
-
-    Raises:
-        ValueError: they have other widths.
-    """
+    """Convert PyG's superpixel graphs: intensities `x`, positions `pos`, edge weights `edge_attr`, class `y`."""
     x = torch.cat([torch.cat([graph["x"], graph["pos"]], dim=1) for graph in graphs])
     if x.shape[1] != channels + 2:
         raise ValueError(f"x and pos have {x.shape[1]} columns instead of {channels + 2}")
@@ -195,12 +168,8 @@ def leading_validation(train: LabelledImages, test: LabelledImages, share: int) 
 
 
 def stratified_rows(labels: np.ndarray, fractions: Sequence[float], seed: int) -> dict[str, np.ndarray]:
-    """Split rows at random with the same shares of every class: ascending rows of each split.
-
-    Raises:
-        BadInput: the fractions are no shares, or a class has too few images for the splits with a share.
-    """
-    shares: dict[str, float | int] = dict(zip(SPLITS, check_fractions(fractions), strict=True))
+    """Split rows at random with the same shares of every class: ascending rows of each split."""
+    shares: dict[str, float] = dict(zip(SPLITS, check_fractions(fractions), strict=True))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)

@@ -45,17 +45,9 @@ class BoundaryGraph:
 
 
 def image_graph(image: np.ndarray, mask: np.ndarray, settings: SlicSettings = PUBLISHED) -> BoundaryGraph:
-    """Cut an image with SLIC and make its graph.
+    """Cut an image, uint8 `[height, width, 3]` or `[height, width]`, with SLIC and make its graph.
 
-    Args:
-        image: uint8 `[height, width, 3]` or `[height, width]`.
-        mask: class of every pixel `[height, width]`.
-        settings: of SLIC; `use_intensity` is not used.
-
-    Raises:
-        MissingExtra: scikit-image is not installed.
-        BadInput: as `boundary_graph`.
-        GraphbenchError: as `segment`.
+    `mask` has the class of every pixel `[height, width]`; `settings.use_intensity` is not used.
     """
     scaled = image.astype(np.float32) / np.float32(255)
     return boundary_graph(image, segment(scaled, settings), mask)
@@ -68,10 +60,6 @@ def boundary_graph(image: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> B
         image: uint8 `[height, width, 3]` or `[height, width]`.
         labels: superpixel of every pixel `[height, width]`, numbered from 0 without gaps.
         mask: class of every pixel `[height, width]`.
-
-    Raises:
-        MissingExtra: scikit-image is not installed.
-        BadInput: shapes differ, the image is not uint8, or numbers have gaps.
     """
     _check(image, labels, mask)
     nodes = region_features(image.astype(np.float32) / np.float32(255), labels)
@@ -100,12 +88,7 @@ def _check(image: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> None:
 
 
 def region_features(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Compute mean, standard deviation, maximum, minimum and centroid of each superpixel: float64 `[n, 4 * c + 2]`.
-
-    Args:
-        image: floating point `[height, width]` or `[height, width, c]`.
-        labels: as in `boundary_graph`.
-    """
+    """Compute mean, standard deviation, maximum, minimum and centroid of each superpixel: float64 `[n, 4 * c + 2]`."""
     flat = labels.reshape(-1)
     order = np.argsort(flat, kind="stable")
     count = np.bincount(flat)
@@ -120,14 +103,7 @@ def region_features(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def gradient(image: np.ndarray) -> np.ndarray:
-    """Compute the magnitude of the Sobel gradient of the grey image `[height, width]` by scikit-image.
-
-    Args:
-        image: uint8 `[height, width, 3]` or `[height, width]`.
-
-    Raises:
-        MissingExtra: scikit-image is not installed.
-    """
+    """Compute the magnitude of the Sobel gradient of the grey image `[height, width]` by scikit-image."""
     skimage = load_skimage()
     grey = skimage.color.rgb2gray(image) if image.ndim == 3 else skimage.util.img_as_float(image)
     return np.asarray(skimage.filters.sobel(grey))
@@ -140,10 +116,6 @@ def boundary_edges(labels: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray
     the largest number among p and the eight pixels around it. If s < a, p counts for the pair (s, a); if l > a, p
     counts for the pair (a, l). (So where three superpixels meet, the middle one is left out.) An edge has the mean
     gradient over its pixels, and their number.
-
-    Args:
-        labels: as in `boundary_graph`.
-        gradient: `[height, width]`.
 
     Returns:
         Both directions `[E, 2]`, int64, sorted, and mean gradient and number of pixels `[E, 2]`, float64.

@@ -11,7 +11,8 @@ from typing import overload
 import numpy as np
 
 from graphbench.contracts import SPLITS
-from graphbench.errors import BadInput, CorruptData, MissingData
+from graphbench.data.files.foreign import foreign
+from graphbench.errors import BadInput, MissingData
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 
@@ -71,31 +72,15 @@ class ImageFiles(Sequence[np.ndarray]):
 
 
 def read_image(file: Path, colour: bool) -> np.ndarray:
-    """Read an image as uint8 `[height, width]`, or `[height, width, 3]` with `colour`.
+    """Read an image as uint8 `[height, width]`, or `[height, width, 3]` with `colour`."""
+    from PIL import Image  # slow to import and seldom needed
 
-    Raises:
-        CorruptData: Pillow cannot read the file.
-    """
-    from PIL import Image, UnidentifiedImageError  # slow to import and seldom needed
-
-    try:
-        with Image.open(file) as image:
-            return np.asarray(image.convert("RGB" if colour else "L"))
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        raise CorruptData(f"{file} cannot be read as an image ({type(error).__name__}: {error}).") from error
+    with foreign(file, is_not="cannot be read as an image"), Image.open(file) as image:
+        return np.asarray(image.convert("RGB" if colour else "L"))
 
 
 def image_files(source: Path, column: str | None, name: str) -> tuple[list[Path], Path]:
-    """List the images in a folder and its subfolders, or one image, and the folder that names are relative to.
-
-    Args:
-        source: the folder or the image.
-        column: must be None: a file is an image.
-        name: of the benchmark, for messages.
-
-    Raises:
-        BadInput: `source` is neither, or there is a column.
-    """
+    """List the images in a folder and its subfolders, or one image, and the folder that names are relative to."""
     if column is not None:
         raise BadInput(f"{name} reads a folder of images, which has no column {column!r}.")
     formats = ", ".join(sorted(IMAGE_SUFFIXES))
@@ -142,12 +127,7 @@ class ImageFolder:
 
 
 def find_images(root: Path) -> ImageFolder:
-    """List a folder: `CLASS/IMAGE`, or `train/CLASS/IMAGE`, `val/CLASS/IMAGE` and `test/CLASS/IMAGE`.
-
-    Raises:
-        MissingData: there is no such folder.
-        BadInput: it holds no class folders with images, or the splits have different classes.
-    """
+    """List a folder: `CLASS/IMAGE`, or `train/CLASS/IMAGE`, `val/CLASS/IMAGE` and `test/CLASS/IMAGE`."""
     if not root.is_dir():
         raise MissingData(f"{root}: there is no such folder. It should hold a folder of images for each class.")
     has_splits = all((root / split).is_dir() for split in SPLITS)

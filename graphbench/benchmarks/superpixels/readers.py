@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-import zlib
 from math import isqrt, prod
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from graphbench.benchmarks.superpixels.images import LabelledImages
 from graphbench.data.archives import open_gzip, read_tar
+from graphbench.data.files.foreign import foreign
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import CorruptData, MissingData
 
@@ -33,7 +33,7 @@ CHECKSUMS = {
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
 _SHAPE = (3, 32, 32)
-#: What a pickled array is made of, under NumPy's old and new name of one module.
+#: Globals in a pickled array, under NumPy's old and new module.
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
@@ -41,8 +41,6 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
 }
-#: What the unpickler raises on files that are cut short or are no pickles.
-_BAD_PICKLE = (pickle.UnpicklingError, EOFError, ValueError, AttributeError, IndexError, KeyError, TypeError)
 
 
 class _ArrayUnpickler(pickle.Unpickler):
@@ -55,15 +53,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def idx_files(folder: Path, origin: str = "") -> dict[str, tuple[Path, Path]]:
-    """Find images and labels of the training and test part: the four files of MNIST, packed (.gz) or not.
-
-    Args:
-        folder: of the files.
-        origin: address of the files, for the message.
-
-    Raises:
-        MissingData: names the files that are absent.
-    """
+    """Find images and labels of the training and test part: the four files of MNIST, packed (.gz) or not."""
     files, missing = {}, []
     for part, prefix in _PARTS.items():
         names = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
@@ -80,11 +70,7 @@ def idx_files(folder: Path, origin: str = "") -> dict[str, tuple[Path, Path]]:
 
 
 def idx_checksums(folder: Path, origin: str = "") -> dict[str, list[str]]:
-    """Compute the SHA-256 of the images and labels of each part.
-
-    Raises:
-        MissingData: as `idx_files`.
-    """
+    """Compute the SHA-256 of the images and labels of each part."""
     return {part: [file_sha256(file) for file in pair] for part, pair in idx_files(folder, origin).items()}
 
 
@@ -96,16 +82,11 @@ def has_idx_files(folder: Path) -> bool:
 def read_idx(file: Path) -> np.ndarray:
     """Read an array of bytes of any shape.
 
-    The file has two zero bytes, the type (8 for unsigned bytes), the number of axes, the length of each axis as a
-    big-endian integer of four bytes, and the values.
-
-    Raises:
-        CorruptData: the file is cut short, altered, or in another format.
+    The file has two zero bytes, the type (8 for unsigned bytes), the number of axes, the length of each axis as a big-
+    endian integer of four bytes, and the values.
     """
-    try:
+    with foreign(file, "Fetch it again."):
         content = open_gzip(file).read() if file.suffix == ".gz" else file.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise CorruptData(f"{file} cannot be unpacked ({type(error).__name__}: {error}). Fetch it again.") from error
     if len(content) < 4 or content[:2] != b"\0\0":
         raise CorruptData(f"{file} is not in IDX format: it begins with {content[:4]!r}.")
     kind, axes = content[2], content[3]
@@ -121,12 +102,7 @@ def read_idx(file: Path) -> np.ndarray:
 
 
 def read_idx_folder(folder: Path) -> dict[str, LabelledImages]:
-    """Read training and test images of MNIST's four files.
-
-    Raises:
-        MissingData: files are absent.
-        CorruptData: a file is damaged, or images and labels do not fit.
-    """
+    """Read training and test images of MNIST's four files."""
     parts = {}
     for part, (image_file, label_file) in idx_files(folder).items():
         images, labels = read_idx(image_file), read_idx(label_file)
@@ -142,13 +118,8 @@ def read_idx_folder(folder: Path) -> dict[str, LabelledImages]:
 def read_cifar10(folder: Path) -> dict[str, LabelledImages]:
     """Read training and test images, in the order of the batches.
 
-    Args:
-        folder: holds the archive `cifar-10-python.tar.gz`, which is read without unpacking it, or its folder
-            `cifar-10-batches-py`; or is that folder.
-
-    Raises:
-        MissingData: the batches are absent; names the archive, its address and its place.
-        CorruptData: a batch is damaged or another one.
+    The folder holds the archive `cifar-10-python.tar.gz`, which is read without unpacking it, or its folder
+    `cifar-10-batches-py`; or is that folder.
     """
     content = _batches(folder)
     parts = {}
@@ -194,12 +165,10 @@ def _read_batch(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
         raise CorruptData(
             f"{name} is not CIFAR-10's: its MD5 is {checksum} instead of {CHECKSUMS[name]}. Fetch it again."
         )
-    try:
+    with foreign(name):
         batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
         images = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, *_SHAPE).transpose(0, 2, 3, 1)
         labels = np.asarray(batch[b"labels"], dtype=np.int64)
-    except _BAD_PICKLE as error:
-        raise CorruptData(f"{name} was not read: {error}") from error
     if labels.shape != (len(images),):
         raise CorruptData(f"{name} holds {len(images)} images and labels of shape {list(labels.shape)}.")
     return images, labels
@@ -208,17 +177,10 @@ def _read_batch(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
 def read_image_rows(file: Path, brightest: int = 255) -> LabelledImages:
     """Read square grey images from a CSV file without a header, packed (.gz) or not.
 
-    Args:
-        file: a row per image: its pixels, then its class.
-        brightest: value of white, which is scaled to 255.
-
-    Raises:
-        CorruptData: the file is damaged, or its rows are no square images of values up to `brightest`.
+    A row has the pixels of an image, scaled so that `brightest` becomes 255, then its class.
     """
-    try:
+    with foreign(file):
         rows = np.loadtxt(file, delimiter=",", dtype=np.float64, ndmin=2)
-    except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise CorruptData(f"{file} cannot be read ({type(error).__name__}: {error}).") from error
     side = isqrt(max(rows.shape[1] - 1, 0))
     if not len(rows) or side < 1 or side * side != rows.shape[1] - 1:
         raise CorruptData(

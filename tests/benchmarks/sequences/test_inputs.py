@@ -13,8 +13,7 @@ from command_line import SMALL_MODEL
 from PIL import Image
 
 import graphbench
-from graphbench.benchmarks.sequences.expressions import TOKENS
-from graphbench.benchmarks.sequences.listops import ListOps
+from graphbench.benchmarks.sequences.listops import TOKENS, ListOps
 from graphbench.benchmarks.sequences.long_text import FILES, Retrieval, Text
 from graphbench.benchmarks.sequences.pathfinder import Pathfinder
 from graphbench.benchmarks.sequences.sequential_images import SequentialFashionMNIST, SequentialImage, _tables

@@ -235,9 +235,9 @@ def test_archive_without_a_batch_is_told(folder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (batch(0)[0][:-2000], "was not read"),
-        (b"no pickle", "was not read"),
-        (pickle.dumps({b"labels": [1]}), "was not read"),
+        (batch(0)[0][:-2000], "cannot be read"),
+        (b"no pickle", "cannot be read"),
+        (pickle.dumps({b"labels": [1]}), "cannot be read"),
         (pickle.dumps({b"labels": [1], b"data": np.zeros((2, 3072), np.uint8)}), "holds 2 images and labels of shape"),
     ],
 )

@@ -56,7 +56,7 @@ def ridge_baseline(
 
     columns = (_columns(part).T for part in targets[:2])
     counts = _matrices(smiles)
-    fits = [_best(fit, _mae, alphas, *counts, *pair) for pair in zip(*columns, strict=True)]
+    fits = [_best(fit, _mae, alphas, counts, target, val_target) for target, val_target in zip(*columns, strict=True)]
     return _stack(fits)
 
 
@@ -95,17 +95,15 @@ def logistic_baseline(
 
         return predict
 
-    train, val, test = _matrices(smiles)
+    counts = _matrices(smiles)
     train_y, val_y = (_columns(part) for part in targets[:2])
     if num_classes is not None:
         train_y, val_y = (np.where(part < 0, np.nan, part)[:, :1] for part in (train_y, val_y))
-    fits = [
-        _best(fit, _log_loss, inverse_penalties, train, val, test, known, held_out)
-        for known, held_out in zip(train_y.T, val_y.T, strict=True)
-    ]
+    columns = zip(train_y.T, val_y.T, strict=True)
+    fits = [_best(fit, _log_loss, inverse_penalties, counts, target, val_target) for target, val_target in columns]
     if num_classes is not None:
         return fits[0]
-    return _stack([(on_val[:, 1], on_test[:, 1]) for on_val, on_test in fits])
+    return _stack([(val[:, 1], test[:, 1]) for val, test in fits])
 
 
 def _columns(values: np.ndarray) -> np.ndarray:
@@ -148,13 +146,12 @@ def _best(
     fit: _Fit,
     loss: _Loss,
     penalties: Sequence[float],
-    train: sparse.csr_matrix,
-    val: sparse.csr_matrix,
-    test: sparse.csr_matrix,
+    counts: Sequence[sparse.csr_matrix],
     target: np.ndarray,
     val_target: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predict val and test by the model with the smallest loss on val, or on training rows where val has no target."""
+    train, val, test = counts
     rows, scored = np.flatnonzero(~np.isnan(target)), ~np.isnan(val_target)
     if scored.any():
         penalty = _select(fit, loss, penalties, (train[rows], target[rows]), (val[scored], val_target[scored]))

@@ -62,12 +62,9 @@ _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHED
 
 @dataclass(frozen=True)
 class MoleculeGraph:
-    """One molecule as nested lists.
+    """One molecule as nested lists: columns of every atom, (from, to) and columns of every directed edge.
 
-    Args:
-        atoms: categorical columns of every atom, `num_atoms` rows.
-        edges: (from, to) of every directed edge; each bond gives two neighbouring rows, one per direction.
-        bonds: categorical columns of every directed edge.
+    Each bond gives two neighbouring edges, one per direction.
     """
 
     atoms: list[list[int]]

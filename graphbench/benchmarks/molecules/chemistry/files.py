@@ -34,13 +34,10 @@ _MOST_NAMED = 20  # different texts of a column that can be names of classes
 
 @dataclass
 class MoleculeFrame:
-    """Consecutive rows of a file.
+    """Consecutive rows of a file with all columns, as text but for Parquet files.
 
-    Args:
-        frame: every column as the file has it; text, but for Parquet files.
-        smiles: of each row; "" where it has none.
-        problems: row -> kind and detail of why it could not be split into cells.
-        numbers: line or number of each row.
+    `smiles` has "" for an empty cell, `problems` kind and detail of rows that could not be split into cells, and
+    `numbers` the line or number of each row.
     """
 
     frame: pd.DataFrame
@@ -51,12 +48,12 @@ class MoleculeFrame:
 
 @dataclass
 class MoleculeRows:
-    """Columns of a file, as text.
+    """Columns of a file, as text with "" for an empty cell.
 
     Args:
         source: name of the file, for messages.
         header: all columns of the file.
-        columns: name -> one string per row; "" for an empty cell.
+        columns: name -> one string per row.
         lines: line of the file on which each row begins, from 1 (for Parquet: number of the row).
         problems: rows that could not be split into cells; they are not among `columns`.
         unit: what `lines` counts.

@@ -27,13 +27,7 @@ class MoleculeProblem(BadInput):
 
 @dataclass(frozen=True, order=True)
 class RowProblem:
-    """A row that cannot be used.
-
-    Args:
-        kind: the defect in words, the same for all rows that share it.
-        line: line of the file, from 1 (in Parquet files: number of the row, from 1).
-        detail: the faulty text.
-    """
+    """A row that cannot be used: the kind of the defect in words, the line (or row) from 1, and the faulty text."""
 
     kind: str
     line: int
@@ -73,12 +67,7 @@ def refuse_problems(
 
 @dataclass(frozen=True)
 class Repeats:
-    """Molecules with more than one row.
-
-    Args:
-        rows: ascending rows of each.
-        contradicting: indices into `rows` of those whose rows have different values of one target.
-    """
+    """Ascending rows of each repeated molecule, and indices of molecules with different values of one target."""
 
     rows: list[list[int]]
     contradicting: list[int]

@@ -114,29 +114,33 @@ def examine(recipe: Recipe, mol: Chem.Mol) -> ReadMolecule:
     )
 
 
-def read_or_problem(read: Callable[[Input], Output], source: Input) -> Output | MoleculeProblem:
-    """Call `read`, and return the problem if the molecule cannot be used; so for whatever RDKit's C++ raises."""
-    try:
-        return read(source)
-    except MoleculeProblem as problem:
-        return problem
-    except (ValueError, RuntimeError) as error:
-        return MoleculeProblem(f"RDKit fails with {type(error).__name__}", str(error))
+def read_each(
+    read: Callable[[Input], Output], sources: Sequence[Input], start: int, name: Callable[[int, Input], str]
+) -> tuple[dict[int, Output], list[tuple[int, str, str]]]:
+    """Read each source, from row `start` on, without RDKit's log lines.
+
+    Returns:
+        Row -> result, and (row, kind, detail) of every problem; whatever RDKit's C++ raises is one.
+    """
+    results: dict[int, Output] = {}
+    problems: list[tuple[int, str, str]] = []
+    with rdBase.BlockLogs():
+        for row, source in enumerate(sources, start):
+            try:
+                results[row] = read(source)
+            except MoleculeProblem as problem:
+                problems.append((row, problem.kind, ": ".join(filter(None, (name(row, source), problem.detail)))))
+            except (ValueError, RuntimeError) as error:
+                problems.append((row, f"RDKit fails with {type(error).__name__}", f"{name(row, source)}: {error}"))
+    return results, problems
 
 
 def read_chunk(recipe: Recipe, chunk: tuple[int, Sequence[str]]) -> MoleculeArrays:
-    """Read the SMILES `chunk[1]`, which begin at row `chunk[0]` of the input, without RDKit's log lines."""
+    """Read the SMILES `chunk[1]`, which begin at row `chunk[0]` of the input."""
     start, texts = chunk
-    molecules: dict[int, ReadMolecule] = {}
-    problems: list[tuple[int, str, str]] = []
-    with rdBase.BlockLogs():
-        for row, text in enumerate(texts, start):
-            outcome = read_or_problem(lambda smiles: examine(recipe, parse_smiles(smiles)), text)
-            if isinstance(outcome, ReadMolecule):
-                molecules[row] = outcome
-            else:
-                detail = f": {outcome.detail}" if outcome.detail else ""
-                problems.append((row, outcome.kind, quote(text) + detail))
+    molecules, problems = read_each(
+        lambda smiles: examine(recipe, parse_smiles(smiles)), texts, start, lambda _, smiles: quote(smiles)
+    )
     return stack_molecules(recipe, molecules, problems)
 
 

@@ -10,7 +10,6 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from graphbench.benchmarks.molecules.chemistry.problems import TOO_LARGE, MoleculeProblem
 from graphbench.contracts import SPLITS
-from graphbench.data.splits import check_fractions
 from graphbench.errors import BadInput
 
 #: Atoms of the largest molecule whose scaffold is computed: RDKit's time grows with their cube, to seconds here.
@@ -47,6 +46,8 @@ def scaffold_split(
     Raises:
         BadInput: the fractions are not three shares, or a split stays empty for lack of scaffolds.
     """
+    from graphbench.data.splits import check_fractions, permutation  # imports torch, which workers do not need
+
     share_train, share_val, share_test = check_fractions(fractions)
     groups: dict[str, list[int]] = {}
     for row, scaffold in enumerate(scaffolds):
@@ -56,8 +57,6 @@ def scaffold_split(
     chosen: dict[str, list[int]] = {name: [] for name in SPLITS}
     ordered = sorted(groups.values(), key=len, reverse=True)  # a stable sort: ties by first molecule
     if seed is not None:
-        from graphbench.data.splits import permutation  # imports torch, which workers that read molecules do not need
-
         half = min((share for share in (share_val, share_test) if share), default=0) * len(scaffolds) / 2
         mixed = [ordered[place] for place in permutation(len(ordered), seed)]
         ordered = sorted(mixed, key=lambda group: len(group) <= half)

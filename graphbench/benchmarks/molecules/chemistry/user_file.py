@@ -58,22 +58,10 @@ SPLIT_WORDS = {
 
 @dataclass(frozen=True)
 class FileRequest:
-    """Columns and rules for reading a user's file.
+    """Options of `Molecules` for reading a file.
 
-    Args:
-        file: see `graphbench.benchmarks.molecules.chemistry.files.read_rows` for the formats.
-        smiles_column: of the SMILES.
-        targets: target columns; `("penalized_logp",)` computes that property instead.
-        task: kind of the targets.
-        num_classes: classes of a classification.
-        classes: their names in the file, from class 0 on; empty if it has their numbers.
-        id_column: column with the molecules' names; None names them by their line.
-        split_column: column with the split or the fold number of each row, if any.
-        scaffold: compute Murcko scaffolds.
-        on_error: stop at bad rows, or leave them out with a warning.
-        weight: column with the weight of each row in the loss, if any.
-        features: columns of atoms and bonds.
-        missing: further words for missing targets; None for the usual ones alone, () for empty cells alone.
+    `targets` is `("penalized_logp",)` if that property is computed. `classes` is empty if the file has their numbers.
+    `missing` is None for the usual words alone, () for empty cells alone. `scaffold` asks for Murcko scaffolds.
     """
 
     file: Path

@@ -1,4 +1,4 @@
-"""What the operations of sparse-flow attention share, the operands of a whole attention and blocks of them.
+"""Operands of a whole sparse-flow attention and of blocks of it, which its operations share.
 
 | operation | plain form | kernels of `graphbench-kernels` |
 |---|---|---|
@@ -17,7 +17,7 @@ Block = tuple[slice, slice]
 
 
 class Operands(NamedTuple):
-    """What attention is made of, or gradients by it, None where nobody wants them.
+    """Operands of attention, or gradients by them; None for a gradient that is not needed.
 
     Args:
         query: Q `[M, N, d]`.
@@ -38,7 +38,7 @@ class Operands(NamedTuple):
     alpha: Tensor | None
 
     def cut(self, at: Block) -> Operands:
-        """The part in a block, as views."""
+        """Return the part in a block, as views."""
         with_rows = (True, False, True, False, False, False, False)
         parts = zip(self, with_rows, strict=True)
         return Operands(*(None if x is None else x[at] if rows else x[at[0]] for x, rows in parts))  # type: ignore[arg-type]

@@ -159,7 +159,7 @@ def answered(folder, rows):
     """The same of a prediction, which reads a few rows at a time."""
     try:
         (part,) = parts_of_tables(folder, directed=True, size=10, rows=rows)
-        return content(part.join(range(len(part.names))))
+        return content(part.join(range(part.size)))
     except GraphbenchError as error:
         return str(error)
 

@@ -87,12 +87,12 @@ def _limits(dtype: torch.dtype) -> Any:
 
 @cache
 def _none(dtype: torch.dtype, dimensions: int) -> Any:
-    """An array without numbers, for what is not there."""
+    """Make an empty array, for an absent argument."""
     return torch.empty((0,) * dimensions, dtype=dtype).numpy()
 
 
 def _given(operands: Operands, options: tuple[Any, ...], state: Tensor) -> tuple[Given, Sizes]:
-    """What both kernels are given, and the sizes of it."""
+    """Return the arguments of both kernels, and their sizes."""
     query, masks, mask_of = operands.query, *options[:2]
     (num_matrices, num_rows, width), num_keys = query.shape, operands.key.shape[1]
     widths = width, operands.friction_query.shape[2], operands.value.shape[2]
@@ -116,7 +116,7 @@ def _given(operands: Operands, options: tuple[Any, ...], state: Tensor) -> tuple
 
 
 def _calls(operands: Operands, options: tuple[Any, ...]) -> Iterator[tuple[Block, Tensor]]:
-    """What a kernel computes in one call, all or with dropout a block, and its factors `[m, n, K]` or `[0, 0, 0]`."""
+    """Yield the part of each call, all or with dropout a block, and its factors `[m, n, K]` or `[0, 0, 0]`."""
     query, (dropout, seed) = operands.query, options[2:]
     (num_matrices, num_rows, _), num_keys = query.shape, operands.key.shape[1]
     if not dropout:
@@ -132,7 +132,7 @@ def _calls(operands: Operands, options: tuple[Any, ...]) -> Iterator[tuple[Block
 
 
 def _pieces(operands: Operands, options: tuple[Any, ...]) -> Iterator[Piece]:
-    """The same as the plain form has it, with as many numbers to a block without dropout."""
+    """Yield the pieces of the plain form, with as many numbers to a block without dropout."""
     if not options[2]:
         yield from blocks(operands, *options)
     for at, keep in _calls(operands, options) if options[2] else ():
