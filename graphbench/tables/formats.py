@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from itertools import chain, islice
+from operator import methodcaller
 from pathlib import Path
 from string import whitespace
 from typing import Any
@@ -147,6 +148,7 @@ def _separated_parts(path: Path, separator: str, names: Sequence[str], line: int
     """
     if line < 0:
         return
+    count, strip = methodcaller("count", separator), methodcaller("strip", f"{separator}{whitespace}")
     with open_text(path) as file:
         deque(islice(file, line), maxlen=0)
         while lines := list(islice(file, size)):
@@ -154,8 +156,7 @@ def _separated_parts(path: Path, separator: str, names: Sequence[str], line: int
             if '"' in text or "\0" in text:  # a quoted cell may span lines, and end in a later block
                 yield from parts_of_rows(_csv_rows(path, chain(lines, file), line, separator), names, separator, size)
                 return
-            blank = f"{separator}{whitespace}"
-            if all(row.count(separator) == len(names) - 1 and row.strip(blank) for row in lines):
+            if set(map(count, lines)) == {len(names) - 1} and all(map(strip, lines)):
                 options: dict[str, Any] = {"dtype": object, "na_filter": False, "quoting": csv.QUOTE_NONE}
                 frame = pd.read_csv(StringIO(text), sep=separator, header=None, names=list(names), **options)
                 frame.attrs[SEPARATOR] = separator

@@ -11,13 +11,13 @@ import networkx as nx
 import pytest
 import torch
 import yaml
-from graphbench.benchmarks.molecules.ogb_files import load_split_dict
 from torch_geometric.data import Data
 
 from graphbench.benchmarks.gnn_benchmark_files import read_splits
 from graphbench.benchmarks.graphs.readers.networkx_files import READERS, read_networkx
 from graphbench.benchmarks.graphs.readers.saved import load_saved
 from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules, read_superpixels
+from graphbench.benchmarks.molecules.ogb import load_split_dict
 from graphbench.cli import main
 from graphbench.data.files.foreign import MAX_VALUES, foreign, load_json, load_yaml
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
