@@ -267,10 +267,12 @@ def concatenate(parts: Sequence[RawGraphs], origin: str) -> RawGraphs:
             else:
                 columns[level][name] = _concatenated([named[name] for named in per_part])
     pairs = {kind: _joined_pairs(parts, kind) for kind in _PAIR_COLUMNS if any(kind in part.pairs for part in parts)}
-    offsets = {GRAPH: [len(part) for part in parts], NODE: [int(part.num_nodes.sum()) for part in parts]}
-    offsets |= {EDGE: [len(part.edges) for part in parts]}
-    offsets |= {kind: [len(part.pairs[kind].ends) if kind in part.pairs else 0 for part in parts] for kind in pairs}
-    starts = {level: np.cumsum([0, *counts]) for level, counts in offsets.items()}
+    num_nodes = np.concatenate([part.num_nodes for part in parts])
+    starts = {GRAPH: np.cumsum([0, *map(len, parts)]), EDGE: np.cumsum([0, *(len(part.edges) for part in parts)])}
+    starts[NODE] = np.concatenate([[0], np.cumsum(num_nodes)])[starts[GRAPH]]
+    for kind in pairs:
+        counts = [len(part.pairs[kind].ends) if kind in part.pairs else 0 for part in parts]
+        starts[kind] = np.cumsum([0, *counts])
 
     def place(level: str, row: int) -> str:
         number = int(np.searchsorted(starts[level], row, side="right")) - 1
@@ -279,7 +281,7 @@ def concatenate(parts: Sequence[RawGraphs], origin: str) -> RawGraphs:
     node_names = [part.node_names for part in parts if part.node_names is not None]
     return RawGraphs(
         origin=origin,
-        num_nodes=np.concatenate([part.num_nodes for part in parts]),
+        num_nodes=num_nodes,
         num_edges=np.concatenate([part.num_edges for part in parts]),
         edges=_concatenated([part.edges for part in parts]).astype(np.int64, order="C", copy=False),
         columns=columns,
