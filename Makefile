@@ -7,7 +7,7 @@ PLUGINS := $(sort $(wildcard plugins/*))
 STAMP := $(VENV)/.installed
 PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
 
-.PHONY: help quickstart test test-plain test-slow survive env lint docs speed release-check resolve audit lower-bounds docker-check clean
+.PHONY: help quickstart test test-plain test-triton test-slow survive env lint docs speed release-check resolve audit lower-bounds docker-check clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,6 +27,12 @@ test-plain: export OMP_NUM_THREADS ?= 1
 test-plain: export GRAPHBENCH_KERNELS := torch
 test-plain: env  ## layers, encodings and models without kernels, as where graphbench-kernels is not installed
 	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal tests/contracts/test_kernels.py tests/nn tests/encodings $(filter-out plugins/kernels/tests,$(wildcard plugins/*/tests))
+
+TRITON ?= triton
+test-triton: export OMP_NUM_THREADS ?= 1
+test-triton: env  ## kernels in Triton, interpreted and compiled for cards, and commands beside it; TRITON="triton==3.6.*"
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target build/triton "$(TRITON)"
+	PYTHONPATH=build/triton $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal plugins/kernels/tests plugins/sft/tests plugins/sfi-former/tests tests/cli/commands
 
 test-slow: env  ## the long tests, and further cases of those of `make test` (hours)
 	$(BIN)/python -m pytest -q -m slow

@@ -72,6 +72,11 @@ chmod 755 "$work" "$work/volumes"
 start=(docker/check_run.sh "$root" "$work/volumes")
 image_command=(-i "${environment[@]}" "${entrypoint[@]}") # `env -i`: nothing of this machine's environment
 run() { "${start[@]}" "$1" "${image_command[@]}" "${@:2}"; } # run UID:GID ARGUMENT..., as after `docker run graphbench`
+train() { # train ARGUMENT...: as `run 0:0`; stderr must have the lines of a training command and no others
+    run 0:0 "$@" 2>"$work/stderr" || { cat "$work/stderr" >&2 && fail "failed: $*"; }
+    cat "$work/stderr" >&2
+    "${PYTHON:-python3}" docker/check_stderr.py "$work/stderr" || fail "more on stderr than there should be: $*"
+}
 
 say "list"
 run 0:0 list --check
@@ -81,9 +86,16 @@ for plugin in plugins/*/; do
 done
 
 say "quickstart, started as root with folders of root"
-run 0:0 "${quickstart[@]}" --run runs/quickstart "${short[@]}"
+train "${quickstart[@]}" --run runs/quickstart "${short[@]}"
 [ ${#short[@]} -gt 0 ] || run 0:0 test --run runs/quickstart
 [ "$(stat -c %u "$work/volumes/runs/quickstart/checkpoints/last.ckpt")" = 1000 ] || fail "the run does not belong to user 1000"
+
+say "two steps of the models that have kernels for cards, on this processor, and what launches such kernels"
+for model in SFT SFiFormer; do
+    train "${quickstart[@]}" --model.architecture "$model" --run "runs/$model" --trainer.max_epochs 1 \
+        --trainer.limit_train_batches 2 --trainer.limit_val_batches 1
+done
+run 0:0 python - <docker/check_triton.py
 
 say "docker stop, as a user of no name"
 chown 12345:54321 "$work"/volumes/{runs,data,store}
@@ -133,8 +145,8 @@ wait "$started" || true
 started=
 
 say "what is in the image"
-for name in cc gcc g++ clang make; do
-    ! run 0:0 sh -c "command -v $name" || fail "the image has a compiler: $name"
+for name in gcc g++; do
+    run 0:0 sh -c "command -v $name" || fail "the image has no $name, which Triton and torch.compile need"
 done
 for folder in /root/.cache /var/lib/apt/lists; do
     [ -z "$(ls -A "$root$folder" 2>/dev/null)" ] || fail "the image has a cache: $folder"

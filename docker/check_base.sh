@@ -14,7 +14,7 @@ read -r prefix version < <("$python" -c 'import sys; print(sys.base_prefix, "%d.
 
 packages=ca-certificates,netbase,tzdata
 if [ "$prefix" = /usr ]; then
-    packages+=,python3,python3-venv # Debian's own Python comes by package
+    packages+=,python3,python3-dev,python3-venv # Debian's own Python comes by package
 else # the libraries that CPython's own modules are linked with
     packages+=,libbz2-1.0,libexpat1,libffi8,liblzma5,libncursesw6,libreadline8,libsqlite3-0,libssl3,libuuid1,zlib1g
 fi
@@ -34,7 +34,7 @@ else
     # shellcheck disable=SC2086  # one word a library
     tar -C "$prefix" -c --exclude=__pycache__ --exclude="lib/python$version/site-packages/*" \
         --exclude="lib/python$version/test" --exclude="lib/python$version/config-*" \
-        "bin/python$version" "lib/python$version" $shared |
+        "bin/python$version" "include/python$version" "lib/python$version" $shared |
         tar -C "$root/usr/local" -x --no-same-owner
     ln -s "python$version" "$root/usr/local/bin/python3"
     ln -s "python$version" "$root/usr/local/bin/python"

@@ -13,7 +13,7 @@ exec unshare --mount --pid --fork --kill-child -- bash -euc '
     mount --bind "$root" "$root"
     mount -o remount,bind,ro "$root"
     mount -t proc proc "$root/proc"
-    mount -t tmpfs tmpfs "$root/tmp"
+    mount -t tmpfs -o nosuid,nodev,noexec tmpfs "$root/tmp"
     mount --rbind /dev "$root/dev"
     mount --rbind /sys "$root/sys"
     for name in runs data store; do mount --bind "$volumes/$name" "$root/workspace/$name"; done

@@ -25,7 +25,7 @@ from statistics import median
 from graphbench import BenchmarkModule, GraphBatch
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.names import import_named
+from graphbench.cli.options import import_named
 
 
 def made(configurations: Sequence[str], options: Sequence[str], seed: int) -> tuple[BenchmarkModule, GraphBatch]:

@@ -19,8 +19,8 @@ import time
 
 from timing import note
 
-from graphbench.cli.allocator import VARIABLE, keep_memory
-from graphbench.cli.measures import peak_memory_mb
+from graphbench.cli.console import peak_memory_mb
+from graphbench.cli.process import MALLOC_VARIABLE, keep_memory
 
 
 def measure(steps: int, batch_size: int, threads: int) -> dict[str, object]:
@@ -76,7 +76,7 @@ def main() -> None:
     for _ in range(options.turns):
         for kind, results in found.items():
             command = [sys.executable, *sys.argv, "--child"]
-            environment = os.environ | {VARIABLE: kind, "OMP_NUM_THREADS": str(options.threads)}
+            environment = os.environ | {MALLOC_VARIABLE: kind, "OMP_NUM_THREADS": str(options.threads)}
             out = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
             results.append(json.loads(out.splitlines()[-1]))
     medians = {}

@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 
 from graphbench.benchmarks.block_models.pattern_cluster import CLUSTER, PATTERN, BlockModelBenchmark
 from graphbench.benchmarks.block_models.sampling import Chunk
-from graphbench.benchmarks.superpixels.idx import read_idx_folder
+from graphbench.benchmarks.superpixels.readers import read_idx_folder
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, segment, superpixel_graphs
 from graphbench.data.worker_pool import available_cores, map_in_processes
 

@@ -42,7 +42,7 @@ import torch
 from timing import in_turns, medians, note, peak_bytes, provenance
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, registry
-from graphbench.cli.allocator import keep_memory
+from graphbench.cli.process import keep_memory
 from graphbench.contracts import GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.errors import BadInput

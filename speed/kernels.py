@@ -21,7 +21,7 @@ from timing import in_turns, medians, note
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, Features, GraphTable
-from graphbench.cli.allocator import keep_memory
+from graphbench.cli.process import keep_memory
 from graphbench.contracts import Architecture, Encoding, GraphBatch
 from graphbench.encodings import RWSE, LapPE, ShortestPaths
 from graphbench.nn import (
@@ -32,7 +32,7 @@ from graphbench.nn import (
 )
 from graphbench.testing import computed_by, encode
 from graphbench_baselines import GCN, GPS, GatedGCN
-from graphbench_sfi_former import sparse_flow_attention
+from graphbench_sfi_former import SFiFormer, sparse_flow_attention
 from graphbench_sft import SFT, maxout_scores
 
 #: Batch -> sizes of its graphs: from, to, how many; and edges per node.
@@ -115,6 +115,7 @@ MODELS: tuple[tuple[str, Callable[[], Architecture], str], ...] = (
     ("graphbench::gated_messages", partial(GatedGCN, SPEC), "CLUSTER"),
     ("graphbench::sum_neighbours", partial(GCN, SPEC), "CLUSTER"),
     ("graphbench_sft::mixture", partial(SFT, SPEC), "peptides"),
+    ("graphbench_sfi_former::attend_rows", partial(SFiFormer, SPEC), "ZINC"),
 )
 ENCODINGS: tuple[tuple[str, Encoding, str], ...] = (
     ("graphbench::random_walks", RWSE(20), "ZINC"),

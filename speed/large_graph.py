@@ -42,8 +42,8 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 import graphbench
 from graphbench.benchmarks import Graphs
-from graphbench.benchmarks.graphs.saved import PARTS_OF_DATA
-from graphbench.cli.measures import peak_memory_mb
+from graphbench.benchmarks.graphs.readers.saved import PARTS_OF_DATA
+from graphbench.cli.console import peak_memory_mb
 from graphbench.encodings import RWSE, LapPE
 
 FEATURES, CLASSES, SHARES = 128, 40, (0.54, 0.18, 0.28)

@@ -33,10 +33,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphbench import BenchmarkModule, GraphBatch
-from graphbench.cli.allocator import keep_memory
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.names import import_named
+from graphbench.cli.options import import_named
+from graphbench.cli.process import keep_memory
 
 CONFIGURATIONS = (
     "gps/zinc",

@@ -31,7 +31,7 @@ from timing import in_turns, medians, note
 from torch import Tensor, nn
 from torch_geometric.utils import to_dense_batch
 
-from graphbench.cli.allocator import keep_memory
+from graphbench.cli.process import keep_memory
 from graphbench.nn import DenseLayout, FeedForward, MultiHeadAttention
 
 DIM, NUM_HEADS, NUM_LAYERS = 64, 4, 4

@@ -31,6 +31,7 @@ import torch.nn.functional as F
 from timing import in_turns, medians, note
 from torch import Tensor, nn
 
+from graphbench.experiments import write_csv
 from graphbench.nn import DenseLayout
 from graphbench_sft import SampledAttention, SFTLayer, maxout_scores
 from graphbench_sft.attention import Relation
@@ -203,8 +204,8 @@ def make_layers(num_heads: int, compiled: bool, training: bool) -> dict[str, Cal
     return calls
 
 
-def layer_table(num_heads: int, rounds: int, compiled: bool) -> None:
-    """Inference and training step of every layer, and their share of the encoder layer's."""
+def layer_table(num_heads: int, rounds: int, compiled: bool) -> dict[str, float]:
+    """Inference and training step of every layer, and their share of the encoder layer's; returns inference."""
     with torch.inference_mode():
         inference_turns = in_turns(make_layers(num_heads, compiled, training=False), rounds, CLOCK)
     calls = make_layers(num_heads, compiled, training=True)
@@ -222,6 +223,7 @@ def layer_table(num_heads: int, rounds: int, compiled: bool) -> None:
             encoder, fused = seconds["TransformerEncoderLayer"], seconds["SDPA layer"]
             row += f"{seconds[name]:12.3f}{seconds[name] / encoder:11.2f}{seconds[name] / fused:9.2f}"
         print(row)
+    return inference
 
 
 def can_compile() -> bool:
@@ -244,6 +246,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds, 16 heads, growth up to 8,192 tokens")
     parser.add_argument("--no-compile", action="store_true", help="leave out what torch.compile fuses")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, help="which tables to print")
+    parser.add_argument("--output", type=Path, help="folder for table_6.csv, inference with 16 heads as in the paper")
     options = parser.parse_args()
     rounds = 2 if options.quick else options.rounds
     torch.set_num_threads(1)
@@ -256,7 +259,13 @@ def main() -> None:
         growth_table([1024 * 2**i for i in range(4 if options.quick else 7)], 1 if options.quick else min(rounds, 3))
     for num_heads in (16,) if options.quick else (16, 8):
         if "layers" in options.tables:
-            layer_table(num_heads, rounds, compiled)
+            seconds = layer_table(num_heads, rounds, compiled)
+            if options.output is not None and num_heads == 16:
+                sampled = {f"k-{k}": f"{seconds[f'SFT, edges, k = {k}']:.4f}" for k in SAMPLES}
+                dense = {f"k-{TOKENS}": f"{seconds['TransformerEncoderLayer']:.4f}"}
+                keys = dict.fromkeys([*sampled, *dense], "")
+                rows = [{"row": "sft", **keys, **sampled}, {"row": "transformer", **keys, **dense}]
+                write_csv(options.output / "table_6.csv", rows)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,9 @@ from timing import note, peak_bytes
 from torch import Tensor
 from torch.nn import functional
 
-from graphbench.cli.allocator import keep_memory
-from graphbench_sfi_former import ops, sparse_flow, sparse_flow_attention, sparse_flow_proximal, sparse_flow_weights
+from graphbench.cli.process import keep_memory
+from graphbench.testing import computed_by
+from graphbench_sfi_former import sparse_flow, sparse_flow_attention, sparse_flow_proximal, sparse_flow_weights
 
 BATCH, HEADS, WIDTH, ALPHA = 8, 4, 16, 0.1
 #: A column gets no further round once it has had this many seconds at one size, but three in any case.
@@ -79,12 +80,8 @@ def flow_attention(inputs: list[Tensor], solver: Literal["exact"] | Callable[...
 
 def plain_flow(inputs: list[Tensor]) -> Tensor:
     """Sparse-flow attention without kernels."""
-    kernels = dict(ops._KERNELS)
-    ops._KERNELS.update({name: (module, lambda *operands: False) for name, (module, _) in kernels.items()})
-    try:
+    with computed_by("torch"):
         return flow_attention(inputs, "exact")
-    finally:
-        ops._KERNELS.update(kernels)
 
 
 def baseline(name: str) -> Attention:

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from graphbench.benchmarks.molecules.zinc import ZINC
-from graphbench.benchmarks.molecules.zinc_smiles import SUBSET_SIZES
+from graphbench.benchmarks.molecules.zinc_files import SUBSET_SIZES
 from graphbench.data.worker_pool import available_cores
 from graphbench.encodings import RWSE, LapPE
 

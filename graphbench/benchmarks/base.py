@@ -1,4 +1,4 @@
-"""What every benchmark does alike: read once into the store, encode, open, and hand out batches."""
+"""Share what every benchmark does: read the data once into the store, encode, open, and cut batches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,9 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Data
 
 from graphbench.benchmarks.edge_baselines import predict_by_features
-from graphbench.benchmarks.labels import with_labels
-from graphbench.benchmarks.objects import read_graphs
-from graphbench.contracts import SPLITS, Benchmark, Encoding, GraphBatch, GraphTable, InputPart
+from graphbench.benchmarks.inputs import read_graphs, with_labels
+from graphbench.contracts import SPLITS, Benchmark, BenchmarkSpec, Encoding, GraphBatch, GraphTable, InputPart
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.contracts.table import EDGE
@@ -32,16 +32,15 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 logger = logging.getLogger(__name__)
 
-#: Devices to which a copy out of page-locked memory need not be waited for.
-_RUNS_AHEAD = {"cuda"}
+_RUNS_AHEAD = {"cuda"}  # devices that compute while a copy from page-locked memory runs
 
 Chunks = GraphTable | Iterable[GraphTable]
 
 
 class GraphBenchmark(Benchmark):
-    """Base of the benchmarks: subclasses say what the data are (`spec`, `source_key`) and how to read them (`read`).
+    """Base of the benchmarks; subclasses define `spec`, `source_key` and `read`.
 
-    A subclass with options of its own passes the others on:
+    A subclass with further options passes the others on:
 
         class MyBenchmark(GraphBenchmark):
             spec = BenchmarkSpec(name="MyBenchmark", ...)
@@ -52,33 +51,33 @@ class GraphBenchmark(Benchmark):
     Args:
         root: folder of downloaded and generated files.
         batch_size: graphs per batch and process in training.
-        num_workers: processes that cut batches; 0 cuts them in the training process, quickest for small graphs.
+        num_workers: processes that cut batches; 0 cuts them in the training process, fastest for small graphs.
         eval_batch_size: graphs per batch and process in validation, test and prediction; `batch_size` by default.
-        seed: decides the order of training graphs and the choice of `train_fraction`; by default the run's own seed
-            (`seed_everything`), or 0 where none was set.
-        bucketing: put graphs of similar size into one batch, so that little attention work is padding. By default in
+        seed: of the order of training graphs and the choice of `train_fraction`; by default the seed of the run
+            (`seed_everything`), or 0.
+        bucketing: put graphs of similar size into one batch, which saves padding in attention. By default in
             evaluation, and in training of models without batch norms: those would learn from statistics of one size at
             a time, which evaluation does not have (GPS on PATTERN: six points of class accuracy).
         train_fraction: share of the training graphs to use, chosen by `seed`; a smaller share is part of a larger one.
-        predict_split: what `predict` runs on: train, val or test.
+        predict_split: split that `predict` runs on: train, val or test.
         store: folder of the store; by default the variable GRAPHBENCH_STORE, else `root`/store.
 
     Raises:
-        BadInput: for an option out of range.
+        BadInput: an option is out of range.
     """
 
-    #: Raise it when `read` changes its result for the same source.
+    #: To be raised when `read` changes its result for the same source.
     data_version: ClassVar[int] = 1
-    #: Whether graphs from Python with the fields of the specification are what the stored ones are. False where tables
-    #: or batches are changed after they are opened.
+    #: Whether `read_objects` takes graphs with the fields of the specification; False where tables or batches are
+    #: changed after they are opened.
     takes_graphs: ClassVar[bool] = True
-    #: What `read_objects` takes, in words; nothing where inputs come from files alone.
+    #: Inputs of `read_objects`, for messages; empty where inputs come from files alone.
     python_input: ClassVar[str] = "graphs of PyG or networkx with the features of the benchmark"
-    #: Rows of the source that `read` could not use, where it is told to leave such rows out; the report shows it.
+    #: Number of invalid rows that `read` skipped at the user's request; the report shows it.
     left_out: int = 0
-    #: Splits that may have no row: those without a share of a user's data.
+    #: Splits that may be empty: those with share 0 of a user's data.
     empty_splits: tuple[str, ...] = ()
-    #: How the splits of a user's data came about, in words; told by `prepare` and in the log.
+    #: Description of the split of a user's data, for `prepare` and the log.
     split_words: str = ""
 
     def __init__(
@@ -99,7 +98,7 @@ class GraphBenchmark(Benchmark):
         self.seed, self.bucketing, self.train_fraction = seed, bucketing, train_fraction
         self.predict_split = predict_split
         self.store = Store.default(root, store)
-        #: The splits with their encodings, once `setup` has run; to be read only.
+        #: Splits with their encodings, after `setup`; read-only.
         self.tables: dict[str, GraphTable] = {}
         self._fingerprint: dict[str, Any] = {}
         self._opened_with: tuple[Encoding, ...] | None = None
@@ -113,13 +112,13 @@ class GraphBenchmark(Benchmark):
         check_range("train_fraction", self.train_fraction, above=0, at_most=1)
         check_choice("predict_split", self.predict_split, SPLITS)
 
-    # -- what a subclass defines ---------------------------------------------------------------------------------
+    # -- defined by subclasses ------------------------------------------------------------------------------------
 
     @abstractmethod
     def source_key(self) -> dict[str, Any]:
-        """JSON values that name the raw content: checksum of a file, seed of a generator, options that change it.
+        """Return JSON values that identify the raw content: checksum of a file, seed and options of a generator.
 
-        Must be known without reading the data; other keys mean other entries of the store.
+        They are computed without reading the data; each key has its own entry of the store.
         """
 
     @abstractmethod
@@ -128,16 +127,16 @@ class GraphBenchmark(Benchmark):
 
         Returns:
             "train", "val" and "test": a table each, or the parts of one (an iterable of tables) where it is larger
-            than memory. float64 columns are stored as float32, all but the targets `y`, which models centre first.
-            Whole tables get the smallest integer dtypes; parts must come in the dtypes to store.
+            than memory. float64 columns are stored as float32, except the targets `y`, which models centre first.
+            Whole tables get the smallest integer dtypes; parts must have the dtypes to store.
         """
 
     def ids(self, split: str) -> Sequence[Any]:
-        """What to call the graphs of a split in predictions, by row; their numbers unless a subclass knows better."""
+        """Return the names of the graphs of a split in predictions, by row; their numbers by default."""
         return range(self._num_graphs[split])
 
     def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
-        """What knows nothing but the training targets says of every row: their mean, or the shares of their classes.
+        """Predict the mean of the training targets, or the shares of their classes, for every row.
 
         Edges are also predicted from their features alone, see `predict_by_features`.
         """
@@ -145,18 +144,18 @@ class GraphBenchmark(Benchmark):
             return {}
         name, answer = self._constant_answer()
         rows = {split: len(self.tables[split].columns["y"]) for split in ("val", "test")}
-        found = {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
-        return found | (predict_by_features(self.tables, self.spec) if self.spec.level == EDGE else {})
+        constant = {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
+        return constant | (predict_by_features(self.tables, self.spec) if self.spec.level == EDGE else {})
 
     def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """As `Benchmark.baseline_answers`: the training mean, or the shares of the training classes."""
+        """Predict the training mean, or the shares of the training classes; see `Benchmark.baseline_answers`."""
         if "y" not in self.tables["train"].columns:
             return {}
         name, answer = self._constant_answer()
         return {name: np.tile(answer, (count, 1))}
 
     def _constant_answer(self) -> tuple[str, np.ndarray]:
-        """Name and values `[T]` or `[C]` of what knows nothing but the training targets."""
+        """Return name and values `[T]` or `[C]` of the constant prediction."""
         y = self.tables["train"].columns["y"]
         if self.spec.num_classes is None:
             return "training mean", y.double().nanmean(0).reshape(-1).numpy()
@@ -165,7 +164,7 @@ class GraphBenchmark(Benchmark):
         return "majority class", (counts / counts.sum()).numpy()
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """As `Benchmark.read_labelled`: labels stand in columns that are called as the targets are, see `with_labels`.
+        """Read graphs with labels in columns of the names of the targets, see `with_labels`.
 
         Raises:
             BadInput: as `read_input`; targets belong to nodes, or the source lacks a target's column.
@@ -173,7 +172,7 @@ class GraphBenchmark(Benchmark):
         return with_labels(self.read_input(source, column, size), self, source)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
-        """Graphs of PyG or networkx whose fields are those of the specification, see `objects.read_graphs`.
+        """Read graphs of PyG or networkx with the fields of the specification, see `read_graphs`.
 
         Raises:
             BadInput: an object is no graph, or graphs of this benchmark cannot come from outside.
@@ -189,11 +188,11 @@ class GraphBenchmark(Benchmark):
         self.open_tables()
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the store; what is missing (nobody called `prepare_data`) is made first."""
+        """Open the store; data that are missing there, without a call of `prepare_data`, are read first."""
         self.open_tables()
 
     def open_tables(self) -> None:
-        """Fill `tables` from the store, with the encodings required by now; the data are read where it lacks them.
+        """Fill `tables` from the store, with the required encodings; data that are missing there are read.
 
         A subclass that changes tables after they are opened extends this method.
         """
@@ -215,20 +214,19 @@ class GraphBenchmark(Benchmark):
         self._opened_with = self.encodings
 
     def fingerprint(self) -> dict[str, Any]:
-        """The key of the source, number of graphs and checksum of each split as it was read, and `batch_options`."""
+        """Return the key of the source, size and checksum of each split as it was read, and `batch_options`."""
         return dict(self._fingerprint)
 
     def batch_options(self) -> dict[str, Any]:
-        """Options that decide what of the stored graphs a model is trained on, as JSON values.
+        """Return the options that select or change stored graphs for training, as JSON values.
 
-        They are no part of the store's content, and a run is to go on with the same ones. A subclass that draws from
-        stored graphs or changes them extends this method.
+        A run resumes with the same ones. A subclass that draws from stored graphs or changes them extends this method.
         """
         chosen = {"seed": self.sampling_seed()} if self.train_fraction < 1 else {}
         return {"train_fraction": self.train_fraction, **chosen}
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
-        """One split with all required encodings; an empty one is never run through a model, and has none."""
+        """Open a split with all required encodings; an empty one has none, since no model runs on it."""
         raw = table = read_table(entry, split)
         if not len(raw):
             return table
@@ -239,7 +237,7 @@ class GraphBenchmark(Benchmark):
         return table
 
     def _part(self, table: GraphTable) -> GraphTable:
-        """`train_fraction` of a table, copied to memory; the graphs keep their numbers."""
+        """Copy `train_fraction` of a table to memory; the graphs keep their numbers."""
         size = max(1, round(self.train_fraction * len(table)))
         rows = permutation(len(table), self.sampling_seed())[:size]
         return table.select(torch.from_numpy(rows).sort().values)
@@ -266,7 +264,7 @@ class GraphBenchmark(Benchmark):
             raise BadInput(f"{self.spec.name}: the splits have {sizes} graphs instead of {self.spec.split_sizes}.")
 
     def checked(self, chunks: Iterable[GraphTable], split: str) -> Iterator[GraphTable]:
-        """The parts of a split as they are stored, each held against the specification.
+        """Yield the parts of a split as they are stored, checked against the specification.
 
         Raises:
             BadInput: names the graph and what is wrong with it.
@@ -278,11 +276,11 @@ class GraphBenchmark(Benchmark):
             yield single_precision(chunk)
 
     def dataset(self, split: Split, transform: Callable[[Data], Data] | None = None) -> GraphDataset:
-        """Return a split as a data set of PyG, with the required encodings; prepares the data where nobody has.
+        """Return a split as a data set of PyG with the required encodings; prepares missing data.
 
         Args:
             split: train, val or test.
-            transform: changes a graph each time it is taken.
+            transform: applied to a graph at each access.
 
         Raises:
             BadInput: there is no such split.
@@ -294,11 +292,11 @@ class GraphBenchmark(Benchmark):
     # -- batches -------------------------------------------------------------------------------------------------
 
     def sampling_seed(self) -> int:
-        """`seed`, else the seed that `seed_everything` set, else 0."""
+        """Return `seed`, else the seed of `seed_everything`, else 0."""
         return int(os.environ.get("PL_GLOBAL_SEED", 0)) if self.seed is None else self.seed
 
     def train_dataloader(self) -> GraphLoader:
-        """Shuffled batches of the training split; in one fixed order while a trainer overfits a few batches."""
+        """Return shuffled batches of the training split; in a fixed order while a trainer overfits a few batches."""
         overfits = getattr(self.trainer, "overfit_batches", 0) > 0
         return self._loader("train", self.batch_size, shuffle=not overfits)
 
@@ -307,15 +305,15 @@ class GraphBenchmark(Benchmark):
         return len(self.tables[split]) == 0
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Every validation graph once; no loader where there is none."""
+        """Return batches of every validation graph once; no loader where there is none."""
         return [] if self.tables and self.is_empty("val") else self._loader("val", self.eval_batch_size)
 
     def test_dataloader(self) -> GraphLoader:
-        """Every test graph once."""
+        """Return batches of every test graph once."""
         return self._loader("test", self.eval_batch_size)
 
     def predict_dataloader(self) -> GraphLoader:
-        """Every graph of `predict_split` once; `graph_id` of a batch tells which they are."""
+        """Return batches of every graph of `predict_split` once; `graph_id` of a batch holds their rows."""
         return self._loader(self.predict_split, self.eval_batch_size)
 
     def _loader(self, split: str, batch_size: int, shuffle: bool = False) -> GraphLoader:
@@ -339,7 +337,7 @@ class GraphBenchmark(Benchmark):
         return loader
 
     def _by_size(self, shuffle: bool) -> bool:
-        """Whether batches may hold graphs of similar size without harm to the model."""
+        """Return whether batches may hold graphs of similar size without harm to the model."""
         if not shuffle:
             return True
         if self.trainer is None or self.trainer.lightning_module is None:
@@ -350,7 +348,7 @@ class GraphBenchmark(Benchmark):
         return not batch_norms
 
     def transfer_batch_to_device(self, batch: GraphBatch, device: torch.device, dataloader_idx: int) -> GraphBatch:
-        """Copy without waiting: the batch lies in page-locked memory when the device is a GPU."""
+        """Copy asynchronously to a GPU, for which batches are in page-locked memory."""
         return batch.to(device, non_blocking=device.type in _RUNS_AHEAD)
 
     def teardown(self, stage: str) -> None:
@@ -358,3 +356,16 @@ class GraphBenchmark(Benchmark):
         for loader in self._loaders:
             loader.close()
         self._loaders.clear()
+
+
+def with_sizes(spec: BenchmarkSpec, sizes: Sequence[int] | None) -> BenchmarkSpec:
+    """Return the specification of a sample of `sizes` graphs in train, validation and test; unchanged without sizes.
+
+    Raises:
+        BadInput: there are not three sizes, or one is below 1.
+    """
+    if sizes is None:
+        return spec
+    if len(sizes) != 3 or min(sizes) < 1:
+        raise BadInput(f"sizes must be three numbers of at least 1 (train, validation, test), got {tuple(sizes)}.")
+    return replace(spec, split_sizes=(sizes[0], sizes[1], sizes[2]), disk_mb=None)

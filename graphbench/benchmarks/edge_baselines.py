@@ -1,4 +1,4 @@
-"""What the features of an edge alone say of its target, by a linear model."""
+"""Predict the targets of edges from their features alone, by a linear model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import torch
 
 from graphbench.contracts import BenchmarkSpec, GraphTable
 
-#: Most training edges that a baseline is fitted on, in equal steps through all of them.
-_MOST = 100_000
+_MAX_EDGES = 100_000  # training edges of a fit, in equal steps through all of them
 
 
 def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> dict[str, dict[str, np.ndarray]]:
-    """Predictions of validation and test edges, by logistic or ridge regression on their features.
+    """Predict validation and test edges by logistic or ridge regression on their features.
 
     Categories are one-hot, numbers standardised; at most 100,000 training edges are used.
 
@@ -24,43 +23,43 @@ def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -
         spec: of the benchmark.
 
     Returns:
-        Name -> split -> probabilities `[edges, C]` or numbers `[edges, T]`; none where edges have no features, or no
-        training target is known.
+        Name -> split -> probabilities `[edges, C]` or numbers `[edges, T]`; empty where edges have no features, or
+        training edges no targets.
     """
     if not (spec.edge.vocabularies or spec.edge.dense):
         return {}
     y = tables["train"].columns["y"].numpy()
-    known = np.flatnonzero((y >= 0).all(1) if spec.num_classes is not None else ~np.isnan(y).any(1))
-    rows = known[:: max(1, -(-len(known) // _MOST))]
+    labelled = np.flatnonzero((y >= 0).all(1) if spec.num_classes is not None else ~np.isnan(y).any(1))
+    rows = labelled[:: max(1, -(-len(labelled) // _MAX_EDGES))]
     if len(rows) < 2:
         return {}
     features = _features(tables["train"], spec, rows)
     mean, deviation = features.mean(0), features.std(0)
     scaled = lambda values: (values - mean) / np.where(deviation > 0, deviation, 1.0)  # noqa: E731
-    held = {split: scaled(_features(tables[split], spec)) for split in ("val", "test")}
+    inputs = {split: scaled(_features(tables[split], spec)) for split in ("val", "test")}
     if spec.num_classes is None:
         from sklearn.linear_model import Ridge
 
         ridge = Ridge().fit(scaled(features), y[rows])
-        return {"ridge on edge features": {s: ridge.predict(x).reshape(len(x), -1) for s, x in held.items()}}
+        return {"ridge on edge features": {s: ridge.predict(x).reshape(len(x), -1) for s, x in inputs.items()}}
     classes = y[rows, 0]
     if len(np.unique(classes)) < 2:
         return {}
     from sklearn.linear_model import LogisticRegression
 
-    with warnings.catch_warnings():  # a baseline need not converge to the last digit
+    with warnings.catch_warnings():  # a baseline need not converge fully
         warnings.simplefilter("ignore")
         model = LogisticRegression(max_iter=200).fit(scaled(features), classes)
-    found = {}
-    for split, values in held.items():
-        found[split] = np.zeros((len(values), spec.num_classes))
+    probabilities = {}
+    for split, values in inputs.items():
+        probabilities[split] = np.zeros((len(values), spec.num_classes))
         if len(values):
-            found[split][:, model.classes_] = model.predict_proba(values)
-    return {"logistic regression on edge features": found}
+            probabilities[split][:, model.classes_] = model.predict_proba(values)
+    return {"logistic regression on edge features": probabilities}
 
 
 def _features(table: GraphTable, spec: BenchmarkSpec, rows: np.ndarray | None = None) -> np.ndarray:
-    """Features of some edges `[rows, width]`, categories one-hot."""
+    """Return features of some edges `[rows, width]`, categories one-hot."""
     parts = []
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     if spec.edge.vocabularies:

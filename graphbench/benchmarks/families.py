@@ -1,4 +1,4 @@
-"""How a family loads its names: what others build on is listed by the family, the benchmarks in the listing of all."""
+"""Load the names of a family lazily: bases from its own listing, benchmarks from the listing of all."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import lazy_loader
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a family.
+    """Return `__getattr__`, `__dir__` and `__all__` of a family, which load listed names on first use.
 
-    Listed names are loaded on first use, as `lazy_loader.attach_stub` does. A benchmark of the family is found here
-    too, as saved configurations name it, but it is written down once, in `graphbench/benchmarks/__init__.pyi`.
+    Saved configurations name benchmarks by their family, so these are loaded here too, though they are listed only in
+    `graphbench/benchmarks/__init__.pyi`.
 
     Args:
         package: `__name__` of the family.
-        file: its `__file__`; the listing is the `.pyi` beside it, where there is one.
+        file: its `__file__`; the listing is the `.pyi` beside it, if any.
 
     Examples:
         >>> from graphbench.benchmarks import block_models
@@ -28,14 +28,14 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     has_listing = Path(file).with_suffix(".pyi").is_file()
     listed, names, public = lazy_loader.attach_stub(package, file) if has_listing else lazy_loader.attach(package)
 
-    def find(name: str) -> Any:
+    def load(name: str) -> Any:
         try:
             return listed(name)
         except AttributeError:
-            every = sys.modules[package.rpartition(".")[0]]
-            found = getattr(every, name) if name in every.__all__ else None
-            if not getattr(found, "__module__", "").startswith(f"{package}."):
+            benchmarks = sys.modules[package.rpartition(".")[0]]
+            cls = getattr(benchmarks, name) if name in benchmarks.__all__ else None
+            if not getattr(cls, "__module__", "").startswith(f"{package}."):
                 raise
-            return found
+            return cls
 
-    return find, names, public
+    return load, names, public

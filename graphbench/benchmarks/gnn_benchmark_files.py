@@ -1,6 +1,6 @@
-"""The GNN benchmark as PyG publishes it: an archive a dataset, fetched from where PyG fetches it.
+"""Read the GNN benchmark as PyG publishes it.
 
-An archive holds one file, `NAME.pt`: train, validation and test as lists of dictionaries of tensors.
+The archive of a dataset holds one file, `NAME.pt`: train, validation and test as lists of dictionaries of tensors.
 """
 
 from __future__ import annotations
@@ -15,54 +15,54 @@ from torch import Tensor
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.download import fetch_members
-from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
 Graph = Mapping[str, Any]
-#: Turns graphs of the file into columns; must hold "edge_index" and one column that has one row per node.
+#: Graphs of the file -> name -> (column, axis); with one column that has a row per node.
 Convert = Callable[[Sequence[Graph]], dict[str, tuple[Tensor, str]]]
 
 _CHUNK = 1000  # graphs per table
-_MOST_NODES = 256  # node numbers up to here are stored in one byte
+_BYTE_NODES = 256  # node numbers below are stored in one byte
 
 
 def address(name: str) -> str:
-    """Where PyG fetches a dataset of the GNN benchmark."""
+    """Return the address from which PyG fetches a dataset of the GNN benchmark."""
     from torch_geometric.datasets import GNNBenchmarkDataset
 
     return GNNBenchmarkDataset.urls[name]
 
 
 def fetch(name: str, folder: Path, otherwise: str) -> Path:
-    """The file with the graphs, `folder/raw/NAME_v2.pt` as in PyG's own folder.
+    """Return the file with the graphs, `folder/raw/NAME_v2.pt` as in PyG's own folder.
 
-    Taken from `folder/raw/NAME_v2.zip` where somebody put that, else downloaded.
+    It is unpacked from `folder/raw/NAME_v2.zip` if that exists, else downloaded.
 
     Args:
         name: of the dataset.
         folder: of the dataset.
-        otherwise: what to do without a network, for the message.
+        otherwise: advice for users without a network, for the message.
 
     Raises:
-        MissingData: it could not be fetched; says what, from where, and where to put it.
-        CorruptData: the archive is damaged or is not this dataset's.
+        MissingData: it could not be fetched; names the address, and the folder to put it into.
+        CorruptData: the archive is damaged or of another dataset.
     """
     url = address(name)
     file = Path(url).with_suffix(".pt").name
     return fetch_members(url, folder / "raw", {file: file}, what=name, advice=otherwise)[file]
 
 
-def read_splits(path: Path, convert: Convert, most_nodes: int = _MOST_NODES) -> dict[str, Iterator[GraphTable]]:
-    """The graphs of each split as tables, read without running code of the file.
+def read_splits(path: Path, convert: Convert, most_nodes: int = _BYTE_NODES) -> dict[str, Iterator[GraphTable]]:
+    """Read the graphs of each split as tables, without running code of the file.
 
     Args:
-        path: what `fetch` found.
-        convert: name -> (column, axis) of some graphs, in the dtypes to store.
-        most_nodes: of a graph.
+        path: returned by `fetch`.
+        convert: returns columns in the dtypes to store.
+        most_nodes: upper limit for the nodes of a graph.
 
     Raises:
-        CorruptData: the file is damaged or holds something else; also while the tables are taken.
+        CorruptData: the file is damaged or holds something else; also raised while the tables are read.
     """
     with foreign(path, FETCH_AGAIN):
         splits = load_tensors(path)
@@ -88,7 +88,7 @@ def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert, m
             if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
                 raise ValueError("edge_index leads to nodes that do not exist")
             table = GraphTable(
-                {"edge_index": ends.to(torch.uint8 if most_nodes <= _MOST_NODES else torch.int16)}
+                {"edge_index": ends.to(torch.uint8 if most_nodes <= _BYTE_NODES else torch.int16)}
                 | {name: column for name, (column, _) in columns.items()},
                 {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
                 {NODE: pointer(nodes), EDGE: pointer(torch.tensor([len(part) for part in edges]))},

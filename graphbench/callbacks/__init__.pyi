@@ -1,12 +1,12 @@
 from .attention_capacity import AttentionCapacity as AttentionCapacity
 from .attention_maps import AttentionMaps as AttentionMaps
 from .batch_norm_momentum import BatchNormMomentum as BatchNormMomentum
+from .checkpoints import LastCheckpoint as LastCheckpoint
 from .diagnostic_table import DiagnosticTable as DiagnosticTable
-from .epoch_lines import EpochLines as EpochLines
 from .exact_resume import ExactResume as ExactResume
-from .forecast import Forecast as Forecast
-from .last_checkpoint import LastCheckpoint as LastCheckpoint
 from .non_finite import NonFinite as NonFinite
+from .progress import EpochLines as EpochLines
+from .progress import Forecast as Forecast
 from .rank_progression import RankProgression as RankProgression
 from .throughput import Throughput as Throughput
 from .train_test_gap import TrainTestGap as TrainTestGap

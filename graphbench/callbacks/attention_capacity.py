@@ -1,4 +1,4 @@
-"""How much attention to substructures can still change, layer by layer."""
+"""Measure how much attention to substructures can still change, layer by layer."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class AttentionMaps(pl.Callback):
                 self._keep(trainer, figure, f"{self.split}-{number}", kind)
 
     def _maps(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Data) -> list[list[AttentionMap]]:
-        """Maps of every graph; an empty list for a model without attention matrices."""
+        """Return the maps of every graph; an empty list for a model without attention matrices."""
         with undisturbed(trainer, module, self.seed), record(traced_part(module)) as recording:
             run_layers(module, batch.to(module.device))
         shown = [trace for trace in recording if trace.attention]
@@ -161,7 +161,7 @@ class AttentionMaps(pl.Callback):
         return attention_maps(recording, layers, list(range(min(fewest, _MOST))) if self.heads is None else self.heads)
 
     def _drawing(self, trainer: pl.Trainer, table: GraphTable, row: int) -> GraphDrawing:
-        """The molecule where the benchmark has its SMILES, else the bare graph."""
+        """Draw the molecule where the benchmark has its SMILES, else the bare graph."""
         graph = table.slice(row, row + 1)
         edge_index, num_nodes = graph.columns["edge_index"].long().t(), int(graph.num_nodes[0])
         data = getattr(trainer, "datamodule", None)
@@ -188,5 +188,5 @@ class AttentionMaps(pl.Callback):
 
 
 def attention_folder(trainer: pl.Trainer) -> Path:
-    """Where the pictures of this run lie."""
+    """Return the folder of this run's pictures."""
     return RunFolder(Path(trainer.default_root_dir)).attention_maps

@@ -56,14 +56,14 @@ class ChangedOptions(pl.Callback):
         self._had_schedule = False
 
     def _watches_on(self, module: BenchmarkModule) -> bool:
-        """Whether a schedule `plateau` goes on with its counts."""
+        """Tell whether a schedule `plateau` goes on with its counts."""
         names = {one.option for one in self._changed}
         return module.schedule.name == "plateau" and not names & {f"{_SCHEDULE}name", f"{_SCHEDULE}watch"}
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Note options of callbacks before their states are restored."""
         if stage == "fit":
-            self._values = [found for one in self._changed for found in _values_of(trainer, one)]
+            self._values = [value for one in self._changed for value in _values_of(trainer, one)]
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -145,7 +145,7 @@ class ChangedOptions(pl.Callback):
         set_rates(optimizer, schedulers, module._rates if self._rates else self._saved_rates(module))
 
     def _saved_rates(self, module: BenchmarkModule) -> list[float]:
-        """What the schedule of before multiplied, which a diverging step may have lowered."""
+        """Return the rates that the earlier schedule multiplied, which a diverging step may have lowered."""
         rates = []
         for saved, rate in zip(self._saved, module._rates, strict=True):
             usual = rate if self._had_schedule else saved["lr"]

@@ -35,9 +35,9 @@ class RunCSVLogger(CSVLogger):
     def experiment(self) -> ExperimentWriter:
         """The writer, made at its first use: until a run is sure to go on, its file stays as it is."""
         if self._experiment is None:
-            kept = counted_from_one(read_rows(self._folder.metrics)) if self._continue_at is not None else []
+            earlier = counted_from_one(read_rows(self._folder.metrics)) if self._continue_at is not None else []
             self._experiment = _Writer(
-                str(self._folder.path), [row for row in kept if row["step"] < (self._continue_at or 0)]
+                str(self._folder.path), [row for row in earlier if row["step"] < (self._continue_at or 0)]
             )
         return cast(ExperimentWriter, self._experiment)
 
@@ -59,9 +59,9 @@ class RunCSVLogger(CSVLogger):
         self.save()
 
     def has(self, row: Row) -> bool:
-        """Whether one row of the file has all values of `row`."""
+        """Tell whether one row of the file has all values of `row`."""
         rows = read_rows(self._folder.metrics)
-        return any(all(found.get(key) == value for key, value in row.items()) for found in rows)
+        return any(all(logged.get(key) == value for key, value in row.items()) for logged in rows)
 
 
 class _Writer(ExperimentWriter):
@@ -72,7 +72,7 @@ class _Writer(ExperimentWriter):
         super().__init__(log_dir=log_dir)
 
     def _check_log_dir_exists(self) -> None:
-        """Where Lightning's writer removes the file, keep the rows that count."""
+        """Keep the rows that count, where Lightning's writer removes the file."""
         names = sorted({name for row in self._kept for name in row})
         path = Path(self.metrics_file_path)
         if self._kept:
@@ -86,7 +86,9 @@ class _Writer(ExperimentWriter):
         if not self.metrics:
             return
         path = Path(self.metrics_file_path)
-        if self._record_new_keys() and path.is_file():
+        new = set().union(*self.metrics) - set(self.metrics_keys)
+        self.metrics_keys = sorted({*self.metrics_keys, *new})
+        if new and path.is_file():
             write_table(path, self.metrics_keys, read_rows(path))
         append_rows(path, self.metrics_keys, self.metrics)
         self.metrics = []
@@ -110,7 +112,7 @@ def read_rows(path: Path) -> list[dict[str, float]]:
 
 
 def counted_from_one(rows: list[dict[str, float]]) -> list[dict[str, float]]:
-    """The rows with epochs counted from 1; those of older versions counted from 0.
+    """Return the rows with epochs counted from 1; those of older versions counted from 0.
 
     Examples:
         >>> counted_from_one([{"step": 5, "epoch": 0}, {"step": 6}, {"step": 11, "epoch": 1}])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 from graphbench.callbacks.trackers import log_table
-from graphbench.data.files.together import place_of
+from graphbench.data.files.writing import place_of
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.tables import POSITION, append_rows, load_table, write_table
@@ -33,7 +33,7 @@ class DiagnosticTable:
         self.columns = (*POSITION, *columns)
 
     def path(self, trainer: pl.Trainer) -> Path:
-        """Where the table of this run lies."""
+        """Return the path of this run's table."""
         return RunFolder(Path(trainer.default_root_dir)).table(self.name)
 
     def start(self, trainer: pl.Trainer) -> None:
@@ -66,14 +66,14 @@ class DiagnosticTable:
         if not _writes(trainer):
             return
         epoch, step = trained_for(trainer)
-        kept: list[dict[str, object]] = [
+        table: list[dict[str, object]] = [
             dict(row) for row in self.rows(trainer) if (float(row["epoch"]), float(row["step"])) != (epoch, step)
         ]
-        kept += [{"epoch": epoch, "step": step, **row} for row in rows]
-        write_table(self.path(trainer), self.columns, sorted(kept, key=lambda row: float(str(row["step"]))))
+        table += [{"epoch": epoch, "step": step, **row} for row in rows]
+        write_table(self.path(trainer), self.columns, sorted(table, key=lambda row: float(str(row["step"]))))
 
     def rows(self, trainer: pl.Trainer) -> list[dict[str, str]]:
-        """The table so far, up to a row that is torn, as every column was written; none of a table of other columns."""
+        """Read the table so far, up to a torn row, columns as text; no rows of a table of other columns."""
         path = self.path(trainer)
         table = load_table(path if path.is_file() else place_of(path))
         if table.torn is not None:

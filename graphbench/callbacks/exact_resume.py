@@ -1,4 +1,4 @@
-"""What a checkpoint must hold beside Lightning's own state, so that a continued run equals an uninterrupted one."""
+"""Add to checkpoints what Lightning leaves out, so that a continued run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def capture_generators(module: pl.LightningModule | None) -> dict[str, Tensor]:
 
     A layer may keep it in the weights as well, but these are one rank's, and ranks draw as their graphs need.
     """
-    found = module.named_modules() if module is not None else ()
-    owned = {name: getattr(layer, "generator", None) for name, layer in found}
+    modules = module.named_modules() if module is not None else ()
+    owned = {name: getattr(layer, "generator", None) for name, layer in modules}
     return {name: one.get_state() for name, one in owned.items() if isinstance(one, torch.Generator)}
 
 
@@ -58,7 +58,7 @@ def _cpu(tensor: Tensor) -> Tensor:
 
 
 def capture_scores(module: pl.LightningModule | None) -> dict[str, Any]:
-    """What the metrics of the training split have gathered in the epoch so far; empty for a module without them."""
+    """Return the state of the training split's metrics in the epoch so far; empty for a module without them."""
     scores = getattr(module, "train_scores", None)
     if scores is None:
         return {}
@@ -125,12 +125,12 @@ class ExactResume(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         """States by rank; every rank takes part, since Lightning collects a checkpoint on all of them."""
         module = self._trainer.lightning_module if self._trainer else None
-        own = capture() | {"scores": capture_scores(module), "generators": capture_generators(module)}
+        state = capture() | {"scores": capture_scores(module), "generators": capture_generators(module)}
         if distributed.is_available() and distributed.is_initialized():
             states: list[dict[str, Any]] = [{} for _ in range(distributed.get_world_size())]
-            distributed.all_gather_object(states, own)
+            distributed.all_gather_object(states, state)
         else:
-            states = [own]
+            states = [state]
         loader: Any = self._trainer.train_dataloader if self._trainer is not None else None
         position = loader.state_dict() if hasattr(loader, "state_dict") else None
         return {"ranks": states, "position": position, "watched": _watched_scores(self._trainer)}
@@ -147,12 +147,12 @@ class ExactResume(pl.Callback):
             loader.load_state_dict(self._position)
         for config in _watching(trainer):
             if config.monitor in self._watched:
-                config.scheduler.step(torch.tensor(self._watched[config.monitor]))
+                pl_module.lr_scheduler_step(config.scheduler, torch.tensor(self._watched[config.monitor]))
         if self._restored is not None and len(self._restored) == trainer.world_size:
-            own = self._restored[trainer.global_rank]
-            restore(own)
-            restore_scores(pl_module, own.get("scores", {}))
-            restore_generators(pl_module, own.get("generators", {}))
+            state = self._restored[trainer.global_rank]
+            restore(state)
+            restore_scores(pl_module, state.get("scores", {}))
+            restore_generators(pl_module, state.get("generators", {}))
         elif self._restored is not None:
             pl.utilities.rank_zero_warn(
                 f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} go on: random "

@@ -32,8 +32,8 @@ class NoValidation(pl.Callback):
         trainer.limit_val_batches = 0
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         left = [one for one in callbacks if isinstance(one, (EarlyStopping, ModelCheckpoint)) and _watches(one)]
-        kept = [one for one in callbacks if one not in left]
-        needing = [one for one in kept if _watches(one) or "val" in (getattr(one, "splits", None) or ())]
+        remaining = [one for one in callbacks if one not in left]
+        needing = [one for one in remaining if _watches(one) or "val" in (getattr(one, "splits", None) or ())]
         if needing:
             raise BadInput(
                 f"{type(needing[0]).__name__} needs scores of the validation part, which has no row here "
@@ -44,7 +44,7 @@ class NoValidation(pl.Callback):
                 "--model.schedule.name plateau follows scores of the validation part, which has no row here "
                 "(data.fractions). Take another schedule, such as cosine, or give validation a share."
             )
-        trainer.callbacks = kept  # type: ignore[attr-defined]
+        trainer.callbacks = remaining  # type: ignore[attr-defined]
         if trainer.is_global_zero:
             named = dict.fromkeys(_called(one) for one in left)
             log.warning(
@@ -54,7 +54,7 @@ class NoValidation(pl.Callback):
 
 
 def _watches(callback: pl.Callback) -> bool:
-    """Whether a callback follows a score of the validation part."""
+    """Tell whether a callback follows a score of the validation part."""
     return str(getattr(callback, "monitor", None) or "").startswith("val/")
 
 

@@ -33,7 +33,7 @@ _LEAVES_OUT = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim
 
 
 class _Look:
-    """Whether the gradients of a step are finite: the device knows at once, the program when it asks.
+    """Check of a step's gradients: the device has the result at once, the program reads it a step later.
 
     Args:
         gradients: by parameter, on one device.
@@ -93,7 +93,7 @@ class NonFinite(pl.Callback):
         self._judge_last_step: Callable[[], None] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """How often it acted, the last step included."""
+        """Return how often it acted, the last step included."""
         self._settle()
         return {"skipped": self._skipped, "in_a_row": self._in_a_row, "lowered": self._lowered}
 
@@ -209,7 +209,7 @@ _ADVICE = (
 
 
 def _leaves_out(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the device itself can keep a step from the weights, and runs ahead so that it is worth it."""
+    """Tell whether the device itself can keep a step from the weights, and runs ahead so that it is worth it."""
     return isinstance(optimizer, _LEAVES_OUT) and all(
         group.get("fused") and all(parameter.device.type in _RUNS_AHEAD for parameter in group["params"])
         for group in optimizer.param_groups
@@ -233,23 +233,23 @@ def describe(
     if bad is None:
         where = f"the gradient of {names[-1]} ({len(names)} in all)" if names else "the norm of all gradients"
         shown = batches
-        said = f"{where} is not finite, though the loss here is ({', '.join(f'{v:.4g}' for v in values)})."
+        message = f"{where} is not finite, though the loss here is ({', '.join(f'{v:.4g}' for v in values)})."
     else:
         shown = batches[bad : bad + 1]
         layer = _first_layer(module, shown[0]) if shown else None
         where = f"; the first layer whose output is not finite is {layer}" if layer else ""
-        said = f"the loss is {values[bad]}{where}."
-    return f"{said} Graphs: {_graphs(shown, trainer)}."
+        message = f"the loss is {values[bad]}{where}."
+    return f"{message} Graphs: {_graphs(shown, trainer)}."
 
 
 def _first_layer(module: pl.LightningModule, batch: Any) -> str | None:
     """Name of the first layer whose output is not finite; the model's buffers and the generators stay as they are."""
-    found: list[str] = []
+    names: list[str] = []
 
     def look(name: str) -> Any:
         def hook(layer: nn.Module, inputs: Any, output: Any) -> None:
-            if not found and any(not bool(t.isfinite().all()) for t in _floats(output)):
-                found.append(f"{name} ({type(layer).__name__})")
+            if not names and any(not bool(t.isfinite().all()) for t in _floats(output)):
+                names.append(f"{name} ({type(layer).__name__})")
 
         return hook
 
@@ -260,7 +260,7 @@ def _first_layer(module: pl.LightningModule, batch: Any) -> str | None:
     finally:
         for hook in hooks:
             hook.remove()
-    return found[0] if found else None
+    return names[0] if names else None
 
 
 @contextmanager

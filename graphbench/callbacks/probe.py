@@ -157,7 +157,7 @@ def run_layers(module: pl.LightningModule, batch: Data) -> None:
 
 @contextlib.contextmanager
 def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> Iterator[None]:
-    """Evaluation mode without gradients, in the trainer's precision; modes and random numbers are put back after it.
+    """Enter evaluation mode without gradients, in the trainer's precision, and restore modes and generators after it.
 
     Inside, random numbers start from `seed`, so a model that samples some in evaluation is probed alike every time.
     """
@@ -173,7 +173,7 @@ def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> I
 
 
 def gathered(own: Summary) -> Summary:
-    """The summary of all processes; called by each of them, also by one that had no graph to look at."""
+    """Merge the summaries of all processes; called by each of them, also by one that had no graph to look at."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return own
     parts: list[Summary | None] = [None] * distributed.get_world_size()

@@ -1,13 +1,18 @@
-"""The progress bar of a terminal."""
+"""Progress on a terminal: a bar, a line per epoch where there is no bar, and a forecast of the run's time."""
 
 from __future__ import annotations
 
+import logging
+import math
+import statistics
 import time
 from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import RichProgressBar, Timer
+from pytorch_lightning.callbacks import Checkpoint, RichProgressBar, Timer
+
+log = logging.getLogger(__name__)
 
 
 class RunProgressBar(RichProgressBar):
@@ -22,7 +27,7 @@ class RunProgressBar(RichProgressBar):
         self._began = time.monotonic()
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """What stands beside the bar."""
+        """Return the values beside the bar."""
         items: dict[str, Any] = dict(super().get_metrics(trainer, pl_module))
         items.pop("v_num", None)
         if (loss := trainer.callback_metrics.get("train/loss_step")) is not None:
@@ -49,3 +54,90 @@ class RunProgressBar(RichProgressBar):
 
 def _clock(seconds: float) -> str:
     return str(timedelta(seconds=max(0, round(seconds))))
+
+
+class EpochLines(Checkpoint):
+    """Logs epoch, losses, the benchmark's metric, throughput and time since the start.
+
+    It is a `Checkpoint` for Lightning calls those last in an epoch, when the module has logged its scores.
+    """
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock."""
+        self._start = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """One line."""
+        if not trainer.is_global_zero:
+            return
+        logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        wanted = ("train/loss", "val/loss", getattr(pl_module, "monitor", ""), "time/graphs_per_s")
+        parts = [f"{name} {logged[name]:.4g}" for name in wanted if name in logged]
+        total = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"
+        elapsed = time.perf_counter() - self._start
+        log.info("epoch %d/%s  %s  %.0f s", trainer.current_epoch + 1, total, "  ".join(parts), elapsed)
+
+
+#: First steps that are not counted: kernels are compiled and memory is found in them.
+_UNCOUNTED = 3
+#: Steps after which the time is told, and seconds after which fewer do.
+_ENOUGH, _FEW, _PATIENCE = 20, 3, 5.0
+
+
+class Forecast(pl.Callback):
+    """Logs, from the first steps of a training, how long an epoch and what is left of the run will take.
+
+    A step counts from the end of the one before, waiting for data included; of twenty, or of as many as five seconds
+    hold, the median is taken. Validation is not part of it. Nothing is said where an epoch has no known length, and of
+    trainings that are over before.
+    """
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Forget the steps of another training, and start the clock of one that goes on within an epoch."""
+        self._seconds: list[float] = []
+        self._last = time.perf_counter()
+        self._done = not trainer.is_global_zero or not math.isfinite(trainer.num_training_batches)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock: the time between two epochs is no step."""
+        self._last = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count a step, and tell when there are enough."""
+        if self._done:
+            return
+        before, self._last = self._last, time.perf_counter()
+        self._seconds.append(self._last - before)
+        counted = self._seconds[_UNCOUNTED:]
+        if len(counted) >= _ENOUGH or (len(counted) >= _FEW and sum(counted) >= _PATIENCE):
+            self._tell(trainer, statistics.median(counted), batch_idx + 1)
+
+    def _tell(self, trainer: pl.Trainer, step: float, done: int) -> None:
+        self._done = True
+        in_epoch = int(trainer.num_training_batches)
+        left, epochs = math.inf, trainer.max_epochs
+        if epochs is not None and epochs > 0:
+            left = (epochs - trainer.current_epoch) * in_epoch - done
+        if trainer.max_steps > 0:
+            left = min(left, (trainer.max_steps - trainer.global_step) * trainer.accumulate_grad_batches)
+        epoch_time = f"An epoch of {in_epoch:,} batches takes about {spoken(in_epoch * step)}"
+        rest = f", what is left of the run about {spoken(left * step)}" if math.isfinite(left) else ""
+        log.info("%s%s, without validation", epoch_time, rest)
+
+
+def spoken(seconds: float) -> str:
+    """Format a time with two of its units, or its seconds with one digit.
+
+    Examples:
+        >>> spoken(2.53), spoken(80.4), spoken(7_260), spoken(200_000)
+        ('2.5 s', '1 min 20 s', '2 h 1 min', '2 d 7 h')
+    """
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, name, smaller, other in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // smaller} {other}"
+    return f"{whole} s"

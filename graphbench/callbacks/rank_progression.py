@@ -1,4 +1,4 @@
-"""How many directions the tokens span, depth by depth."""
+"""Measure how many directions the tokens span, depth by depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a run goes and how long it waits for data."""
+"""Measure the speed of a run and the time it waits for data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Throughput(pl.Callback):
         self._start = self._free_since - elapsed
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch so far."""
+        """Return the counts of the epoch so far."""
         return {"graphs": self._graphs, "elapsed": self._elapsed, "waited": self._waited}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -68,7 +68,7 @@ def log_table(trainer: pl.Trainer, name: str, rows: Sequence[Mapping[str, str]])
 
 
 def _drawn(figure: Figure) -> Image.Image:
-    """The figure as pixels."""
+    """Render the figure as pixels."""
     content = io.BytesIO()
     figure.savefig(content, format="png")
     return Image.open(content)

@@ -1,4 +1,4 @@
-"""How much worse a model is on graphs it was not trained on."""
+"""Measure how much worse a model is on graphs it was not trained on."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class TrainTestGap(pl.Callback):
             module = probed_module(pl_module)
             train = self._scores(trainer, module, "train", self.num_graphs)
             for split in self.splits:
-                known = _known_scores(trainer, "val") if split == "val" else self._scores(trainer, module, split, None)
-                self._compare(trainer, module, split, train, known)
+                scores = _known_scores(trainer, "val") if split == "val" else self._scores(trainer, module, split, None)
+                self._compare(trainer, module, split, train, scores)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Hand the table to the trackers."""
@@ -132,6 +132,6 @@ class TrainTestGap(pl.Callback):
 
 
 def _known_scores(trainer: pl.Trainer, split: str) -> dict[str, float]:
-    """What the loop that just ended has logged of a split, by name without it."""
+    """Return the scores of a split that the loop just logged, by name without the split."""
     metrics, prefix = trainer.callback_metrics, f"{split}/"
     return {name.removeprefix(prefix): float(value) for name, value in metrics.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""The command line: `graphbench COMMAND`. A command's module is imported only when it is called.
+"""Run `graphbench COMMAND`. A command's module is imported only when it is called.
 
 Every command is a function that takes the arguments after its name and returns an exit code.
 """
@@ -12,59 +12,37 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
-from graphbench.cli.stopping import Stopped, exit_code, name_starter, stoppable
-from graphbench.cli.waiting import settle_waiting
+from graphbench.cli.process import Stopped, exit_code, name_starter, settle_waiting, stoppable
 from graphbench.errors import GraphbenchError, UnknownName
 
-#: Command -> its function, as "module:function" of `commands/`, and what it does.
+#: Command -> its function, as "module:function" of `commands/`, and a summary.
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("fit:fit", "train an architecture on a benchmark, or continue a run"),
     "validate": ("score:validate", "score a run on the validation split"),
     "test": ("score:test", "score a run on the test split"),
-    "predict": (
-        "predict:predict",
-        "write a run's predictions of a new input, or of a split, to a file",
-    ),
-    "embed": ("embed:embed", "write a run's representations of graphs or nodes to a file"),
-    "params": ("params:params", "count trainable parameters; needs no data"),
+    "predict": ("predict:predict", "write a run's predictions of a new input, or of a split, to a file"),
+    "embed": ("predict:embed", "write a run's representations of graphs or nodes to a file"),
+    "params": ("profile:params", "count trainable parameters; needs no data"),
     "prepare": ("prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("profile:profile", "measure throughput, memory and operations"),
-    "sweep": (
-        "sweep:sweep",
-        "train and compare several models, seeds and folds in one command",
-    ),
+    "sweep": ("sweep:sweep", "train and compare several models, seeds and folds in one command"),
     "tune": ("tune:tune", "search for better options by validation scores, with Optuna"),
-    "explain": (
-        "explain:explain",
-        "show which atoms and bonds (nodes, edges) a prediction rests on",
-    ),
-    "export": (
-        "export:export",
-        "write a run's model as a folder that others can load, or as a program",
-    ),
-    "push": ("push:run", "put a run's model, or what was exported, on the Hugging Face Hub"),
+    "explain": ("explain:explain", "show which atoms and bonds (nodes, edges) a prediction rests on"),
+    "export": ("export:export", "write a run's model as a folder that others can load, or as a program"),
+    "push": ("export:push", "put a run's model, or what was exported, on the Hugging Face Hub"),
     "report": ("report:report", "compare runs on one page, and as Markdown, CSV and LaTeX"),
     "reproduce": (
         "reproduce:reproduce",
         "train what a published table lacks, and write it with printed and obtained values",
     ),
-    "list": (
-        "list_command:run",
-        "show what is installed: architectures, benchmarks, configurations, ...",
-    ),
-    "config": ("config_command:run", "print an installed configuration, or copy it to a file"),
-    "new-plugin": (
-        "new_plugin:run",
-        "write a small installable package with a model of your own",
-    ),
-    "completion": (
-        "completion:run",
-        "print what makes names and options complete in bash or zsh",
-    ),
+    "list": ("list_command:list_installed", "show what is installed: architectures, benchmarks, configurations, ..."),
+    "config": ("list_command:show_config", "print an installed configuration, or copy it to a file"),
+    "new-plugin": ("new_plugin:run", "write a small installable package with a model of your own"),
+    "completion": ("completion:run", "print what makes names and options complete in bash or zsh"),
     "version": ("version:run", "show which graphbench this is, and the versions below it"),
 }
-#: What is the matter with a place that was named, and no fault of ours.
-_PLACES = (
+#: Errors of files and folders that a user named.
+_USER_ERRORS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EEXIST,
     errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
 )  # fmt: skip
@@ -73,18 +51,11 @@ LIGHT = ("list", "config", "new-plugin", "version", "completion")
 
 
 def usage() -> str:
-    """The help page."""
-    lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: graphbench COMMAND [OPTIONS]",
-            "",
-            "Train, compare and look inside graph transformers.",
-            "",
-            *lines,
-            "",
-            "`graphbench COMMAND --help` shows the options of a command.",
-        ]
+    """Return the help page."""
+    commands = "\n".join(f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items())
+    return (
+        "usage: graphbench COMMAND [OPTIONS]\n\nTrain, compare and look inside graph transformers.\n\n"
+        f"{commands}\n\n`graphbench COMMAND --help` shows the options of a command."
     )
 
 
@@ -95,18 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line after `graphbench`; that of the process when left out.
 
     Returns:
-        Exit code: 0 when all went well, 1 after an error, 130 after Ctrl-C and 143 after SIGTERM, else what the command
-        says.
+        Exit code: 0 for success, 1 after an error, 130 after Ctrl-C and 143 after SIGTERM, else that of the command.
     """
     settle_waiting()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in ("stdout", "stderr"):  # None where whoever started this closed it, as `>&-` does
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in ("stdout", "stderr"):  # None if it was closed, as by `>&-`
         if getattr(sys, stream) is None:
             setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     name_starter()
     try:
         with stoppable():
-            return _dispatch(given)
+            return _dispatch(words)
     except Stopped as stop:
         print(f"graphbench: stopped by {signal.Signals(stop.signum).name}.", file=sys.stderr)
         return exit_code(stop.signum)
@@ -115,65 +85,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:  # outside of the main thread's handlers
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader, say `head`, went away; nothing may be flushed to it at exit
+    except BrokenPipeError:  # the reader, such as `head`, ended; exiting must not flush to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (MemoryError, RuntimeError) as error:
         from graphbench.data.lost_memory import explain_memory
 
-        said = explain_memory(error)
-        if said is None:
+        message = explain_memory(error)
+        if message is None:
             raise
-        print(f"graphbench: {said}", file=sys.stderr)
+        print(f"graphbench: {message}", file=sys.stderr)
         return 1
     except OSError as error:
-        if error.errno not in _PLACES or error.filename is None:
+        if error.errno not in _USER_ERRORS or error.filename is None:
             raise
         print(f"graphbench: {error.filename} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
         return 1
 
 
-def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
-    name = {"--version": "version", "-V": "version"}.get(arguments[0], arguments[0])
+    name = {"--version": "version", "-V": "version"}.get(words[0], words[0])
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS, "`graphbench --help` says what each does.")
-    if name not in LIGHT and _told_early(name, arguments[1:]):
+    if name not in LIGHT and _showed_help(name, words[1:]):
         return 0
     module, _, function = COMMANDS[name][0].partition(":")
     run: Callable[[list[str]], int] = getattr(importlib.import_module(f"graphbench.cli.commands.{module}"), function)
     if name in LIGHT:
-        return run(arguments[1:])
-    from graphbench.cli.allocator import keep_memory
+        return run(words[1:])
     from graphbench.cli.console import set_up_logging
+    from graphbench.cli.process import keep_memory
     from graphbench.runs import trust
 
     keep_memory()
     set_up_logging()
     with trust.command():
-        return run(arguments[1:])
+        return run(words[1:])
 
 
-def _told_early(name: str, arguments: list[str]) -> bool:
-    """Show the help page where it is asked for, and refuse what is wrong at first sight, both before torch is imported.
+def _showed_help(name: str, words: list[str]) -> bool:
+    """Show a command's help on request, else check its words; both before torch is imported.
 
     Returns:
-        Whether that was all.
+        Whether help was shown.
     """
     from graphbench.cli.options import OWN, show_help
 
     if name not in OWN:
         return False
-    for word in ("-h", "--help"):
-        if word in arguments:
-            if arguments[arguments.index(word) + 1 :][:1] == ["all"]:
-                arguments.remove("all")  # all that LightningCLI knows, which takes its time
+    for option in ("-h", "--help"):
+        if option in words:
+            if words[words.index(option) + 1 :][:1] == ["all"]:
+                words.remove("all")  # LightningCLI's own page, which takes seconds
                 return False
             show_help(name)
             return True
-    from graphbench.cli.checks import look
+    from graphbench.cli.checks import check_command
 
-    look(name, arguments)
+    check_command(name, words)
     return False

@@ -1,7 +1,7 @@
-"""What can be said of a command line before torch is imported: unknown options, names and files, and misplaced values.
+"""Check a command line before torch is imported: unknown options, names and files, and misplaced values.
 
-Importing torch and Lightning takes seconds, and a typo should be told at once. What the sources do not tell is left to
-the parser that LightningCLI builds.
+Importing torch and Lightning takes seconds, too long to report a typo. What cannot be read from sources is left to the
+parser that LightningCLI builds.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ from graphbench.registry.configurations import configurations
 from graphbench.registry.describe import options_of
 from graphbench.runs import RunFolder
 
-#: Options beside those of the command, the trainer, the model and the data.
-_OTHERS = ("config", "help", "print_config", "seed_everything", "expected", "trust", "json", "run-folder")
-#: Keys at the top of a configuration, as messages list them.
-_OF_FILES = ("data", "model", "trainer", "seed_everything", "expected")
-#: Options that hold others and name nothing themselves -> what to write instead.
+#: Options without a prefix that are not the command's own.
+_COMMON = (
+    "config", "help", "print_config", "seed_everything", "expected", "trust", "json", "run-folder", "data", "model",
+    "trainer",
+)  # fmt: skip
+#: Top-level keys of a configuration.
+_TOP_KEYS = ("data", "model", "trainer", "seed_everything", "expected")
+#: Options that only hold others -> what to write instead.
 _NAMELESS = {
     "model": "an architecture is named by --model.architecture NAME",
     "trainer": "its options have names of their own, such as --trainer.max_epochs 10",
 }
-#: Endings of files of data, which no module has.
+#: Endings of data files, which no module has.
 _DATA_FILES = re.compile(
     r"\.(csv|tsv|txt|smi|smiles|sdf|mol2?|parquet|feather|xlsx|jsonl|pt|pkl|npz|graphml|gz|zip|ckpt)$"
 )
-#: What other programs call an option -> what it is called here.
+#: Name of an option in other programs -> its name here.
 _ELSEWHERE = {
     "lr": "model.optimizer.lr",
     "learning-rate": "model.optimizer.lr",
@@ -60,121 +63,114 @@ _ELSEWHERE = {
 }
 
 
-def look(command: str, arguments: Sequence[str]) -> None:
-    """Find what is wrong at first sight.
+def check_command(command: str, words: Sequence[str]) -> None:
+    """Check the command line of a command that builds a model.
 
     Raises:
         BadInput: an option is unknown, a configuration is missing or is no mapping, or a folder holds no run.
         UnknownName: a benchmark or architecture is not registered, or a configuration not installed.
     """
-    line = CommandLine.parse(arguments, SEVERAL.get(command, ()), FLAGS)
-    check_loose(line, command)
-    own, rest = own_parser(command, **OWN[command]).parse_known_args(list(arguments))
-    beside = CommandLine.parse(rest, flags=FLAGS).located()
-    check_names(beside)
-    folder = getattr(own, "resume" if command == "fit" else "run", None)
+    line = CommandLine.parse(words, SEVERAL.get(command, ()), FLAGS)
+    _check_values(line, command)
+    options, rest = own_parser(command).parse_known_args(list(words))
+    others = CommandLine.parse(rest, flags=FLAGS).located()
+    check_names(others)
+    folder = getattr(options, "resume" if command == "fit" else "run", None)
     if command == "predict":
-        _check_runs(line)
+        for value in (value for one in line.named(*SEVERAL["predict"]) for value in one.values):
+            if Path(value).is_file():
+                raise BadInput(f"--run {value}: this is a file, and no folder of a run. Did you mean --input {value}?")
     run = CommandLine.parse(["--config", str(RunFolder.existing(folder).config)] if folder else [])
-    for slot, name in (run.classes | beside.classes).items():
+    for slot, name in (run.classes | others.classes).items():
         if name.isidentifier():
             registry.find(REQUIRED[slot], name)
-    _check_known(beside, OWN[command], run)
-    check_needed(command, own)
+    _check_options(others, OWN[command], run)
+    check_needed(command, options)
 
 
-def refuse_unknown(words: Sequence[str], own: Iterable[str]) -> None:
-    """Look at the options of a command that hands most of them to `graphbench fit`.
+def check_fit_options(command: str, words: Sequence[str], own: Iterable[str], reserved: Mapping[str, str]) -> None:
+    """Check the words that a command hands on to `graphbench fit`.
 
     Args:
+        command: its name, for messages.
         words: the command line without the command's own options.
-        own: names of these, which may be meant.
+        own: names of these, as suggestions.
+        reserved: options of `fit` that the command sets itself, and why.
 
     Raises:
-        BadInput: an option is unknown, or a configuration is missing or is no mapping.
+        BadInput: an option is unknown or reserved, or a configuration is missing or is no mapping.
     """
     line = CommandLine.parse(words, flags=FLAGS)
-    check_loose(line, "fit")
+    for one in line.options:
+        if one.name in reserved:
+            raise BadInput(f"graphbench {command} takes no {one.name}: {reserved[one.name]}.")
+    _check_values(line, "fit")
     line = line.located()
     check_names(line)
-    _check_known(line, own, CommandLine(()))
+    _check_options(line, own, CommandLine(()))
 
 
-# -- values and their places -------------------------------------------------------------------------------------------
+# -- values and names --------------------------------------------------------------------------------------------------
 
 
-def check_loose(line: CommandLine, command: str) -> None:
-    """Refuse a word that is the value of no option, and an option of the command that is written as a list.
-
-    Raises:
-        BadInput: names the word, and the option that it may be meant for.
-    """
+def _check_values(line: CommandLine, command: str) -> None:
+    """Refuse a value without an option, and `+=` for an option that takes no list."""
     for one in line.options:
         if not one.name:
             option = _option_for(one.value, command)
             hint = f"Did you mean {option} {one.value}?" if option else ALL_OPTIONS
-            raise BadInput(f"{one.value!r} is the value of no option. {hint}")
+            raise BadInput(f"Unexpected argument {one.value!r}. {hint}")
         name = one.name.lstrip("-").replace("-", "_")
         if one.appends and (one.path in (*REQUIRED, *HOLDERS, "seed_everything") or name in OWN.get(command, ())):
             raise BadInput(f"{one.words[0]}: {one.name} takes no list to add to. Leave the + out.")
 
 
 def _option_for(word: str, command: str) -> str | None:
-    """The option whose value a word looks like."""
+    """Guess the option whose value a word is."""
     path = Path(word)
     if (path / "config.yaml").is_file():
         return "--resume" if command == "fit" else "--run"
     if path.is_file():
-        reads = command in ("predict", "embed", "explain") and not word.endswith(SETTINGS)
-        return "--input" if reads else "--config" if word.endswith(SETTINGS) else None
+        reads_input = command in ("predict", "embed", "explain") and not word.endswith(SETTINGS)
+        return "--input" if reads_input else "--config" if word.endswith(SETTINGS) else None
     for slot, group in REQUIRED.items():
         if word in registry.records(group):
             return f"--{slot}"
     return "--config" if word in configurations() else None
 
 
-def _check_runs(line: CommandLine) -> None:
-    """Look at the runs of an ensemble, among which the file to answer may stand."""
-    for value in (value for one in line.named(*SEVERAL["predict"]) for value in one.values):
-        if Path(value).is_file():
-            raise BadInput(f"--run {value}: this is a file, and no folder of a run. Did you mean --input {value}?")
-
-
 def check_names(line: CommandLine) -> None:
-    """Look at what stands where a benchmark or an architecture is named.
+    """Check the names of benchmarks, architectures and other classes.
 
     Raises:
-        BadInput: a file, a folder, or a name where none belongs.
+        BadInput: a file or folder stands for a class, or a name where none belongs.
     """
     for one in line.options:
         slot = one.name.removeprefix("--").removesuffix(".class_path")
         if slot in SLOTS and one.values == ("",):
-            raise BadInput(f"{one.name} is ''; expected the name of a class, {_article(SLOTS[slot].kind)}.")
+            raise BadInput(f"{one.name} is ''; expected the name of a class, {_with_article(SLOTS[slot].kind)}.")
         if not one.value or one.value.startswith("{") or holds_settings(one.value):
             continue
         if slot in _NAMELESS:
-            meant = f"--model.architecture {one.value}" if one.value in registry.architectures() else ""
-            raise BadInput(f"{one.name} {one.value}: {_NAMELESS[slot]}.{f' Did you mean {meant}?' if meant else ''}")
+            hint = f" Did you mean --model.architecture {one.value}?" if one.value in registry.architectures() else ""
+            raise BadInput(f"{one.name} {one.value}: {_NAMELESS[slot]}.{hint}")
         if slot in REQUIRED:
             _check_name(one.name, slot, one.value)
 
 
 def _check_name(option: str, slot: str, value: str) -> None:
-    """Refuse what is no name of a class: neither a word, nor words with points between them that are no file.
+    """Refuse a file, or its name, in place of a class.
 
     Args:
-        option: where it stands.
+        option: where it stands, for the message.
         slot: `data` or `model.architecture`.
-        value: what stands there.
-
-    Raises:
-        BadInput: it is a file, or reads like one.
+        value: name of a class, or a dotted path.
     """
     dotted = all(part.isidentifier() for part in value.split("."))
     if dotted and not _DATA_FILES.search(value) and ("." not in value or not Path(value).exists()):
         return
     text = (
-        f"{option} {value}: this option takes the name of {_article(SLOTS[slot].kind)} "
+        f"{option} {value}: this option takes the name of {_with_article(SLOTS[slot].kind)} "
         f"(`graphbench list {REQUIRED[slot]}`)."
     )
     if slot == "data":
@@ -185,94 +181,83 @@ def _check_name(option: str, slot: str, value: str) -> None:
     raise BadInput(text)
 
 
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-# -- options that nobody takes -----------------------------------------------------------------------------------------
+# -- options -----------------------------------------------------------------------------------------------------------
 
 
-def _check_known(line: CommandLine, own: Iterable[str], run: CommandLine) -> None:
-    """Refuse options that nobody takes.
+def _check_options(line: CommandLine, own: Iterable[str], run: CommandLine) -> None:
+    """Refuse unknown options in words and files.
 
     Args:
         line: without the command's own options.
-        own: names of these, which may be meant.
-        run: names the configuration of a run, which is not looked at: it was trained.
+        own: names of these, as suggestions.
+        run: the configuration of a run, which is not checked: it was trained.
     """
     _check_contents(line, run)
-    known = {name.replace("_", "-") for name in own} | {*_OTHERS, "data", "model", "trainer"}
+    names = {name.replace("_", "-") for name in own} | set(_COMMON)
     classes = run.classes | line.classes
     for one in line.options:
         if one.name.startswith("--"):
-            check_option(one.name[2:], known, classes)
+            _check_option(one.name[2:], names, classes)
         elif one.name:
             raise BadInput(f"Unknown option {one.name}. {ALL_OPTIONS}")
 
 
 def _check_contents(line: CommandLine, run: CommandLine) -> None:
-    """Refuse what files and mappings say and nobody takes.
+    """Refuse unknown options in files and mappings.
 
-    An option whose class is not named beside it is held against the only class that is named at all; where there are
-    several, whoever comes last decides, and takes what it knows.
+    An option whose class is not named beside it is checked against the only class of its slot; of several, the last one
+    decides and ignores what it does not know.
     """
-    check_order(line.contents)
-    every: dict[str, set[str]] = {slot: set() for slot in REQUIRED}
+    _check_order(line.contents)
+    named: dict[str, set[str]] = {slot: set() for slot in REQUIRED}
     for _, content in (*run.contents, *line.contents):
         for slot, name in classes_in(content).items():
-            every[slot].add(name)
+            named[slot].add(name)
     for place, content in line.contents:
-        own = classes_in(content)
-        for slot, name in own.items():
+        here = classes_in(content)
+        for slot, name in here.items():
             _check_name(slot if place.endswith(slot) else f"{place}: {slot}", slot, name)
-        if place == "--model" and "model.architecture" not in own and value_at(content, "model.architecture"):
+        if place == "--model" and "model.architecture" not in here and value_at(content, "model.architecture"):
             raise BadInput(f"{place}: architecture needs a class_path in it. Options alone go to --model.architecture.")
         try:
-            options = list(options_in(content))
+            for option, is_beside_class in options_in(content):
+                slot = next((slot for slot in REQUIRED if option.startswith(f"{slot}.")), "")
+                if slot and not is_beside_class and len(named[slot]) > 1:
+                    continue
+                classes = (
+                    here if is_beside_class else {slot: next(iter(names)) for slot, names in named.items() if names}
+                )
+                if place.startswith("--config ") and "." not in option:
+                    _check_top_key(option, classes)
+                else:
+                    _check_option(option, _COMMON, classes)
         except BadInput as error:
             raise BadInput(f"{place}: {error}") from error
-        for option, named_here in options:
-            slot = next((slot for slot in REQUIRED if option.startswith(f"{slot}.")), "")
-            if slot and not named_here and len(every[slot]) > 1:
-                continue
-            classes = own if named_here else {name: next(iter(found)) for name, found in every.items() if found}
-            try:
-                check_option(option, {*_OTHERS, "data", "model", "trainer"}, classes)
-            except BadInput as error:
-                if place.startswith("--config ") and "." not in option:
-                    raise _unknown_key(place, option, classes) from error
-                raise BadInput(f"{place}: {error}") from error
 
 
-def check_order(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Refuse a file of which nothing remains: an overlay that stands before what it was to lie over.
+def _check_order(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Refuse a file that a later one overrides whole: an overlay that stands before what it was to lie over.
 
-    Lists are left alone, since the callbacks of several files add up.
-
-    Args:
-        contents: of a command line.
-
-    Raises:
-        BadInput: names the file, and the one behind it that sets its options again.
-
-    Examples:
-        >>> base, over = {"trainer": {"devices": 1, "max_epochs": 9}}, {"trainer": {"devices": 2}}
-        >>> check_order([("--config base", base), ("--config over", over)])
+    Files with lists are left alone, since the callbacks of several files add up.
     """
     files = [(place, dict(_leaves(content))) for place, content in contents if place.startswith("--config ")]
-    for number, (place, own) in enumerate(files):
+    for number, (place, options) in enumerate(files):
         for later, others in files[number + 1 :]:
-            if not own or any(isinstance(value, list) for value in own.values()) or not own.keys() <= others.keys():
+            if not options or any(isinstance(value, list) for value in options.values()):
                 continue
-            if any(others[option] != value for option, value in own.items()):
+            if options.keys() <= others.keys() and any(others[name] != value for name, value in options.items()):
                 raise BadInput(
-                    f"{place}: nothing of it remains, since {later} sets all of it again. What lies over another "
-                    "configuration is named behind it."
+                    f"{place} has no effect: {later} overrides every option in it. Name an overlay after the "
+                    "configuration that it changes."
                 )
 
 
 def _leaves(content: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
-    """Every value that is no mapping, by its keys without `init_args`; what a recipe expects is no option."""
+    """Yield values that are no mappings, by their keys without `init_args`, except below `expected`."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             inside = above if key == "init_args" else f"{above}{key}."
@@ -281,34 +266,34 @@ def _leaves(content: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, 
             yield f"{above}{key}", value
 
 
-def _unknown_key(place: str, key: str, classes: Mapping[str, str]) -> BadInput:
-    """The error of a key at the top of a file, which is a mistake or was to hold an anchor."""
-    name = meant(key, classes)
-    near = near_options(key, [*_OF_FILES, *_dotted()]) if name is None else f"Did you mean --{name}? "
-    anchor = " An anchor (&NAME) needs no key of its own: it goes before the first value that it names."
-    return BadInput(
-        f"{place}: Unknown option --{key}. {near}A key at the top of a file must be one of {', '.join(_OF_FILES)}."
-        f"{'' if near else anchor}"
-    )
+def _check_top_key(key: str, classes: Mapping[str, str]) -> None:
+    """Refuse an unknown top-level key of a file, which is a mistake or was to hold an anchor."""
+    try:
+        _check_option(key, _COMMON, classes)
+    except BadInput as error:
+        name = meant(key, classes)
+        near = near_options(key, [*_TOP_KEYS, *_dotted()]) if name is None else f"Did you mean --{name}? "
+        anchor = " An anchor (&NAME) needs no key of its own: it goes before the first value that it names."
+        raise BadInput(
+            f"Unknown option --{key}. {near}A key at the top of a file must be one of {', '.join(_TOP_KEYS)}."
+            f"{'' if near else anchor}"
+        ) from error
 
 
-def check_option(option: str, known: Collection[str], classes: Mapping[str, str]) -> None:
-    """Refuse an option that nobody takes, and one of a class that is named nowhere.
+def _check_option(option: str, names: Collection[str], classes: Mapping[str, str]) -> None:
+    """Refuse an unknown option, and one of a class that is not named.
 
     Args:
         option: without dashes.
-        known: options without a prefix.
+        names: options without a prefix.
         classes: slot -> class that is named.
-
-    Raises:
-        BadInput: names it and its nearest neighbours.
     """
     first, *rest = option.split(".")
     if first == "expected":
         return
     if first not in OPTION_TOPS or not rest:
-        if option.replace("_", "-") not in {name.replace("_", "-") for name in known}:
-            raise _unknown(option, [*known, *_dotted()], classes)
+        if option.replace("_", "-") not in {name.replace("_", "-") for name in names}:
+            raise _unknown(option, [*names, *_dotted()], classes)
         return
     rest = [part for part in rest if part != "init_args"]
     if not rest or rest[0] in ("class_path", "help", "config"):
@@ -330,19 +315,18 @@ def check_option(option: str, known: Collection[str], classes: Mapping[str, str]
     raise _unknown(option, [f"{first}.{name}" for name in taken], classes)
 
 
-def _unknown(option: str, known: Iterable[str], classes: Mapping[str, str]) -> BadInput:
-    """The error of an option that nobody takes: with the one that was meant, or those that are written alike."""
+def _unknown(option: str, names: Iterable[str], classes: Mapping[str, str]) -> BadInput:
     if (name := meant(option, classes)) is None:
-        return unknown_option(option, known)
+        return unknown_option(option, names)
     return BadInput(f"Unknown option --{option}. Did you mean --{name}? {ALL_OPTIONS}")
 
 
 def meant(option: str, classes: Mapping[str, str]) -> str | None:
-    """Return the option that was meant by one without its prefix, or by the name it has in other programs.
+    """Return the option that was meant by one without its prefix, or by its name in other programs.
 
     Args:
         option: unknown, without dashes.
-        classes: slot -> class that the command line names.
+        classes: slot -> class that is named.
 
     Examples:
         >>> meant("lr", {})
@@ -351,13 +335,13 @@ def meant(option: str, classes: Mapping[str, str]) -> str | None:
         'data.batch_size'
     """
     last = option.removeprefix("model.")
-    if (known := _ELSEWHERE.get(last.replace("_", "-"))) is not None:
-        return known
+    if (name := _ELSEWHERE.get(last.replace("_", "-"))) is not None:
+        return name
     return next((f"{slot}.{last}" for slot in classes if last in (taken_by(slot, classes) or ())), None)
 
 
 def taken_by(holder: str, classes: Mapping[str, str]) -> list[str] | None:
-    """Return the options that stand below another one; None where no source tells them all.
+    """Return the options below another one; None if they cannot be read from sources.
 
     Args:
         holder: `data`, `model.architecture`, or one of `HOLDERS`.
@@ -379,5 +363,5 @@ def taken_by(holder: str, classes: Mapping[str, str]) -> list[str] | None:
 
 
 def _dotted() -> list[str]:
-    """Options of trainer and module, with their prefix."""
+    """Return the options of trainer and module, with their prefix."""
     return [f"{top}.{name}" for top in ("trainer", "model") for name in taken_by(top, {}) or ()]

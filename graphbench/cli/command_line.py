@@ -1,7 +1,7 @@
-"""The words of a command, parsed once: which options they give, with which values, and what their files say.
+"""Parse the words behind a command once: options, their values, and the contents of configuration files.
 
-Checks, imports, recipes, runs that go on, sweeps and completion read a `CommandLine`; jsonargparse makes values of the
-same words afterwards. The tables of what an option names, and of what holds other options, are here as well.
+Checks, imports, recipes, continued runs, sweeps and completion read a `CommandLine`; jsonargparse makes values of the
+same words afterwards. The tables of options that name classes, or hold other options, stand here as well.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 import yaml
 
 from graphbench import registry
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput
 from graphbench.registry.configurations import read, resolve
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What an option names: a class.
+    """An option that names a class.
 
     Args:
-        kind: in messages.
-        group: where classes for it are registered; None where nobody registers any.
-        module: public module that has further ones.
+        kind: of the class, for messages.
+        group: where such classes are registered, if anywhere.
+        module: public module with further ones.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Slot:
     module: str = ""
 
 
-#: Option that names a class -> what it names.
+#: Option that names a class -> which kind.
 SLOTS: dict[str, Slot] = {
     "data": Slot("benchmark", "benchmarks"),
     "model.architecture": Slot("architecture", "architectures"),
@@ -47,45 +47,45 @@ SLOTS: dict[str, Slot] = {
 }
 #: Slots that every model fills -> where their classes are registered.
 REQUIRED: dict[str, registry.Group] = {"data": "benchmarks", "model.architecture": "architectures"}
-#: Option that holds others -> the class that takes these.
+#: Option that holds others -> the class that takes them.
 HOLDERS: dict[str, str] = {
     "trainer": "pytorch_lightning.trainer.trainer:Trainer",
     "model": "graphbench.training.module:BenchmarkModule",
     "model.head": "graphbench.nn.heads:HeadConfig",
     "model.schedule": "graphbench.training.optim:Schedule",
 }
-#: Files from which jsonargparse reads a class with its options, or a mapping.
+#: Endings of files from which jsonargparse reads a class with its options, or a mapping.
 SETTINGS = (".yaml", ".yml", ".json")
 #: The first parts of dotted options.
 OPTION_TOPS = ("data", "model", "trainer", "expected")
-#: Keys of a mapping that stands for a class.
-_OF_CLASS = ("class_path", "init_args", "dict_kwargs")
+#: Keys of a mapping that describes a class.
+CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
 _SHORT = {"-c": "--config", "-o": "--output"}
 
 
 def spell_out(words: Sequence[str]) -> list[str]:
-    """Return the words with `--config` for `-c`, which adds up without a plus, and `--output` for `-o`.
+    """Replace `-c` by `--config`, which adds up without a plus, and `-o` by `--output`.
 
     Examples:
         >>> spell_out(["-c", "a.yaml", "-cb.yaml", "--config+=c.yaml", "-o=out"])
         ['--config', 'a.yaml', '--config=b.yaml', '--config=c.yaml', '--output=out']
     """
-    found = []
+    result = []
     for word in words:
         if (long := _SHORT.get(word[:2])) is not None:
             value = word[2:].removeprefix("=")
             word = f"{long}={value}" if word[2:] else long
-        found.append(re.sub(r"^--config\+(?==|$)", "--config", word))
-    return found
+        result.append(re.sub(r"^--config\+(?==|$)", "--config", word))
+    return result
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option as a command line gives it.
+    """An option with its values.
 
     Args:
-        name: with its dashes, and without `+`; "" for a word that is the value of no option.
-        values: what follows; none where nothing does, several where the option takes several.
+        name: with its dashes, without `+`; "" for a value without an option.
+        values: the words that follow; several if the option takes several.
         words: all of it as typed.
         appends: whether it adds to a list, by `+=`.
     """
@@ -97,26 +97,26 @@ class Option:
 
     @property
     def value(self) -> str:
-        """The value, "" where there is none."""
+        """The last value, "" without one."""
         return self.values[-1] if self.values else ""
 
     @property
     def path(self) -> str:
-        """The dotted name that is the same for all ways to write an option: `data.batch_size`, `data` for a class."""
+        """The dotted name, equal for all spellings: `data.batch_size`, or `data` for a class."""
         return ".".join(part for part in self.name.lstrip("-").split(".") if part not in ("init_args", "class_path"))
 
     def read(self) -> Any:
-        """Return the value: the mapping or list that it is in JSON or YAML, else the text.
+        """Return the value: a mapping or list if it is one in JSON or YAML, else the text.
 
-        A file of settings is read where jsonargparse reads one: in place of a class or of a group of options, and not
-        where it holds data.
+        A file of settings is read where jsonargparse reads one: in place of a class or of a group of options, but not
+        as a file of data.
         """
         if self.path in (*SLOTS, *HOLDERS) and holds_settings(self.value):
             return read(Path(self.value))
         if self.value.startswith(("{", "[")):
             try:
                 return load_yaml(self.value)
-            except yaml.YAMLError:  # the parser says so, with the option
+            except yaml.YAMLError:  # reported by the parser, with the option
                 return None
         return self.value
 
@@ -140,27 +140,27 @@ class CommandLine:
 
     @classmethod
     def parse(cls, words: Sequence[str], several: Collection[str] = (), flags: Collection[str] = ()) -> CommandLine:
-        """Tell options and their values apart.
+        """Group words into options and their values.
 
         Args:
             words: as typed.
-            several: options that take as many words as there are.
-            flags: options that take none.
+            several: options with any number of values.
+            flags: options without a value.
         """
-        found: list[Option] = []
-        room = False
+        options: list[Option] = []
+        takes_value = False
         for word in spell_out(words):
             if is_option(word):
                 name, sign, value = word.partition("=")
-                found.append(Option(name.removesuffix("+"), (value,) if sign else (), (word,), name.endswith("+")))
-                room = not sign and name not in flags
-            elif room:
-                last = found.pop()
-                found.append(Option(last.name, (*last.values, word), (*last.words, word), last.appends))
-                room = last.name in several
+                options.append(Option(name.removesuffix("+"), (value,) if sign else (), (word,), name.endswith("+")))
+                takes_value = not sign and name not in flags
+            elif takes_value:
+                last = options.pop()
+                options.append(Option(last.name, (*last.values, word), (*last.words, word), last.appends))
+                takes_value = last.name in several
             else:
-                found.append(Option("", (word,), (word,)))
-        return cls(tuple(found))
+                options.append(Option("", (word,), (word,)))
+        return cls(tuple(options))
 
     @property
     def words(self) -> list[str]:
@@ -168,10 +168,10 @@ class CommandLine:
         return [word for one in self.options for word in one.words]
 
     def located(self) -> CommandLine:
-        """Return the command line in which every `--config NAME` names its file.
+        """Return the command line with the path of every `--config NAME`.
 
         Raises:
-            BadInput: there is neither a file nor an installed configuration of a name.
+            BadInput: a name is neither a file nor an installed configuration.
             NameClash: several distributions ship one of that name.
         """
         return CommandLine(
@@ -185,22 +185,22 @@ class CommandLine:
 
     @cached_property
     def contents(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """What it says of data, model and trainer by files, in JSON and by names: where, and nested as in a file.
+        """Settings by files, JSON values and names: the place of each, and a mapping nested as in a file.
 
         Raises:
             BadInput: a file is missing, cannot be read or holds no mapping.
         """
-        found: list[tuple[str, Mapping[str, Any]]] = []
+        contents: list[tuple[str, Mapping[str, Any]]] = []
         for one in self.options:
             if one.name == "--config" and one.values:
                 if not Path(one.value).is_file():
                     raise BadInput(f"--config {one.value}: there is no such file.")
-                found.append((f"--config {one.value}", read(Path(one.value))))
+                contents.append((f"--config {one.value}", read(Path(one.value))))
             elif one.path.partition(".")[0] in OPTION_TOPS and one.value and not one.appends:
                 value = one.read()
                 if isinstance(value, Mapping) or (value is not None and one.path in (*REQUIRED, "model")):
-                    found.append((one.name, nested(one.path, value)))
-        return found
+                    contents.append((one.name, nested(one.path, value)))
+        return contents
 
     @property
     def files(self) -> list[Mapping[str, Any]]:
@@ -217,17 +217,17 @@ class CommandLine:
         return [one for one in self.options if one.name in names]
 
     def value(self, option: str) -> Any:
-        """Return what the words, files aside, last set a dotted option to, as YAML; None where they do not."""
+        """Return the last value of a dotted option in words alone, parsed as YAML; None if unset."""
         for one in reversed(self.options):
             if one.value and one.name != "--config":
-                found = value_at(nested(one.path, one.read()), option)
-                if found is not None:
-                    return yaml.safe_load(found) if isinstance(found, str) else found
+                value = value_at(nested(one.path, one.read()), option)
+                if value is not None:
+                    return yaml.safe_load(value) if isinstance(value, str) else value
         return None
 
 
 def is_option(word: str) -> bool:
-    """Whether a word is an option and no value: a negative number, `-` and a text with blanks before any `=` are none.
+    """Return whether a word is an option: negative numbers, `-` and texts with a blank before any `=` are values.
 
     Examples:
         >>> [is_option(word) for word in ("--run", "-c", "--data={class_path: NCI}", "-3", "-", "-.5")]
@@ -237,12 +237,12 @@ def is_option(word: str) -> bool:
 
 
 def holds_settings(value: str) -> bool:
-    """Whether a value is a file of settings."""
+    """Return whether a value is a file of settings."""
     return value.endswith(SETTINGS) and Path(value).is_file()
 
 
 def nested(option: str, value: Any) -> dict[str, Any]:
-    """Return a value below the keys of a dotted option.
+    """Nest a value below the keys of a dotted option.
 
     Examples:
         >>> nested("model.architecture", "GPS")
@@ -254,7 +254,7 @@ def nested(option: str, value: Any) -> dict[str, Any]:
 
 
 def value_at(content: Any, option: str) -> Any:
-    """Return what a content sets a dotted option to, `init_args` written out or not; None where it does not.
+    """Return the value of a dotted option in a nested mapping, with or without `init_args`; None if unset.
 
     Examples:
         >>> value_at({"data": {"class_path": "NCI", "init_args": {"batch_size": 8}}}, "data.batch_size")
@@ -268,18 +268,24 @@ def value_at(content: Any, option: str) -> Any:
 
 
 def class_named(value: Any) -> str | None:
-    """Return the class that a value names: a name, or a mapping with a `class_path`."""
+    """Return the class that a value names, as text or as `class_path` of a mapping."""
     name = value.get("class_path") if isinstance(value, Mapping) else value
     return name if isinstance(name, str) and name else None
 
 
+def class_names(value: Any) -> set[str]:
+    """Return the last parts of the classes that a value, or each item of a list, names."""
+    items = value if isinstance(value, list) else [value]
+    return {str(item.get("class_path") if isinstance(item, Mapping) else item).rpartition(".")[2] for item in items}
+
+
 def classes_in(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return slot -> the class of `REQUIRED` that a content names."""
+    """Return slot -> class for the slots of `REQUIRED` that a configuration fills."""
     return {slot: name for slot in REQUIRED if (name := class_named(value_at(content, slot)))}
 
 
 def options_in(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield every option that a content sets, as the command line would name it, and whether its class is beside it.
+    """Yield the options of a configuration, named as on the command line, and whether their class is named beside them.
 
     Raises:
         BadInput: options of a class stand beside its name instead of below `init_args`, or the model is named as one.
@@ -309,14 +315,14 @@ def options_in(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
 
 
 def _of_class(slot: str, value: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield the options of a mapping that stands for a class, or for some options of one."""
-    own = "class_path" in value
-    beside = [str(name) for name in value if name not in _OF_CLASS]
-    if own and beside:
+    """Yield the options of a mapping that describes a class, or some options of one."""
+    has_class = "class_path" in value
+    beside = [str(name) for name in value if name not in CLASS_KEYS]
+    if has_class and beside:
         example = f"{{class_path: {value['class_path']}, init_args: {{{beside[0]}: ...}}}}"
         raise BadInput(
             f"{slot}: {', '.join(beside)} must stand below init_args, since class_path is there: {slot}: {example}."
         )
     arguments = value.get("init_args") or {}
     for option in (*beside, *(arguments if isinstance(arguments, Mapping) else ())):
-        yield f"{slot}.{option}", own
+        yield f"{slot}.{option}", has_class

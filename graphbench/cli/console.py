@@ -1,14 +1,21 @@
-"""What the commands write to the terminal: log lines and result tables."""
+"""Show log lines, tables and measured numbers of commands on the terminal."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import resource
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from torch import nn
 
 #: Warnings that are right in general and wrong here, with the reason.
 _NOISE = (
@@ -24,63 +31,54 @@ _NOISE = (
 )
 
 
-#: Columns of a line that is never full.
-_ENDLESS = 10_000
-
-
 class _StandardError(logging.Handler):
-    """Writes to what standard error is now, not to what it was when logging began."""
+    """Write to the current standard error, not to that of the time when logging began."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""
         print(self.format(record), file=sys.stderr)
 
 
-class _FirstProcess(logging.Filter):
-    """Lets errors of every process pass, and everything else of the first: the others would say the same."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to print."""
-        lightning = sys.modules.get("lightning_utilities.core.rank_zero")  # commands without it have one process
-        rank = getattr(getattr(lightning, "rank_zero_only", None), "rank", None)
-        return record.levelno >= logging.ERROR or not rank
+def _passes(record: logging.LogRecord) -> bool:
+    """Pass errors of every process, and everything else of the first: the others would repeat it."""
+    lightning = sys.modules.get("lightning_utilities.core.rank_zero")  # commands without it have one process
+    rank = getattr(getattr(lightning, "rank_zero_only", None), "rank", None)
+    return record.levelno >= logging.ERROR or not rank
 
 
 def set_up_logging() -> None:
     """Log lines of graphbench and Lightning to standard error, one line each, without repeated noise."""
     handler = _StandardError()
-    handler.addFilter(_FirstProcess())
+    handler.addFilter(_passes)
     handler.setFormatter(logging.Formatter("%(message)s"))
-    root = logging.getLogger("graphbench")
-    root.handlers, root.propagate = [handler], False
-    root.setLevel(logging.INFO)
+    # Lightning's own lines are those about measured profiles and the end of a run.
+    for name in ("graphbench", "pytorch_lightning.profilers", "pytorch_lightning.callbacks.early_stopping"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
     for name in ("pytorch_lightning", "lightning.pytorch", "pytorch_lightning.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for name in ("pytorch_lightning.profilers", "pytorch_lightning.callbacks.early_stopping"):
-        told = logging.getLogger(name)  # what a profiler measured, and why a run ends early
-        told.handlers, told.propagate = [handler], False
-        told.setLevel(logging.INFO)
     for message in _NOISE:
         warnings.filterwarnings("ignore", message=message)
 
 
-def console() -> Console:
-    """Standard output; as wide as the terminal, and never narrower than a table needs when it is a file."""
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+def console(width: int = 120) -> Console:
+    """Return standard output, as wide as the terminal, or of a fixed width for files and pipes."""
+    return Console(width=None if sys.stdout.isatty() else width, highlight=False, markup=False, emoji=False)
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], corner: str | None = None) -> None:
-    """Print a table; the first column is text, the others are numbers. What is too wide is folded, never cut.
+    """Print a table; the first column is text, the others are numbers. Wide cells are folded, never cut.
 
     Args:
         title: above it.
         header: names of the columns.
         rows: cells of each.
-        corner: name of the first column where rows and columns change places, as they then do if this table is wider
-            than the terminal; None to leave them.
+        corner: name of the first column of the transposed table, which is shown if this one is wider than the terminal;
+            None never to transpose.
     """
     place, table = console(), _table(title, header, rows)
-    if corner is not None and Console(width=_ENDLESS).measure(table).maximum > place.width:
+    if corner is not None and Console(width=10_000, markup=False).measure(table).maximum > place.width:
         first, *others = zip(header, *rows, strict=True)
         table = _table(title, [corner, *first[1:]], others)
     place.print(table)
@@ -93,3 +91,48 @@ def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def plain_table(title: str, header: Sequence[str], numeric: Sequence[str] = ()) -> Table:
+    """Return an empty table without lines, whose first column is never folded.
+
+    Args:
+        title: above it.
+        header: names of the columns.
+        numeric: columns that are aligned at the right.
+    """
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, name in enumerate(header):
+        table.add_column(name, justify="right" if name in numeric else "left", no_wrap=number == 0, overflow="fold")
+    return table
+
+
+# -- measured numbers --------------------------------------------------------------------------------------------------
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Count trainable parameters, shared ones once."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def peak_memory_mb() -> float:
+    """Return the peak of memory in MB (1e6 bytes): of the GPU if there is one, else of the process."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e6
+    with contextlib.suppress(OSError):  # on Linux `ru_maxrss` includes the process that started this one
+        status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024 / 1e6
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes / 1e6 if sys.platform == "darwin" else kilobytes * 1024 / 1e6
+
+
+def scores_of(split: str, logged: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of a split out of everything that was logged.
+
+    Examples:
+        >>> scores_of("val", {"val/MAE": 0.25, "capacity/layer_0": 0.5})
+        {'val/MAE': 0.25}
+    """
+    return {key: value for key, value in logged.items() if key.startswith(f"{split}/")}

@@ -1,4 +1,4 @@
-"""The commands that need torch: one parser, built by LightningCLI, for all of them."""
+"""Build data, model and trainer from a command line: one LightningCLI for all commands that need torch."""
 
 from __future__ import annotations
 
@@ -20,46 +20,43 @@ from pytorch_lightning.callbacks import Checkpoint, LearningRateMonitor, ModelCh
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import CheckpointIO
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from graphbench.callbacks.best_checkpoint import BestCheckpoint
+from graphbench import __version__
+from graphbench.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
 from graphbench.callbacks.csv_logger import RunCSVLogger
-from graphbench.callbacks.epoch_lines import EpochLines
 from graphbench.callbacks.exact_resume import ExactResume
-from graphbench.callbacks.forecast import Forecast
-from graphbench.callbacks.last_checkpoint import LastCheckpoint
 from graphbench.callbacks.no_validation import NoValidation
 from graphbench.callbacks.non_finite import NonFinite
-from graphbench.callbacks.progress import RunProgressBar
+from graphbench.callbacks.progress import EpochLines, Forecast, RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.command_line import OPTION_TOPS
-from graphbench.cli.complaints import constructed, of_lightning, reason, with_whole_name
-from graphbench.cli.elastic import meet_on_loopback
-from graphbench.cli.names import AS_FUNCTION, DEFAULT_OPTIMIZER, with_optimizer
+from graphbench.cli.complaints import explain_construction
+from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, own_parser, split, with_optimizer
 from graphbench.cli.parse_errors import explain
-from graphbench.cli.signals import FolderWatch, OrderlyStop, Signals
+from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
 from graphbench.cli.trainer_checks import check_trainer
 from graphbench.contracts.benchmark import Benchmark
-from graphbench.errors import BadInput, GraphbenchError
+from graphbench.data.files.writing import write_text
+from graphbench.errors import BadInput
 from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import RunCheckpointIO
+from graphbench.training.lightning_internals import replace_signal_handling
 from graphbench.training.module import BenchmarkModule
 
 register_type(torch.device, str, torch.device)  # a default of Lightning's averaging, which has to go into config.yaml
 
-#: The run's first log line counts parameters, which Lightning's summary would repeat beside FLOPs that it leaves at 0.
 TRAINER_DEFAULTS = {
-    "enable_model_summary": False,
+    "enable_model_summary": False,  # a run's first log line counts parameters
     "use_distributed_sampler": False,
     "log_every_n_steps": 20,
     "num_sanity_val_steps": 0,
 }
 
-#: How the name of an architecture's option ends, and the most that it may be: far beyond any model of the papers here.
-#: OGBGNN with 1,876 layers and GIN of width 32,026 took more than ten seconds to make.
+#: Ending of an architecture's option -> the most that it may be, far beyond the models of papers: OGBGNN with 1,876
+#: layers and GIN of width 32,026 took more than ten seconds to build.
 _MOST = {"layers": 1000, "_dim": 4096, "heads": 4096}
-#: Of any other number but a seed; a product of larger ones is no size of a tensor.
+#: The most of any other number but a seed: no tensor is larger.
 _MOST_OF_ALL = 2**31 - 1
 
 
@@ -69,8 +66,8 @@ class GraphbenchCLI(LightningCLI):
     Args:
         arguments: the command line after the command's name.
         run: folder that the trainer writes to.
-        fresh: make up a folder where none is given; without either, nothing is left behind.
-        continue_at: optimizer step at which a run goes on, None for a fresh one.
+        fresh: whether to make up a folder if none is given; without either, nothing is left behind.
+        continue_at: optimizer step at which a run goes on; None for a new one.
     """
 
     def __init__(
@@ -83,7 +80,7 @@ class GraphbenchCLI(LightningCLI):
         self.run_folder = run
         self.fresh = fresh
         self.continue_at = continue_at
-        #: Whether the folder goes when the command ends, and whether its name was made up for this run.
+        #: Whether the folder is removed when the command ends, and whether its name was made up for this run.
         self.passing = self.made_up = False
         with trust.enforced():
             super().__init__(
@@ -100,12 +97,12 @@ class GraphbenchCLI(LightningCLI):
             )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """The model sees the data through the specification alone; what is expected stays with the run."""
+        """Link the data's specification to the model, and add what a run is expected to reach."""
         parser.add_argument("--expected", type=Expected, default=Expected(), help="what a run should reach")
         parser.link_arguments("data.spec", "model.spec", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse; the parser's complaints become one readable message.
+        """Parse, and turn the parser's errors into one readable line.
 
         Raises:
             BadInput: an option is unknown, missing, or has a value of the wrong type.
@@ -114,7 +111,7 @@ class GraphbenchCLI(LightningCLI):
         if parser.default_env and (named := [name for name in os.environ if name.startswith(tops)]):
             raise BadInput(
                 f"{named[0]} and JSONARGPARSE_DEFAULT_ENV are set: options come from the command line and its files "
-                "alone, so that a run can be told from its recipe. Unset one of both."
+                "alone, so that a run can be told from its recipe. Unset one of them."
             )
         try:
             super().parse_arguments(parser, args)
@@ -125,7 +122,7 @@ class GraphbenchCLI(LightningCLI):
             raise BadInput(f"--seed_everything is {seed}; expected a number from 0 to {2**32 - 1}.")
 
     def instantiate_classes(self) -> None:
-        """Build data, model and trainer, and take over what signals do to them.
+        """Build data, model and trainer, and handle signals in place of Lightning.
 
         Raises:
             BadInput: one of them does not take the value of an option, or needs what this machine lacks.
@@ -133,46 +130,34 @@ class GraphbenchCLI(LightningCLI):
         self._check_sizes()
         try:
             super().instantiate_classes()
-        except (GraphbenchError, ValueError, ArgumentError, MisconfigurationException, ModuleNotFoundError) as error:
-            whole = with_whole_name(error, lambda option: self._get(self.config, option, default=None))
-            if whole is None and isinstance(error, GraphbenchError):
-                raise
-            raise BadInput(whole or reason(error)) from error
-        except (ArithmeticError, MemoryError, RuntimeError) as error:  # numbers that a constructor computes with
-            made = constructed(error)
-            if made is None and not of_lightning(error):
-                raise
-            raise BadInput(
-                f"{made} cannot be made with these options: {reason(error)}" if made else reason(error)
-            ) from error
         except Exception as error:
-            if not of_lightning(error):
+            if (message := explain_construction(error, self.config.get)) is None:
                 raise
-            raise BadInput(reason(error)) from error
+            raise BadInput(message) from error
         self.signals = Signals(self.trainer)
-        self.trainer._signal_connector = self.signals
+        replace_signal_handling(self.trainer, self.signals)
         self.stop = OrderlyStop(self.signals)
         if self.run_folder is not None:
             self._watch()
         self.store = meet_on_loopback(self.trainer)
 
     def _watch(self) -> None:
-        """Notes are compared behind what a step does, and before checkpoints are written."""
+        """Compare notes of the processes after all work of a step, and before checkpoints are written."""
         callbacks: list[pl.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
         writers = [number for number, callback in enumerate(callbacks) if isinstance(callback, Checkpoint)]
         callbacks.insert(writers[0] if writers else len(callbacks), self.stop)
         callbacks.insert(0, FolderWatch(self.stop))
 
     def _check_sizes(self) -> None:
-        """Refuse depths and widths that nobody means, which take long, or all memory, to be made at all."""
-        for name, value in dict(self._get(self.config, "model.architecture.init_args", default={})).items():
+        """Refuse depths and widths that take minutes, or all memory, to build."""
+        for name, value in dict(self.config.get("model.architecture.init_args", {})).items():
             if isinstance(value, int) and "seed" not in name:
                 most = next((most for end, most in _MOST.items() if name.endswith(end)), _MOST_OF_ALL)
                 if value > most:
                     raise BadInput(f"--model.architecture.{name} is {value}; expected at most {most:,}.")
 
     def _choose_folder(self, config: dict[str, Any]) -> None:
-        """A folder that is thrown away for a trial of a few batches, and one made up where none was named."""
+        """Choose a temporary folder for a trial of a few batches, and make one up if none was named."""
         if config.get("fast_dev_run") and (self.run_folder is not None or self.fresh):
             self.run_folder, self.passing = RunFolder.temporary(), True
         elif self.run_folder is None and self.fresh:
@@ -182,35 +167,39 @@ class GraphbenchCLI(LightningCLI):
             self.made_up = True
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """The trainer with the platform's callbacks, writing into the run folder."""
+        """Return the trainer with the platform's callbacks, writing to the run folder."""
         self.datamodule.require(self.model.required_encodings())
-        config = dict(self._get(self.config_init, "trainer", default={})) | kwargs
-        callbacks = list(config.get("callbacks") or [])
-        check_trainer(config, callbacks, self.model)
+        config = dict(self.config_init.get("trainer", {})) | kwargs
+        callbacks = _as_list(config.get("callbacks"))
+
+        def has(kind: type[pl.Callback]) -> bool:
+            return any(isinstance(callback, kind) for callback in callbacks)
+
+        check_trainer(config, callbacks, _as_list(self.config.get("trainer.callbacks")), self.model)
         self._choose_folder(config)
         if self.run_folder is not None:
             config["default_root_dir"] = str(self.run_folder.path)
             config["logger"] = self._loggers(config.get("logger"))
             if config.get("enable_checkpointing") is not False:
                 callbacks += self._checkpoints(callbacks)
-                config["plugins"] = _with_checkpoint_io(config.get("plugins"))
             callbacks += [ExactResume(), Throughput(), Forecast(), NoValidation()]
-            if not any(isinstance(callback, NonFinite) for callback in callbacks):
-                callbacks.append(NonFinite())
-            if config.get("max_time") is None and not any(isinstance(callback, Timer) for callback in callbacks):
+            callbacks += [] if has(NonFinite) else [NonFinite()]
+            if config.get("max_time") is None and not has(Timer):
                 callbacks.append(Timer())  # goes on counting in a continued run
-            if config["logger"]:
-                callbacks.append(LearningRateMonitor())
+            callbacks += [LearningRateMonitor()] if config["logger"] else []
         else:
             config |= {"logger": False, "enable_checkpointing": False}
-            config["plugins"] = _with_checkpoint_io(config.get("plugins"))  # reads what was exported, too
+            callbacks = [one for one in callbacks if not isinstance(one, ModelCheckpoint)]  # nothing to write into
+        plugins = _as_list(config.get("plugins"))
+        has_io = any(isinstance(plugin, CheckpointIO) for plugin in plugins)
+        config["plugins"] = plugins if has_io else [*plugins, RunCheckpointIO()]
         if config.get("enable_progress_bar") is not False:
             if sys.stdout.isatty():
-                callbacks += [] if any(isinstance(one, ProgressBar) for one in callbacks) else [RunProgressBar()]
+                callbacks += [] if has(ProgressBar) else [RunProgressBar()]
             else:
                 config["enable_progress_bar"] = False
                 callbacks += [EpochLines()] if self.run_folder is not None else []
-        # What the last checkpoint holds of the other callbacks must be what they know at the end of the epoch.
+        # Last, since it saves the state that the other callbacks have at the end of the epoch.
         config["callbacks"] = sorted(callbacks, key=lambda callback: isinstance(callback, LastCheckpoint))
         try:
             return self.trainer_class(**config)
@@ -222,7 +211,7 @@ class GraphbenchCLI(LightningCLI):
             raise
 
     def _loggers(self, configured: Any) -> Any:
-        """`metrics.csv` of the run always; TensorBoard unless other loggers are configured."""
+        """Return the loggers: `metrics.csv` always, TensorBoard unless others are configured."""
         if configured is False:
             return False
         assert self.run_folder is not None
@@ -232,14 +221,15 @@ class GraphbenchCLI(LightningCLI):
                 TensorBoardLogger(save_dir=str(folder), name="", version="", purge_step=self.continue_at)
             ]
         else:
-            others = [logger for logger in _as_list(configured) if not _writes_table(logger, folder)]
+            others = [
+                logger
+                for logger in _as_list(configured)
+                if not (isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve())
+            ]
         return [*others, RunCSVLogger(folder, self.continue_at)]
 
     def _checkpoints(self, configured: list[pl.Callback]) -> list[pl.Callback]:
-        """The best epoch by the benchmark's validation metric, and the last one; a user's own beside them.
-
-        A `ModelCheckpoint` with the file name `best` takes the place of ours.
-        """
+        """Return callbacks for the best and the last epoch, unless a user's own `best` or last one replaces them."""
         assert self.run_folder is not None
         folder = self.run_folder.checkpoints
         users = [callback for callback in configured if isinstance(callback, ModelCheckpoint)]
@@ -256,37 +246,61 @@ class GraphbenchCLI(LightningCLI):
         )
         best.shared_key = any(one.state_key == best.lightning_key for one in users)
         ours: list[pl.Callback] = [] if any(one.filename == "best" for one in here) else [best]
-        own = any(isinstance(callback, LastCheckpoint) for callback in configured)
-        return ours if own else [*ours, LastCheckpoint()]
+        has_last = any(isinstance(callback, LastCheckpoint) for callback in configured)
+        return ours if has_last else [*ours, LastCheckpoint()]
 
     def resolved_config(self) -> str:
-        """The configuration with every default written out, as YAML."""
+        """Return the configuration with every default written out, as YAML."""
         text: str = self.parser.dump(self.config, skip_none=False, skip_link_targets=True)
         return text
 
+    def settings(self) -> dict[str, Any]:
+        """Return the resolved configuration as plain values, as the `config.yaml` of its run has it."""
+        content: dict[str, Any] = yaml.safe_load(self.resolved_config())
+        return content
+
 
 class ParsedCLI(GraphbenchCLI):
-    """A command line that is parsed, while nothing is built and nothing is seeded."""
+    """Parse a command line, build nothing and seed nothing."""
 
-    def _set_seed(self) -> None:
-        """Nothing."""
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse, and hide the seed from LightningCLI until it has skipped seeding."""
+        super().parse_arguments(parser, args)
+        self.parsed_seed = self.config.get("seed_everything")
+        self.config["seed_everything"] = False
 
     def instantiate_classes(self) -> None:
-        """Nothing."""
+        """Build nothing."""
+        self.config["seed_everything"] = self.parsed_seed
+
+
+def build(command: str, words: Sequence[str], parse_alone: bool = False) -> GraphbenchCLI:
+    """Build what `graphbench fit` would train, for a command that hands words on to it; no data are read.
+
+    Args:
+        command: its name, for messages.
+        words: options of `graphbench fit`.
+        parse_alone: leave data, model and trainer out.
+
+    Raises:
+        GraphbenchError: as raised by the fit.
+    """
+    request = split(own_parser(command), words, run_option=None)
+    return (ParsedCLI if parse_alone else GraphbenchCLI)(request.arguments)
 
 
 def resolve(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return every option that a command line sets or leaves at its default, as the plain values of a `config.yaml`.
+    """Return all options of a command line with their defaults, as the plain values of a `config.yaml`.
 
-    A module without an optimizer has the default one with its options, so that both ways to say it are equal.
+    The default optimizer is written out as its class, so that naming it or not is equal.
 
     Args:
-        arguments: what LightningCLI parses, see `graphbench.cli.options.Request`.
+        arguments: parsed by LightningCLI, see `graphbench.cli.options.Request`.
 
     Raises:
         BadInput: an option is unknown, missing, or has a value of the wrong type.
     """
-    config: dict[str, Any] = yaml.safe_load(ParsedCLI(arguments).resolved_config())
+    config = ParsedCLI(arguments).settings()
     if config["model"].get("optimizer") in AS_FUNCTION:
         options = inspect.signature(torch.optim.AdamW).parameters.values()
         values = {one.name: one.default for one in options if one.default is not one.empty}
@@ -294,25 +308,11 @@ def resolve(arguments: Sequence[str]) -> dict[str, Any]:
     return config
 
 
-def _with_checkpoint_io(configured: Any) -> list[Any]:
-    """The configured plug-ins, and ours for writing checkpoints unless there is one for that."""
-    plugins = [] if configured is None else _as_list(configured)
-    return plugins if any(isinstance(plugin, CheckpointIO) for plugin in plugins) else [*plugins, RunCheckpointIO()]
-
-
-def _writes_table(logger: Any, folder: Path) -> bool:
-    """Whether a logger would write the run's own `metrics.csv`."""
-    return isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve()
-
-
 def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def write_config(path: Path, cli: GraphbenchCLI) -> None:
     """Write the resolved configuration, headed by the version that wrote it."""
-    from graphbench import __version__
-    from graphbench.data.files.writing import write_text
-
-    yaml.safe_load(text := cli.resolved_config())  # a configuration that cannot be read back must fail now
+    yaml.safe_load(text := cli.resolved_config())  # fail now rather than when the run is read
     write_text(path, f"# graphbench-lightning=={__version__}\n{text}")

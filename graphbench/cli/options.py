@@ -1,26 +1,30 @@
-"""The few options that a command takes beside LightningCLI's own, what a command line asks for by them, and help."""
+"""Define a command's own options beside those of LightningCLI, split a command line by them, and show help.
+
+jsonargparse finds a class by its short name, `GPS` for `graphbench_baselines.gps.GPS`, once its module is imported. So
+the registered classes that a command line or its configurations name are imported, and nothing else.
+"""
 
 from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from graphbench import registry
-from graphbench.cli.command_line import HOLDERS, CommandLine
-from graphbench.cli.names import import_named
+from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_in, value_at
 from graphbench.cli.parsers import CommandParser
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.errors import BadInput
 from graphbench.registry.describe import options_of
+from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder, trust
 
-#: Help of an option that several commands have.
-DATA_CHANGED = "what to do where the data are not those of the fit: refuse (default) or accept"
+_DATA_CHANGED = "what to do if the data differ from those of the fit: refuse (default) or accept"
 _SCORE = {"run": "folder of a finished fit", "checkpoint": "checkpoint to score instead of the best"}
 _PREDICT = {
     "run": "folder of a finished fit",
@@ -28,17 +32,17 @@ _PREDICT = {
     "split": "train, val or test (default)",
     "input": "file (or folder) to answer instead of a split; - for SMILES or texts on standard input",
     "smiles_column": "column of --input with the SMILES or texts; by default that of the fit",
-    "data_changed": DATA_CHANGED,
+    "data_changed": _DATA_CHANGED,
 }
 _RUN = {"run": "folder of a run"}
-#: Own options of the commands that build a model: command -> option -> what it does. Nothing here needs torch.
+#: Command that builds a model -> its own options -> their help. Nothing here needs torch.
 OWN: dict[str, dict[str, str]] = {
     "fit": {
         "run": "folder of the new run",
         "resume": "folder of a run to continue",
         "checkpoint": "checkpoint to continue from instead of the last one, with --resume",
-        "data_changed": DATA_CHANGED,
-        "if_exists": "what to do where --run holds a run: fail (default) or resume, for jobs that are queued again",
+        "data_changed": _DATA_CHANGED,
+        "if_exists": "what to do if --run holds a run: fail (default) or resume, for jobs that are queued again",
     },
     "params": _RUN | {"json": "print the counts as JSON"},
     "prepare": _RUN,
@@ -47,14 +51,14 @@ OWN: dict[str, dict[str, str]] = {
         "steps": "training steps to time, the first 5 for warming up (default 50)",
         "depth": "levels of modules in the table of operations (default 3)",
     },
-    "validate": {**_SCORE, "data_changed": DATA_CHANGED},
+    "validate": {**_SCORE, "data_changed": _DATA_CHANGED},
     "test": {
         **_SCORE,
-        "data_changed": DATA_CHANGED,
+        "data_changed": _DATA_CHANGED,
         "input": "labelled file (or folder) to score in place of the test split, whole; its scores go to RUN/external",
         "smiles_column": "column of --input with the SMILES or texts; by default that of the fit",
         "name": "what to call the scores of --input; by default the name of the file",
-        "if_exists": "what to do where RUN/external has scores of another file by that name: fail (default) or replace",
+        "if_exists": "what to do if RUN/external has scores of another file under that name: fail (default) or replace",
         "on_error": "what to do with rows of --input that cannot be scored: stop (default) or skip",
     },
     "predict": {
@@ -80,28 +84,35 @@ OWN: dict[str, dict[str, str]] = {
         "output": "folder to write: nodes.csv, edges.csv, rows.csv and row-NUMBER.png",
     },
 }
-#: Second names of options.
+#: Option -> further names: torchrun takes `--run` behind its script for its own, and inputs may be other texts.
 _SECOND_NAMES = {"run": ("--run-folder",), "smiles_column": ("--input-column",)}
-#: Own options that take all words up to the next option.
+#: Own options that take several words.
 SEVERAL = {"predict": ("--run", "--run-folder"), "explain": ("--rows",)}
 #: Options without a value.
 FLAGS = ("--calibrate", "--help", "--json", "--trust", "-h")
+#: The optimizer of a module without one, as the class whose options can be given.
+DEFAULT_OPTIMIZER = "torch.optim.AdamW"
+#: Its name in configurations of runs, also of earlier versions.
+AS_FUNCTION = ("graphbench.training.module.adam_w", "graphbench.module.adam_w")
+#: Options of data that name files or folders, and those of one benchmark that mean something else in others.
+_PATHS = ("root", "store", "file", "test_file", "val_file", "split_dir")
+_PATHS_OF = {"Graphs": ("source", "test_source", "val_source")}
 
 
 @dataclass(frozen=True)
 class Request:
-    """A command line, split.
+    """A command line, split into the command's own options and those of LightningCLI.
 
     Args:
-        own: the command's own options.
-        arguments: what LightningCLI parses, with the run's configuration in front where a run is named.
+        options: the command's own options.
+        arguments: words for LightningCLI, with the run's configuration in front where a run is named.
         run: the existing run that was named, if any.
-        changed: options were given beside the run's own configuration.
-        moved: options of its data that lead elsewhere than they say, see `_moved_paths`.
-        stored: the part of `arguments` that the run's own configuration is, without what was given beside it.
+        changed: whether options were given beside the run's own configuration.
+        moved: relative paths of its data that are resolved elsewhere, see `_moved_paths`.
+        stored: the words of `arguments` that are the run's own configuration.
     """
 
-    own: argparse.Namespace
+    options: argparse.Namespace
     arguments: list[str]
     run: RunFolder | None
     changed: bool = False
@@ -109,105 +120,154 @@ class Request:
     stored: list[str] = field(default_factory=list)
 
 
-def own_parser(command: str, **help_texts: str) -> CommandParser:
-    """A parser for the command's own options, each taking one value, and for `--trust`.
-
-    `--run` has a second name, since torchrun takes `--run` behind its script for an option of its own; so has
-    `--smiles-column`, since there may be other texts in it.
-    """
+def own_parser(command: str) -> CommandParser:
+    """Return the parser of a command's own options and of `--trust`."""
     parser = CommandParser(command, add_help=False)
-    for name, text in help_texts.items():
+    for name, text in OWN.get(command, {}).items():
         names = ("--" + name.replace("_", "-"), *_SECOND_NAMES.get(name, ()))
-        parser.add_argument(*names, dest=name, help=text, action="store_true" if names[0] in FLAGS else "store")
+        if names[0] in FLAGS:
+            parser.add_argument(*names, help=text, action="store_true")
+        else:
+            parser.add_argument(*names, dest=name, help=text, nargs="+" if name == "rows" else None)
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser
 
 
-def check_needed(command: str, own: argparse.Namespace) -> None:
-    """Look for what a command cannot do without.
-
-    Args:
-        command: one of `OWN`.
-        own: its own options.
+def check_needed(command: str, options: argparse.Namespace) -> None:
+    """Check the options that a command cannot do without.
 
     Raises:
-        BadInput: an option is missing, or the name of the file to write is of another type.
+        BadInput: one is missing, or the file to write has an unknown type.
     """
-    if command == "explain" and not own.rows:
+    if command == "explain" and not options.rows:
         raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
-    if command == "explain" and not own.output:
+    if command == "explain" and not options.output:
         raise BadInput("--output is missing: name the folder to write.")
-    if command == "embed" or (command == "predict" and own.input is not None):
+    if command == "embed" or (command == "predict" and options.input is not None):
         from graphbench.inference.output import check_output
 
-        check_output(own.output, streams=command == "predict")
+        check_output(options.output, streams=command == "predict")
 
 
-def split(parser: CommandParser, arguments: Sequence[str], run_option: str | None = "run") -> Request:
-    """Take the command's own options out and import the classes that the rest names.
+def split(parser: CommandParser, words: Sequence[str], run_option: str | None = "run") -> Request:
+    """Split a command line, and import the classes that it names.
 
     Args:
-        parser: knows the own options.
-        arguments: the command line after the command.
+        parser: of the command's own options.
+        words: the command line after the command.
         run_option: own option that names an existing run, whose configuration is read first.
 
     Raises:
-        BadInput: the named folder holds no run or one that may not import what it names, or there is no such
-            configuration.
+        BadInput: the folder holds no run or one that may not import what it names, or a configuration is missing.
         UnknownName: a benchmark or architecture is not registered.
     """
-    own, given = parser.parse_known_args(list(arguments))
-    rest = CommandLine.parse(given, flags=FLAGS).located().words
-    if any(argument in ("-h", "--help") for argument in rest):
+    options, unparsed = parser.parse_known_args(list(words))
+    arguments = CommandLine.parse(unparsed, flags=FLAGS).located().words
+    if any(word in ("-h", "--help") for word in arguments):
         parser.print_help()
-    folder = getattr(own, run_option) if run_option else None
-    run = RunFolder.existing(folder) if folder else None
-    changed = bool(rest)
-    moved = _moved_paths(run) if run is not None else {}
-    stored: list[str] = []
-    if run is not None:
-        trust.require(
-            trust.Policy.of(run.config, own.trust, trust.named_in([*rest, getattr(own, "input", None) or ""]))
-        )
-        there = [word for name, (_, path) in moved.items() for word in (f"--data.{name}", path)]
-        stored = ["--config", str(run.config), *there]
-        rest = [*stored, *rest]
-    if not rest:
-        raise BadInput(
-            f"{parser.prog} needs a configuration: --config NAME_OR_FILE, or --data NAME --model.architecture NAME"
-            + (f", or --{run_option} FOLDER of an earlier run." if run_option else ".")
-        )
-    import_named(rest)
-    return Request(own, rest, run, changed, moved, stored)
-
-
-#: Options of data that name files or folders.
-_PATHS = ("root", "store", "file", "test_file", "val_file", "split_dir")
-#: Option of one benchmark that may name a file, and is a word of other meaning elsewhere.
-_PATHS_OF = {"Graphs": ("source", "test_source", "val_source")}
+    folder = getattr(options, run_option) if run_option else None
+    if not folder:
+        if not arguments:
+            raise BadInput(
+                f"{parser.prog} needs a configuration: --config NAME_OR_FILE, or --data NAME --model.architecture NAME"
+                + (f", or --{run_option} FOLDER of an earlier run." if run_option else ".")
+            )
+        import_named(arguments)
+        return Request(options, arguments, None, changed=bool(arguments))
+    run = RunFolder.existing(folder)
+    names = trust.named_in([*arguments, getattr(options, "input", None) or ""])
+    trust.require(trust.Policy.of(run.config, options.trust, names))
+    moved = _moved_paths(run)
+    stored = ["--config", str(run.config)]
+    stored += [word for name, (_, path) in moved.items() for word in (f"--data.{name}", path)]
+    import_named([*stored, *arguments])
+    return Request(options, [*stored, *arguments], run, bool(arguments), moved, stored)
 
 
 def _moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:
-    """Where the data of a run are, for a command that is given in another folder than its fit was.
+    """Resolve the data's relative paths for a command that is called from another folder than its fit was.
 
-    A path in a configuration is relative to the folder in which the fit was started. It is looked for there first, and
-    in the folder of the command where that has gone, as on another machine.
+    They are relative to the folder in which the fit was started, and are looked up there first; in the command's folder
+    if that one is gone, as on another machine.
 
     Returns:
-        Option of the data -> the path in the configuration and the absolute one to take instead.
+        Option of the data -> the path in the configuration, and the absolute one to use instead.
     """
     try:
         started = Path(load_json(run.environment)["folder"])
         data = yaml.safe_load(run.config.read_text(encoding="utf-8"))["data"]
         options, benchmark = data["init_args"], data["class_path"].rpartition(".")[2]
         names = (*_PATHS, *_PATHS_OF.get(benchmark, ()))
-        given = {name: options[name] for name in names if isinstance(options.get(name), str)}
+        paths = {name: options[name] for name in names if isinstance(options.get(name), str)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):  # an older run, or a damaged one
         return {}
-    relative = {name: value for name, value in given.items() if not Path(value).is_absolute()}
     if started == Path.cwd():
         return {}
-    return {name: (value, str(started / value)) for name, value in relative.items() if (started / value).exists()}
+    relative = {name: path for name, path in paths.items() if not Path(path).is_absolute()}
+    return {name: (path, str(started / path)) for name, path in relative.items() if (started / path).exists()}
+
+
+def import_named(words: Sequence[str]) -> None:
+    """Import every registered class that a command line or its configurations name.
+
+    Args:
+        words: the command line after the command, each configuration by the path of its file.
+
+    Raises:
+        UnknownName: `data` or `model.architecture` names an unregistered class.
+        BrokenPlugin: a named class cannot be imported.
+        BadInput: a configuration cannot be read, or has an unknown key below `expected`.
+    """
+    line = CommandLine.parse(words)
+    texts = {word for one in line.options for word in (one.name, *one.values)}
+    for place, content in line.contents:
+        if place.startswith("--config "):
+            Expected.parse(content.get("expected"), place)
+        texts.update(_strings(content))
+        for slot, name in classes_in(content).items():
+            if name.isidentifier():  # dotted paths are left to jsonargparse
+                registry.load(REQUIRED[slot], name)
+    for one in line.options:
+        texts.update(_strings(one.read()))
+    for group in registry.GROUPS:
+        for name in texts & registry.records(group).keys():
+            registry.load(group, name)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(item)
+
+
+def with_optimizer(words: Sequence[str]) -> list[str]:
+    """Insert the default optimizer before the first of its options if none is named.
+
+    A default in the parser would keep the options of one class for the next that is named, such as the weight decay of
+    AdamW for Adam.
+
+    Args:
+        words: the command line after the command.
+
+    Examples:
+        >>> with_optimizer(["--model.optimizer.lr", "3e-4"])
+        ['--model.optimizer', 'torch.optim.AdamW', '--model.optimizer.lr', '3e-4']
+        >>> with_optimizer(["--model.optimizer", "SGD", "--model.optimizer.lr", "3e-4"])[:2]
+        ['--model.optimizer', 'SGD']
+    """
+    line, option = CommandLine.parse(words), "--model.optimizer"
+    first = next((place for place, one in enumerate(line.options) if one.name.startswith(f"{option}.")), None)
+    names = (value_at(content, option[2:]) for _, content in line.contents)
+    if (
+        first is None
+        or line.named(option, f"{option}.class_path", f"{option}.help")
+        or any(name not in (None, *AS_FUNCTION) for name in names)
+    ):
+        return line.words
+    before, behind = CommandLine(line.options[:first]), CommandLine(line.options[first:])
+    return [*before.words, option, DEFAULT_OPTIMIZER, *behind.words]
 
 
 # -- help --------------------------------------------------------------------------------------------------------------
@@ -216,41 +276,41 @@ def _moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:
 def show_help(command: str) -> None:
     """Print the help of one of the commands in `OWN`."""
     if command == "fit":
-        print(help_page(command))
+        print(help_page())
         return
-    own_parser(command, **OWN[command]).print_help()
+    own_parser(command).print_help()
     print(
         "\nOptions of data, model and trainer replace those of the run: `graphbench fit --help` lists them. Without\n"
         "--run FOLDER name --config FILE."
     )
 
 
-def help_page(command: str) -> str:
-    """The options of a command that trains or scores: its own first, then those of model, data and trainer."""
+def help_page() -> str:
+    """Return the help of `fit`: its own options first, then those of model, data and trainer."""
     module, trainer = options_of(HOLDERS["model"]) or {}, options_of(HOLDERS["trainer"]) or {}
     shared = options_of("graphbench.benchmarks.base:GraphBenchmark") or {}
     lines = [
-        own_parser(command, **OWN[command]).format_help().rstrip(),
+        own_parser("fit").format_help().rstrip(),
         "  --config NAME         an installed configuration (`graphbench list configs`), or a file",
         "  --seed_everything N   seed of weights, dropout and the order of the data",
         "",
         "model:",
-        "  --model.architecture NAME  one of: " + _wrapped(registry.architectures(), 29),
-        *_described("model.", {name: text for name, text in module.items() if name not in ("spec", "architecture")}),
+        "  --model.architecture NAME  one of: " + _wrap(registry.architectures(), 29),
+        *_describe("model.", {name: text for name, text in module.items() if name not in ("spec", "architecture")}),
         "",
         "data:",
-        "  --data NAME           one of: " + _wrapped(registry.benchmarks(), 24),
-        *_described("data.", shared),
+        "  --data NAME           one of: " + _wrap(registry.benchmarks(), 24),
+        *_describe("data.", shared),
         "",
         "trainer (pytorch_lightning.Trainer), `--trainer.NAME VALUE`:",
-        "  " + _wrapped(trainer, 2),
+        "  " + _wrap(trainer, 2),
         "",
         "Options of a class: `--data.help NAME`, `--model.architecture.help NAME`; all of them: `--help all`.",
     ]
     return "\n".join(lines)
 
 
-def _described(prefix: str, options: Mapping[str, str]) -> list[str]:
+def _describe(prefix: str, options: Mapping[str, str]) -> list[str]:
     lines = []
     for name, text in options.items():
         head = f"  --{prefix}{name}"
@@ -260,5 +320,5 @@ def _described(prefix: str, options: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _wrapped(names: Iterable[str], indent: int) -> str:
+def _wrap(names: Iterable[str], indent: int) -> str:
     return f"\n{' ' * indent}".join(textwrap.wrap(", ".join(names), 88 - indent))

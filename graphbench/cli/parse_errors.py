@@ -1,7 +1,7 @@
-"""Which word of a command line jsonargparse refuses, and why: one line with the option, the value and what is right.
+"""Explain why jsonargparse refuses a command line: one line with the option, the value and what would be right.
 
-Its own text is about its types and tells neither. So once it has failed, the options are held against what classes
-take, one after the other, with jsonargparse as the judge of each value.
+jsonargparse's own text is about its types. So once it has failed, the options are checked one by one against the
+classes that take them, with jsonargparse as the judge of each value.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from jsonargparse import ArgumentParser
 
 from graphbench import registry
 from graphbench.cli.command_line import (
+    CLASS_KEYS,
     HOLDERS,
     OPTION_TOPS,
     REQUIRED,
@@ -35,63 +36,66 @@ from graphbench.cli.command_line import (
     nested,
 )
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.registry.configurations import read
 from graphbench.training.arguments import parameters, type_hints
 
 _HOLDERS = HOLDERS | {"expected": "graphbench.registry.expected:Expected"}
-#: Parameters that are no options: what links and optimizers are given later.
+#: Parameters that links and optimizers fill, so that they are no options.
 _NO_OPTIONS = ("self", "spec", "params")
-#: Types of which a value is judged here; others hold classes.
-_PLAIN = (int, float, str, bool, NoneType, Path)
-_OF_CLASS = ("class_path", "init_args", "dict_kwargs")
+#: Types whose values are judged here; others hold classes.
+_PLAIN = (int, float, str, bool, NoneType, Path, list, tuple, dict, Sequence, Mapping)
 
 
 def explain(error: Exception, parser: ArgumentParser, words: Sequence[str]) -> str:
     """Return one readable message for a parser's error.
 
     Args:
-        error: what the parser raised.
-        parser: knows the options that stand in no class.
-        words: what was parsed.
+        error: raised by the parser.
+        parser: knows the options outside of classes.
+        words: the command line that was parsed.
     """
-    with contextlib.suppress(TypeError, ValueError):  # a class of somebody's own, whose signature cannot be read
-        if said := next(_mistakes(CommandLine.parse(words), parser, str(error)), ""):
-            return said
+    with contextlib.suppress(TypeError, ValueError):  # a user's class, whose signature cannot be read
+        if message := next(_mistakes(CommandLine.parse(words), parser, str(error)), ""):
+            return message
     return _shorten(str(error))
 
 
 def _mistakes(line: CommandLine, parser: ArgumentParser, text: str) -> Iterator[str]:
-    """Yield what is wrong, in the order in which a user would look for it."""
+    """Yield mistakes in the order in which a user would look for them."""
     for one in line.options:
         if not one.name:
-            yield f"{one.value!r} is the value of no option. {ALL_OPTIONS}"
+            yield f"Unexpected argument {one.value!r}. {ALL_OPTIONS}"
         elif not one.values and not one.name.endswith((".help", "--print_config")):
             yield f"{one.name} needs a value. {ALL_OPTIONS}"
-    known = [name for name in parser.get_defaults().keys(branches=True) if isinstance(name, str)]
+    defined = [name for name in parser.get_defaults().keys(branches=True) if isinstance(name, str)]
     for one in line.options:
         first, _, rest = one.name.lstrip("-").partition(".")
-        if first not in known or (rest and first == "expected" and f"expected.{rest}" not in known):
-            yield str(unknown_option(one.name, known))
-    if missing := [slot for slot in REQUIRED if slot not in (classes := _collect_classes(line))]:
-        names = " and ".join(f"--{slot}" for slot in missing)
-        yield f"{names} must be given, on the command line or in a configuration. {ALL_OPTIONS}"
-    for each in classes.values():
-        for made in each:
-            yield from _of_class(made, text)
+        if first not in defined or (rest and first == "expected" and f"expected.{rest}" not in defined):
+            yield str(unknown_option(one.name, defined))
+    classes = _collect_classes(line)
+    yield from _missing([f"--{slot}" for slot in REQUIRED if slot not in classes])
+    for group in classes.values():
+        for item in group:
+            yield from _mistakes_of_class(item, text)
     seed = line.value("seed_everything")
-    if seed is not None and (said := _describe_mistake("seed_everything", int | bool, str(seed), text)):
-        yield said
+    if seed is not None and (message := _describe_mistake("seed_everything", int | bool, str(seed), text)):
+        yield message
+
+
+def _missing(options: Sequence[str]) -> Iterator[str]:
+    if options:
+        yield f"{' and '.join(options)} must be given, on the command line or in a configuration. {ALL_OPTIONS}"
 
 
 @dataclass
 class _NamedClass:
-    """A class that a command line names, or one that holds options, with what it gets.
+    """A class that a command line names, or one that holds options.
 
     Args:
-        place: the option that names it, or before the dots of its options.
+        place: the option that names it, or the prefix of its options.
         name: as it was named.
-        cls: the class, or a function; None where none of the name is imported.
+        cls: the class or function; None if it is not imported.
         options: name, value and whether it adds to a list.
     """
 
@@ -103,7 +107,7 @@ class _NamedClass:
 
 def _collect_classes(line: CommandLine) -> dict[str, list[_NamedClass]]:
     """Return the classes at each place: one, or those of a list."""
-    found = {place: [_NamedClass(place, "", _imported(target))] for place, target in _HOLDERS.items()}
+    classes = {place: [_NamedClass(place, "", _imported(target))] for place, target in _HOLDERS.items()}
     for one in line.options:
         if one.name == "--config":
             content = read(Path(one.value))
@@ -111,34 +115,34 @@ def _collect_classes(line: CommandLine) -> dict[str, list[_NamedClass]]:
             content = nested(one.path, one.value if (value := one.read()) is None else value) if one.values else {}
         for top in OPTION_TOPS:
             if top in content:
-                _note(top, content[top], one.appends, found)
-    return found
+                _collect(top, content[top], one.appends, classes)
+    return classes
 
 
-def _note(place: str, value: Any, adds: bool, found: dict[str, list[_NamedClass]]) -> None:
-    """Note what a value says of a place and of those below it."""
+def _collect(place: str, value: Any, adds: bool, classes: dict[str, list[_NamedClass]]) -> None:
+    """Add what a value says of a place and of those below it."""
     if place in SLOTS:
         for number, item in enumerate(value if isinstance(value, list) else [value]):
-            if (name := _class_in(item)) is not None:
-                before = found.get(place, []) if adds or number else []
-                found[place] = [*before, _NamedClass(place, name, _class_of(place, name))]
+            if (name := _class_name(item)) is not None:
+                earlier = classes.get(place, []) if adds or number else []
+                classes[place] = [*earlier, _NamedClass(place, name, _class_of(place, name))]
             if isinstance(item, Mapping):
-                options = {key: inner for key, inner in item.items() if key not in _OF_CLASS}
+                options = {key: inner for key, inner in item.items() if key not in CLASS_KEYS}
                 inside = item.get("init_args")
                 options |= inside if isinstance(inside, Mapping) else {}
-                last = found.setdefault(place, [_NamedClass(place, "", None)])[-1]
+                last = classes.setdefault(place, [_NamedClass(place, "", None)])[-1]
                 last.options += [(key, inner, adds) for key, inner in options.items()]
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             option = f"{place}.{key}"
             if option in SLOTS or (option in HOLDERS and isinstance(inner, Mapping)):
-                _note(option, inner, adds, found)
+                _collect(option, inner, adds, classes)
             else:
-                found[place][-1].options.append((key, inner, adds))
+                classes[place][-1].options.append((key, inner, adds))
 
 
-def _class_in(value: Any) -> str | None:
-    """The class that a value names; `false`, `null` and the like name none."""
+def _class_name(value: Any) -> str | None:
+    """Return the class that a value names; `false`, `null` and the like name none."""
     name = class_named(value)
     try:
         return name if name and isinstance(yaml.safe_load(name), str) else None
@@ -147,13 +151,12 @@ def _class_in(value: Any) -> str | None:
 
 
 def _imported(target: str) -> Any:
-    """What `module:name` or `module.name` is, if its module was imported; what was refused is not imported here."""
+    """Return `module:name` or `module.name` if its module was imported already, else None."""
     module, _, name = target.replace(":", ".").rpartition(".")
     return getattr(sys.modules.get(module), name, None)
 
 
 def _class_of(place: str, name: str) -> Any:
-    """The class of a name in a slot."""
     slot = SLOTS[place]
     if "." in name:
         return _imported(name)
@@ -162,94 +165,91 @@ def _class_of(place: str, name: str) -> Any:
     return _imported(f"{slot.module}.{name}")
 
 
-def _of_class(made: _NamedClass, text: str) -> Iterator[str]:
-    """Yield what is wrong with a class and its options."""
-    if not callable(made.cls) and made.name and made.name in text:
-        yield _no_such_class(made, text)
-    if made.cls is None and not made.name and made.options:
+def _mistakes_of_class(item: _NamedClass, text: str) -> Iterator[str]:
+    if not callable(item.cls) and item.name and item.name in text:
+        yield _no_such_class(item, text)
+    if item.cls is None and not item.name and item.options:
         yield (
-            f"--{made.place}.{made.options[0][0]}: this is an option of {SLOTS[made.place].kind}s, but none is named. "
-            f"Name one with --{made.place} NAME."
+            f"--{item.place}.{item.options[0][0]}: this is an option of {SLOTS[item.place].kind}s, but none is named. "
+            f"Name one with --{item.place} NAME."
         )
-    if not isinstance(made.cls, type):
+    if not isinstance(item.cls, type):
         return
-    known, hints = parameters(made.cls), type_hints(made.cls)
-    known = [name for name in known if name not in _NO_OPTIONS]
-    if made.place in _HOLDERS:
-        known = [name for name in known if f"{made.place}.{name}" not in SLOTS]
-    for name, value, adds in made.options:
-        option = f"{made.place}.{name}"
-        if name in hints and name in known:
+    hints = type_hints(item.cls)
+    taken = [name for name in parameters(item.cls) if name not in _NO_OPTIONS]
+    if item.place in _HOLDERS:
+        taken = [name for name in taken if f"{item.place}.{name}" not in SLOTS]
+    for name, value, adds in item.options:
+        option = f"{item.place}.{name}"
+        if name in hints and name in taken:
             if adds and _is_plain(hints[name]) and not _takes_lists(hints[name]):
                 yield f"--{option}+: {option} takes no list to add to. Leave the + out."
-            if not adds and (said := _describe_mistake(option, hints[name], value, text)):
-                yield said
-        elif name not in known and name in text:
-            near = near_options(name, known, f"{made.place}.")
-            yield f"--{option}: {made.cls.__name__} has no option {name!r}. {near}It has: {', '.join(known)}."
-    if made.name:
-        given = {name for name, _, _ in made.options}
+            if not adds and (message := _describe_mistake(option, hints[name], value, text)):
+                yield message
+        elif name not in taken and name in text:
+            yield _no_such_option(option, item.cls, taken)
+    if item.name:
+        given = {name for name, _, _ in item.options}
         needed = [
             one.name
-            for one in inspect.signature(made.cls).parameters.values()
+            for one in inspect.signature(item.cls).parameters.values()
             if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
         ]
-        if missing := [name for name in needed if name not in (*given, *_NO_OPTIONS)]:
-            names = " and ".join(f"--{made.place}.{name}" for name in missing)
-            yield f"{names} must be given, on the command line or in a configuration. {ALL_OPTIONS}"
+        yield from _missing([f"--{item.place}.{name}" for name in needed if name not in (*given, *_NO_OPTIONS)])
 
 
-def _no_such_class(made: _NamedClass, text: str) -> str:
-    """What is wrong with a name that no class has."""
-    option = f"--{made.place}"
-    if Path(made.name).is_file() and not made.name.endswith(SETTINGS):
-        return f"{option} {made.name}: this is a file, and the option takes the name of a class. {ALL_OPTIONS}"
-    if "." in made.name:
-        module, _, name = made.name.rpartition(".")
-        there = module in sys.modules
-        why = f"there is no class {name} in {module}" if there else f"{module} cannot be imported"
-        absent = [line.strip() for line in text.splitlines() if "No module named" in line and made.name not in line]
-        return f"{option} is {made.name!r}: {why}{f' ({absent[0]})' if absent else ''}."
-    slot = SLOTS[made.place]
+def _no_such_option(option: str, cls: type, taken: Sequence[str]) -> str:
+    place, _, name = option.rpartition(".")
+    near = near_options(name, taken, f"{place}.")
+    return f"--{option}: {cls.__name__} has no option {name!r}. {near}It has: {', '.join(taken)}."
+
+
+def _no_such_class(item: _NamedClass, text: str) -> str:
+    option = f"--{item.place}"
+    if Path(item.name).is_file() and not item.name.endswith(SETTINGS):
+        return f"{option} {item.name}: this is a file, and the option takes the name of a class. {ALL_OPTIONS}"
+    if "." in item.name:
+        module, _, name = item.name.rpartition(".")
+        why = f"there is no class {name} in {module}" if module in sys.modules else f"{module} cannot be imported"
+        absent = [line.strip() for line in text.splitlines() if "No module named" in line and item.name not in line]
+        return f"{option} is {item.name!r}: {why}{f' ({absent[0]})' if absent else ''}."
+    slot = SLOTS[item.place]
     kinds = vars(sys.modules[slot.module]) if slot.module in sys.modules else {}
-    known = {name for name, kind in kinds.items() if isinstance(kind, type)}
-    known |= registry.records(slot.group).keys() if slot.group else set()
-    if near := difflib.get_close_matches(made.name, known, n=2, cutoff=0.7):
-        return f"{option}: no class is called {made.name!r}. Did you mean {' or '.join(near)}?"
-    return f"{option} is {made.name!r}; expected one of: {', '.join(sorted(known))}."
+    names = {name for name, kind in kinds.items() if isinstance(kind, type)}
+    names |= registry.records(slot.group).keys() if slot.group else set()
+    if near := difflib.get_close_matches(item.name, names, n=2, cutoff=0.7):
+        return f"{option}: no class is called {item.name!r}. Did you mean {' or '.join(near)}?"
+    return f"{option} is {item.name!r}; expected one of: {', '.join(sorted(names))}."
 
 
 def _describe_mistake(option: str, hint: Any, value: Any, text: str) -> str | None:
-    """What is wrong with a value of an annotated option; None where it is right, or the text is not about it."""
+    """Say why a value does not fit an annotation; None if it fits, or the parser's text is not about it."""
     if isinstance(value, Mapping):
         for kind in (part for part in _parts(hint) if dataclasses.is_dataclass(part) and isinstance(part, type)):
             hints = type_hints(kind)
             for name, inner in (dict(value) | dict(value.get("init_args") or {})).items():
-                if name in _OF_CLASS:
+                if name in CLASS_KEYS:
                     continue
                 if name not in hints:
-                    near = near_options(name, hints, f"{option}.")
-                    return (
-                        f"--{option}.{name}: {kind.__name__} has no option {name!r}. {near}It has: {', '.join(hints)}."
-                    )
-                if said := _describe_mistake(f"{option}.{name}", hints[name], inner, text):
-                    return said
-    if isinstance(value, str) and holds_settings(value):  # a file in place of what it holds
+                    return _no_such_option(f"{option}.{name}", kind, list(hints))
+                if message := _describe_mistake(f"{option}.{name}", hints[name], inner, text):
+                    return message
+    if isinstance(value, str) and holds_settings(value):
         return None
     if not (_is_plain(hint) or (isinstance(value, str) and value in text)) or _accepts(hint, value):
         return None
-    for leaf in _leaves(value) if float in _parts(hint) else ():
-        if not math.isfinite(leaf[1]):
-            return f"--{option} is {leaf[0]!r}; expected a finite number."
+    for word, number in _numbers_as_text(value) if float in _parts(hint) else ():
+        if not math.isfinite(number):
+            return f"--{option} is {word!r}; expected a finite number."
     return f"--{option} is {value!r}; expected {_describe_type(hint)}."
 
 
 def _accepts(hint: Any, value: Any) -> bool:
-    """Whether jsonargparse takes a value for a type."""
+    """Return whether jsonargparse takes a value for a type."""
     parser = ArgumentParser(exit_on_error=False)
     try:
         parser.add_argument("--value", type=hint)
-    except ValueError:  # a type that it does not know is judged elsewhere
+    except ValueError:  # an unsupported type is judged elsewhere
         return True
     try:
         if isinstance(value, str):
@@ -262,7 +262,7 @@ def _accepts(hint: Any, value: Any) -> bool:
 
 
 def _parts(hint: Any) -> list[Any]:
-    """The types that an annotation is made of."""
+    """Return the types that an annotation is made of."""
     origin = get_origin(hint)
     if origin is Literal:
         return [str]
@@ -273,29 +273,27 @@ def _parts(hint: Any) -> list[Any]:
 
 
 def _is_plain(hint: Any) -> bool:
-    return all(part in _PLAIN or part in (list, tuple, dict) or part in (Sequence, Mapping) for part in _parts(hint))
+    return all(part in _PLAIN for part in _parts(hint))
 
 
 def _takes_lists(hint: Any) -> bool:
     return any(part in (list, tuple, Sequence) for part in _parts(hint))
 
 
-def _leaves(value: Any) -> Iterator[tuple[str, float]]:
-    """The texts in a value that Python reads as numbers and YAML does not."""
+def _numbers_as_text(value: Any) -> Iterator[tuple[str, float]]:
+    """Yield the texts in a value that Python reads as numbers and YAML does not."""
     try:
         content = load_yaml(value) if isinstance(value, str) else value
     except yaml.YAMLError:
         return
     for item in content if isinstance(content, list) else [content]:
         if isinstance(item, str):
-            try:
+            with contextlib.suppress(ValueError):
                 yield item, float(item)
-            except ValueError:
-                continue
 
 
 def _describe_type(hint: Any) -> str:
-    """An annotation in words.
+    """Put an annotation into words.
 
     Examples:
         >>> _describe_type(int | None), _describe_type(tuple[float, float]), _describe_type(Literal["mean", 3] | None)
@@ -304,10 +302,10 @@ def _describe_type(hint: Any) -> str:
     origin, parts = get_origin(hint), [hint]
     if origin in (Union, UnionType):
         parts = list(get_args(hint))
-    chosen = [repr(value) for part in parts if get_origin(part) is Literal for value in get_args(part)]
+    choices = [repr(value) for part in parts if get_origin(part) is Literal for value in get_args(part)]
     others = [part for part in parts if get_origin(part) is not Literal]
-    if chosen or len(others) > 1:
-        return " or ".join([*([f"one of {', '.join(chosen)}"] if chosen else []), *map(_describe_type, others)])
+    if choices or len(others) > 1:
+        return " or ".join([*([f"one of {', '.join(choices)}"] if choices else []), *map(_describe_type, others)])
     if hint is NoneType:
         return "None"
     if isinstance(hint, type) and origin is None:
@@ -318,14 +316,14 @@ def _describe_type(hint: Any) -> str:
 
 
 def _shorten(text: str) -> str:
-    """Return what remains to be told of a type that holds classes: the keys that enclose each other, and why."""
+    """Return the nested keys and the reason out of the parser's text about a type that holds classes."""
     keys: list[tuple[int, str]] = []
     for line in text.splitlines():
-        if found := re.search(r'Parser key "([\w.]+)"', line):
+        if match := re.search(r'Parser key "([\w.]+)"', line):
             indent = len(line) - len(line.lstrip())
-            keys = [*((depth, key) for depth, key in keys if depth < indent), (indent, found[1])]
-        if found := re.search(r"Expected an? (?:<class ')?(.+?)(?:'>)?\. Got value: (.+?)(?:\. Got value: .*)?$", line):
-            return f"--{'.'.join(key for _, key in keys)} is {found[2]!r}; expected {found[1]}."
+            keys = [*((depth, key) for depth, key in keys if depth < indent), (indent, match[1])]
+        if match := re.search(r"Expected an? (?:<class ')?(.+?)(?:'>)?\. Got value: (.+?)(?:\. Got value: .*)?$", line):
+            return f"--{'.'.join(key for _, key in keys)} is {match[2]!r}; expected {match[1]}."
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Parser key")]
     given = [line.removeprefix("Given value: ") for line in lines if line.startswith("Given value: ")]
     if keys and given:

@@ -1,8 +1,15 @@
-"""A run that goes on: from which checkpoint, to which length, and by the command line that began it."""
+"""Continue a run: find its checkpoint, and compare its options with those of the command line.
+
+An option that changes is in force for the rest of the run, or refused in one line. Data, trainer and callbacks are
+built from the new options; rates, other options of the optimizer, schedules and options in the states of callbacks,
+which the checkpoint would restore, are set again by `graphbench.callbacks.changed_options`. Refused are options that
+the checkpoint's weights depend on, and those of how a run begins. Other data are refused by `graphbench.cli.same_data`.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +18,56 @@ from typing import Any
 import pytorch_lightning as pl
 import yaml
 
-from graphbench.cli.command_line import CommandLine, value_at
+from graphbench.cli.command_line import CommandLine, class_names, value_at
+from graphbench.cli.lightning import resolve
 from graphbench.cli.options import Request
 from graphbench.errors import BadInput, CorruptData
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
+from graphbench.runs.differences import NOTHING, Difference, differing
+from graphbench.training.parts import parse_rates
 
 log = logging.getLogger(__name__)
+#: Parts of the model whose weights the checkpoint holds, and endings of their options that change no weight.
+_WEIGHTS = re.compile(r"model\.(architecture|head|positional_encoding)(\..*)?")
+_TRAINING_ALONE = re.compile(r"(.*[._])?(dropout|drop|checkpointing)")
+_NEW_RUN = "Train a new run from its weights instead: graphbench fit --model.init_from {run} --run NEW ..."
+#: Pattern of options that cannot change within a run -> the reason.
+_FIXED = {
+    r"seed_everything": "the random numbers go on from the checkpoint. Another seed needs a new run.",
+    r"model\.(loss|quantiles|class_weights|standardize_targets)(\..*)?": (
+        f"it decides what the weights mean. {_NEW_RUN}"
+    ),
+    r"model\.select_by|data\.(.*\.)?metric": "the best epoch so far was chosen by the other one. " + _NEW_RUN,
+    r"model\.init_from": f"the weights are those of the checkpoint. {_NEW_RUN}",
+    r"model\.freeze(\..*)?": f"the optimizer's state is of the parameters that were trained. {_NEW_RUN}",
+    r"model\.optimizer": f"the checkpoint has the state of the other one. {_NEW_RUN}",
+    r"model\.optimizer\.(fused|foreach|capturable|differentiable|initial_accumulator_value)": (
+        f"the optimizer's state was made with the other one. {_NEW_RUN}"
+    ),
+    r"trainer\.fast_dev_run": "a trial continues no run. Try it with --config instead of --resume.",
+    r"trainer\.default_root_dir": "a run is written into its own folder, which --resume names.",
+    r"trainer\.callbacks\.(LearningRateFinder|BatchSizeFinder)(\..*)?": (
+        "it searches before the first step, and what it found is in the run's config.yaml. Leave it as it was."
+    ),
+    r"trainer\.callbacks\.StochasticWeightAveraging\..*": "its averages and rates go on as they began. " + _NEW_RUN,
+}
+#: Callbacks whose checkpoints hold averaged weights in place of those that are trained.
+_AVERAGES = re.compile(r"trainer\.callbacks\.(\w*WeightAveraging)(-\d+)?")
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run goes on.
+    """A checkpoint from which a run goes on.
 
     Args:
-        checkpoint: the file.
+        checkpoint: its file.
         step: its step.
         epoch: its epoch, from 0.
-        epochs: how many are complete.
+        epochs: complete epochs.
     """
 
     checkpoint: Path
@@ -43,7 +82,7 @@ class Start:
             BadInput: `max_epochs` or `max_steps` is below what was trained.
         """
         epochs, steps = trainer.max_epochs, trainer.max_steps
-        whole = "Give the length of the whole run, what was trained before included."
+        whole = "Give the length of the whole run, including the part that is trained."
         if epochs is not None and -1 < epochs <= self.epoch:
             raise BadInput(
                 f"--trainer.max_epochs is {epochs}, but {run.path} is in epoch {self.epoch + 1} already. {whole}"
@@ -51,32 +90,32 @@ class Start:
         if -1 < steps < self.step:
             raise BadInput(f"--trainer.max_steps is {steps}, but {run.path} is at step {self.step} already. {whole}")
 
-    def said(self, trainer: pl.Trainer, run: RunFolder) -> str:
-        """What a person is told before the run goes on, or is found to have nothing left to train."""
+    def describe(self, trainer: pl.Trainer, run: RunFolder) -> str:
+        """Say that the run goes on, or that it has nothing left to train."""
         for name, done, most in (("epochs", self.epochs, trainer.max_epochs), ("steps", self.step, trainer.max_steps)):
             if done == most:
                 return (
-                    f"{run.path} is finished: --trainer.max_{name} is {most}, and so many are trained. To train on, "
-                    f"name more: graphbench fit --resume {run.path} --trainer.max_{name} N, with N above {most}."
+                    f"{run.path} is finished: all of --trainer.max_{name} {most} are trained. To train further, give a "
+                    f"larger number: graphbench fit --resume {run.path} --trainer.max_{name} N, with N above {most}."
                 )
         return f"Continuing {run.path} at step {self.step}"
 
 
 def find_start(request: Request) -> Start | None:
-    """The checkpoint to go on from; None for a new run, or before its first one.
+    """Return the checkpoint to continue from; None for a new run, or one without a checkpoint yet.
 
     Raises:
-        BadInput: the named one is not there, or the run's are gone though it was finished.
+        BadInput: the named file is missing, or the checkpoints of a finished run are.
         CorruptData: it is damaged; the message names one that is not.
     """
     run = request.run
     if run is None:
         return None
-    path = Path(request.own.checkpoint) if request.own.checkpoint else run.resumable
+    path = Path(request.options.checkpoint) if request.options.checkpoint else run.resumable
     if path is None:
         if run.is_begun and not _is_first(run):
-            raise BadInput(f"{run.path} has no {run.last.name} to continue from. {_offer(run, run.last)}")
-        run.best.unlink(missing_ok=True)  # with it the folder would hold a run
+            raise BadInput(f"{run.path} has no {run.last.name} to continue from. {_suggest_other(run, run.last)}")
+        run.best.unlink(missing_ok=True)  # else the folder would count as a run
         log.info("%s has no checkpoint: it stopped before its first one and starts anew.", run.path)
         return None
     try:
@@ -86,13 +125,13 @@ def find_start(request: Request) -> Start | None:
     except KeyError as error:
         raise BadInput(f"--checkpoint {path} holds weights alone and no training to go on with.") from error
     except CorruptData as error:
-        raise CorruptData(f"{error} {_offer(run, path)}") from error
+        raise CorruptData(f"{error} {_suggest_other(run, path)}") from error
 
 
 def _is_first(run: RunFolder) -> bool:
-    """Whether a run has no more than the best checkpoint of its first epoch, which is written before the last one.
+    """Return whether a run has no more than the best checkpoint of its first epoch, written just before the last one.
 
-    A run that was stopped between the two has lost that epoch alone, and comes to the same result from the start.
+    A run that was stopped between the two loses that epoch alone, and repeats it exactly from the start.
     """
     if run.results.is_file():
         return False
@@ -102,8 +141,8 @@ def _is_first(run: RunFolder) -> bool:
         return not run.best.is_file()  # another process of this job has removed it
 
 
-def _offer(run: RunFolder, damaged: Path) -> str:
-    """What to do about a checkpoint that is damaged or gone."""
+def _suggest_other(run: RunFolder, damaged: Path) -> str:
+    """Name another checkpoint than one that is damaged or gone."""
     for other in (run.previous, run.best):
         if other.is_file() and other.resolve() != damaged.resolve():
             try:
@@ -114,14 +153,16 @@ def _offer(run: RunFolder, damaged: Path) -> str:
     return "There is no other one to continue from."
 
 
-def without_repeats(arguments: Sequence[str], config: Mapping[str, Any]) -> list[str]:
-    """Return a command line that is given again, without what it appends to a list of the run that has it already.
+# -- the same command again --------------------------------------------------------------------------------------------
 
-    A list that the command line itself gives, by a file or whole, takes the place of the run's: what is appended to
-    that one stays.
+
+def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str]:
+    """Drop what a repeated command line appends to a list of the run that has it already.
+
+    A list that the command line itself gives, by a file or whole, replaces the run's: what is appended to it stays.
 
     Args:
-        arguments: of a command that began a run, each configuration by the path of its file.
+        words: of the command that began the run, each configuration by the path of its file.
         config: configuration of the run.
 
     Examples:
@@ -131,34 +172,99 @@ def without_repeats(arguments: Sequence[str], config: Mapping[str, Any]) -> list
         >>> without_repeats(words[:1], {"trainer": {"callbacks": None}})
         ['--trainer.callbacks+=Timer']
     """
-    line = CommandLine.parse(arguments)
+    line = CommandLine.parse(words)
     given = {one.path for one in line.options if not one.appends}
-    kept: list[str] = []
+    result: list[str] = []
     rest = list(line.options)
     while rest:
-        one = rest.pop(0)
-        words = list(one.words)
-        if one.appends:
-            while rest and rest[0].name.startswith(f"{one.name}."):
-                words += rest.pop(0).words
-            lists = (value_at(content, one.path) for _, content in line.contents)
-            replaced = one.path in given or any(isinstance(value, list) for value in lists)
-            known = value_at(config, one.path)
-            if not replaced and _appended(one.value) <= _classes(known if isinstance(known, list) else []):
-                log.info("The run has %s already, as its config.yaml says.", " ".join(words))
+        option = rest.pop(0)
+        group = list(option.words)
+        if option.appends:
+            while rest and rest[0].name.startswith(f"{option.name}."):
+                group += rest.pop(0).words
+            lists = (value_at(content, option.path) for _, content in line.contents)
+            replaced = option.path in given or any(isinstance(value, list) for value in lists)
+            present = value_at(config, option.path)
+            if not replaced and _appended(option.value) <= class_names(present if isinstance(present, list) else []):
+                log.info("The run has %s already, as its config.yaml says.", " ".join(group))
                 continue
-        kept += words
-    return kept
+        result += group
+    return result
 
 
 def _appended(value: str) -> set[str]:
-    """The last parts of the names that are appended."""
     try:
-        return _classes(yaml.safe_load(value))
+        return class_names(yaml.safe_load(value))
     except yaml.YAMLError:
         return {value}
 
 
-def _classes(content: Any) -> set[str]:
-    items = content if isinstance(content, list) else [content]
-    return {str(item.get("class_path") if isinstance(item, Mapping) else item).rpartition(".")[2] for item in items}
+# -- other options -----------------------------------------------------------------------------------------------------
+
+
+def recipe_of(words: Sequence[str]) -> list[str]:
+    """Return the words that name the recipe: the files up to the last one that says what is expected.
+
+    Files behind that one, and all options, alter the recipe.
+
+    Args:
+        words: parsed by LightningCLI.
+
+    Raises:
+        BadInput: a file cannot be read.
+    """
+    line = CommandLine.parse(words)
+    files = line.named("--config")
+    count = max((n for n, one in enumerate(line.files, 1) if any((one.get("expected") or {}).values())), default=0)
+    return [word for one in files[:count] for word in one.words]
+
+
+def altered_options(request: Request) -> list[Difference]:
+    """Return the options that decide a score and differ from those of the recipe or run that a command line names.
+
+    Raises:
+        BadInput: an option is unknown, missing, or has a value of the wrong type.
+    """
+    recipe = request.stored or recipe_of(request.arguments)
+    if not recipe or recipe == request.arguments:
+        return []
+    return [one for one in differing(resolve(recipe), resolve(request.arguments)) if one.decides_score]
+
+
+def changed_options(request: Request) -> list[Difference]:
+    """Compare a run's own configuration with that of the command line that continues it.
+
+    Raises:
+        BadInput: an option cannot change within a run; names it, both values and what would be right.
+    """
+    if not request.changed or request.run is None:
+        return []
+    changed = differing(resolve(request.stored), resolve(request.arguments))
+    for one in changed:
+        if why := _reason_to_refuse(one):
+            raise BadInput(f"--resume: {one}, but {why.format(run=request.run.path)}")
+    return changed
+
+
+def _reason_to_refuse(one: Difference) -> str:
+    """Say why an option cannot change; "" if it may."""
+    if _WEIGHTS.fullmatch(one.option) and not _TRAINING_ALONE.fullmatch(one.option):
+        return f"a run goes on as the model that it began with. {_NEW_RUN}"
+    for pattern, why in _FIXED.items():
+        if re.fullmatch(pattern, one.option) and not (one.before is NOTHING and "Averaging" in pattern):
+            return why
+    if _AVERAGES.fullmatch(one.option) and one.now is NOTHING:
+        return "its checkpoints hold the averages, from which no training goes on without it. Keep it."
+    if one.option.startswith(("model.lr_scales", "model.learning_rates")) and _regroups(one):
+        return f"other parts get rates of their own, of which the optimizer's state knows nothing. {_NEW_RUN}"
+    return ""
+
+
+def _regroups(one: Difference) -> bool:
+    """Return whether rates are given to other parts than before, not only other rates to the same ones."""
+    if one.before is NOTHING or one.now is NOTHING:
+        return True
+    if isinstance(one.before, (int, float)) and isinstance(one.now, (int, float)):
+        return False
+    before, now = (set(parse_rates(value)) if value else set() for value in (one.before, one.now))
+    return before != now

@@ -1,4 +1,4 @@
-"""What a run was trained on, and whether a later command reads the same."""
+"""Check that a later command reads the data that a run was trained on."""
 
 from __future__ import annotations
 
@@ -9,32 +9,30 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData, check_choice
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
-
-#: Characters of a checksum or other long value that a message shows, and differences that it names.
+#: Characters of a long value, and number of differences, that a message shows.
 _SHOWN, _NAMED = 16, 6
-#: Entry of a fingerprint about the way of the graphs to the model.
+#: Entry of a fingerprint about what batches do to graphs.
 _BATCHES = "batches"
 
 
 class SameData(pl.Callback):
-    """Writes what a run is trained on into its folder, and refuses other data when the run is used again.
+    """Write a fingerprint of the training data into the run's folder, and refuse other data when the run is used again.
 
-    Data are the same where their sources are (checksums of files, seeds, options that decide about rows, targets and
-    splits), or where all graphs are. One of both may differ: another order of a file's bytes with equal graphs in
-    it, or graphs computed from one source whose last bits another machine rounds otherwise. Options that decide what
-    becomes of the graphs on their way to the model, such as rotations of point clouds, must be the same as well; a run
-    of an earlier version does not say what they were.
+    Data are the same if their sources are (checksums of files, seeds, options of rows, targets and splits), or if all
+    graphs are. One of both may differ: a file with other bytes and equal graphs, or graphs computed from one source
+    that another machine rounds otherwise. Options of batches, such as rotations of point clouds, must be equal as well;
+    runs of earlier versions did not store them.
 
     Args:
         run: the folder; None for a command that names none.
         changed: "accept" to go on with other data, with a warning.
-        fresh: the run is a new one: there is nothing to compare with.
+        fresh: whether the run is new, with nothing to compare.
 
     Raises:
         BadInput: `changed` is another word.
@@ -43,76 +41,72 @@ class SameData(pl.Callback):
     def __init__(self, run: RunFolder | None, changed: str | None, fresh: bool = False) -> None:
         check_choice("--data-changed", changed or "refuse", ("refuse", "accept"))
         self.run, self.accept, self.fresh = run, changed == "accept", fresh
-        #: What differs, once the data are open.
+        #: Differences in words, once the data are open.
         self.differences: list[str] = []
         self._earlier: dict[str, Any] | None = None
         self._compared = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Compare, once the data are open and before anything is computed from them; raises as `compare`."""
+        """Compare once the data are open; raises as `compare`."""
         self.compare(_fingerprint(trainer), speak=trainer.is_global_zero)
 
     def compare(self, fingerprint: Mapping[str, Any], speak: bool = True) -> None:
-        """Hold data against those that the run was trained on; a second call does nothing.
+        """Compare data with those of the training; a second call does nothing.
 
         Args:
             fingerprint: of the data, see `Benchmark.fingerprint`.
-            speak: whether this process tells what it found.
+            speak: whether this process logs the result.
 
         Raises:
-            BadInput: the data are others, and nobody said that this is all right.
+            BadInput: the data differ, and that is not accepted.
         """
         if self.run is None or self.fresh or self._compared:
             return
         self._compared, now = True, json.loads(json.dumps(fingerprint))
-        self._earlier = read_record(self.run)
+        self._earlier = _read_record(self.run)
         if self._earlier is None:
             if now and speak:
                 log.info("%s does not say what it was trained on: whether the data changed is unknown.", self.run.path)
             return
-        others = differences(self._earlier, now)
-        self.differences = list(dict.fromkeys([*others, *other_batches(self._earlier, now)]))
+        graphs = differences(self._earlier, now)
+        self.differences = list(dict.fromkeys([*graphs, *other_batches(self._earlier, now)]))
         if not self.differences:
             return
         shown = "; ".join(self.differences[:_NAMED])
         more = len(self.differences) - _NAMED
-        said = f"The data are not those that {self.run.path} was trained on: {shown}" + (
+        message = f"The data are not those that {self.run.path} was trained on: {shown}" + (
             f"; and {more} more." if more > 0 else "."
         )
         if not self.accept:
-            harm = " Graphs that were trained on may be among those to be scored." if others else ""
-            raise BadInput(f"{said}{harm} Restore the data, or add --data-changed accept to go on with these.")
+            harm = " Graphs that were trained on may be among those to be scored." if graphs else ""
+            raise BadInput(f"{message}{harm} Restore the data, or add --data-changed accept to go on with these.")
         if speak:
-            log.warning("%s They are used all the same.", said)
+            log.warning("%s They are used all the same.", message)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write down what the run is trained on, and what it was trained on before."""
+        """Write the fingerprint, with earlier ones of the run if the data changed."""
         now, earlier = _fingerprint(trainer), self._earlier
         if self.run is None or not now or not trainer.is_global_zero:
             return
         if earlier is not None and self.differences:
-            before = {key: value for key, value in earlier.items() if key != "earlier"}
-            now["earlier"] = [*earlier.get("earlier", []), before]
+            previous = {key: value for key, value in earlier.items() if key != "earlier"}
+            now["earlier"] = [*earlier.get("earlier", []), previous]
         elif earlier is not None and (_BATCHES in earlier or _BATCHES not in now):
             return
-        elif earlier is not None:  # of an earlier version, which wrote down the graphs alone
+        elif earlier is not None:  # earlier versions stored the graphs alone
             now = {**earlier, _BATCHES: now[_BATCHES]}
         write_text(self.run.data, json.dumps(now, indent=2) + "\n")
 
 
 def _fingerprint(trainer: pl.Trainer) -> dict[str, Any]:
-    """What the trainer's data are, as JSON gives it back; empty where they cannot say."""
+    """Return the fingerprint of the trainer's data as JSON has it; empty if they have none."""
     data: Any = getattr(trainer, "datamodule", None)
-    known: dict[str, Any] = json.loads(json.dumps(data.fingerprint())) if hasattr(data, "fingerprint") else {}
-    return known
+    fingerprint: dict[str, Any] = json.loads(json.dumps(data.fingerprint())) if hasattr(data, "fingerprint") else {}
+    return fingerprint
 
 
-def read_record(run: RunFolder) -> dict[str, Any] | None:
-    """What the run was trained on; None for a run of an earlier version.
-
-    Raises:
-        CorruptData: the file is not what was written.
-    """
+def _read_record(run: RunFolder) -> dict[str, Any] | None:
+    """Read the fingerprint in a run's folder; None for a run of an earlier version."""
     if not run.data.is_file():
         return None
     try:
@@ -127,7 +121,7 @@ def read_record(run: RunFolder) -> dict[str, Any] | None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two fingerprints, in words; empty for the same data.
+    """Describe how two fingerprints differ; empty for the same data.
 
     Examples:
         >>> split = {"train": {"graphs": 3, "content": "a"}}
@@ -140,48 +134,49 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     splits, splits_now = before["splits"], now.get("splits", {})
     if splits == splits_now:
         return []
-    sources = [dict(_flat({"benchmark": f.get("benchmark"), "version": f.get("version")} | dict(f.get("source", {}))))
-               for f in (before, now)]  # fmt: skip
-    found = [
-        f"{name} is {_short(sources[1].get(name))} instead of {_short(sources[0].get(name))}"
-        for name in dict.fromkeys((*sources[0], *sources[1]))
-        if sources[0].get(name) != sources[1].get(name)
+    source, source_now = (
+        dict(_flatten({"benchmark": one.get("benchmark"), "version": one.get("version")} | dict(one.get("source", {}))))
+        for one in (before, now)
+    )
+    lines = [
+        f"{name} is {_shorten(source_now.get(name))} instead of {_shorten(source.get(name))}"
+        for name in dict.fromkeys((*source, *source_now))
+        if source.get(name) != source_now.get(name)
     ]
     resized = False
     for name, split in splits.items():
         other = splits_now.get(name, {"graphs": 0, "content": ""})
         if other["graphs"] != split["graphs"]:
-            found.append(f"{name} has {other['graphs']} graphs instead of {split['graphs']}")
+            lines.append(f"{name} has {other['graphs']} graphs instead of {split['graphs']}")
             resized = True
-        elif found and other["content"] != split["content"]:
-            found.append(f"{name} has other graphs, as many as before")
-    return found if resized or sources[0] != sources[1] else []
+        elif lines and other["content"] != split["content"]:
+            lines.append(f"{name} has other graphs, as many as before")
+    return lines if resized or source != source_now else []
 
 
 def other_batches(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Options of batches that both fingerprints have, with other values, in words.
+    """Describe options of batches that both fingerprints have, with other values.
 
     Examples:
         >>> other_batches({"batches": {"unit": "radius"}}, {"batches": {"unit": "deviation", "max_turn": 0}})
         ['unit is deviation instead of radius']
     """
-    then, given = dict(before.get(_BATCHES) or {}), dict(now.get(_BATCHES) or {})
+    first, second = dict(before.get(_BATCHES) or {}), dict(now.get(_BATCHES) or {})
     return [
-        f"{name} is {_short(given[name])} instead of {_short(value)}"
-        for name, value in then.items()
-        if name in given and given[name] != value
+        f"{name} is {_shorten(second[name])} instead of {_shorten(value)}"
+        for name, value in first.items()
+        if name in second and second[name] != value
     ]
 
 
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Plain values with dotted names."""
+def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if not isinstance(value, dict):
         yield name, value
         return
     for key, item in value.items():
-        yield from _flat(item, f"{name}.{key}" if name else str(key))
+        yield from _flatten(item, f"{name}.{key}" if name else str(key))
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]}..."

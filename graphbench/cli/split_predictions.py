@@ -1,4 +1,4 @@
-"""Predictions of a split, by the model of a run or by several together, as one table."""
+"""Predict a split with the model of a run, or with several together, into one table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.parsers import file_to_write
 from graphbench.cli.same_data import SameData
-from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, written_together
+from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, open_data, written_together
 from graphbench.contracts import Benchmark
 from graphbench.contracts.table import ENDS
 from graphbench.errors import BadInput
@@ -29,113 +29,113 @@ from graphbench.runs import RunFolder
 from graphbench.training.module import OUTPUT, SPREAD
 
 log = logging.getLogger(__name__)
-#: Entries of `results.json` about what is in `predictions-test.csv`.
+#: Entries of `results.json` about `predictions-test.csv`.
 INTERVALS, TEMPERATURE = "intervals", "temperature"
 
 
 def predict_split(requests: Sequence[Request], chosen: str) -> int:
-    """Predict a split with the model of a run, or with those of several runs together, and write the table.
+    """Predict a split and write the table.
 
     Args:
         requests: one for each run.
         chosen: train, val or test.
 
     Raises:
-        BadInput: several runs and no file to write are named, or the models cannot answer together.
+        BadInput: several runs but no output are named, or the models cannot answer together.
     """
     first = requests[0]
-    if len(requests) > 1 and not first.own.output:
+    if len(requests) > 1 and not first.options.output:
         raise BadInput("--output is missing: predictions of several runs have no folder of their own.")
     run = first.run if len(requests) == 1 else None
-    output = file_to_write("--output", check_output(first.own.output or str(_default_output(first, chosen))))
-    if _is_noted(run, output):
+    output = file_to_write("--output", check_output(first.options.output or str(_default_output(first, chosen))))
+    if _is_recorded(run, output):
         run.read_results()  # a torn file must be named before anything is computed
-    together = len(requests) > 1 or bool(first.own.interval or first.own.calibrate)
+    together = len(requests) > 1 or bool(first.options.interval or first.options.calibrate)
     with written_together(None if run is None else first) as (staged, folder):
         members = [_member(request, chosen, folder, one_process=together) for request in requests]
         ensemble = _ensemble(members, requests, chosen) if together else None
-        found = [member.predict(outputs=ensemble is not None and ensemble.quantity == "output") for member in members]
+        answers = [member.predict(outputs=ensemble is not None and ensemble.quantity == "output") for member in members]
         if members[0].cli.trainer.is_global_zero:
             data = members[0].cli.datamodule
-            frame = table(data, found[0], chosen) if ensemble is None else _combined(data, found, ensemble, chosen)
+            frame = table(data, answers[0], chosen) if ensemble is None else _combined(data, answers, ensemble, chosen)
             _write(frame, output, run, staged, ensemble)
     return 0
 
 
 def names_of(requests: Sequence[Request]) -> list[str]:
-    """What messages call the models of some runs."""
-    return [str(one.run.path if one.run else one.own.checkpoint) for one in requests]
+    """Return the names of models for messages."""
+    return [str(one.run.path if one.run else one.options.checkpoint) for one in requests]
 
 
 @dataclass
 class _Member:
-    """A run with what predicts a split of its data."""
+    """A run's model and data, to predict a split."""
 
     cli: GraphbenchCLI
     checkpoint: Path
     same: SameData
 
     def predict(self, outputs: bool) -> dict[str, Tensor]:
-        """Return columns of the split, of all processes, graph after graph and node after node.
+        """Return the columns of the split from all processes, sorted by graph and node.
 
         Args:
-            outputs: what the head puts out is one of them.
+            outputs: whether to add a column of the head's outputs.
         """
         cli = self.cli
         cli.model.predicts_outputs = outputs
         batches = cli.trainer.predict(cli.model, cli.datamodule, ckpt_path=str(self.checkpoint), weights_only=True)
         assert batches is not None
-        columns = _gathered({key: torch.cat([b[key] for b in batches]) for key in batches[0]}, cli.trainer.world_size)
+        columns = _gather({key: torch.cat([b[key] for b in batches]) for key in batches[0]}, cli.trainer.world_size)
         keys = [columns["node"].numpy()] if "node" in columns else []
         order = torch.from_numpy(np.lexsort([*keys, columns["graph"].numpy()]))  # stable
         return {name: values[order] for name, values in columns.items()}
 
     def predictor(self) -> Predictor:
-        """Return the model with its data open, which are known to be those that it was trained on."""
-        data = self.cli.datamodule
+        """Return the model with its data open and compared."""
         load_weights(self.cli.model, self.checkpoint)
-        data.prepare_data()
-        data.setup("predict")
-        self.same.compare(data.fingerprint())
-        return Predictor(self.cli.model, data, None, self.cli.trainer)
+        predictor = Predictor(self.cli.model, self.cli.datamodule, None, self.cli.trainer)
+        open_data(predictor, self.same)
+        return predictor
 
 
 def _member(request: Request, chosen: str, folder: Sequence[str], one_process: bool) -> _Member:
-    """Build what a run names; its own devices are for training, and those that were typed count unless one must do."""
+    """Build the model and data of a run, on one process unless further devices were typed and may be used."""
     path = checkpoint_of(request)
-    same = SameData(request.run, request.own.data_changed)
+    same = SameData(request.run, request.options.data_changed)
+    stored = len(request.stored)
+    words = [*request.arguments[:stored], *ONE_PROCESS, *request.arguments[stored:]]
     forced = [*ONE_PROCESS, "--trainer.strategy", "auto"] if one_process else []
-    cli = GraphbenchCLI([*_over_run(request, ONE_PROCESS), *forced, *folder])
+    cli = GraphbenchCLI([*words, *forced, *folder])
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
     cli.datamodule.predict_split = chosen
     return _Member(cli, path, same)
 
 
 def _ensemble(members: Sequence[_Member], requests: Sequence[Request], chosen: str) -> Ensemble:
-    """The models together, once they are known to have one split, and what the validation split teaches them."""
+    """Combine models of the same split, with intervals and a temperature as requested."""
     ensemble = Ensemble([member.predictor() for member in members], names_of(requests))
     ensemble.require_one_split(chosen, f"--split {chosen}")
     learn_from_validation(ensemble, requests[0])
     return ensemble
 
 
-def _combined(data: Benchmark, found: Sequence[dict[str, Tensor]], ensemble: Ensemble, chosen: str) -> pd.DataFrame:
-    """The table of what several models say of a split, then spreads between them and intervals."""
-    for columns in found[1:]:
-        if not torch.equal(columns["graph"], found[0]["graph"]):
+def _combined(data: Benchmark, answers: Sequence[dict[str, Tensor]], ensemble: Ensemble, chosen: str) -> pd.DataFrame:
+    """Return the table of combined predictions, their spreads and intervals."""
+    for columns in answers[1:]:
+        if not torch.equal(columns["graph"], answers[0]["graph"]):
             raise BadInput("The models of this ensemble make graphs of different sizes from the same row.")
-    names = [name for name in found[0] if name.startswith(SPREAD)]
-    means, spreads = ensemble.combine(np.stack([_answers(columns, names) for columns in found]))
+    names = [name for name in answers[0] if name.startswith(SPREAD)]
+    means, spreads = ensemble.combine(np.stack([_answers(columns, names) for columns in answers]))
     width = ensemble.first.predicted
     learned = means[:, width:].reshape(len(means), -1, max(len(names), 1))
-    columns = found[0] | {"prediction": torch.from_numpy(means[:, :width])}
+    columns = answers[0] | {"prediction": torch.from_numpy(means[:, :width])}
     columns |= {name: torch.from_numpy(learned[..., number]) for number, name in enumerate(names)}
     further = pd.DataFrame(ensemble.further_columns(means, spreads))
     return pd.concat([table(data, columns, chosen), further], axis=1)
 
 
 def _answers(columns: dict[str, Tensor], names: Sequence[str]) -> np.ndarray:
-    """What one model says, as `Ensemble.combine` takes it: logits, or predictions and spreads target after target."""
+    """Return logits, or predictions and spreads target after target, as `Ensemble.combine` takes them."""
     values = columns.get(OUTPUT)
     if values is None:
         spreads = [columns[name] for name in names]
@@ -145,17 +145,17 @@ def _answers(columns: dict[str, Tensor], names: Sequence[str]) -> np.ndarray:
 
 
 def learn_from_validation(ensemble: Ensemble, request: Request) -> None:
-    """Intervals and a temperature where they are asked for; says what they rest on."""
-    if request.own.calibrate:
-        found = ensemble.calibrate()
+    """Fit intervals and a temperature as requested, and log what they rest on."""
+    if request.options.calibrate:
+        temperature = ensemble.calibrate()
         log.info(
             "Temperature %.4g, of %d validation rows: their loss went from %.4g to %.4g, ECE from %.4g to %.4g",
-            found.value, found.rows, *found.loss, *found.error,
+            temperature.value, temperature.rows, *temperature.loss, *temperature.error,
         )  # fmt: skip
-        if found.caution:
-            log.warning("--calibrate: do not rely on this temperature: %s.", found.caution)
-    if request.own.interval:
-        intervals = ensemble.add_intervals(request.own.interval)
+        if temperature.caution:
+            log.warning("--calibrate: do not rely on this temperature: %s.", temperature.caution)
+    if request.options.interval:
+        intervals = ensemble.add_intervals(request.options.interval)
         for name, width, rows in zip(intervals.names, intervals.half_widths, intervals.rows, strict=True):
             log.info(
                 "Interval of %s: prediction -/+ %.4g, with a stated coverage of %g from %d validation rows",
@@ -166,22 +166,17 @@ def learn_from_validation(ensemble: Ensemble, request: Request) -> None:
 def _write(
     frame: pd.DataFrame, output: Path, run: RunFolder | None, staged: RunFolder | None, ensemble: Ensemble | None
 ) -> None:
-    """Write predictions; what lies in the run, and its note in the results, appear together."""
+    """Write predictions; a file in the run's folder and its entry in the results appear together."""
     file = output
     if run is not None and staged is not None and output.resolve().is_relative_to(run.path.resolve()):
         file = staged.path / output.resolve().relative_to(run.path.resolve())
     write_frames([frame], file, lambda written: log.info("%d predictions: %s", len(written), output))
-    _note(run, staged, output, ensemble)
+    if _is_recorded(run, output) and staged is not None:
+        _record(run, staged, ensemble)
 
 
-def _over_run(request: Request, options: Sequence[str]) -> list[str]:
-    """The command line with options that go over those of the run, and under those that were given with the command."""
-    own = len(request.stored)
-    return [*request.arguments[:own], *options, *request.arguments[own:]]
-
-
-def _gathered(columns: dict[str, Tensor], world_size: int) -> dict[str, Tensor]:
-    """The rows of all processes, one process after the other."""
+def _gather(columns: dict[str, Tensor], world_size: int) -> dict[str, Tensor]:
+    """Concatenate the rows of all processes in the order of their ranks."""
     if world_size == 1:
         return columns
     parts: list[dict[str, Tensor]] = [{}] * world_size
@@ -193,37 +188,34 @@ def _default_output(request: Request, chosen: str) -> Path:
     return (request.run or RunFolder(Path())).predictions(chosen)
 
 
-def _is_noted(run: RunFolder | None, output: Path) -> TypeGuard[RunFolder]:
-    """Whether the run's results say how a file was made."""
+def _is_recorded(run: RunFolder | None, output: Path) -> TypeGuard[RunFolder]:
+    """Return whether the run's results say how a file was made."""
     return run is not None and output.resolve() == run.predictions("test").resolve()
 
 
-def _note(run: RunFolder | None, staged: RunFolder | None, output: Path, ensemble: Ensemble | None) -> None:
-    """Say in the run's results how its predictions of the test split were made, for the report."""
-    if not _is_noted(run, output) or staged is None:
-        return
-    told: dict[str, Any] = {}
-    if ensemble is not None and (found := ensemble.intervals) is not None:
-        told[INTERVALS] = {
-            "coverage": float(found.coverage),
-            "half_widths": dict(zip(found.names, found.half_widths, strict=True)),
-            "rows": dict(zip(found.names, found.rows, strict=True)),
+def _record(run: RunFolder, staged: RunFolder, ensemble: Ensemble | None) -> None:
+    """Write how predictions of the test split were made to the run's results, for the report."""
+    entries: dict[str, Any] = {}
+    if ensemble is not None and (intervals := ensemble.intervals) is not None:
+        entries[INTERVALS] = {
+            "coverage": float(intervals.coverage),
+            "half_widths": dict(zip(intervals.names, intervals.half_widths, strict=True)),
+            "rows": dict(zip(intervals.names, intervals.rows, strict=True)),
         }
     if ensemble is not None and ensemble.temperature is not None:
-        told[TEMPERATURE] = ensemble.temperature.value
-    before = run.read_results()
-    if told or {INTERVALS, TEMPERATURE} & before.keys():
-        staged.write_results(
-            {key: value for key, value in before.items() if key not in (INTERVALS, TEMPERATURE)} | told
-        )
+        entries[TEMPERATURE] = ensemble.temperature.value
+    results = run.read_results()
+    if entries or {INTERVALS, TEMPERATURE} & results.keys():
+        others = {key: value for key, value in results.items() if key not in (INTERVALS, TEMPERATURE)}
+        staged.write_results(others | entries)
 
 
 def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFrame:
-    """One row per graph (or node, or edge, or pair of nodes), in the order of the columns.
+    """Return one row per graph (or node, edge or pair of nodes), in the order of the columns.
 
     Columns: `id`; `smiles` of molecules, for the report's drawings; `node` for node tasks, `source` and `destination`
-    for edge tasks, `head` and `tail` for pairs; `prediction...`; `target...` where known; what the loss learned beside
-    predictions, as `TARGET_std`.
+    for edge tasks, `head` and `tail` for pairs; `prediction...`; `target...` if known; spreads that the loss learns,
+    as `TARGET_std`.
     """
     spec = data.spec
     predictions, targets = columns["prediction"], columns["target"]
@@ -243,10 +235,8 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
         values = targets[:, number]
         if not (values.is_floating_point() and bool(values.isnan().all())):
             column = pd.Series(values.numpy())
-            if (
-                spec.level != "graph" and spec.kind == "classification" and bool((values < 0).any())
-            ):  # empty where there is no label
-                column = column.astype("Int64").mask(column < 0)
+            if spec.level != "graph" and spec.kind == "classification" and bool((values < 0).any()):
+                column = column.astype("Int64").mask(column < 0)  # empty without a label
             frame["target" if targets.shape[1] == 1 else f"target_{names[number]}"] = column
     for key in (key for key in columns if key.startswith(SPREAD)):
         for number, label in enumerate(data.target_labels()):
@@ -255,11 +245,11 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
 
 
 def _smiles(data: Benchmark, chosen: str) -> list[str] | None:
-    """SMILES of the molecules of a split; None where the benchmark has none."""
+    """Return the SMILES of a split's molecules; None if the benchmark has none."""
     if data.spec.level != "graph" or not hasattr(data, "smiles"):
         return None
     try:
-        found: list[str] = data.smiles(chosen)
-    except BadInput:  # molecules whose source gives structures alone
+        smiles: list[str] = data.smiles(chosen)
+    except BadInput:  # the source gives structures alone
         return None
-    return found
+    return smiles

@@ -1,40 +1,57 @@
-"""The trained model that a command works with, its own data closed or open, and where its results go."""
+"""Load the trained model that a command works with, on one device or several, and choose where its results go."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import logging
-from collections.abc import Iterator
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+import torch
+from pytorch_lightning.accelerators import CPUAccelerator, CUDAAccelerator
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.same_data import SameData
-from graphbench.data.files.together import writing_together
-from graphbench.errors import BadInput
+from graphbench.cli.trainer_checks import check_processes
+from graphbench.contracts import SPLITS
+from graphbench.data.files.writing import writing_together
+from graphbench.data.worker_pool import available_cores, ordered_map
+from graphbench.errors import BadInput, check_choice
 from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.columns import OUTSIDE
 from graphbench.inference.loading import load_weights
-from graphbench.runs import RunFolder
+from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint, trained_weights
-from graphbench.runs.trained_options import warn_of_other_options
+from graphbench.runs.differences import warn_of_other_options
 
 log = logging.getLogger(__name__)
-#: One process: answers of several would have to be gathered.
+#: One process, since nothing gathers the answers of several.
 ONE_PROCESS = ["--trainer.devices", "1", "--trainer.num_nodes", "1"]
+#: Answers a part of an input with one or several models.
+Answer = Callable[[Any], pd.DataFrame]
+
+
+# -- one device --------------------------------------------------------------------------------------------------------
 
 
 def checkpoint_of(request: Request) -> Path:
-    """The checkpoint a command works on: `--checkpoint FILE`, else the run's best (or, without one, last).
+    """Return `--checkpoint FILE`, else the run's best checkpoint (or, without one, its last).
 
     Raises:
-        BadInput: none was named, or the file is not there.
+        BadInput: none was named, or the file is missing.
         CorruptData: the file cannot be read.
     """
-    named = request.own.checkpoint
+    named = request.options.checkpoint
     if named is None and request.run is None:
         raise BadInput("Name what to score: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE.")
     if named is not None:
@@ -53,39 +70,82 @@ def checkpoint_of(request: Request) -> Path:
 
 
 def predictor_of(request: Request, devices: str = "1") -> Predictor:
-    """A run's model, for inputs that its benchmark reads; its own data stay closed.
+    """Load a run's model for new inputs; its own data stay closed.
 
     Args:
         request: names the run or its checkpoint.
-        devices: what `--trainer.devices` gets: one device.
+        devices: value of `--trainer.devices` for one device.
 
     Raises:
         BadInput: the command line names both an input and a split, callbacks, or no checkpoint.
     """
-    if getattr(request.own, "split", None) is not None:
+    if getattr(request.options, "split", None) is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
+    predictor = _load(request, ["--trainer.devices", devices])
+    predictor.facts = training_facts(request)
+    return predictor
+
+
+def on_split(request: Request) -> Predictor:
+    """Load a run's model and open its own data, once they are known to be the ones it was trained on."""
+    same = SameData(request.run, request.options.data_changed)
+    predictor = _load(request, [])
+    open_data(predictor, same)
+    return predictor
+
+
+def chosen_split(options: argparse.Namespace) -> str:
+    """Return the split of a command without `--input`.
+
+    Raises:
+        BadInput: there is no such split, or an option about the input was given.
+    """
+    if options.smiles_column:
+        raise BadInput("--smiles-column names a column of --input FILE, which is missing.")
+    chosen: str = options.split or "test"
+    check_choice("--split", chosen, SPLITS)
+    return chosen
+
+
+def open_data(predictor: Predictor, same: SameData) -> None:
+    """Open a run's own data and compare them with those of its training.
+
+    Raises:
+        BadInput: they cannot be read, or differ.
+    """
+    predictor.data.prepare_data()
+    predictor.data.setup("predict")
+    same.compare(predictor.data.fingerprint())
+
+
+def _load(request: Request, options: Sequence[str]) -> Predictor:
     path = checkpoint_of(request)
-    _check_callbacks(request)
-    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.devices", devices, "--trainer.strategy", "auto"])
+    typed = CommandLine.parse(request.arguments[len(request.stored) :])
+    if any(one.path.startswith("trainer.callbacks") for one in typed.options) or typed.value("trainer.callbacks"):
+        raise BadInput(
+            "--trainer.callbacks: no callback runs here. `graphbench test` and `graphbench predict` of a split run "
+            "them, without --input."
+        )
+    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, *options, "--trainer.strategy", "auto"])
     load_weights(cli.model, path)
-    return Predictor(cli.model, cli.datamodule, training_facts(request), cli.trainer)
+    return Predictor(cli.model, cli.datamodule, None, cli.trainer)
 
 
 def training_facts(request: Request) -> TrainingFacts | None:
-    """What a run was trained on; warns where its folder does not say."""
+    """Read what a run was trained on; warn if its folder does not say."""
     facts = TrainingFacts.read(request.run) if request.run is not None else None
     if facts is None:
-        place = request.run.path if request.run is not None else request.own.checkpoint
+        place = request.run.path if request.run is not None else request.options.checkpoint
         log.warning("%s does not say what it was trained on, so no row can be marked as %s.", place, OUTSIDE)
     return facts
 
 
 def training_means(request: Request, predictor: Predictor) -> TrainingFacts:
-    """The means of the training part: as the run keeps them, or computed from its data, which are opened for that.
+    """Return the training means as the run stores them, or compute them from its data.
 
     Raises:
-        BadInput: the run does not keep them, and its data are not there or are others.
-        CorruptData: the run keeps those of other columns.
+        BadInput: the run does not store them, and its data are missing or differ.
+        CorruptData: the run stores those of other columns.
     """
     facts = predictor.facts
     if facts is None and request.run is not None:
@@ -95,45 +155,16 @@ def training_means(request: Request, predictor: Predictor) -> TrainingFacts:
         log.info("Attributions are measured from the mean features of the training part, which the run keeps.")
         return facts
     log.info("The run does not keep the mean features of its training part: they are computed from its data.")
-    data = predictor.data
-    data.prepare_data()
-    data.setup("predict")
-    SameData(request.run, request.own.data_changed).compare(data.fingerprint())
-    return TrainingFacts.of(data.tables["train"], data)
-
-
-def on_split(request: Request) -> Predictor:
-    """A run's model with its own data open, once they are known to be the ones it was trained on."""
-    path = checkpoint_of(request)
-    _check_callbacks(request)
-    same = SameData(request.run, request.own.data_changed)
-    cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, "--trainer.strategy", "auto"])
-    load_weights(cli.model, path)
-    cli.datamodule.prepare_data()
-    cli.datamodule.setup("predict")
-    same.compare(cli.datamodule.fingerprint())
-    return Predictor(cli.model, cli.datamodule, None, cli.trainer)
-
-
-def _check_callbacks(request: Request) -> None:
-    """Refuse callbacks that were typed: nobody would call them here.
-
-    Raises:
-        BadInput: there are some.
-    """
-    typed = CommandLine.parse(request.arguments[len(request.stored) :])
-    if any(one.path.startswith("trainer.callbacks") for one in typed.options) or typed.value("trainer.callbacks"):
-        raise BadInput(
-            "--trainer.callbacks: nothing here calls them. `graphbench test` and `graphbench predict` of a split do, "
-            "without --input."
-        )
+    open_data(predictor, SameData(request.run, request.options.data_changed))
+    return TrainingFacts.of(predictor.data.tables["train"], predictor.data)
 
 
 @contextlib.contextmanager
 def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None, list[str]]]:
-    """Where a command writes what belongs to a run, so that all of it appears there or nothing; and options for that.
+    """Stage a command's output, so that all of it appears in the run's folder or nothing.
 
-    Only the first process of several writes.
+    Yields:
+        The staged folder and the options that make the trainer write to it. Only the first process of several stages.
     """
     if request is None or request.run is None:
         yield None, []
@@ -142,3 +173,73 @@ def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None
     else:
         with writing_together(request.run.path) as staged:
             yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
+
+
+# -- several devices ---------------------------------------------------------------------------------------------------
+
+
+def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
+    """Return the value of `--trainer.devices` for each process; one entry if one device answers.
+
+    Args:
+        words: the options that were typed; those of the run's own configuration are about its training.
+        device: of the model in this process, for its kind.
+
+    Raises:
+        BadInput: there are fewer devices, or the option is not understood.
+
+    Examples:
+        >>> chosen_devices(["--trainer.devices", "2"], torch.device("cpu")), chosen_devices([], torch.device("cpu"))
+        (['1', '1'], ['1'])
+    """
+    value = CommandLine.parse(words).value("trainer.devices")
+    if value is None or device.type not in ("cpu", "cuda"):
+        return ["1"]
+    accelerator: Any = CPUAccelerator if device.type == "cpu" else CUDAAccelerator
+    try:
+        devices = accelerator.parse_devices(accelerator.auto_device_count() if value == "auto" else value)
+    except Exception as error:  # Lightning raises several kinds, whose messages say what was expected
+        raise BadInput(f"--trainer.devices {value}: {error}") from error
+    if device.type == "cpu":
+        check_processes(devices)
+        return ["1"] * int(devices)
+    return [f"[{number}]" for number in devices or []] or ["1"]
+
+
+def answered_on(devices: Sequence[str], make: Callable[[str], Answer], parts: Iterator[Any]) -> Iterator[pd.DataFrame]:
+    """Answer parts of an input in their order, with a process per device and a few parts for each in memory.
+
+    Args:
+        devices: value of `--trainer.devices` for each process, see `chosen_devices`.
+        make: makes the answering function for a device; importable.
+        parts: of the input. Their tensors must own their storage: a view would be sent with all of it.
+
+    Raises:
+        GraphbenchError: a process was killed. Errors within one are raised here.
+    """
+    context = multiprocessing.get_context("spawn")  # CUDA cannot be used in a forked process
+    places: Queue[str] = context.Queue()
+    for device in devices:
+        places.put(device)
+    threads = max(1, available_cores() // len(devices))
+    start = partial(start_answering, make, places, threads)
+    jobs = (pickle.dumps(part) for part in parts)  # bytes: shared memory would need a file descriptor per tensor
+    yield from ordered_map(answer_part, jobs, len(devices), "Answering", start, context)
+
+
+_answer: Answer | None = None  # of this process
+
+
+def start_answering(make: Callable[[str], Answer], places: Queue[str], threads: int) -> None:
+    """Make the models of this process on the next free device."""
+    global _answer
+    logging.disable(logging.WARNING)  # the main process has logged all this
+    torch.set_num_threads(threads)
+    with trust.command():
+        _answer = make(places.get())
+
+
+def answer_part(job: bytes) -> pd.DataFrame:
+    """Answer a part that `answered_on` packed."""
+    assert _answer is not None
+    return _answer(pickle.loads(job))

@@ -1,99 +1,169 @@
-"""What is wrong with a trainer before anything runs: Lightning tells later, elsewhere, or not at all."""
+"""Check the trainer's options before anything runs, and what Lightning's finders found once they have run.
+
+Lightning reports these mistakes later, elsewhere, or not at all.
+"""
 
 from __future__ import annotations
 
 import difflib
+import logging
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import LearningRateFinder
+from jsonargparse import Namespace
+from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder
 
+from graphbench.cli.command_line import class_names
+from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER
 from graphbench.errors import BadInput, check_range
-from graphbench.training.module import BenchmarkModule
+from graphbench.training.module import BenchmarkModule, adam_w
 
-#: Lightning leaves the first ten losses and the last one out, and takes a slope between two.
-FEWEST_RATES = 13
+log = logging.getLogger(__name__)
+#: Lightning drops the first ten losses and the last one, and takes a slope between two.
+_FEWEST_RATES = 13
+#: Option of the trainer -> the least that it may be: Lightning divides by some, and ignores others without a word.
+_LEAST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0,
+          "num_sanity_val_steps": -1}  # fmt: skip
 
 
-def check_trainer(config: dict[str, Any], callbacks: list[pl.Callback], model: BenchmarkModule) -> None:
-    """Look at the options of a trainer.
+def check_trainer(
+    config: Mapping[str, Any], callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace], model: BenchmarkModule
+) -> None:
+    """Check the options of a trainer.
 
     Args:
         config: arguments of `Trainer`.
         callbacks: the configured ones, built.
-        model: what will be trained.
+        parsed: the same as they were parsed, with their options.
+        model: will be trained.
 
     Raises:
         BadInput: names the option, its value and what would be right.
     """
-    _check_numbers(config)
-    _check_rates(callbacks)
-    _check_monitors(callbacks, model)
-    _check_processes(config)
-
-
-def _check_numbers(config: dict[str, Any]) -> None:
-    """Refuse what Lightning takes and divides by, or leaves out without a word.
-
-    Raises:
-        BadInput: names the option and its range.
-    """
-    least = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0,
-             "num_sanity_val_steps": -1}  # fmt: skip
-    for name, limit in least.items():
+    for name, least in _LEAST.items():
         if config.get(name) is not None:
-            check_range(f"--trainer.{name}", config[name], at_least=limit)
+            check_range(f"--trainer.{name}", config[name], at_least=least)
+    _check_rates(callbacks, parsed)
+    _check_monitors(callbacks, model)
+    devices = str(config.get("devices", "auto"))
+    if devices.isdecimal() and (config.get("accelerator") == "cpu" or not torch.cuda.is_available()):
+        check_processes(int(devices))
 
 
-def _check_rates(callbacks: list[pl.Callback]) -> None:
-    """Refuse a search for a learning rate between bounds that have nothing between them, or of too few rates.
-
-    Raises:
-        BadInput: names the option.
-    """
-    for one in callbacks:
-        if not isinstance(one, LearningRateFinder):
-            continue
-        if not 0 < one._min_lr < one._max_lr:
-            raise BadInput(
-                f"LearningRateFinder: min_lr must be above 0 and below max_lr, but got {one._min_lr} and {one._max_lr}."
-            )
-        check_range("LearningRateFinder: num_training_steps", one._num_training_steps, at_least=FEWEST_RATES)
-
-
-def _check_monitors(callbacks: list[pl.Callback], model: BenchmarkModule) -> None:
-    """Refuse to watch a score that is never reported: Lightning says so only when an epoch is over.
-
-    Scores that a callback of the user's own logs are not known here; beside such a callback all names are let through.
-
-    Raises:
-        BadInput: names the callback, its monitor and what there is.
-    """
-    known = model.scores.while_training
-    if not all(type(one).__module__.startswith(("pytorch_lightning.", "graphbench.")) for one in callbacks):
-        return
-    for one in callbacks:
-        watched = getattr(one, "monitor", None)
-        if not isinstance(watched, str) or watched in known:
-            continue
-        lower = {name.lower(): name for name in known}
-        near = [lower[name] for name in difflib.get_close_matches(watched.lower(), lower, n=1, cutoff=0.8)]
-        if near or watched.startswith(("train/", "val/", "test/")):  # others are times, rates and diagnostics
-            hint = f"did you mean {near[0]}? There is " if near else "there is "
-            raise BadInput(
-                f"{type(one).__name__}: monitor is {watched!r}, which no epoch reports; {hint}{', '.join(known)}."
-            )
-
-
-def _check_processes(config: dict[str, Any]) -> None:
-    """Refuse more processes on the CPU than it has cores for: Lightning would start them all, and the machine stop.
+def check_processes(count: int) -> None:
+    """Refuse many more processes on the CPU than it has cores: Lightning would start them all.
 
     Raises:
         BadInput: names the number and the most.
     """
-    devices, most = str(config.get("devices", "auto")), max(8, os.cpu_count() or 1)
-    on_cpu = config.get("accelerator") == "cpu" or not torch.cuda.is_available()
-    if on_cpu and devices.isdecimal() and int(devices) > most:
-        raise BadInput(f"--trainer.devices is {devices}: that many processes on the CPU; expected at most {most} here.")
+    most = max(8, os.cpu_count() or 1)
+    if count > most:
+        raise BadInput(f"--trainer.devices is {count}: that many processes on the CPU; expected at most {most} here.")
+
+
+def _check_rates(callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace]) -> None:
+    """Refuse a search for a learning rate between bounds without anything between them, or of too few rates."""
+    for callback, item in zip(callbacks, parsed, strict=False):
+        if not isinstance(callback, LearningRateFinder):
+            continue
+        options = item.get("init_args") or Namespace()
+        low, high = options.get("min_lr", 1e-8), options.get("max_lr", 1)
+        if not 0 < low < high:
+            raise BadInput(f"LearningRateFinder: min_lr must be above 0 and below max_lr, but got {low} and {high}.")
+        count = options.get("num_training_steps", 100)
+        check_range("LearningRateFinder: num_training_steps", count, at_least=_FEWEST_RATES)
+
+
+def _check_monitors(callbacks: Sequence[pl.Callback], model: BenchmarkModule) -> None:
+    """Refuse to watch a score that is never reported: Lightning says so only when an epoch is over.
+
+    Callbacks of a user may log scores under any name, so beside one of those every name passes.
+    """
+    reported = model.scores.while_training
+    if not all(type(one).__module__.startswith(("pytorch_lightning.", "graphbench.")) for one in callbacks):
+        return
+    for callback in callbacks:
+        monitor = getattr(callback, "monitor", None)
+        if not isinstance(monitor, str) or monitor in reported:
+            continue
+        lower = {name.lower(): name for name in reported}
+        near = [lower[name] for name in difflib.get_close_matches(monitor.lower(), lower, n=1, cutoff=0.8)]
+        if near or monitor.startswith(("train/", "val/", "test/")):  # others are times, rates and diagnostics
+            hint = f"did you mean {near[0]}? There is " if near else "there is "
+            raise BadInput(
+                f"{type(callback).__name__}: monitor is {monitor!r}, which no epoch reports; {hint}"
+                f"{', '.join(reported)}."
+            )
+
+
+# -- finders -----------------------------------------------------------------------------------------------------------
+
+
+def store_findings(config: Namespace, trainer: pl.Trainer, model: BenchmarkModule, data: Any) -> None:
+    """Write what Lightning's finders found into the configuration, so that a continued run has it.
+
+    Args:
+        config: the parsed command line.
+        trainer: its callbacks have begun their fit.
+        model: has the learning rate that was found.
+        data: has the batch size that was found.
+
+    Raises:
+        BadInput: a search for a learning rate was cut short or found none.
+    """
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    for callback in callbacks:
+        if isinstance(callback, BatchSizeFinder):
+            config["data.init_args.batch_size"] = int(data.batch_size)
+            log.info("Batch size found: %d", data.batch_size)
+        if isinstance(callback, LearningRateFinder) and callback.optimal_lr is not None:
+            _check_search(callback, trainer)
+            log.info("Learning rate found: %.3g", model.lr)
+            if config.get("model.optimizer") in (adam_w, *AS_FUNCTION):
+                config["model.optimizer"] = Namespace(class_path=DEFAULT_OPTIMIZER, init_args=Namespace())
+            if config.get("model.optimizer.init_args") is None:
+                log.warning("--model.optimizer is a function: the rate stands in the checkpoints, not in config.yaml.")
+            else:
+                config["model.optimizer.init_args.lr"] = model.lr
+
+
+def stored_findings(config: Mapping[str, Any]) -> list[str]:
+    """Return what finders found for a run as options, to follow the command that began it.
+
+    Args:
+        config: configuration of the run.
+
+    Examples:
+        >>> trainer = {"callbacks": [{"class_path": "pytorch_lightning.callbacks.BatchSizeFinder"}]}
+        >>> stored_findings({"trainer": trainer, "data": {"class_path": "NCI", "init_args": {"batch_size": 48}}})
+        ['--data.batch_size=48']
+    """
+    names = class_names((config.get("trainer") or {}).get("callbacks") or [])
+    options = []
+    if BatchSizeFinder.__name__ in names:
+        options.append(f"--data.batch_size={config['data']['init_args']['batch_size']}")
+    optimizer = (config.get("model") or {}).get("optimizer")
+    if LearningRateFinder.__name__ in names and isinstance(optimizer, Mapping) and "lr" in optimizer["init_args"]:
+        options.append(f"--model.optimizer.lr={optimizer['init_args']['lr']}")
+    return options
+
+
+def _check_search(finder: LearningRateFinder, trainer: pl.Trainer) -> None:
+    """Refuse the result of a search that was longer than the run, or whose loss diverged early."""
+    search = finder.optimal_lr
+    assert search is not None
+    count, steps = search.num_training, trainer.estimated_stepping_batches
+    if steps < count:
+        raise BadInput(
+            f"LearningRateFinder: this run has {steps} steps, too few to try {count} rates. Give it more steps, with "
+            f"--trainer.max_epochs or a smaller --data.batch_size, or fewer rates, with num_training_steps (at least "
+            f"{_FEWEST_RATES})."
+        )
+    if search.suggestion() is None:
+        raise BadInput(
+            f"LearningRateFinder: the loss grew or was no number after {len(search.results['loss'])} of {count} rates, "
+            "too few to choose from. Lower its max_lr, or set its early_stop_threshold higher or to null."
+        )

@@ -1,4 +1,4 @@
-"""What an architecture is: a batch in, node, edge and graph representations out."""
+"""Contract of an architecture: a batch in, node, edge and graph representations out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COUNTS = ("dim", "hidden_dim", "num_layers", "num_heads", "ffn_dim")
 
 @dataclass
 class Representation:
-    """What an architecture returns.
+    """Output of an architecture.
 
     Args:
         node: `[num_nodes, dim]`.
@@ -77,7 +77,7 @@ def check_common_options(options: Mapping[str, Any]) -> None:
 
 
 def _checked(construct: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that begins with `check_common_options`."""
+    """Wrap a constructor so that it begins with `check_common_options`."""
     signature = inspect.signature(construct)
 
     @functools.wraps(construct)
@@ -195,7 +195,7 @@ class Architecture(_ChecksOptions):
         raise TypeError(f"{type(self).__name__} must define forward(batch) -> Representation")
 
     def required_encodings(self) -> tuple[Encoding, ...]:
-        """What the data must prepare: the encodings of this module and of every part that declares some."""
+        """List what the data must prepare: the encodings of this module and of every part that declares some."""
         return merge_encodings(declared_encodings(self))
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:

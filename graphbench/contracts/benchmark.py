@@ -1,4 +1,4 @@
-"""What a benchmark is: a static specification and, later, batches."""
+"""Contract of a benchmark: a static specification and, later, batches."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Benchmark(pl.LightningDataModule):
 
     @abstractmethod
     def ids(self, split: str) -> Sequence[Any]:
-        """What to call the graphs of a split in predictions, by row."""
+        """Name the graphs of a split in predictions, by row."""
 
     def is_empty(self, split: str) -> bool:
         """Return whether a split has no row that is trained on or scored; needs open data."""
@@ -129,7 +129,7 @@ class Benchmark(pl.LightningDataModule):
         """
 
     def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
-        """What simple models that are fitted on the training split say of val and test, scored as the network is.
+        """Return predictions for val and test by simple models fitted on the training split, scored as the network is.
 
         Returns:
             Name -> split ("val", "test") -> predictions in the rows of the split's targets, as `Task.predict` has them:
@@ -198,17 +198,17 @@ class Benchmark(pl.LightningDataModule):
         raise BadInput(f"{self.spec.name} cannot take new inputs in Python.")
 
     def target_labels(self) -> tuple[str, ...]:
-        """What to call each target in the columns of predictions; one word for a classification."""
+        """Name each target in the columns of predictions; one word for a classification."""
         if self.spec.num_classes is not None:
             return ("class",)
         return self.spec.target_names or tuple(str(number) for number in range(self.spec.num_targets))
 
     def class_labels(self) -> tuple[str, ...]:
-        """What to call each class, for classifications; their numbers where the specification has no names."""
+        """Name each class of a classification; their numbers where the specification has no names."""
         return self.spec.target_names or tuple(str(number) for number in range(self.spec.num_classes or 0))
 
     def value_words(self, feature: str, value: int) -> str:
-        """A categorical feature and its value for a message.
+        """Format a categorical feature and its value for a message.
 
         Args:
             feature: its name in the specification, or the number of its column as text.
@@ -217,7 +217,7 @@ class Benchmark(pl.LightningDataModule):
         return f"{feature} {value}"
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the data are, once they are set up: JSON values by which a run knows them again; empty where unknown.
+        """Identify the data, once they are set up: JSON values by which a run knows them again; empty where unknown.
 
         Returns:
             `source`: a mapping of what decides about the graphs; `splits`: number of `graphs` and a checksum of their

@@ -1,4 +1,4 @@
-"""What an encoding is: tensors that are computed once per graph and kept in the store."""
+"""Contract of an encoding: tensors that are computed once per graph and kept in the store."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def merge_encodings(encodings: Iterable[Encoding]) -> tuple[Encoding, ...]:
     """Return each encoding once; raises `BadInput` when two of one kind ask for different parameters."""
     merged: dict[str, Encoding] = {}
     for encoding in encodings:
-        known = merged.setdefault(encoding.name, encoding)
-        if known.parameters() != encoding.parameters():
+        first = merged.setdefault(encoding.name, encoding)
+        if first.parameters() != encoding.parameters():
             raise BadInput(
-                f"Two parts of the model need {encoding.name} with different parameters: {known.parameters()} and "
+                f"Two parts of the model need {encoding.name} with different parameters: {first.parameters()} and "
                 f"{encoding.parameters()}. A batch holds one {encoding.name}: give both parts the same options."
             )
     return tuple(merged.values())

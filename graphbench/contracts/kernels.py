@@ -69,7 +69,7 @@ def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def plain_form(name: str) -> Callable[..., Any]:
-    """The function in plain torch behind an operation, for kernels that leave some inputs to it.
+    """Return the function in plain torch behind an operation, for kernels that leave some inputs to it.
 
     Args:
         name: as torch's dispatcher has it, such as `graphbench::sum_neighbours`.
@@ -92,7 +92,7 @@ def _library(namespace: str) -> torch.library.Library:
 
 
 def kernels_run() -> bool:
-    """Whether a package with kernels is installed and in use.
+    """Tell whether a package with kernels is installed and in use.
 
     Raises:
         BadInput: the environment variable `GRAPHBENCH_KERNELS` has an unknown value.
@@ -114,14 +114,14 @@ def register_kernels() -> tuple[str, ...]:
     Returns:
         Names of their entry points.
     """
-    found = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
-    for entry in found:
+    entries = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
+    for entry in entries:
         entry.load()()
-    return tuple(entry.name for entry in found)
+    return tuple(entry.name for entry in entries)
 
 
 def runs_numba(*tensors: Tensor) -> bool:
-    """Whether loops in Numba compute with these tensors: `graphbench_kernels.runs_numba`, False where it is missing.
+    """Tell whether Numba loops take these tensors: `graphbench_kernels.runs_numba`, False where it is missing.
 
     Examples:
         >>> runs_numba(torch.zeros(2, dtype=torch.float16))
@@ -131,7 +131,7 @@ def runs_numba(*tensors: Tensor) -> bool:
 
 
 def runs_triton(device: torch.device) -> bool:
-    """Whether kernels in Triton run on a device: `graphbench_kernels.runs_triton`, False where it is missing.
+    """Tell whether kernels in Triton run on a device: `graphbench_kernels.runs_triton`, False where it is missing.
 
     Examples:
         >>> runs_triton(torch.device("cpu"))

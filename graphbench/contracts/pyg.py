@@ -38,7 +38,7 @@ class EncodedData(Data):
 
     @property
     def encoding_columns(self) -> dict[str, Column]:
-        """How the fields of encodings batch, by name."""
+        """Return how the fields of encodings batch, by name."""
         text = self.get(_LAYOUT)  # PyG keeps the strings of a batch as a list
         return _parse_layout(text if isinstance(text, str) else text[0]) if text else {}
 

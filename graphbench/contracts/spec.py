@@ -49,7 +49,7 @@ TASK_KINDS: dict[str, tuple[Level, Kind]] = {
 
 @dataclass(frozen=True)
 class Features:
-    """What every node (or every edge) carries.
+    """Features of every node (or every edge).
 
     Args:
         vocabularies: number of values of each categorical column; the batch holds them as `x` (or `edge_attr`),
@@ -88,7 +88,7 @@ class BenchmarkSpec:
         metric: the score that selects the best checkpoint: MAE, RMSE, accuracy, class_accuracy, macro_F1, F1, AP,
             AUROC, MRR, instance_IoU, class_IoU.
         higher_is_better: whether a larger `metric` is better.
-        loss: L1, MSE, cross_entropy, weighted_cross_entropy, BCE, contrastive_BCE, normalised_MSE.
+        loss: L1, MSE, cross_entropy, weighted_cross_entropy, BCE, contrastive_BCE, normalised_MSE, column_MSE.
         coordinates: width of `pos` `[num_nodes, coordinates]`; 0 when nodes have no position.
         split_sizes: graphs in train, validation and test; None where it depends on the user's file.
         mean_nodes, max_nodes, mean_edges: typical sizes, directed edges (each bond counts twice).

@@ -27,7 +27,7 @@ WEIGHT = "weight"
 
 @dataclass(frozen=True)
 class Column:
-    """How one tensor is laid out and batched.
+    """Layout of one tensor, and how it batches.
 
     Args:
         axis: what its rows count.
@@ -119,8 +119,8 @@ class GraphTable:
         one row per node) need no `layout`; others must be named there.
         """
         graphs = list(graphs)
-        known = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
-        merged: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in known.items()}}
+        axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
+        merged: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in axes.items()}}
         node_level = bool(graphs) and all(
             "y" in g and torch.as_tensor(g["y"]).dim() > 0 and len(g["y"]) == g["num_nodes"] for g in graphs
         )
@@ -171,7 +171,7 @@ class GraphTable:
         layout: Mapping[str, Column],
         ptr: Mapping[str, Tensor] | None = None,
     ) -> GraphTable:
-        """A table that has these columns too; the arrays themselves are shared, not copied."""
+        """Add columns to a copy of the table; the arrays themselves are shared, not copied."""
         joined = dict(self.ptr) | dict(ptr or {})
         if PAIR not in joined and any(column.axis == PAIR for column in layout.values()):
             joined[PAIR] = pointer(self.num_nodes**2)
@@ -188,7 +188,7 @@ class GraphTable:
         return GraphTable(columns, dict(self.layout), ptr, ids)
 
     def select(self, indices: Tensor) -> GraphTable:
-        """A table of the chosen graphs, copied, in the given order."""
+        """Copy the chosen graphs to a table, in the given order."""
         indices = torch.as_tensor(indices, dtype=torch.int64)
         rows = {axis: ranges(p[indices], p[indices + 1] - p[indices]) for axis, p in self.ptr.items()}
         rows[GRAPH] = indices
@@ -198,7 +198,7 @@ class GraphTable:
         return GraphTable(columns, dict(self.layout), ptr, ids)
 
     def batch(self, indices: Sequence[int] | Tensor) -> GraphBatch:
-        """The chosen graphs as one `GraphBatch`."""
+        """Gather the chosen graphs in one `GraphBatch`."""
         part = self.select(torch.as_tensor(indices, dtype=torch.int64))
         batch = GraphBatch()
         graph_of: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""What an attention layer tells a listener, and how it tells nobody at no cost."""
+"""Traces of attention layers: what a listener gets, at no cost where nobody listens."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Traced(nn.Module):
 
     @property
     def listening(self) -> bool:
-        """Whether a recorder is attached."""
+        """Tell whether a recorder is attached."""
         return self._recorder is not None
 
     def trace(self, make: Callable[[], LayerTrace]) -> None:

@@ -1,6 +1,6 @@
-"""What all benchmarks share: the on-disk store, encoding many graphs, splits, bucketed sampling and loading.
+"""Share among benchmarks the on-disk store, encoding of many graphs, splits, bucketed sampling and loading.
 
-What benchmarks outside this package need of it is listed in `__init__.pyi` and loaded on first use.
+The part that benchmarks outside this package need is listed in `__init__.pyi` and loaded on first use.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Published archives, read within limits: no bomb, no link and no path that leaves the folder gets through."""
+"""Read published archives within limits: no bomb, no link and no path that leaves the folder."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from graphbench.errors import CorruptData, MissingData
 
-#: Members of an archive; the largest that is read here, of movie reviews, has some hundred thousand.
+#: Largest number of members; the largest archive that is read here, of movie reviews, has some hundred thousand.
 MOST_MEMBERS = 2_000_000
 #: Bytes that an archive may unpack to in all, and a file that is unpacked in memory.
 MOST_BYTES, MOST_IN_MEMORY = 64 << 30, 4 << 30
-#: Unpacked bytes for each packed one, of what is larger than `RATIO_ABOVE`. Tables of zeros come to some tens; a bomb
-#: has a thousand, the most that the format can.
+#: Unpacked bytes per packed one, above `RATIO_ABOVE` bytes. Tables of zeros have some tens; a bomb has a thousand, the
+#: largest ratio of the format.
 MOST_RATIO, RATIO_ABOVE = 500, 64 << 20
-#: What the standard library raises on zip archives that are cut short, altered, or no archives.
+#: Errors of the standard library on zip archives that are cut short, altered, or no archives.
 BAD_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 _BAD_TAR = (tarfile.TarError, OSError, EOFError, zlib.error)
 _BLOCK = 1 << 20
@@ -31,7 +31,7 @@ _AGAIN = "nothing was unpacked. Fetch it again from its publisher."
 
 
 def leads_out(name: str) -> bool:
-    """Whether a path inside an archive is absolute or climbs, as any system reads it.
+    """Return whether a path inside an archive is absolute or climbs, on any system.
 
     Examples:
         >>> [leads_out(name) for name in ("set/a.pt", "../a.pt", "/a.pt", "C:/a.pt")]
@@ -42,7 +42,7 @@ def leads_out(name: str) -> bool:
 
 
 def check_size(name: str, unpacked: int, packed: int) -> None:
-    """Refuse what unpacks to more than anything that is published.
+    """Refuse an archive that unpacks to more than any published one.
 
     Args:
         name: of the archive, for the message.
@@ -50,7 +50,7 @@ def check_size(name: str, unpacked: int, packed: int) -> None:
         packed: bytes.
 
     Raises:
-        CorruptData: it is too large, in all or for what it is made of.
+        CorruptData: it is too large, in all or for its packed size.
 
     Examples:
         >>> check_size("bomb.zip", 10 << 30, 10 << 20)
@@ -72,10 +72,10 @@ def _check_member(archive: Path, name: str, number: int, link: bool) -> None:
 
 
 def open_zip(archive: Path) -> zipfile.ZipFile:
-    """A zip archive, all of whose members keep within the limits.
+    """Open a zip archive and check its members against the limits.
 
     Raises:
-        CorruptData: it does not, or is no whole zip archive.
+        CorruptData: it breaks one, or is no whole zip archive.
     """
     try:
         opened = zipfile.ZipFile(archive)
@@ -98,17 +98,17 @@ def open_zip(archive: Path) -> zipfile.ZipFile:
 
 
 def damaged_zip(archive: Path, error: Exception) -> CorruptData:
-    """The error of an archive that `zipfile` cannot read."""
+    """Build the error of an archive that `zipfile` cannot read."""
     return CorruptData(
         f"{archive.name} is no whole zip archive ({type(error).__name__}: {error}). Delete it and fetch it again."
     )
 
 
 def unpack_member(opened: zipfile.ZipFile, member: str, target: Path) -> None:
-    """One member as a file, whole or not at all.
+    """Unpack one member to a file, whole or not at all.
 
     Raises:
-        MissingData: the disk has no room for it.
+        MissingData: the disk has no space for it.
         zipfile.BadZipFile: its content does not fit its checksum.
     """
     size, free = opened.getinfo(member).file_size, shutil.disk_usage(target.parent).free
@@ -120,23 +120,23 @@ def unpack_member(opened: zipfile.ZipFile, member: str, target: Path) -> None:
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         packed = opened.open(member)
-    except OSError as error:  # it is said to lie before the beginning of the file
+    except OSError as error:  # its offset is before the beginning of the file
         raise zipfile.BadZipFile(f"{member} is not where the directory says") from error
     try:
         with packed, part.open("wb") as file:
-            shutil.copyfileobj(packed, file, _BLOCK)  # not more than the size that it states; checksum at the end
+            shutil.copyfileobj(packed, file, _BLOCK)  # reads at most the stated size, then checks the checksum
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 
 
 def read_tar(archive: Path, wanted: Callable[[str], bool], publisher: str) -> Iterator[tuple[str, bytes]]:
-    """Path and content of some files of a packed tar archive, in its order; nothing is written anywhere.
+    """Read path and content of some files of a packed tar archive, in its order, without writing files.
 
     Args:
         archive: `.tar.gz`.
-        wanted: whether a file of that path is.
-        publisher: where it can be fetched, for messages.
+        wanted: selects files by path.
+        publisher: source of the archive, for messages.
 
     Raises:
         CorruptData: it is damaged, or breaks the limits of this module.
@@ -150,7 +150,7 @@ def read_tar(archive: Path, wanted: Callable[[str], bool], publisher: str) -> It
                 check_size(archive.name, unpacked, packed)
                 if member.isfile() and wanted(member.name):
                     file = members.extractfile(member)
-                    assert file is not None, "extractfile gives None for what is no file"
+                    assert file is not None, "extractfile returns None for directories alone"
                     yield member.name, file.read()
     except _BAD_TAR as error:
         raise CorruptData(
@@ -159,26 +159,21 @@ def read_tar(archive: Path, wanted: Callable[[str], bool], publisher: str) -> It
 
 
 class _Limited(io.RawIOBase):
-    """A stream that ends with an error where it gives more than it may.
-
-    Args:
-        stream: what is read.
-        path: of the file, for the message.
-    """
+    """Stream that raises an error where it exceeds the limits."""
 
     def __init__(self, stream: io.BufferedIOBase, path: Path) -> None:
         self._stream, self._path, self._read = stream, path, 0
         self._packed = path.stat().st_size
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill a buffer.
 
         Raises:
-            CorruptData: there is too much.
+            CorruptData: the content exceeds the limits.
         """
         count = self._stream.readinto(buffer)
         self._read += count
@@ -188,11 +183,11 @@ class _Limited(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        """Close the stream, too."""
+        """Close the underlying stream as well."""
         self._stream.close()
         super().close()
 
 
 def open_gzip(path: Path) -> io.BufferedReader:
-    """The content of a `.gz` file as a stream that ends in `CorruptData` where it is a bomb."""
+    """Open the content of a `.gz` file as a stream that raises `CorruptData` on a bomb."""
     return io.BufferedReader(_Limited(gzip.open(path, "rb"), path), _BLOCK)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Do the graphs keep what the specification of their benchmark promises? Asked once, before they enter the store."""
+"""Check graphs against the specification of their benchmark, once, before they enter the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
-#: Axis of the targets of a level; pairs have columns of their own.
+#: Axis of the targets of each level but "pair".
 _AXES = {"graph": GRAPH, "node": NODE, "edge": EDGE}
 
 
@@ -20,12 +20,12 @@ def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph:
 
     Args:
         table: the graphs.
-        spec: what they must be.
+        spec: that they must fit.
         split: its name.
         first_graph: number of the table's first graph within the split.
 
     Raises:
-        BadInput: naming benchmark, split, graph, column, and what was expected.
+        BadInput: it does not fit; with benchmark, split, graph, column, and what was expected.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -40,10 +40,10 @@ def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph:
 
 
 def check_targets(table: GraphTable, spec: BenchmarkSpec, split: str) -> None:
-    """Check only what a split does not share with another one that `check_table` has seen.
+    """Check only sizes and targets of a split whose graphs `check_table` has checked.
 
     Raises:
-        BadInput: naming benchmark, split, graph, column, and what was expected.
+        BadInput: as `check_table`.
     """
     check = _TableCheck(table, spec, f"{spec.name}, {split} split", 0)
     check.sizes()
@@ -51,15 +51,15 @@ def check_targets(table: GraphTable, spec: BenchmarkSpec, split: str) -> None:
 
 
 def check_graphs(table: GraphTable, spec: BenchmarkSpec, where: str) -> None:
-    """Check graphs that a benchmark was not made of: as `check_table`, but for targets and the largest size.
+    """Check graphs from outside a benchmark like `check_table`, without targets and the largest size.
 
     Args:
         table: the graphs.
         spec: whose features they must have.
-        where: what they are, for messages.
+        where: name of the graphs, for messages.
 
     Raises:
-        BadInput: naming the graph, the column, and what was expected.
+        BadInput: as `check_table`.
     """
     check = _TableCheck(table, replace(spec, max_nodes=None), where, 0)
     check.sizes()
@@ -68,20 +68,20 @@ def check_graphs(table: GraphTable, spec: BenchmarkSpec, where: str) -> None:
 
 
 class _TableCheck:
-    """The checks of one table; every method raises `BadInput` at the first fault."""
+    """Checks of one table; every method raises `BadInput` at the first fault."""
 
     def __init__(self, table: GraphTable, spec: BenchmarkSpec, where: str, first_graph: int) -> None:
         self.table, self.spec, self.where, self.first_graph = table, spec, where, first_graph
 
     def run(self) -> None:
-        """All checks, cheap ones first: later ones rely on them."""
+        """Run all checks, cheap ones first: later ones rely on them."""
         self.sizes()
         self.edges()
         self.all_features()
         self.targets()
 
     def targets(self) -> None:
-        """What is to be predicted."""
+        """Check the targets."""
         spec = self.spec
         axis = _AXES.get(spec.level or "")
         if axis is not None and spec.kind == "classification":
@@ -94,19 +94,20 @@ class _TableCheck:
             self.pairs("contact_index", "contact", "names a node that it does not have in contact_index")
 
     def all_features(self) -> None:
-        """What nodes and edges carry, and where nodes lie."""
+        """Check features of nodes and edges, and coordinates."""
         self.features(self.spec.node, NODE, "x", "x_dense")
         self.features(self.spec.edge, EDGE, "edge_attr", "edge_dense")
         if self.spec.coordinates:
             self.real("pos", NODE, self.spec.coordinates)
 
     def sizes(self) -> None:
-        """Every axis has one pointer per graph, every column the rows of its axis, every graph a node."""
+        """Check that axes have one pointer per graph, columns the rows of their axis, and graphs a node."""
         table = self.table
         for axis, ptr in table.ptr.items():
             if len(ptr) != len(table) + 1 or int(ptr[0]) != 0 or bool((ptr.diff() < 0).any()):
-                told = f"the pointers of axis {axis!r} must ascend from 0, one per graph and one"
-                raise BadInput(f"{self.where}: {told}.")
+                raise BadInput(
+                    f"{self.where}: the pointers of axis {axis!r} must ascend from 0, one per graph and one."
+                )
         for name, column in table.layout.items():
             rows = int(table.lengths(column.axis).sum())
             if len(table.columns[name]) != rows:
@@ -118,24 +119,24 @@ class _TableCheck:
             self.forbid(nodes > limit, GRAPH, f"has more than {limit} nodes, the maximum of the specification")
 
     def edges(self) -> None:
-        """Edges join nodes of their own graph."""
+        """Check that edges join nodes of their graph."""
         self.pairs("edge_index", EDGE, "has an edge to a node that it does not have")
 
     def pairs(self, name: str, axis: str, fault: str) -> None:
-        """Two nodes of its own graph in every row."""
+        """Check that every row holds two nodes of its graph."""
         values = self.column(name, axis, 2)
         if values.is_floating_point():
             raise BadInput(f"{self.where}: {name} must hold integers, got {values.dtype}.")
         if not len(values):
             return
         low, high = values.aminmax()
-        if low >= 0 and high < self.table.num_nodes.min():  # of one large graph, without a mask of all rows
+        if low >= 0 and high < self.table.num_nodes.min():  # skips the mask of all rows for one large graph
             return
         nodes = torch.repeat_interleave(self.table.num_nodes, self.table.lengths(axis))[:, None]
         self.forbid(((values < 0) | (values >= nodes)).any(1), axis, fault)
 
     def features(self, features: Features, axis: str, categorical: str, dense: str) -> None:
-        """Categorical values within their vocabularies, real ones finite."""
+        """Check that categorical values are within their vocabularies, and real ones finite."""
         if features.vocabularies:
             values = self.column(categorical, axis, len(features.vocabularies))
             if values.is_floating_point():
@@ -149,7 +150,7 @@ class _TableCheck:
             self.real(dense, axis, features.dense)
 
     def real(self, name: str, axis: str, width: int) -> None:
-        """Finite floating-point values."""
+        """Check that values are finite floating-point numbers."""
         values = self.column(name, axis, width)
         if not values.is_floating_point():
             raise BadInput(f"{self.where}: {name} must hold floating-point numbers, got {values.dtype}.")
@@ -158,7 +159,7 @@ class _TableCheck:
             self.forbid(~values.isfinite().all(1), axis, f"has a value in {name} that is not finite")
 
     def classes(self, axis: str) -> None:
-        """One class number per graph, node or edge; -1 for a node or edge without a label."""
+        """Check one class number per graph, node or edge; -1 for a node or edge without a label."""
         values = self.column("y", axis, 1)
         count = self.spec.num_classes
         if values.is_floating_point() or count is None:
@@ -168,7 +169,7 @@ class _TableCheck:
         self.forbid(outside, axis, f"has a class outside 0 .. {count - 1} in y", values[:, 0])
 
     def numbers(self, axis: str) -> None:
-        """Real targets (0 or 1 for multi-label); NaN means that a label is missing."""
+        """Check real targets (0 or 1 for multi-label), NaN where a label is missing."""
         values = self.column("y", axis, self.spec.num_targets)
         if not values.is_floating_point():
             raise BadInput(f"{self.where}: y must hold floating-point numbers (NaN for missing), got {values.dtype}.")
@@ -179,18 +180,18 @@ class _TableCheck:
         self.forbid(wrong.any(1), axis, f"has a value in y {fault}")
 
     def column(self, name: str, axis: str, width: int) -> Tensor:
-        """The column as `[rows, width]`."""
+        """Return a column as `[rows, width]`."""
         if name not in self.table.columns:
             raise BadInput(
                 f"{self.where}: the specification promises {name}, but the graphs have only "
                 f"{sorted(self.table.columns)}."
             )
-        values, found = self.table.columns[name], self.table.layout[name].axis
+        values, actual = self.table.columns[name], self.table.layout[name].axis
         values = values[:, None] if values.dim() == 1 else values
-        if found != axis or values.dim() != 2 or values.shape[1] != width:
+        if actual != axis or values.dim() != 2 or values.shape[1] != width:
             raise BadInput(
                 f"{self.where}: {name} must have one row of {width} numbers per {axis}, got shape "
-                f"{list(values.shape[1:])} per {found}."
+                f"{list(values.shape[1:])} per {actual}."
             )
         return values
 
@@ -202,5 +203,5 @@ class _TableCheck:
         graph = row
         if axis != GRAPH:
             graph = int(torch.searchsorted(self.table.ptr[axis], row, right=True)) - 1
-        found = "" if values is None else f": {values[row].item()}"
-        raise BadInput(f"{self.where}: graph {graph + self.first_graph} {fault}{found}.")
+        value = "" if values is None else f": {values[row].item()}"
+        raise BadInput(f"{self.where}: graph {graph + self.first_graph} {fault}{value}.")

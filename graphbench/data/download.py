@@ -1,42 +1,42 @@
-"""Fetch published files: whole or not at all, checked, and with one message that says what to do without a network.
+"""Fetch published files whole or not at all, verified, with advice for machines without a network.
 
 Two calls, for a benchmark that is called NAME and keeps its files in `folder`:
 
     path = fetch(url, folder, "file.csv", what=NAME, sha256="...", advice="Or use source=...")
     paths = fetch_members(url, folder, {"train.pt": "NAME/train.pt"}, what=NAME, advice="Or use source=...")
 
-Files that are there are taken as they are. Both write to a temporary name in `folder` first and rename at the end, one
-process at a time: others wait, and take what the first has fetched.
-PyG's and OGB's own downloaders are not used: they leave certificates unchecked, wait for ever, or ask at the terminal,
-and unpack whatever an archive holds.
+Existing files are used as they are. Both write to a temporary name in `folder` first and rename at the end, one process
+at a time: others wait, and use the files that the first has fetched.
+PyG's and OGB's downloaders are not used: they skip certificates, have no timeout, or prompt at the terminal, and unpack
+any member of an archive.
 
-Everything goes over https. What is downloaded has the checksum that its publisher states, where there is one; the
-checksums of the first download are kept in `folder/SHA256SUMS` (`sha256sum --check --ignore-missing SHA256SUMS`), and
-files that differ from them later are refused.
+All downloads use https. A file must have the checksum that its publisher states, where there is one; the checksums of
+the first download are recorded in `folder/SHA256SUMS` (`sha256sum --check --ignore-missing SHA256SUMS`), and files that
+differ from them later are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import tempfile
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 from graphbench.data.archives import BAD_ZIP, MOST_BYTES, damaged_zip, open_zip, unpack_member
+from graphbench.data.files.sharing import access_advice, locked, make_folder, share, write_shared
+from graphbench.data.package_files import compute_digest
 from graphbench.data.progress import progress
-from graphbench.data.sharing import access_advice, locked, make_folder, share
 from graphbench.errors import CorruptData, MissingData
 
 _TIMEOUT = 30.0  # seconds without an answer
 _BLOCK = 1 << 20
-#: How files may be fetched.
+#: Protocols of downloads.
 _SCHEMES = ("https",)
-#: Where the checksums of a folder's downloads are kept, in the format of `sha256sum`.
+#: File with the checksums of a folder's downloads, in the format of `sha256sum`.
 SUMS = "SHA256SUMS"
 #: Held by the process that puts files into a folder.
 _LOCK = ".fetch.lock"
@@ -53,24 +53,21 @@ def fetch(
     others: Mapping[str, str] | None = None,
     advice: str = "",
 ) -> Path:
-    """The file `folder/file`, downloaded unless it is there.
+    """Download `folder/file` unless it exists, and return its path.
 
     Args:
-        url: where it is published; an address with http is taken with https.
-        folder: where it belongs; made where it is missing.
+        url: of the file; http becomes https.
+        folder: of the file; created where it is missing.
         file: its name there.
-        what: what it is part of ("ZINC"), for messages and the progress bar.
-        sha256: of its content, in hexadecimal; also a file that is there already must have it.
+        what: name of the data set ("ZINC"), for messages and the progress bar.
+        sha256: of its content, in hexadecimal; an existing file must have it as well.
         md5: the same, for publishers that give no better checksum.
-        others: name -> address of further files that will be wanted in `folder`, so that one message tells them all.
-        advice: what to do without a network, as whole sentences.
-
-    Returns:
-        Its path.
+        others: name -> address of further files that `folder` will need, so that one message lists them all.
+        advice: for a machine without a network, in whole sentences.
 
     Raises:
-        MissingData: it could not be fetched; says what, from where, and where to put it.
-        CorruptData: its content has another checksum than the published one, or than it had when it was first fetched.
+        MissingData: it could not be fetched; the message says from where to get it and where to put it.
+        CorruptData: its checksum is not the published one, or has changed since it was first fetched.
 
     Examples:
         >>> folder = Path(tempfile.mkdtemp())
@@ -105,30 +102,27 @@ def fetch_members(
     others: Mapping[str, str] | None = None,
     advice: str = "",
 ) -> dict[str, Path]:
-    """Some files of a published zip archive as `folder/NAME`; the archive is not kept.
+    """Extract some files of a published zip archive to `folder/NAME`; return their paths by name.
 
-    They are taken as they are when all of them are there; else out of the archive, where somebody put it by hand; else
-    it is downloaded.
+    Existing files are used as they are. Missing ones come from the archive, where the user put it by hand, or it is
+    downloaded; the archive is not kept.
 
     Args:
-        url: of the archive; one with http is taken with https.
-        folder: where its files belong; made where it is missing.
+        url: of the archive; http becomes https.
+        folder: of the files; created where it is missing.
         members: name in `folder` -> path inside the archive.
-        what: what it is ("ZINC"), for messages and the progress bar.
+        what: name of the data set ("ZINC"), for messages and the progress bar.
         archive: its file name; by default the last part of `url`.
-        archive_folder: where an archive put by hand lies, and `others`; `folder` by default.
+        archive_folder: folder of an archive put by hand, and of `others`; `folder` by default.
         sha256: of the archive, in hexadecimal.
         md5: the same, for publishers that give no better checksum.
-        others: name -> address of further files that will be wanted in `folder`, so that one message tells them all.
-        advice: what to do without a network, as whole sentences.
-
-    Returns:
-        The paths by their names, in the order of `members`.
+        others: name -> address of further files that `folder` will need, so that one message lists them all.
+        advice: for a machine without a network, in whole sentences.
 
     Raises:
-        MissingData: it could not be fetched; says what, from where, and where to put it.
-        CorruptData: the archive is damaged, is another one than published or first fetched, breaks the limits of
-            `graphbench.data.archives`, or a file that is there changed since it was fetched.
+        MissingData: it could not be fetched; the message says from where to get it and where to put it.
+        CorruptData: the archive is damaged, is not the published or first fetched one, breaks the limits of
+            `graphbench.data.archives`, or an existing file changed since it was fetched.
 
     Examples:
         >>> import zipfile
@@ -157,18 +151,15 @@ def fetch_members(
 
 @contextlib.contextmanager
 def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bool]:
-    """Let one process at a time put files into a folder; others wait, and use what it has put there.
+    """Let one process at a time write files into a folder; yield whether they are missing.
 
     Args:
-        folder: made where it is missing. One whose files are all there is not written to, and nobody waits.
-        what: what is fetched, for the warning of those who wait.
-        complete: whether the files are there.
-
-    Yields:
-        Whether they are still to be put there.
+        folder: created where it is missing. If its files exist, nothing is written and no process waits.
+        what: name of the data set, for the warning of waiting processes.
+        complete: tells whether the files exist.
 
     Raises:
-        MissingData: they are, and this user may not write there.
+        MissingData: they are missing, and this user may not write there.
     """
     if complete():
         yield False
@@ -184,7 +175,7 @@ def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bo
 
 
 def _publish(files: Mapping[str, Path], folder: Path, sums: Mapping[str, str]) -> None:
-    """Move whole files, which were checked, to their places, and keep their checksums."""
+    """Move verified files to their places, and record their checksums."""
     for name, file in files.items():
         share(file, folder)
         make_folder((folder / name).parent)
@@ -195,7 +186,7 @@ def _publish(files: Mapping[str, Path], folder: Path, sums: Mapping[str, str]) -
 def _local_members(
     archive: Path, folder: Path, members: Mapping[str, str], sha256: str | None, md5: str | None
 ) -> None:
-    """Put files of an archive that is there into `folder`."""
+    """Extract files of an existing archive to `folder`."""
     check_content(archive, sha256=sha256, md5=md5)
     _check_recorded(folder, {archive.name: archive})
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
@@ -213,7 +204,7 @@ def _download_members(
     sha256: str | None,
     md5: str | None,
 ) -> None:
-    """Put files of an archive that is downloaded for them into `folder`."""
+    """Download an archive and extract files of it to `folder`."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
         fetched = Path(temporary, archive)
         _download(url, fetched, what, remedy)
@@ -227,21 +218,17 @@ def _download_members(
 
 
 def _secure(url: str) -> str:
-    """The same address with https."""
+    """Replace http by https."""
     return f"https://{url.removeprefix('http://')}" if url.startswith("http://") and "https" in _SCHEMES else url
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirections as long as nobody on the way can read or change what is sent."""
+    """Follow redirections that stay encrypted."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """The request to follow with.
-
-        Raises:
-            OSError: it is not encrypted.
-        """
+        """Follow a redirection, or raise `OSError` where it is not encrypted."""
         _check_scheme(newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
@@ -252,11 +239,7 @@ def _check_scheme(url: str) -> None:
 
 
 def open_url(url: str, timeout: float) -> Any:
-    """The answer of a server.
-
-    Raises:
-        OSError: there is none, or it cannot be trusted.
-    """
+    """Open an address; raise `OSError` where there is no answer, or it cannot be trusted."""
     _check_scheme(url)
     return urllib.request.build_opener(_Redirects).open(url, timeout=timeout)
 
@@ -282,7 +265,7 @@ def extract(archive: Path, folder: Path, members: Mapping[str, str] | Iterable[s
 
     Args:
         archive: the zip file.
-        folder: where they go; made where it is missing.
+        folder: of the files; created where it is missing.
         members: name in `folder` -> path inside the archive, or only the paths, of which the last part is the name.
 
     Raises:
@@ -292,23 +275,19 @@ def extract(archive: Path, folder: Path, members: Mapping[str, str] | Iterable[s
     folder.mkdir(parents=True, exist_ok=True)
     with open_zip(archive) as opened:
         try:
-            _check_names(archive, opened.namelist(), list(wanted.values()))
+            names = opened.namelist()
+            if absent := [member for member in wanted.values() if member not in names]:
+                raise CorruptData(f"{archive.name} holds no {absent[0]}, but {', '.join(names[:5]) or 'nothing'}.")
             for name, member in wanted.items():
                 unpack_member(opened, member, folder / name)
         except BAD_ZIP as error:
             raise damaged_zip(archive, error) from error
 
 
-def _check_names(archive: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
-    absent = [name for name in wanted if name not in names]
-    if absent:
-        raise CorruptData(f"{archive.name} holds no {absent[0]}, but {', '.join(names[:5]) or 'nothing'}.")
-
-
 def _extract_checked(
     archive: Path, temporary: Path, folder: Path, members: Mapping[str, str]
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Unpack into a folder of this process; the files and their checksums by name, unless one differs from before."""
+    """Unpack to a temporary folder; return files and checksums by name, each compared with its recorded one."""
     extract(archive, temporary, members)
     files = {name: temporary / name for name in members}
     return files, _check_recorded(folder, files, every=True)
@@ -318,7 +297,7 @@ def _extract_checked(
 
 
 def _recorded(folder: Path) -> dict[str, str]:
-    """Name -> SHA-256 of what was downloaded into a folder."""
+    """Read the recorded SHA-256 of each download of a folder."""
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -329,64 +308,50 @@ def _recorded(folder: Path) -> dict[str, str]:
 
 
 def _record(folder: Path, sums: Mapping[str, str]) -> None:
-    """Keep checksums beside the files."""
-    known = _recorded(folder) | dict(sums)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        part = Path(temporary, SUMS)
-        part.write_text("".join(f"{checksum}  {name}\n" for name, checksum in sorted(known.items())), encoding="utf-8")
-        share(part, folder)
-        part.replace(folder / SUMS)
+    """Record checksums beside the files."""
+    merged = _recorded(folder) | dict(sums)
+    write_shared(folder / SUMS, "".join(f"{checksum}  {name}\n" for name, checksum in sorted(merged.items())))
 
 
 def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False) -> dict[str, str]:
-    """Hold files against what they were when they were first downloaded; one that nobody downloaded is not read.
+    """Compare files with the checksums of their first download, and return the checksums.
 
     Args:
-        folder: whose record it is.
-        files: name there -> where the file is now.
-        every: compute the checksums of the others, too.
-
-    Returns:
-        Name -> checksum, as far as computed.
+        folder: of the record.
+        files: name there -> current path of the file.
+        every: compute also the checksums of files without a record.
 
     Raises:
         CorruptData: one differs.
     """
-    known = _recorded(folder) if files else {}
-    sums = {name: _digest(path, "sha256") for name, path in files.items() if every or name in known}
-    for name, found in sums.items():
-        if known.get(name, found) != found:
+    recorded = _recorded(folder) if files else {}
+    sums = {name: compute_digest(path, "sha256") for name, path in files.items() if every or name in recorded}
+    for name, actual in sums.items():
+        if recorded.get(name, actual) != actual:
             raise CorruptData(
-                f"{name} is not what was first downloaded into {folder}: its SHA-256 is {found} instead of "
-                f"{known[name]}. Delete it to fetch it again; if its publisher replaced it, delete its line in {SUMS}."
+                f"{name} is not what was first downloaded into {folder}: its SHA-256 is {actual} instead of "
+                f"{recorded[name]}. Delete it to fetch it again; if its publisher replaced it, delete its line in "
+                f"{SUMS}."
             )
     return sums
 
 
-def _digest(path: Path, algorithm: str) -> str:
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def check_content(path: Path, *, sha256: str | None = None, md5: str | None = None) -> None:
-    """Compare checksums; nothing is read where none is given.
+    """Compare a file with the checksums that are given.
 
     Raises:
         CorruptData: the file has another one.
     """
     for algorithm, expected in (("sha256", sha256), ("md5", md5)):
-        if expected is not None and (found := _digest(path, algorithm)) != expected:
+        if expected is not None and (actual := compute_digest(path, algorithm)) != expected:
             raise CorruptData(
-                f"{path.name} is not the published file: its {algorithm.upper()} is {found} instead of {expected}. "
+                f"{path.name} is not the published file: its {algorithm.upper()} is {actual} instead of {expected}. "
                 "Delete it and fetch it again."
             )
 
 
 def by_hand(folder: Path, files: Mapping[str, str], advice: str = "") -> str:
-    """What to put where: `files` are names -> addresses, `advice` follows them."""
+    """Say which files (name -> address) to put into a folder by hand, followed by `advice`."""
     lines = [f"Put {'this file' if len(files) == 1 else 'these files'} into {folder}:"]
     lines += [f"  {name} from {url}" for name, url in files.items()]
     return "\n".join(lines + [advice] * bool(advice))

@@ -1,4 +1,4 @@
-"""Compute an encoding for many graphs, on all cores, and keep it in the store.
+"""Compute an encoding for many graphs on all cores, and cache it in the store.
 
 The table is cut into chunks that depend on the graphs alone, each computed with one thread, so that the result does
 not depend on how many cores there are.
@@ -35,21 +35,21 @@ Span = tuple[int, int]
 def encode(
     table: GraphTable, encoding: Encoding, store: Store, key: str, describe: str = "data", workers: int | None = None
 ) -> Encoded:
-    """Open an encoding of all graphs of `table`, or compute and keep it.
+    """Load an encoding of all graphs of `table` from the store, or compute and store it.
 
     Args:
         table: the graphs; without other encodings.
-        encoding: what to compute.
-        store: where it is kept.
+        encoding: to compute.
+        store: of the result.
         key: names the content of `table` (`tables.content_key`).
-        describe: what the graphs are ("ZINC train"), for messages.
+        describe: name of the graphs ("ZINC train"), for messages.
         workers: processes at most; all cores by default.
 
     Returns:
-        The encoding's columns and pointers, memory-mapped when large. To be read only.
+        The encoding's columns and pointers, memory-mapped when large; read-only.
 
     Raises:
-        GraphbenchError: naming the encoding and the graph on which it fails.
+        GraphbenchError: it fails, on a graph that the message names.
     """
     identity = {"name": encoding.name, "version": encoding.version, "parameters": encoding.parameters()}
     entry = store.open_or_build(
@@ -61,10 +61,10 @@ def encode(
 
 
 def with_encoding(table: GraphTable, encoding: Encoding, encoded: Encoded) -> GraphTable:
-    """The table with the encoding's columns beside its own; nothing is copied.
+    """Return the table with the encoding's columns beside its own; nothing is copied.
 
     Raises:
-        BadInput: when the table has a field of the same name already.
+        BadInput: the table already has a field of the same name.
     """
     taken = sorted(set(encoding.layout) & set(table.layout))
     if taken:
@@ -75,23 +75,23 @@ def with_encoding(table: GraphTable, encoding: Encoding, encoded: Encoded) -> Gr
 def encoded_here(
     table: GraphTable, encodings: Sequence[Encoding], describe: str = "input", workers: int | None = None
 ) -> tuple[GraphTable, list[int], dict[int, str]]:
-    """Graphs with their encodings in memory, for those that are seen once and belong into no store.
+    """Encode graphs in memory, for those that are used once and not stored.
 
     Args:
         table: the graphs; without encodings.
-        encodings: what to compute; the result of each is the one that `encode` keeps.
-        describe: what the graphs are, for messages.
+        encodings: to compute; the results are those that `encode` stores.
+        describe: name of the graphs, for messages.
         workers: processes at most; all cores by default.
 
     Returns:
-        `(table, kept, problems)`: the graphs that could be encoded, their numbers in the table that was given, and for
-        each other one the reason.
+        `(table, valid, problems)`: the graphs that could be encoded, their numbers in the given table, and for each
+        other one the reason.
     """
-    kept, problems = list(range(len(table))), {}
+    valid, problems = list(range(len(table))), {}
     try:
-        computed = [_joined(list(compute_chunks(table, e, describe, workers))) for e in encodings if kept]
-    except GraphbenchError:  # one graph or some: each is tried alone, to keep the others
-        for graph in kept:
+        computed = [_concatenate(list(compute_chunks(table, e, describe, workers))) for e in encodings if valid]
+    except GraphbenchError:  # some graphs fail: encode each alone, to keep the others
+        for graph in valid:
             try:
                 for encoding in encodings:
                     list(compute_chunks(table.slice(graph, graph + 1), encoding, describe, 1))
@@ -99,24 +99,23 @@ def encoded_here(
                 problems[graph] = str(error.__cause__ or error)
         if not problems:
             raise
-        kept = [graph for graph in kept if graph not in problems]
-        table = table.select(torch.tensor(kept, dtype=torch.int64))
+        valid = [graph for graph in valid if graph not in problems]
+        table = table.select(torch.tensor(valid, dtype=torch.int64))
         table.graph_ids = None
-        computed = [_joined(list(compute_chunks(table, e, describe, workers))) for e in encodings if kept]
+        computed = [_concatenate(list(compute_chunks(table, e, describe, workers))) for e in encodings if valid]
     for encoding, encoded in zip(encodings, computed, strict=False):
         table = with_encoding(table, encoding, encoded)
-    return table, kept, problems
+    return table, valid, problems
 
 
-def _joined(parts: Sequence[Encoded]) -> Encoded:
-    """Consecutive chunks as one."""
+def _concatenate(parts: Sequence[Encoded]) -> Encoded:
     columns = {name: torch.cat([part.columns[name] for part in parts]) for name in parts[0].columns}
     ptr = {axis: pointer(torch.cat([part.ptr[axis].diff() for part in parts])) for axis in parts[0].ptr}
     return Encoded(columns, ptr)
 
 
 def chunk_spans(table: GraphTable) -> list[Span]:
-    """Consecutive graphs `(start, stop)` of about equal work; the cost of graphs differs with the square of nodes."""
+    """Cut a table into spans `(start, stop)` of about equal work, which grows with the square of the nodes."""
     work = (table.num_nodes**2 + table.num_edges).cumsum(0)
     spans, start = [], 0
     while start < len(table):
@@ -133,8 +132,8 @@ def compute_chunks(
 ) -> Iterator[Encoded]:
     """Encode chunk after chunk, in the order of the graphs.
 
-    The first chunk is computed here and timed; if the rest would take longer than `POOL_FROM` seconds it is shared
-    out over processes.
+    The first chunk is computed here and timed; if the rest would take longer than `POOL_FROM` seconds it is
+    distributed over processes.
 
     Raises:
         GraphbenchError: as `encode`.
@@ -147,13 +146,13 @@ def compute_chunks(
             first = _compute(table, encoding, describe, spans[0])
         left = (time.monotonic() - started) * (len(spans) - 1)
         yield first
-        told = 0  # the first chunk is told with the second: a bar has a thread, and must not start before processes do
+        reported = 0  # the first chunk with the second: a bar has a thread, and must not start before processes do
         run = _in_processes if workers > 1 and left > POOL_FROM else _in_process
         with closing(run(table, encoding, describe, spans[1:], workers)) as rest:
             for (_, stop), encoded in zip(spans[1:], rest, strict=True):
                 yield encoded
-                advance(stop - told)
-                told = stop
+                advance(stop - reported)
+                reported = stop
 
 
 def _in_process(
@@ -168,7 +167,7 @@ def _in_process(
 def _in_processes(
     table: GraphTable, encoding: Encoding, describe: str, spans: list[Span], workers: int
 ) -> Generator[Encoded, None, None]:
-    """As `_in_process` on several cores, never more than a few chunks ahead of the reader."""
+    """Like `_in_process` on several cores, at most a few chunks ahead of the reader."""
     start = partial(_start_worker, table, encoding, describe)
     return ordered_map(_work, spans, workers, f"{encoding!r} of {describe}", start)
 
@@ -177,7 +176,7 @@ _job: tuple[GraphTable, Encoding, str] | None = None
 
 
 def _start_worker(table: GraphTable, encoding: Encoding, describe: str) -> None:
-    """Tell a process what to work on, and keep torch to one thread there."""
+    """Set the job of a worker process, and limit torch to one thread there."""
     global _job
     _job = (table, encoding, describe)
     torch.set_num_threads(1)
@@ -186,7 +185,7 @@ def _start_worker(table: GraphTable, encoding: Encoding, describe: str) -> None:
 def _work(span: Span) -> Encoded:
     assert _job is not None
     encoded = _compute(*_job, span)
-    # NumPy arrays travel through a pipe; tensors would each take a file descriptor
+    # NumPy arrays are sent through a pipe; tensors would each take a file descriptor
     columns: dict[str, Any] = {name: values.numpy() for name, values in encoded.columns.items()}
     ptr: dict[str, Any] = {axis: values.numpy() for axis, values in encoded.ptr.items()}
     return Encoded(columns, ptr)
@@ -196,7 +195,7 @@ def _compute(table: GraphTable, encoding: Encoding, describe: str, span: Span) -
     """Encode the graphs `span` and check the result.
 
     Raises:
-        GraphbenchError: plain, so that it passes from one process to another.
+        GraphbenchError: without attributes, so that it can be pickled.
     """
     try:
         with torch.no_grad():
@@ -209,7 +208,7 @@ def _compute(table: GraphTable, encoding: Encoding, describe: str, span: Span) -
 
 
 def _checked(table: GraphTable, encoding: Encoding, span: Span) -> Encoded:
-    """`encoding.compute` of some graphs; raises `ValueError` when the result does not fit them."""
+    """Encode some graphs; raise `ValueError` when the result does not fit them."""
     trim_mapped()
     part = widen(table.slice(*span))
     encoded = encoding.compute(part)
@@ -229,27 +228,20 @@ def _checked(table: GraphTable, encoding: Encoding, span: Span) -> Encoded:
 
 
 def _locate(table: GraphTable, encoding: Encoding, span: Span) -> str:
-    """The first graph of `span` that fails alone, in words; the whole span when none does."""
+    """Describe the first graph of `span` that fails alone; the whole span when none does."""
     for graph in range(*span):
-        if _fails(table, encoding, graph):
+        try:
+            with torch.no_grad():
+                _checked(table, encoding, (graph, graph + 1))
+        except Exception:  # the caller reports the reason
             nodes, edges = int(table.num_nodes[graph]), int(table.num_edges[graph])
             return f"graph {graph} ({nodes} nodes, {edges} directed edges)"
     return f"graphs {span[0]} to {span[1] - 1} together"
 
 
-def _fails(table: GraphTable, encoding: Encoding, graph: int) -> bool:
-    """Whether one graph alone cannot be encoded; the reason is the caller's to report."""
-    try:
-        with torch.no_grad():
-            _checked(table, encoding, (graph, graph + 1))
-    except Exception:
-        return True
-    return False
-
-
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread for torch and for the BLAS of NumPy and SciPy."""
+    """Limit torch and the BLAS of NumPy and SciPy to one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,12 +1,12 @@
-"""One entry of the store: a folder of arrays with a manifest that can prove them whole.
+"""Read and write one entry of the store: a folder of arrays with a manifest of checksums.
 
 Layout of an entry:
 
     manifest.json    format, key, meta, and name, dtype, shape, bytes and SHA-256 of every array; its own SHA-256
     NAME.npy         one array; the header is always `HEADER` bytes long so that rows can be streamed before their
                      number is known
-    verified.json    sizes, times and inodes for which the checksums of a large entry were last found right, and, while
-                     its files may not have reached the disk, the start of the machine for which that holds
+    verified.json    sizes, times and inodes at which the checksums of a large entry were last verified, and, while its
+                     files may not have reached the disk, the boot of the machine for which that holds
 
 Nothing here is pickled: reading an entry runs no code.
 """
@@ -20,7 +20,6 @@ import math
 import os
 import re
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +29,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphbench.data.files.sharing import write_shared
 from graphbench.data.mapped import map_array
 from graphbench.data.progress import progress
-from graphbench.data.sharing import share
 from graphbench.errors import BadInput, CorruptData
 
 FORMAT = 1
@@ -44,10 +43,10 @@ _NAME, _KINDS = r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "biuf"
 
 
 def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text.
+    """Serialise to JSON with sorted keys and no spaces: equal values give equal text.
 
     Raises:
-        BadInput: when `value` holds something that JSON has no word for.
+        BadInput: `value` is not made of JSON values.
     """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -56,12 +55,12 @@ def canonical(value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of the canonical JSON of `value`."""
+    """Return the SHA-256 of the canonical JSON of `value`."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
 def _header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
-    """An .npy header (format 1.0) of exactly `HEADER` bytes."""
+    """Format an .npy header (format 1.0) of exactly `HEADER` bytes."""
     text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
     body = text.encode("latin1").ljust(HEADER - 11) + b"\n"
     return np.lib.format.magic(1, 0) + len(body).to_bytes(2, "little") + body
@@ -82,7 +81,7 @@ class EntryWriter:
     """Fills the folder of a new entry; arrays may be larger than memory.
 
     Args:
-        folder: an empty folder that nobody else looks at.
+        folder: an empty folder that no other process reads.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -118,7 +117,7 @@ class EntryWriter:
         stream.rows += len(values)
 
     def close(self, key: Mapping[str, Any]) -> None:
-        """Write headers and the manifest. `sync_entry` pushes everything to the disk, which takes longer than writing.
+        """Write headers and the manifest. `sync_entry` syncs everything to the disk, which takes longer than writing.
 
         Until then a power cut may leave other bytes than were written, in files of the right size. Small entries are
         checked each time they are opened; the note of a large one holds for as long as this machine runs.
@@ -133,14 +132,14 @@ class EntryWriter:
             arrays[name] = {"dtype": stream.dtype.str, "shape": shape, "bytes": size, "sha256": stream.hash.hexdigest()}
         body = {"format": FORMAT, "key": dict(key), "meta": self.meta, "arrays": arrays, "made": _provenance()}
         body["sha256"] = digest(body)
-        _write_json(self.folder / MANIFEST, body)
+        (self.folder / MANIFEST).write_text(json.dumps(body, indent=1), encoding="utf-8")
         note_verified(self.folder, arrays, until_restart=True)
         self._streams = {}
 
     def abandon(self) -> None:
         """Close the files of a build that failed."""
         for stream in self._streams.values():
-            with contextlib.suppress(OSError):  # what is still to be written has no more room than what came before
+            with contextlib.suppress(OSError):  # flushing the rest fails like the write before
                 stream.file.close()
 
 
@@ -149,20 +148,15 @@ def _provenance() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        ours = version("graphbench-lightning")
+        installed = version("graphbench-lightning")
     except PackageNotFoundError:
-        ours = "not installed"
+        installed = "not installed"
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return {"graphbench": ours, "torch": torch.__version__, "numpy": np.__version__, "time": now}
-
-
-def _write_json(path: Path, value: Any) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
+    return {"graphbench": installed, "torch": torch.__version__, "numpy": np.__version__, "time": now}
 
 
 def sync_entry(folder: Path) -> None:
-    """Push an entry to the disk. One that is gone again needs none; Windows has no such call for folders."""
+    """Sync an entry to the disk, unless it is gone again. Windows cannot sync folders."""
     with contextlib.suppress(OSError):
         for path in (*folder.iterdir(), *((folder, folder.parent) if os.name == "posix" else ())):
             descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
@@ -172,8 +166,8 @@ def sync_entry(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def start_of_machine() -> str:
-    """What tells one start of this machine from the next; empty where the system does not say (only Linux does)."""
+def boot_id() -> str:
+    """Return the identifier of this boot of the machine; empty on systems other than Linux."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -185,9 +179,9 @@ class Entry:
     """An opened entry.
 
     Args:
-        folder: where it lies.
-        arrays: name -> array, in memory or memory-mapped; to be read only.
-        meta: what the builder left beside the arrays.
+        folder: of the entry.
+        arrays: name -> array, in memory or memory-mapped; read-only.
+        meta: JSON values that the builder stored beside the arrays.
         checksums: name -> SHA-256 of the array's bytes.
     """
 
@@ -198,18 +192,18 @@ class Entry:
 
 
 def read_manifest(folder: Path, key: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of an entry, proven to be whole and to belong to `key`.
+    """Read the manifest of an entry; check that it is whole and belongs to `key`.
 
     Raises:
-        CorruptData: when it is missing, unreadable, altered, of another format or of another key.
+        CorruptData: it is missing, unreadable, altered, of another format or of another key.
     """
     try:
         body = json.loads((folder / MANIFEST).read_bytes())
-        claimed = body.pop("sha256")
-        found = digest(body)
+        expected = body.pop("sha256")
+        actual = digest(body)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BadInput) as error:
         raise CorruptData(f"its manifest cannot be read ({type(error).__name__}: {error})") from error
-    if claimed != found:
+    if actual != expected:
         raise CorruptData("its manifest was altered (checksum differs)")
     if body.get("format") != FORMAT:
         raise CorruptData(f"it has format {body.get('format')}, this version of graphbench reads format {FORMAT}")
@@ -223,15 +217,15 @@ def read_manifest(folder: Path, key: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_record(name: str, record: Any) -> None:
-    """Refuse a record that `EntryWriter` does not write, though its checksum may be right.
+    """Refuse a record that `EntryWriter` does not write, even if its checksum is right.
 
     Raises:
-        CorruptData: it leads out of the entry, or is none of an array of numbers.
+        CorruptData: its path leads out of the entry, or it does not describe an array of numbers.
     """
     try:
         dtype, shape, size = np.dtype(record["dtype"]), record["shape"], record["bytes"]
         rows = math.prod(shape)
-        right = (
+        is_valid = (
             re.fullmatch(_NAME, name) is not None
             and dtype.kind in _KINDS
             and all(type(length) is int and length >= 0 for length in shape)
@@ -240,7 +234,7 @@ def _check_record(name: str, record: Any) -> None:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData(f"its manifest describes no array {name!r} ({type(error).__name__}: {error})") from error
-    if not right:
+    if not is_valid:
         raise CorruptData(f"its manifest describes no array {name!r}")
 
 
@@ -251,35 +245,29 @@ def _stamps(folder: Path, arrays: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def note_verified(folder: Path, arrays: Mapping[str, Any], until_restart: bool = False) -> None:
-    """Remember that the files as they are now have the right checksums; a store that takes no more files forgets.
+    """Record that the files as they are now have the right checksums, unless the store is read-only.
 
     Args:
         folder: the entry.
         arrays: the manifest's record of every array.
-        until_restart: the files may not be on the disk yet, so that the machine's next start ends what is known.
+        until_restart: the record expires with the next boot, because the files may not be on the disk yet.
     """
-    temporary = folder / f"{VERIFIED}.{uuid.uuid4().hex[:8]}"
-    known = {"files": _stamps(folder, arrays)} | ({"start": start_of_machine()} if until_restart else {})
-    try:
-        _write_json(temporary, known)
-        share(temporary, folder)
-        temporary.replace(folder / VERIFIED)
-    except OSError:  # a mount or a folder that is read-only, a full disk, a quota
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    record = {"files": _stamps(folder, arrays)} | ({"start": boot_id()} if until_restart else {})
+    with contextlib.suppress(OSError):  # a mount or a folder that is read-only, a full disk, a quota
+        write_shared(folder / VERIFIED, json.dumps(record, indent=1))
 
 
 def _already_verified(folder: Path, arrays: Mapping[str, Any]) -> bool:
     try:
-        known = json.loads((folder / VERIFIED).read_bytes())
-        holds = "start" not in known or known["start"] == start_of_machine() != ""
-        return bool(holds and known["files"] == _stamps(folder, arrays))
+        record = json.loads((folder / VERIFIED).read_bytes())
+        is_current = "start" not in record or record["start"] == boot_id() != ""
+        return bool(is_current and record["files"] == _stamps(folder, arrays))
     except (OSError, ValueError, TypeError, KeyError):
         return False
 
 
 def verify(folder: Path, arrays: Mapping[str, Any], full_below: int) -> None:
-    """Check sizes always; headers and checksums unless a large entry is unchanged since they were last checked.
+    """Check sizes; also headers and checksums, unless a large entry is unchanged since they were last checked.
 
     Args:
         folder: the entry.
@@ -287,7 +275,7 @@ def verify(folder: Path, arrays: Mapping[str, Any], full_below: int) -> None:
         full_below: bytes; smaller entries are checked completely each time.
 
     Raises:
-        CorruptData: naming the file and what is wrong with it.
+        CorruptData: a file is damaged; with its name and fault.
     """
     for name, record in arrays.items():
         path = folder / f"{name}.npy"
@@ -300,12 +288,12 @@ def verify(folder: Path, arrays: Mapping[str, Any], full_below: int) -> None:
     with progress(f"Checking {folder.name}", total, "bytes") as advance:
         for name, record in arrays.items():
             with (folder / f"{name}.npy").open("rb") as file:
-                whole = file.read(HEADER) == _header(np.dtype(record["dtype"]), tuple(record["shape"]))
+                has_header = file.read(HEADER) == _header(np.dtype(record["dtype"]), tuple(record["shape"]))
                 checksum = hashlib.sha256()
                 while block := file.read(_BLOCK):
                     checksum.update(block)
                     advance(len(block))
-            if not whole or checksum.hexdigest() != record["sha256"]:
+            if not has_header or checksum.hexdigest() != record["sha256"]:
                 raise CorruptData(f"{name}.npy was altered (checksum differs)")
     if total >= full_below:
         note_verified(folder, arrays)
@@ -316,12 +304,12 @@ def read_entry(folder: Path, key: Mapping[str, Any], map_above: int, full_below:
 
     Args:
         folder: the entry.
-        key: what it must have been built for.
+        key: that it must have been built for.
         map_above: bytes; larger entries are memory-mapped.
         full_below: bytes; see `verify`.
 
     Raises:
-        CorruptData: saying what is wrong.
+        CorruptData: it is damaged, or belongs to another key.
     """
     manifest = read_manifest(folder, key)
     records = manifest["arrays"]

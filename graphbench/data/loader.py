@@ -1,31 +1,79 @@
-"""Batches of a `GraphTable`, in this process or in workers, resumable within an epoch."""
+"""Load batches of a `GraphTable`, in this process or in workers, resumable within an epoch."""
 
 from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.data.mapped import Prefetcher, trim_mapped
-from graphbench.data.packing import PackedBatch
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.errors import check_range
 
-#: Batches between two looks at how much of the memory maps is resident.
+#: Batches between two checks of the resident size of memory maps.
 _TRIM_EVERY = 8
+#: Bytes that tensors start at multiples of: a cache line, and a multiple of every number's size.
+_ALIGNMENT = 64
 #: Row numbers of the sampler -> a batch.
 Cut = Callable[[Sequence[int]], GraphBatch]
 
 
+@dataclass
+class PackedBatch:
+    """Tensors of a `GraphBatch` in one buffer, for the way from a worker to the training process.
+
+    A batch has about a dozen tensors. Sent one by one, each costs a file of shared memory that one process creates and
+    the other maps; for small graphs that takes longer than cutting the batch. `speed/data_path.py` prints the rate.
+
+    Args:
+        buffer: `[bytes]`, uint8.
+        parts: name -> (first byte, type, shape) of each tensor.
+        others: values that are not tensors, such as `num_graphs`.
+    """
+
+    buffer: Tensor
+    parts: dict[str, tuple[int, torch.dtype, torch.Size]]
+    others: dict[str, Any]
+
+    @classmethod
+    def pack(cls, batch: GraphBatch) -> PackedBatch:
+        """Copy the tensors of a batch into one buffer."""
+        fields = batch.to_dict()
+        tensors = {name: value.contiguous() for name, value in fields.items() if isinstance(value, Tensor)}
+        parts, end = {}, 0
+        for name, tensor in tensors.items():
+            parts[name] = (end, tensor.dtype, tensor.shape)
+            end += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+        buffer = torch.empty(end, dtype=torch.uint8)
+        for name, tensor in tensors.items():
+            start = parts[name][0]
+            buffer[start : start + tensor.nbytes] = tensor.view(-1).view(torch.uint8)
+        return cls(buffer, parts, {name: value for name, value in fields.items() if name not in tensors})
+
+    def unpack(self) -> GraphBatch:
+        """Restore the batch; its tensors are views of the buffer."""
+        fields = dict(self.others)
+        for name, (start, dtype, shape) in self.parts.items():
+            size = shape.numel() * dtype.itemsize
+            fields[name] = self.buffer[start : start + size].view(dtype).view(shape)
+        return GraphBatch.from_dict(fields)
+
+    def pin_memory(self) -> PackedBatch:
+        """Copy to page-locked memory; a `DataLoader` calls this."""
+        return PackedBatch(self.buffer.pin_memory(), self.parts, self.others)
+
+
 class _Rows(Dataset[GraphBatch | PackedBatch]):
-    """Hands the rows of a batch to `GraphTable.batch` in one call; packs the result where it runs in a worker."""
+    """Cut all rows of a batch in one call of `GraphTable.batch`; pack the result in a worker."""
 
     def __init__(self, table: GraphTable, cut: Cut | None = None) -> None:
-        self.table, self.cut, self.of_rows = table, cut or table.batch, cut is None
+        self.table, self.cut, self.has_rows = table, cut or table.batch, cut is None
         self._batches = 0
         self._prefetch: Prefetcher | None = None
 
@@ -39,8 +87,8 @@ class _Rows(Dataset[GraphBatch | PackedBatch]):
         self._batches += 1
         if self._batches % _TRIM_EVERY == 0:
             trim_mapped()
-        if self.of_rows:
-            if self._prefetch is None:  # made in the worker that uses it: maps are not sent between processes
+        if self.has_rows:
+            if self._prefetch is None:  # built in the worker: maps are not sent between processes
                 self._prefetch = Prefetcher(self.table)
             self._prefetch(indices)
         # Waking a team of threads costs more than these small copies, on a busy machine a hundred times more
@@ -58,21 +106,21 @@ def _unchanged(batch: Any) -> Any:
 
 
 class GraphLoader:
-    """Iterates over the batches of one epoch.
+    """Iterate over the batches of one epoch.
 
     It wraps a `DataLoader` instead of being one: Lightning rebuilds data loaders with samplers of its own (for
     prediction, and on several devices), which would count graphs twice. It leaves any other iterable alone, tells
     `batch_sampler` the epoch, and keeps `state_dict()` in checkpoints.
 
-    An iterator looks at the epoch when its first batch is asked for, because Lightning makes iterators before it sets
-    the epoch. Without Lightning, call `set_epoch` before every epoch.
+    An iterator reads the epoch with its first batch, because Lightning makes iterators before it sets the epoch.
+    Without Lightning, call `set_epoch` before every epoch.
 
     Args:
         table: the graphs; memory-mapped columns are inherited by workers, never copied.
-        batch_sampler: which rows make a batch.
+        batch_sampler: yields the rows of each batch.
         num_workers: processes that cut batches; 0 cuts them here, which is fastest for small graphs.
         pin_memory: whether batches lie in page-locked memory, from which copies to a GPU need no waiting.
-        cut: makes a batch of what the sampler yields, where that is not the rows of whole graphs.
+        cut: makes a batch of the sampler's items, where these are not rows of whole graphs.
 
     Raises:
         BadInput: for a negative number of workers.
@@ -114,7 +162,7 @@ class GraphLoader:
             yield batch.unpack() if isinstance(batch, PackedBatch) else batch
 
     def _open(self) -> DataLoader[GraphBatch | PackedBatch]:
-        """The loader behind: workers by fork where there is one, and a generator that is no global one."""
+        """Build the underlying loader: forked workers where possible, and a generator of its own."""
         context = None
         if self.num_workers and "fork" in multiprocessing.get_all_start_methods():
             context = multiprocessing.get_context("fork")
@@ -134,12 +182,12 @@ class GraphLoader:
         self.batch_sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration stands: batches handed out, not those that workers prepared ahead."""
+        """Return the state of the iteration: batches yielded, not those that workers prepared ahead."""
         epoch, done = self._progress
         return self.batch_sampler.state_dict(done if epoch == self.batch_sampler.epoch else 0)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration of that epoch go on where the state was taken."""
+        """Continue the next iteration of that epoch after the state's batches."""
         self.batch_sampler.load_state_dict(state)
         self._progress = (self.batch_sampler.epoch, self.batch_sampler.start)
 

@@ -1,4 +1,4 @@
-"""What a person is told where memory ran out, in this process or in one that cuts batches for it."""
+"""Explain errors that come from a lack of memory, in this process or in a data worker."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import multiprocessing
 import re
 import sys
 
-#: What torch's DataLoader says of a process that ended, in the order of what is known about it.
+#: Message of torch's DataLoader about a process that ended.
 _ENDED = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([\w ]+)|exited unexpectedly)"
 )
 _IN_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+")
-#: How torch's allocators and threads, and the system, say that there is no memory.
+#: Messages of torch's allocators and threads, and of the system, about a lack of memory.
 _NO_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
 _WORKERS = "--data.num_workers: fewer processes take less memory, and 0 cuts batches in this one"
 
@@ -19,8 +19,7 @@ _WORKERS = "--data.num_workers: fewer processes take less memory, and 0 cuts bat
 def explain_memory(error: BaseException) -> str | None:
     """Return what to do about an error that comes from a lack of memory or a killed worker; None for any other.
 
-    torch raises the end of a data worker wherever the program happens to be, often within a logger, which is not to be
-    blamed.
+    torch raises the end of a data worker wherever the program happens to be, often within an innocent logger.
 
     Args:
         error: of a command.
@@ -41,7 +40,7 @@ def explain_memory(error: BaseException) -> str | None:
             f"for lack of memory{_peak_of_workers()}. Free some memory, or set {_WORKERS}."
         )
     if not any(
-        isinstance(one, MemoryError) or any(said in text for said in _NO_MEMORY)
+        isinstance(one, MemoryError) or any(phrase in text for phrase in _NO_MEMORY)
         for one, text in zip(chain, texts, strict=True)
         if isinstance(one, (MemoryError, RuntimeError, OSError))
     ):
@@ -62,12 +61,12 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 
 def _peak_of_workers() -> str:
-    """The most memory that an ended process of this one held, as the system counts it."""
+    """Describe the peak memory of ended child processes, as the system counts it."""
     if sys.platform == "win32":
         return ""
     import resource
 
-    multiprocessing.active_children()  # those that ended are counted once somebody asked for them
+    multiprocessing.active_children()  # reaps ended processes, which are counted only then
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     if not peak:
         return ""
@@ -75,7 +74,7 @@ def _peak_of_workers() -> str:
 
 
 def _limit() -> str:
-    """The limit of this process's address space, where `ulimit -v` set one."""
+    """Describe the limit of this process's address space, where `ulimit -v` set one."""
     if sys.platform == "win32":
         return ""
     import resource

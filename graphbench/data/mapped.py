@@ -1,10 +1,10 @@
-"""Memory-mapped arrays: read what a batch needs, and hand it back.
+"""Memory-map arrays: read the rows of a batch, and release their pages.
 
-Two habits of the kernel do not suit random batches of a large set. It reads far around every page that is touched,
+Two defaults of the kernel do not suit random batches of a large set. It reads ahead around every page that is touched,
 which on a machine with less memory than data means reading everything many times over; and it counts every page ever
-read as memory of the process until it needs the room, so that a job with a limit is killed. Hence very large arrays
-are marked as randomly read and their rows are asked for batch by batch (`Prefetcher`), and pages are given back from
-time to time (`trim_mapped`). They stay in the page cache, where reading them again is cheap.
+read as memory of the process until memory runs short, so that a job with a limit is killed. Hence very large arrays are
+marked as randomly read and their rows are prefetched batch by batch (`Prefetcher`), and pages are released from time to
+time (`trim_mapped`). They stay in the page cache, where reading them again is cheap.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from torch import Tensor
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import GRAPH
 
-#: Bytes of file-backed memory (maps and shared libraries) above which pages are handed back.
+#: Bytes of file-backed memory (maps and shared libraries) above which pages are released.
 RESIDENT_LIMIT = 1 << 30
-#: Bytes of an array from which on its rows are asked for batch by batch.
+#: Bytes of an array above which its rows are prefetched batch by batch.
 SCATTER_ABOVE = 512 << 20
 
-#: Every open map -> the address of its first byte, and whether it is read row by row.
+#: Every open map -> the address of its first byte, and whether its rows are prefetched.
 _MAPS: WeakKeyDictionary[mmap.mmap, tuple[int, bool]] = WeakKeyDictionary()
 
 
@@ -43,7 +43,7 @@ def map_array(path: Path, allow_pickle: bool = False) -> np.ndarray:
 
 
 def resident_file_bytes() -> int:
-    """File-backed bytes in memory of this process; 0 where the platform does not tell (only Linux does)."""
+    """Return the file-backed bytes in memory of this process; 0 on systems other than Linux."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[2])
     except OSError:
@@ -52,7 +52,7 @@ def resident_file_bytes() -> int:
 
 
 def trim_mapped(limit: int = RESIDENT_LIMIT) -> bool:
-    """Hand the pages of all maps back when they and the libraries exceed `limit` bytes; True if it did."""
+    """Release the pages of all maps when they and the libraries exceed `limit` bytes; return whether it did."""
     if not _MAPS or resident_file_bytes() <= limit:
         return False
     for mapping in list(_MAPS):
@@ -61,10 +61,10 @@ def trim_mapped(limit: int = RESIDENT_LIMIT) -> bool:
 
 
 class Prefetcher:
-    """Asks for all rows of a batch at once, so that the disk serves them side by side.
+    """Prefetch all rows of a batch at once, so that the disk serves them in parallel.
 
     Args:
-        table: any table; only its columns in very large maps of this process are asked for.
+        table: any table; only its columns in very large maps of this process are prefetched.
     """
 
     def __init__(self, table: GraphTable) -> None:
@@ -81,7 +81,7 @@ class Prefetcher:
         return len(self._columns)
 
     def __call__(self, graphs: Sequence[int]) -> None:
-        """Start reading the rows of `graphs`; returns at once."""
+        """Start reading the rows of `graphs`, without waiting."""
         if not self._columns:
             return
         rows = torch.as_tensor(graphs)

@@ -1,23 +1,37 @@
-"""Files that installed packages ship, found and loaded without importing the package; checksums of files."""
+"""Locate files of installed packages without importing the packages, and compute checksums of files.
+
+A checksum names the content of a source, so every command needs it. Reading a file of a gigabyte takes longer than
+opening its entry in the store; therefore checksums of large files are cached, as git and DVC do.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
+import json
+import time
 from pathlib import Path
 from types import ModuleType
 
+from graphbench.data.files.sharing import make_folder, write_shared
 from graphbench.errors import MissingData, MissingExtra
+
+#: Bytes from which on a checksum is cached; smaller files are read each time.
+LARGE = 16 << 20
+#: Seconds for which a file must have been left alone: within the clock's grain a second change would not be seen.
+SETTLED = 2.0
+_FOLDER = ".checksums"
 
 
 def package_file(package: str, relative: str, *, extra: str = "", purpose: str = "") -> Path:
-    """Path of a file inside an installed package, found without running any of the package's code.
+    """Locate a file inside an installed package without running any of the package's code.
 
     Args:
         package: top-level import name.
         relative: path inside the package, with forward slashes.
         extra: optional dependency group of graphbench that installs the package.
-        purpose: what the file is needed for, as the beginning of a sentence.
+        purpose: of the file, as the beginning of a sentence.
 
     Raises:
         MissingExtra: the package is not installed.
@@ -56,7 +70,7 @@ def load_module(path: Path, name: str) -> ModuleType:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal.
+    """Compute the SHA-256 of a file's content, in hexadecimal.
 
     Raises:
         MissingData: there is no such file.
@@ -70,8 +84,49 @@ def file_sha256(path: Path) -> str:
     """
     if not path.is_file():
         raise MissingData(f"{path}: there is no such file.")
-    checksum = hashlib.sha256()
+    return compute_digest(path, "sha256")
+
+
+def compute_digest(path: Path, algorithm: str) -> str:
+    """Compute a checksum of a file's content, in hexadecimal, a block at a time."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(1 << 24):
-            checksum.update(block)
-    return checksum.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def remembered_sha256(path: Path, store: Path) -> str:
+    """Return the SHA-256 of a file; that of a large one is computed once for each size, inode and time of change.
+
+    A file that was changed in the last seconds is always read, and so is one that changes while it is read.
+
+    Args:
+        path: of the file.
+        store: folder of the store, where the checksum is cached unless it is read-only.
+
+    Raises:
+        MissingData: there is no such file.
+    """
+    before = _stamps(path) if path.is_file() else [0]
+    if before[0] < LARGE:
+        return file_sha256(path)
+    note = store / _FOLDER / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:20]}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        cached = json.loads(note.read_bytes())
+        if cached["stamps"] == before:
+            return str(cached["sha256"])
+    start = time.time()
+    checksum = file_sha256(path)
+    settled = max(before[1:3]) < (start - SETTLED) * 1e9
+    with contextlib.suppress(OSError):
+        if settled and _stamps(path) == before:
+            make_folder(note.parent)
+            write_shared(note, json.dumps({"file": str(path), "stamps": before, "sha256": checksum}))
+    return checksum
+
+
+def _stamps(path: Path) -> list[int]:
+    """Size, times of the last change of content and of inode (which no program can set), inode and device."""
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev]

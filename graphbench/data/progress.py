@@ -1,4 +1,4 @@
-"""Progress of everything that takes longer than a few seconds: a bar in a terminal, two log lines elsewhere."""
+"""Show the progress of work that takes longer than a few seconds: a bar in a terminal, two log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWNER = os.getpid()
 
 
 class _Terminal:
-    """The one live display of this process; a console cannot hold two, so nested bars share it."""
+    """Live display of this process; a console cannot hold two, so nested bars share it."""
 
     def __init__(self) -> None:
         self.progress: Progress | None = None
@@ -49,19 +49,19 @@ class _Terminal:
 _TERMINAL = _Terminal()
 
 
-def _speaks() -> bool:
-    """Whether this process reports: the first of its machine, and no worker forked from it."""
+def _reports() -> bool:
+    """Return whether this process reports: the first of its machine, and no worker forked from it."""
     return os.environ.get("LOCAL_RANK", "0") == "0" and os.getpid() == _OWNER
 
 
 @contextmanager
 def progress(description: str, total: float | None = None, unit: str = "") -> Iterator[Callable[[float], None]]:
-    """Show how far some work is, once it has taken longer than `DELAY` seconds.
+    """Show the progress of some work, once it has taken longer than `DELAY` seconds.
 
     Args:
-        description: what is done, for people.
+        description: of the work, for the bar or log line.
         total: amount of work; None when unknown.
-        unit: what is counted ("graphs"), for the log line.
+        unit: of the amount ("graphs"), for the log line.
 
     Yields:
         A function that takes the amount done since the last call.
@@ -72,12 +72,13 @@ def progress(description: str, total: float | None = None, unit: str = "") -> It
     def advance(amount: float = 1.0) -> None:
         nonlocal done, task, shown
         done += amount
-        if not shown and time.monotonic() - started > DELAY and _speaks():
+        if not shown and time.monotonic() - started > DELAY and _reports():
             shown = True
             if Console(stderr=True).is_terminal:
                 task = _TERMINAL.add(description, total)
             else:
-                logger.info("%s: %s of %s %s so far", description, f"{done:,.0f}", _amount(total), unit)
+                whole = "an unknown number" if total is None else f"{total:,.0f}"
+                logger.info("%s: %s of %s %s so far", description, f"{done:,.0f}", whole, unit)
         if task is not None:
             _TERMINAL.update(task, done)
 
@@ -88,10 +89,6 @@ def progress(description: str, total: float | None = None, unit: str = "") -> It
             _TERMINAL.release()
         elif shown:
             logger.info("%s: %s %s in %.1f s", description, f"{done:,.0f}", unit, time.monotonic() - started)
-
-
-def _amount(total: float | None) -> str:
-    return "an unknown number" if total is None else f"{total:,.0f}"
 
 
 def track(

@@ -1,4 +1,4 @@
-"""Batches of graphs of similar size: little padding, every graph once, the same for a seed on any number of ranks.
+"""Sample batches of graphs of similar size: little padding, every graph once, reproducible from a seed.
 
 Legend: G graphs, W ranks, B graphs per batch and rank; a *global batch* is what all ranks together see in one step.
 """
@@ -21,26 +21,26 @@ _EVALUATION_ORDER = 0
 
 
 class SizeBucketSampler(Sampler[list[int]]):
-    """Yields the row numbers of one rank's batches.
+    """Yield the row numbers of one rank's batches.
 
     Training shuffles all graphs by (seed, epoch), sorts them by size within pools of `pool` global batches, cuts
     global batches, deals each over the ranks (largest against smallest, so that ranks wait little for each other)
     and shuffles their order. Evaluation sorts all graphs by size and keeps one order for ever. Either way every graph
-    comes exactly once and all ranks make the same number of steps: a rest of fewer graphs than ranks joins the global
-    batch before it. Nothing is sampled from a global random generator.
+    comes exactly once and all ranks make the same number of steps: a remainder of fewer graphs than ranks joins the
+    global batch before it. No global random generator is used.
 
     Args:
         num_nodes: nodes of every graph `[G]`.
-        batch_size: graphs per batch and rank (B); one more in the batch that takes in a rest.
+        batch_size: graphs per batch and rank (B); one more in the batch that takes the remainder.
         shuffle: training (True) or evaluation (False).
         seed: of the shuffle; the same on all ranks.
         bucketing: whether batches hold graphs of similar size; without it they are cut from the shuffled order (or,
             in evaluation, from the order of the table).
-        pool: global batches that are sorted together. More of them leave less padding and less chance in what meets.
+        pool: global batches that are sorted together. A larger pool leaves less padding and less randomness.
         world_size: number of ranks (W).
-        rank: which of them this is.
+        rank: number of this rank.
         name: of the split, for messages.
-        unit: what is shared out, for messages.
+        unit: of the items, for messages.
 
     Raises:
         BadInput: for options out of range or fewer graphs than ranks.
@@ -84,7 +84,7 @@ class SizeBucketSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> SizeBucketSampler:
-        """Itself: Lightning calls `batch_sampler.sampler.set_epoch`."""
+        """Return itself: Lightning calls `batch_sampler.sampler.set_epoch`."""
         return self
 
     def __len__(self) -> int:
@@ -107,13 +107,13 @@ class SizeBucketSampler(Sampler[list[int]]):
             self.epoch, self.start = epoch, 0
 
     def state_dict(self, batches_done: int) -> dict[str, Any]:
-        """Where the sampling stands, after `batches_done` batches of this epoch; equal on all ranks."""
+        """Return the state after `batches_done` batches of this epoch; equal on all ranks."""
         return {"epoch": self.epoch, "batches_done": batches_done, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on after `state["batches_done"]` batches of its epoch.
+        """Continue after `state["batches_done"]` batches of its epoch.
 
-        A state of other options is taken, because a finished epoch does not need them; iterating raises `BadInput`
+        A state of other options is accepted, because a finished epoch does not need them; iterating raises `BadInput`
         if it would have to continue within an epoch.
         """
         self.epoch, self.start = int(state["epoch"]), int(state["batches_done"])
@@ -121,7 +121,7 @@ class SizeBucketSampler(Sampler[list[int]]):
         self._differs = ", ".join(changed)
 
     def _identity(self) -> dict[str, Any]:
-        """All that decides which graphs a step sees."""
+        """Options that decide which graphs a step sees."""
         return {
             "graphs": len(self.num_nodes),
             "batch_size": self.batch_size,
@@ -151,7 +151,7 @@ class SizeBucketSampler(Sampler[list[int]]):
         return order[np.lexsort((self.num_nodes[order], pools))]
 
     def _steps(self) -> np.ndarray:
-        """The order of the global batches: `[steps]`."""
+        """Order of the global batches: `[steps]`."""
         if self.shuffle:
             return permutation(len(self), self.seed, self.epoch, 1)
         return permutation(len(self), _EVALUATION_ORDER) if self.bucketing else np.arange(len(self))
@@ -164,7 +164,7 @@ class SizeBucketSampler(Sampler[list[int]]):
 
 
 def useful_share(num_nodes: Tensor, batches: Iterable[Sequence[int]]) -> float:
-    """Share of padded attention work that is not padding: sum of n_g^2 over sum of B * max(n)^2.
+    """Return the share of padded attention work that is not padding: sum of n_g^2 over sum of B * max(n)^2.
 
     Args:
         num_nodes: nodes of every graph `[G]`.

@@ -1,4 +1,4 @@
-"""Which graphs train, validate and test: random, in folds, by index, or given with the data; all checked alike.
+"""Split graphs into train, validation and test: at random, in folds, by index, or as given with the data.
 
 A split is a mapping from its names ("train", "val", "test") to row numbers, int64 tensors.
 """
@@ -13,17 +13,56 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import SPLITS
-from graphbench.data.shares import check_fractions as check_fractions
-from graphbench.data.shares import unused_shares as unused_shares
-from graphbench.data.shares import without_share as without_share
 from graphbench.errors import BadInput
 
 Split = dict[str, Tensor]
+#: Shares of train, val and test by default.
+USUAL_SHARES = (0.8, 0.1, 0.1)
 _FEWEST_FOLDS = 3
 
 
+def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """Check that shares of train, val and test add up to 1; those of val and test may be 0.
+
+    Raises:
+        BadInput: they do not.
+
+    Examples:
+        >>> check_fractions([0.9, 0.1, 0])
+        (0.9, 0.1, 0.0)
+    """
+    shares = tuple(map(float, fractions))
+    if len(shares) != len(SPLITS) or min(shares) < 0 or not shares[0] > 0 or not abs(sum(shares) - 1) < 1e-6:
+        raise BadInput(
+            f"fractions: expected shares of train (above 0), val and test (0 or more) that add up to 1, got "
+            f"{list(fractions)}."
+        )
+    train, val, test = shares
+    return train, val, test
+
+
+def without_share(fractions: Sequence[float]) -> tuple[str, ...]:
+    """Return the splits that may stay empty.
+
+    Examples:
+        >>> without_share([0.9, 0.1, 0])
+        ('test',)
+    """
+    return tuple(name for name, share in zip(SPLITS, fractions, strict=True) if not share)
+
+
+def unused_shares(fractions: Sequence[float]) -> str:
+    """Note that shares which differ from the default have no effect, where all splits are given.
+
+    Examples:
+        >>> unused_shares([0.8, 0.1, 0.1]), unused_shares([0.5, 0.25, 0.25])
+        ('', '; fractions are not used')
+    """
+    return "" if tuple(fractions) == USUAL_SHARES else "; fractions are not used"
+
+
 def permutation(size: int, *seeds: int) -> np.ndarray:
-    """A permutation of `0 .. size - 1` that depends on the seeds alone: `[size]`, int64.
+    """Return a permutation of `0 .. size - 1` that depends on the seeds alone: `[size]`, int64.
 
     NumPy promises the same stream for `RandomState` in every version, which its newer generators do not.
 
@@ -37,13 +76,13 @@ def permutation(size: int, *seeds: int) -> np.ndarray:
 def random_split(
     num_graphs: int, parts: Mapping[str, float | int], seed: int, groups: Sequence[str] | None = None
 ) -> Split:
-    """Split at random.
+    """Split rows at random.
 
     Args:
-        num_graphs: rows to share out.
+        num_graphs: rows to split.
         parts: name -> number of graphs (int) or share of them (float). Shares are rounded down; when they add up to
-            one the last part above 0 takes what rounding left over. A part of 0 stays empty.
-        seed: the split depends on it and on nothing else.
+            one the last part above 0 takes the remainder. A part of 0 stays empty.
+        seed: the split depends on it alone.
         groups: label of every row; rows of one label stay together. A group goes where its first row in the random
             order goes, or to an earlier part that would be empty, so parts may be larger or smaller by a group; rows
             beyond the parts are left out.
@@ -81,14 +120,11 @@ def random_split(
 
 
 def _whole_groups(order: np.ndarray, ends: np.ndarray, groups: Sequence[str]) -> list[np.ndarray]:
-    """Rows in a given order, but those of one group next to its first one, cut where a group begins."""
-    members: dict[str, list[int]] = {}
-    for row in order.tolist():
-        members.setdefault(groups[row], []).append(row)
+    """Cut rows in a given order, those of one group next to its first one, where a group begins."""
     chosen: list[list[int]] = [[] for _ in ends]
     wanted = np.diff(ends, prepend=0) > 0
     placed = 0
-    for rows in members.values():
+    for rows in _group_rows(order, groups):
         due = int(np.searchsorted(ends, placed, side="right"))
         part = next((earlier for earlier in range(min(due, len(ends))) if wanted[earlier] and not chosen[earlier]), due)
         if part < len(ends):
@@ -97,16 +133,24 @@ def _whole_groups(order: np.ndarray, ends: np.ndarray, groups: Sequence[str]) ->
     return [np.array(rows, dtype=np.int64) for rows in chosen]
 
 
+def _group_rows(order: np.ndarray, groups: Sequence[str]) -> list[list[int]]:
+    """Rows of each group; groups and their rows in the given order."""
+    members: dict[str, list[int]] = {}
+    for row in order.tolist():
+        members.setdefault(groups[row], []).append(row)
+    return list(members.values())
+
+
 def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequence[str] | None = None) -> Split:
-    """One of several splits whose test parts hold every graph once.
+    """Return one split of a k-fold cross-validation, whose test parts hold every graph once.
 
     The graphs are cut into `folds` parts of nearly one size. Part `fold` tests, the next one (after the last, the
     first) validates, and the others train.
 
     Args:
-        num_graphs: rows to share out.
+        num_graphs: rows to split.
         folds: parts, three or more.
-        fold: which split, from 0.
+        fold: number of the split, from 0.
         seed: decides about the parts; all folds of one seed belong together.
         groups: label of every row, such as a scaffold; rows of one label stay together. The largest group goes first,
             each into the part that is smallest by then; groups of one size come in an order that `seed` decides.
@@ -122,16 +166,13 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
     if groups is None:
         parts = np.array_split(order, folds)
     else:
-        members: dict[str, list[int]] = {}
-        for row in order.tolist():
-            members.setdefault(groups[row], []).append(row)
-        gathered: list[list[int]] = [[] for _ in range(folds)]
-        for rows in sorted(members.values(), key=len, reverse=True):  # a stable sort: ties as the permutation has them
-            min(gathered, key=len).extend(rows)
-        parts = [np.array(rows, dtype=np.int64) for rows in gathered]
+        filled: list[list[int]] = [[] for _ in range(folds)]
+        for rows in sorted(_group_rows(order, groups), key=len, reverse=True):  # stable: ties as in the permutation
+            min(filled, key=len).extend(rows)
+        parts = [np.array(rows, dtype=np.int64) for rows in filled]
     if not all(len(part) for part in parts):
-        told = f"{num_graphs:,} graphs" + (f" in {len(set(groups)):,} groups" if groups is not None else "")
-        raise BadInput(f"folds={folds}: {told} cannot be cut into {folds} parts; take fewer folds.")
+        counts = f"{num_graphs:,} graphs" + (f" in {len(set(groups)):,} groups" if groups is not None else "")
+        raise BadInput(f"folds={folds}: {counts} cannot be cut into {folds} parts; take fewer folds.")
     test, val = fold % folds, (fold + 1) % folds
     train = [part for place, part in enumerate(parts) if place not in (test, val)]
     chosen = {"train": np.concatenate(train), "val": parts[val], "test": parts[test]}
@@ -139,13 +180,13 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
 
 
 def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
-    """Return the fold of every row where a column holds fold numbers `[rows]`; None where it holds something else.
+    """Parse the fold of every row `[rows]` from a column of fold numbers; None where it holds something else.
 
     Args:
         labels: a cell for each row: a number, or text.
 
     Raises:
-        BadInput: these are numbers, and no folds: they are not 0 to k - 1 for three folds or more.
+        BadInput: the numbers are not those of folds, 0 to k - 1 for three folds or more.
 
     Examples:
         >>> fold_numbers(["0", "2", "1"]), fold_numbers(["train", "test"])
@@ -157,9 +198,9 @@ def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
         return None
     if not len(values):
         return None
-    known = np.unique(values)
-    if len(known) < _FEWEST_FOLDS or not np.array_equal(known, np.arange(len(known))):
-        shown = ", ".join(f"{value:g}" for value in known[:5]) + (", ..." if len(known) > 5 else "")
+    distinct = np.unique(values)
+    if len(distinct) < _FEWEST_FOLDS or not np.array_equal(distinct, np.arange(len(distinct))):
+        shown = ", ".join(f"{value:g}" for value in distinct[:5]) + (", ..." if len(distinct) > 5 else "")
         raise BadInput(
             f"the numbers {shown} are no folds: folds are numbered from 0 without a gap, and are {_FEWEST_FOLDS} or "
             "more. Write train, val and test otherwise."
@@ -172,7 +213,7 @@ def column_folds(numbers: np.ndarray, fold: int) -> Split:
 
     Args:
         numbers: fold of every row, from 0 `[rows]`.
-        fold: which one tests.
+        fold: number of the fold that tests.
 
     Raises:
         BadInput: there is no such fold.
@@ -196,16 +237,16 @@ Cut = Callable[[np.ndarray, Sequence[str], np.ndarray], Mapping[str, np.ndarray]
 def complete_split(
     parts: Mapping[str, np.ndarray], fractions: Sequence[float], cut: Cut
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Return the splits that are given and those that are missing, with words for the latter.
+    """Complete given splits by the missing ones; also describe in words where those come from.
 
-    Without `train`, all rows that are in no other split train. What is missing beside it is cut from the training part,
-    in the shares of `fractions`; a missing split without a share stays empty. Where training is all that is given, the
-    rows outside of it are shared out, if there are any.
+    Without `train`, all rows that are in no other split train. Other missing splits are cut from the training part, in
+    the shares of `fractions`; a missing split without a share stays empty. Where only training is given, the rows
+    outside of it are split, if there are any.
 
     Args:
-        parts: masks `[rows]` of the splits that are given, at least one.
+        parts: masks `[rows]` of the given splits, at least one.
         fractions: shares of train, val and test.
-        cut: makes parts of rows.
+        cut: cuts rows into parts.
 
     Raises:
         BadInput: too few rows are left.
@@ -222,19 +263,19 @@ def complete_split(
     if not missing:
         return rows, unused_shares(fractions)
     others = np.flatnonzero(~np.logical_or.reduce(list(parts.values())))
-    told = ""
+    note = ""
     if "train" in missing:
-        rows["train"], told = others, "; all others train"
+        rows["train"], note = others, "; all others train"
         missing.remove("train")
         others = others[:0]
-    from_others = len(parts) == 1 and "train" in parts and len(others) > 0
-    unwanted = [name for name in missing if not share[name]]
-    rows |= dict.fromkeys(unwanted, others[:0])
-    told += f"; no {' and no '.join(unwanted)}" if unwanted else ""
-    missing = [name for name in missing if name not in unwanted]
+    is_from_others = len(parts) == 1 and "train" in parts and len(others) > 0
+    empty = [name for name in missing if not share[name]]
+    rows |= dict.fromkeys(empty, others[:0])
+    note += f"; no {' and no '.join(empty)}" if empty else ""
+    missing = [name for name in missing if name not in empty]
     if not missing:
-        return rows, told
-    source, names = (others, missing) if from_others else (rows["train"], ["train", *missing])
+        return rows, note
+    source, names = (others, missing) if is_from_others else (rows["train"], ["train", *missing])
     if len(source) < len(names):
         raise BadInput(
             f"it lacks {' and '.join(missing)}, and {len(source)} are too few to cut {'them' if missing[1:] else 'it'} "
@@ -244,12 +285,12 @@ def complete_split(
     chosen = cut(source, names, shares / shares.sum())
     rows |= {name: np.asarray(chosen[name]) for name in names}
     verb = "is" if len(missing) == 1 else "are"
-    where = "taken from all others" if from_others else "cut from train"
-    return rows, f"{told}; {' and '.join(missing)} {verb} {where}"
+    where = "taken from all others" if is_from_others else "cut from train"
+    return rows, f"{note}; {' and '.join(missing)} {verb} {where}"
 
 
 def index_split(indices: Mapping[str, Sequence[int] | Tensor | np.ndarray], num_graphs: int) -> Split:
-    """Take row numbers as they are listed.
+    """Take row numbers as listed.
 
     Raises:
         BadInput: when a number is out of range, listed twice, or no integer.
@@ -269,7 +310,7 @@ def index_split(indices: Mapping[str, Sequence[int] | Tensor | np.ndarray], num_
 
 
 def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -> Split:
-    """Follow a label of every row ("train", "val", "test"), as many data files carry it.
+    """Split by a label of every row ("train", "val", "test"), as many data files have it.
 
     Args:
         labels: one per row.
@@ -284,16 +325,15 @@ def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -
         {'train': [0, 3], 'val': [2], 'test': [1]}
     """
     default = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
-    known = default if names is None else dict(names)
+    split_of = default if names is None else dict(names)
     values = np.asarray(labels, dtype=str)
-    unknown = sorted(set(np.unique(values).tolist()) - set(known))
+    unknown = sorted(set(np.unique(values).tolist()) - set(split_of))
     if unknown and names is None:
-        raise BadInput(f"Rows are labelled {unknown[:5]}; a split label must be one of {sorted(known)}.")
-    wanted = dict.fromkeys(known.values())
+        raise BadInput(f"Rows are labelled {unknown[:5]}; a split label must be one of {sorted(split_of)}.")
     split = {}
-    for name in wanted:
-        mine = [label for label, target in known.items() if target == name]
-        split[name] = torch.from_numpy(np.flatnonzero(np.isin(values, mine))).to(torch.int64)
+    for name in dict.fromkeys(split_of.values()):
+        matching = [label for label, target in split_of.items() if target == name]
+        split[name] = torch.from_numpy(np.flatnonzero(np.isin(values, matching))).to(torch.int64)
     check_split(split, len(values))
     return split
 
@@ -305,7 +345,7 @@ def check_split(
 
     Args:
         split: name -> row numbers.
-        num_graphs: rows there are.
+        num_graphs: rows in all.
         complete: whether every row must be used.
         empty: parts that may have no row.
 

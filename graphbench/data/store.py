@@ -1,7 +1,7 @@
-"""The store: pre-computed arrays on disk, keyed by content and parameters.
+"""Store pre-computed arrays on disk, keyed by content and parameters.
 
 An entry appears by one rename, so a reader sees all of it or nothing. A lock file per entry lets two processes that
-start together build once; every entry can prove that it is whole, and one that cannot is rebuilt with a warning.
+start together build once. Every entry has checksums; a damaged one is rebuilt with a warning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from graphbench.data.entry import Entry, EntryWriter, digest, read_entry, sync_entry
-from graphbench.data.sharing import access_advice, locked, share
+from graphbench.data.files.sharing import access_advice, locked, share
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Store:
     """A folder of entries.
 
     Args:
-        root: the folder; made when the first entry is built.
+        root: the folder; created when the first entry is built.
         map_above: bytes; entries larger than this are memory-mapped, smaller ones are read into memory.
         full_below: bytes; entries smaller than this have their checksums verified each time they are opened, larger
             ones once for each (size, time of change, inode) of their files.
@@ -61,14 +61,14 @@ class Store:
 
     @classmethod
     def default(cls, data_root: str | Path, chosen: str | Path | None = None) -> Store:
-        """The store at `chosen`, else where GRAPHBENCH_STORE points, else `data_root`/store."""
+        """Open the store at `chosen`, else at the path in GRAPHBENCH_STORE, else at `data_root`/store."""
         return cls(chosen or os.environ.get(ENVIRONMENT) or Path(data_root) / "store")
 
     def folder(self, key: Mapping[str, Any]) -> Path:
-        """Where the entry of `key` lies: `<kind>-<first 20 hex digits of the key's SHA-256>`.
+        """Return the folder of the entry of `key`: `<kind>-<first 20 hex digits of the key's SHA-256>`.
 
         Raises:
-            BadInput: when the key has no `kind` or holds other than JSON values.
+            BadInput: the key has no `kind`, or holds other than JSON values.
         """
         if not isinstance(key.get("kind"), str) or not key["kind"].isidentifier():
             raise BadInput(f"A store key needs a 'kind' that is a plain word, got {key.get('kind')!r}.")
@@ -80,10 +80,10 @@ class Store:
         Args:
             key: JSON values that name everything the content depends on.
             build: fills the writer; called at most once, by one process at a time.
-            describe: what the entry is, for messages.
+            describe: name of the entry, for messages.
 
         Raises:
-            BadInput: when the disk is full or nothing can be written there; errors of `build` pass unchanged and leave
+            BadInput: the disk is full or nothing can be written there. Errors of `build` pass unchanged and leave
                 nothing behind.
         """
         folder = self.folder(key)
@@ -98,7 +98,7 @@ class Store:
         return read_entry(folder, key, self.map_above, self.full_below)
 
     def _open(self, folder: Path, key: Mapping[str, Any], describe: str, warn: bool) -> Entry | None:
-        """The entry, or None when it is missing or damaged. Only a process that holds the lock warns."""
+        """Open the entry; None when it is missing or damaged. Only a process that holds the lock warns."""
         if not folder.exists():
             return None
         try:
@@ -110,7 +110,7 @@ class Store:
 
     @contextmanager
     def _locked(self, folder: Path, describe: str) -> Iterator[None]:
-        """Hold the entry's lock; says so when another process has it."""
+        """Hold the entry's lock; warn while another process has it."""
         waiting = f"Waiting for another process that builds {describe} in {self.root}."
         with ExitStack() as stack:
             try:
@@ -120,23 +120,23 @@ class Store:
             yield
 
     def _build(self, folder: Path, key: Mapping[str, Any], build: Callable[[EntryWriter], None], describe: str) -> None:
-        """Write beside the entry's place, then rename. The caller holds the lock, so leftovers belong to nobody."""
+        """Write beside the entry, then rename. The caller holds the lock, so leftovers belong to nobody."""
         temporary = self.root / f".{folder.name}.{uuid.uuid4().hex[:8]}"
         writer = EntryWriter(temporary)
         try:
             for leftover in self.root.glob(f".{folder.name}.*"):
                 shutil.rmtree(leftover)
             temporary.mkdir()
-            share(temporary, self.root)  # others may have to delete what a kill leaves
+            share(temporary, self.root)  # others may have to delete it after a kill
             build(writer)
             writer.close(key)
             share(temporary, self.root)
-            if folder.exists():  # damaged: out of the way, and gone with the next leftovers if we die right here
+            if folder.exists():  # damaged: moved first, so that a kill here leaves a file that is deleted later
                 damaged = self.root / f".{folder.name}.damaged"
                 folder.rename(damaged)
                 shutil.rmtree(damaged)
             temporary.rename(folder)
-            # Nobody waits for the disk; Python does not end before the thread has.
+            # No caller waits for the disk; Python does not end before the thread has.
             threading.Thread(target=sync_entry, args=(folder,), name=f"sync {folder.name}").start()
         except OSError as error:
             if isinstance(error, GraphbenchError) or not (error.errno in _NO_ROOM or self._is_refused(error)):
@@ -147,11 +147,11 @@ class Store:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def _is_refused(self, error: OSError) -> bool:
-        """Whether the store is what this user may not write to, and not a file that `build` reads."""
+        """Return whether access was denied to the store, and not to a file that `build` reads."""
         return isinstance(error, PermissionError) and str(error.filename).startswith(str(self.root))
 
     def _no_room(self, error: OSError, describe: str) -> GraphbenchError:
-        """The error of a store that does not take an entry."""
+        """Build the error of a store that cannot take an entry."""
         reason = _NO_ROOM.get(error.errno or 0, "nothing can be written there")
         remedy = "or make room there."
         if isinstance(error, PermissionError):

@@ -1,4 +1,4 @@
-"""Graph tables as entries of the store: all splits of a benchmark in one entry, so that they always belong together."""
+"""Write and read graph tables as entries of the store, all splits of a benchmark in one, so that they stay together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NARROW = (torch.uint8, torch.int16, torch.int32)
 
 
 def narrow(values: Tensor) -> Tensor:
-    """Integers in the smallest dtype that holds them all; anything else unchanged."""
+    """Cast integers to the smallest dtype that holds them all; leave other values unchanged."""
     if values.is_floating_point() or values.dtype == torch.bool or not len(values):
         return values
     low, high = (int(bound) for bound in torch.aminmax(values))
@@ -29,20 +29,18 @@ def narrow(values: Tensor) -> Tensor:
 
 
 def single_precision(table: GraphTable) -> GraphTable:
-    """The same table with its float64 columns as float32, as the store keeps them; targets stay as they are."""
+    """Cast float64 columns to float32, as they are stored; targets keep their dtype."""
     columns = {n: v.float() if v.dtype == torch.float64 and n != "y" else v for n, v in table.columns.items()}
     return GraphTable(columns, table.layout, table.ptr)
 
 
 def widen(table: GraphTable) -> GraphTable:
-    """The same table with int64 and float32 columns (float64 stays), so that arithmetic on them cannot overflow."""
-    columns = {}
-    for name, values in table.columns.items():
-        if values.dtype in (torch.float16, torch.bfloat16):
-            columns[name] = values.float()
-        elif values.is_floating_point() or values.dtype == torch.bool:
-            columns[name] = values
-        else:
+    """Cast columns to int64 and float32 (float64 stays), so that arithmetic on them cannot overflow."""
+    columns = dict(table.columns)
+    for name, values in columns.items():
+        if values.is_floating_point():
+            columns[name] = values.float() if values.itemsize < 4 else values
+        elif values.dtype != torch.bool:
             columns[name] = values.to(torch.int64)
     return GraphTable(columns, dict(table.layout), dict(table.ptr), table.graph_ids)
 
@@ -70,13 +68,12 @@ def write_table(
     Args:
         writer: of the entry; may already hold other splits.
         split: its name.
-        chunks: the table, or its parts one after the other when it is larger than memory. The integers of a whole
-            table are stored in the smallest dtype that holds them; parts are stored as they come, so their maker
-            chooses the dtypes.
-        may_be_empty: a table without a graph is stored, too.
+        chunks: the table, or consecutive parts of one that is larger than memory. The integers of a whole table are
+            stored in the smallest dtype that holds them; parts keep their dtypes.
+        may_be_empty: accept a table without a graph.
 
     Raises:
-        BadInput: when there is no graph or parts differ in their columns.
+        BadInput: there is no graph, or parts differ in their columns.
     """
     if isinstance(chunks, GraphTable):
         columns = {name: narrow(values) for name, values in chunks.columns.items()}
@@ -99,21 +96,21 @@ def write_table(
 
 
 def read_table(entry: Entry, split: str) -> GraphTable:
-    """One split of an entry that `write_table` filled; its columns are to be read only."""
+    """Read one split of an entry that `write_table` filled; its columns are read-only."""
     layout = {name: Column(*column) for name, column in entry.meta["splits"][split]["layout"].items()}
     columns = {name: torch.from_numpy(entry.arrays[f"{split}.column.{name}"]) for name in layout}
     return GraphTable(columns, layout, _with_prefix(entry, f"{split}.ptr."))
 
 
 def content_key(entry: Entry, split: str) -> str:
-    """SHA-256 of the content of one split: equal arrays give equal keys, wherever they came from."""
+    """Return the SHA-256 of the content of one split: equal arrays give equal keys, whatever their source."""
     parts = {name: checksum for name, checksum in entry.checksums.items() if name.startswith(f"{split}.")}
     shapes = {name: [entry.arrays[name].dtype.str, list(entry.arrays[name].shape)] for name in parts}
     return digest({"arrays": parts, "shapes": shapes, "layout": entry.meta["splits"][split]["layout"]})
 
 
 def write_encoded(writer: EntryWriter, chunks: Iterable[Encoded]) -> None:
-    """Store what an encoding computed, chunk after chunk."""
+    """Store an encoding, chunk after chunk."""
     pointers = _Pointers(writer, "ptr.")
     for chunk in chunks:
         for name, values in chunk.columns.items():
@@ -122,7 +119,7 @@ def write_encoded(writer: EntryWriter, chunks: Iterable[Encoded]) -> None:
 
 
 def read_encoded(entry: Entry) -> Encoded:
-    """What `write_encoded` stored."""
+    """Read an encoding that `write_encoded` stored."""
     return Encoded(_with_prefix(entry, "column."), _with_prefix(entry, "ptr."))
 
 
@@ -132,7 +129,7 @@ def _with_prefix(entry: Entry, prefix: str) -> dict[str, Tensor]:
 
 
 def expected_rows(table: GraphTable, column: Column, ptr: Mapping[str, Any]) -> int:
-    """Rows that a column must have for the graphs of `table`, given the pointers of axes the table lacks."""
+    """Count the rows that a column must have for the graphs of `table`, given the pointers of axes the table lacks."""
     if column.axis in ptr:
         return int(ptr[column.axis][-1])
     if column.axis in (GRAPH, PAIR) or column.axis in table.ptr:

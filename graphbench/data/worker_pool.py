@@ -1,6 +1,6 @@
-"""Work on all cores: in the order of the jobs, a few ahead of the reader, with errors that arrive.
+"""Map a function over jobs on all cores, in order, a few jobs ahead of the reader.
 
-No torch here: a process that is started afresh for other work must start fast.
+No torch here: a process that is spawned for other work must start fast.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def map_in_processes(
     unit: str = "chunks",
     workers: int | None = None,
 ) -> Iterator[Result]:
-    """`function(job)` of every job, in the order of the jobs, with a progress bar.
+    """Yield `function(job)` of every job, in order, with a progress bar.
 
     Args:
         function: see `ordered_map`.
-        jobs: what to work on; taken one by one.
-        num_jobs: how many there are.
-        description: what is done, for the progress bar.
-        unit: what a job is, for the progress bar.
+        jobs: consumed one by one.
+        num_jobs: number of jobs.
+        description: of the work, for the progress bar.
+        unit: name of the jobs, for the progress bar.
         workers: processes; by default one per core. With one, or one job, everything happens in this process.
 
     Raises:
@@ -72,18 +72,18 @@ def ordered_map(
     initializer: Callable[[], object] | None = None,
     context: BaseContext | None = None,
 ) -> Generator[Result, None, None]:
-    """`function(job)` of every job, in the order of the jobs, never more than a few jobs ahead of the reader.
+    """Yield `function(job)` of every job, in order, at most a few jobs ahead of the reader.
 
-    The result must depend on the job alone, so that it does not depend on the number of processes. All processes are
-    started when the first result is asked for, before a progress bar starts a thread: a fork copies one thread alone.
+    The result must depend on the job alone, so that it does not depend on the number of processes. All processes start
+    with the first result, before a progress bar starts a thread: a fork copies one thread alone.
 
     Args:
         function: importable, takes and returns NumPy arrays (tensors would each take a file descriptor).
-        jobs: what to work on; taken one by one.
+        jobs: consumed one by one.
         workers: processes. With one or none, and in a process that may not have children, all happens in this one.
-        description: what is done, for messages.
-        initializer: called at the start of each process; what is loaded before they start is theirs too on Linux.
-        context: how processes start, if not in the way of `worker_context`.
+        description: of the work, for messages.
+        initializer: called at the start of each process.
+        context: start method, that of `worker_context` by default.
 
     Raises:
         GraphbenchError: a process was ended from outside. Errors of `function` pass unchanged.
@@ -110,19 +110,17 @@ def ordered_map(
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def worker_context() -> BaseContext:
-    """How processes start: forked on Linux, where they share what is loaded and need no importable `__main__`; spawned
-    elsewhere, where a fork is not safe.
-    """
+    """Return the start method of processes: fork on Linux, where they share loaded data, and spawn elsewhere."""
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
 def _start_worker(initializer: Callable[[], object] | None) -> None:
-    """One thread per process, an end with its parent, and what the work asks for."""
+    """Limit a worker to one thread, let it end with its parent, and call the initializer."""
     threadpool_limits(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if initializer is not None:
@@ -130,7 +128,7 @@ def _start_worker(initializer: Callable[[], object] | None) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed parent leaves nobody behind: workers hold its lock on the store as long as they live."""
+    """End with a killed parent: workers hold its lock on the store as long as they live."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

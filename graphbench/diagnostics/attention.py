@@ -1,4 +1,4 @@
-"""What attention matrices look like: entropy, exact zeros and row sums of each head.
+"""Describe attention matrices: entropy, exact zeros and row sums of each head.
 
 Every function takes matrices in either form: a list with one `[H, n_g, k_g]` tensor per graph, as
 `LayerTrace.attention` has it, or a padded tensor `[G, H, N, K]` with masks of the rows and columns that are no padding.

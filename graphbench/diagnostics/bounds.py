@@ -1,4 +1,4 @@
-"""Where attention capacity is lost: the upper bounds of DeepGraph's Theorems 1 and 2, factor by factor.
+"""Locate the loss of attention capacity: the upper bounds of DeepGraph's Theorems 1 and 2, factor by factor.
 
 For layers `H'_i = (H_i + A_i H_i W_i - 1 b_i^T) D_i` followed by `H_{i+1} = FFN(H'_i)`, with W = W^V W^O, the diagonal
 map D of a normaliser and `P = I - 1 1^T / n`, the theorems (Zhao et al., ICLR 2023, Appendix A) chain
@@ -40,7 +40,7 @@ from graphbench.errors import BadInput
 
 @dataclass
 class DecayFactors:
-    """What attention does to the spread of a graph's tokens, float64 `[G]` each.
+    """Factors by which attention changes the spread of a graph's tokens, float64 `[G]` each.
 
     Args:
         alpha: share of X that is spread: `||P X|| / ||X||`; what global attention loses. NaN where X is zero.

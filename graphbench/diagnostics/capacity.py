@@ -136,7 +136,7 @@ def attention_capacity_per_graph(
 
 
 def _rotated(values: Tensor, graph: Tensor, count: int) -> Tensor:
-    """The values in coordinates of their own span, if a graph has fewer nodes than a value is wide.
+    """Return the values in coordinates of their own span, if a graph has fewer nodes than a value is wide.
 
     `U^T = Q R` gives `U = R^T Q^T`: distances between mixtures of rows are those of rows of `R^T`, which is narrower.
     """
@@ -206,10 +206,10 @@ def _diameters_of_heads(points: Tensor, batch: Tensor, count: int) -> Tensor:
 
 
 def _scale(frobenius: Tensor, total: Tensor, normalize: Normalizer | None) -> Tensor | None:
-    """The normaliser, from `||U||_F` and `sum_i ||u_i||`."""
-    known = {"frobenius": frobenius, "sum": total, None: None}
-    check_choice("normalize", normalize, known)
-    return known[normalize]
+    """Return the normaliser, from `||U||_F` and `sum_i ||u_i||`."""
+    scales = {"frobenius": frobenius, "sum": total, None: None}
+    check_choice("normalize", normalize, scales)
+    return scales[normalize]
 
 
 def _normalized(capacity: Tensor, scale: Tensor | None) -> Tensor:

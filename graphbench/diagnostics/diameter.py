@@ -53,10 +53,10 @@ def _diameters_of(points: Tensor, block: int) -> Tensor:
     outermost = points[each, radius.argmax(1)].unsqueeze(2)
     from_outermost = squares - 2 * (points @ outermost).squeeze(2) + outermost.square().sum(1)
     best = from_outermost.amax(1).clamp(min=0).sqrt() * (1 - 1e-9)  # less than what dot products may round up
-    kept = int((radius + radius.amax(1, keepdim=True) >= best.unsqueeze(1)).sum(1).max())
-    radius, order = radius.topk(kept, dim=1)
+    count = int((radius + radius.amax(1, keepdim=True) >= best.unsqueeze(1)).sum(1).max())
+    radius, order = radius.topk(count, dim=1)
     points, squares = points.gather(1, order.unsqueeze(2).expand(-1, -1, points.shape[2])), radius.square()
-    for start in range(0, kept, block):
+    for start in range(0, count, block):
         reach = int((radius + radius[:, start : start + 1] >= best.unsqueeze(1)).sum(1).max())
         if reach <= start:
             break

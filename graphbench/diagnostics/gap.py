@@ -10,7 +10,7 @@ Score = TypeVar("Score", float, Tensor)
 
 
 def generalization_gap(train: Score, test: Score, higher_is_better: bool) -> Score:
-    """How much worse a score is on unseen data; a larger gap is always worse generalisation.
+    """Return how much worse a score is on unseen data; a larger gap is always worse generalisation.
 
     `train - test` for scores where higher is better (accuracy), `test - train` for errors (MAE).
 

@@ -19,7 +19,7 @@ from graphbench.errors import BadInput
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """What one layer attends to in one graph.
+    """Attention of one layer in one graph.
 
     Args:
         layer: number of the layer.
@@ -69,7 +69,7 @@ def attention_maps(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> list[list[AttentionMap]]:
-    """The maps of every graph of a recording, layer by layer; layers without attention matrices have none.
+    """Return the maps of every graph of a recording, layer by layer; layers without attention matrices have none.
 
     Args:
         recording: of one forward pass.
@@ -91,9 +91,9 @@ def attention_maps(
         >>> [[tuple(shown.weights.shape) for shown in graph] for graph in attention_maps(recording)]
         [[(2, 3, 3)], [(2, 2, 2)]]
     """
-    known = {trace.layer for trace in recording}
-    if layers is not None and known and not set(layers) <= known:
-        raise BadInput(f"layers must be among 0 .. {max(known)} of this model, got {list(layers)}.")
+    numbers = {trace.layer for trace in recording}
+    if layers is not None and numbers and not set(layers) <= numbers:
+        raise BadInput(f"layers must be among 0 .. {max(numbers)} of this model, got {list(layers)}.")
     shown = [t for t in recording if t.attention is not None and (layers is None or t.layer in layers)]
     count = max((len(trace.attention or ()) for trace in shown), default=0)
     return [[_map_of(trace, graph, heads) for trace in shown] for graph in range(count)]

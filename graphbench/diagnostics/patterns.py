@@ -136,7 +136,7 @@ class Patterns:
         return torch.bincount(self.batch, minlength=self.num_graphs)
 
     def apply(self, values: Tensor) -> Tensor:
-        """What each pattern attends to, `E^T V`: `[T, ...]` -> `[S, ...]`, in the type of `values`."""
+        """Compute what each pattern attends to, `E^T V`: `[T, ...]` -> `[S, ...]`, in the type of `values`."""
         size = torch.bincount(self.pattern, minlength=len(self.batch))
         mixed = F.embedding_bag(
             self.node.to(values.device),
@@ -168,7 +168,7 @@ class Patterns:
         return norms
 
     def to(self, device: torch.device | str) -> Patterns:
-        """The same patterns on another device."""
+        """Move the patterns to another device."""
         fields = (self.node, self.pattern, self.weight, self.batch, self.num_nodes)
         return Patterns(*(field.to(device) for field in fields))
 

@@ -20,7 +20,7 @@ _ROUNDINGS = 8
 
 
 def as_double(tensor: Tensor) -> Tensor:
-    """The tensor in double precision, in which autocast touches nothing; on the CPU where the device has no doubles."""
+    """Convert a tensor to doubles, which autocast leaves alone; on the CPU where the device has none."""
     return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
 
 
@@ -103,7 +103,7 @@ def ratio(part: Tensor, whole: Tensor) -> Tensor:
 
 
 class Ragged:
-    """Where the rows of each graph are.
+    """Ranges of rows, one for each graph.
 
     Args:
         batch: graph of each row `[T]`, in any order.
@@ -138,7 +138,7 @@ class Ragged:
         return index, position < size
 
     def position(self) -> Tensor:
-        """Number of each row within its graph, in the order of the rows `[T]`."""
+        """Return the number of each row within its graph, in the order of the rows `[T]`."""
         within = torch.empty_like(self.order)
         numbers = torch.arange(len(self.order), device=self.order.device)
         within[self.order] = numbers - torch.repeat_interleave(self.starts, self.sizes)

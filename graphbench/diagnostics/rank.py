@@ -1,4 +1,4 @@
-"""How many directions the tokens of a graph span.
+"""Measure how many directions the tokens of a graph span.
 
 Rank progression of token matrices by layer: "Sampling Foundational Transformer", figures 3 and 8. Rank collapse: Dong,
 Cordonnier & Loukas, "Attention is not all you need: pure attention loses rank doubly exponentially with depth", 2021.
@@ -78,7 +78,7 @@ def _singular_values_by_gram(dense: Tensor) -> Tensor:
 
 
 def _single(tokens: Tensor) -> Tensor:
-    """A batch vector that says all tokens are of one graph."""
+    """Return a batch vector that says all tokens are of one graph."""
     return torch.zeros(tokens.shape[:1], dtype=torch.int64, device=tokens.device)
 
 
@@ -210,7 +210,7 @@ def effective_rank_of_singular_values(singular: Tensor) -> Tensor:
 def rank_one_residual(
     tokens: Tensor, norm: Literal["frobenius", "composite"] = "frobenius", relative: bool = True
 ) -> Tensor:
-    """How far the tokens are from being all equal: `||X - 1 x^T||`, x the mean token.
+    """Measure how far the tokens are from being all equal: `||X - 1 x^T||`, x the mean token.
 
     Matrices with equal rows are the rank-one subspace that attention alone collapses to (Dong et al. 2021, section 2).
     The mean is the nearest such matrix in the Frobenius norm, where this is also `||P H||_F` of DeepGraph's theorems.

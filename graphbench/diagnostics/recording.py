@@ -59,7 +59,7 @@ class Recording(Sequence[LayerTrace]):
         self._next_layer += 1
 
     def start_pass(self, *_: Any) -> None:
-        """A new forward pass of the model begins: its first layer is number 0."""
+        """Begin a new forward pass of the model: its first layer is number 0."""
         self._next_layer = 0
 
     def end_pass(self, module: nn.Module, inputs: Any, output: Any) -> None:
@@ -114,7 +114,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
 
 
 def _listener(recording: Recording, name: str, earlier: Recorder | None) -> Recorder:
-    """A recorder that also tells the one that was listening before."""
+    """Return a recorder that also tells the one that listened before."""
 
     def listen(trace: LayerTrace) -> None:
         recording.take(trace, name)

@@ -1,4 +1,4 @@
-"""How alike the tokens of a graph are: over all pairs, and along edges.
+"""Measure how alike the tokens of a graph are: over all pairs, and along edges.
 
 Legend: T tokens of all graphs, G graphs, n tokens of one graph, d width.
 """

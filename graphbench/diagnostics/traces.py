@@ -1,4 +1,4 @@
-"""What the rows of a trace are, and the tokens of the nodes at every depth of a model."""
+"""Name the rows of a trace, and gather the tokens of the nodes at every depth of a model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TokenState:
 
 @dataclass
 class TraceRows:
-    """Which rows of a trace belong to what; every list is graph after graph.
+    """Rows of a trace by kind; every list is graph after graph.
 
     Args:
         order: all rows `[T]`.
@@ -57,7 +57,7 @@ class TraceRows:
 
     @classmethod
     def of(cls, trace: LayerTrace) -> TraceRows:
-        """The rows of a trace; all are nodes where it does not say how many nodes its graphs have."""
+        """Describe the rows of a trace; all are nodes where it does not say how many nodes its graphs have."""
         count = int(trace.batch.max()) + 1 if trace.num_nodes is None else len(trace.num_nodes)
         ragged = Ragged(trace.batch, count)
         sizes = ragged.sizes if trace.num_nodes is None else trace.num_nodes.to(trace.batch.device)

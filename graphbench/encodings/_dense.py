@@ -1,4 +1,9 @@
-"""Graphs of equal size as dense stacks, so that linear algebra runs over many graphs in one call.
+"""Stack graphs of equal size as dense matrices, so that linear algebra runs over many graphs in one call.
+
+Eigenvectors get one canonical basis per matrix. An eigenvector is defined up to its sign, a degenerate eigenspace up to
+a rotation, and what a library returns there depends on the last bit of its arithmetic, even on the memory address of
+the matrix: molecules, full of symmetric groups, would get another basis whenever they share a chunk with other graphs.
+Here the basis is a function of the eigenspaces alone, up to rounding.
 
 Legend: b graphs of a block, n nodes of each, e directed edges of the whole block.
 """
@@ -23,11 +28,17 @@ Normalization = Literal["none", "symmetric", "random_walk"]
 _BLOCK_ENTRIES = 2**18
 #: Nodes from which on a single eigen-decomposition gains clearly from a second thread.
 _LARGE_GRAPH = 256
+#: Eigenvalues closer than this part of the largest one share an eigenspace. Rounding parts equal ones by some 1e-13 of
+#: it. A connected graph of n nodes has no eigenvalue between 0 and 4 / n^2 (Mohar 1991) and none above n, so that up
+#: to the 2,048 nodes of a dense matrix nothing but eigenvectors of 0 ever joins those of 0.
+SAME_VALUE = 1e-11
+#: Entries that differ by less tie; the first of them leads.
+TIE = 1e-6
 
 
 @contextmanager
 def few_threads(graphs: GraphTable) -> Iterator[None]:
-    """Hold torch to one thread while small graphs are encoded.
+    """Limit torch to one thread while small graphs are encoded.
 
     Thousands of short parallel regions gain little from more threads on an idle machine, and on a busy one each of
     them waits for a thread that the scheduler has put aside: `LapPE` of 12,000 molecules took 41 s with two threads
@@ -44,7 +55,7 @@ def few_threads(graphs: GraphTable) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SizeBlock:
-    """Some graphs of one size.
+    """Graphs of one size.
 
     Args:
         num_nodes: n, at least 1.
@@ -69,12 +80,12 @@ class SizeBlock:
         return ranges(torch.zeros_like(self.num_edges), self.num_edges)
 
     def adjacency(self) -> Tensor:
-        """`A[g, i, j]` = number of edges i -> j, float64 `[b, n, n]`: directed, loops and parallel edges counted."""
+        """Count edges: `A[g, i, j]` = number of edges i -> j, loops included, float64 `[b, n, n]`."""
         counts = torch.bincount(self._cells(), minlength=len(self) * self.num_nodes**2)
         return counts.view(len(self), self.num_nodes, self.num_nodes).double()
 
     def simple_adjacency(self) -> Tensor:
-        """`A[g, i, j]` = 1 where an edge i -> j or j -> i exists and i != j, float64 `[b, n, n]`."""
+        """Mark neighbours: `A[g, i, j]` = 1 where an edge i -> j or j -> i exists and i != j, float64 `[b, n, n]`."""
         flat = torch.zeros(len(self) * self.num_nodes**2, dtype=torch.float64)
         flat[self._cells()] = 1.0
         directed = flat.view(len(self), self.num_nodes, self.num_nodes)
@@ -83,7 +94,7 @@ class SizeBlock:
         return adjacency
 
     def rows(self, starts: Tensor, length: int) -> Tensor:
-        """Rows of a table's axis `[b * length]` where each graph has `length` rows from `starts [G]` on."""
+        """List rows of a table's axis `[b * length]` where each graph has `length` rows from `starts [G]` on."""
         return (starts[self.graphs][:, None] + torch.arange(length)).flatten()
 
     def _cells(self) -> Tensor:
@@ -100,7 +111,7 @@ def size_blocks(
     Args:
         graphs: the table.
         max_entries: node pairs of a block.
-        chosen: True for the graphs that blocks are made of `[G]`; all by default.
+        chosen: mask of the graphs to split `[G]`; all by default.
 
     Raises:
         BadInput: an edge names a node that its graph does not have.
@@ -119,7 +130,7 @@ def size_blocks(
 
 
 def _block(graphs: GraphTable, num_nodes: int, chosen: Tensor) -> SizeBlock:
-    """The graphs `chosen [b]`, all of one size. Only their edges are touched, so that they stay in the cache."""
+    """Gather the graphs `chosen [b]`, all of one size, touching only their edges, which then stay in the cache."""
     first = graphs.ptr[EDGE][chosen]
     num_edges = graphs.ptr[EDGE][chosen + 1] - first
     rows = ranges(first, num_edges)
@@ -131,10 +142,7 @@ def _block(graphs: GraphTable, num_nodes: int, chosen: Tensor) -> SizeBlock:
 
 
 def _places(sizes: Tensor, max_entries: int) -> Tensor:
-    """Place of every graph within its block, from ascending `sizes [G]`.
-
-    A block ends where the size changes or where one more graph would exceed `max_entries` node pairs.
-    """
+    """Place of every graph within its block, for ascending `sizes [G]`; see `size_blocks`."""
     values, counts = sizes.unique_consecutive(return_counts=True)
     rank = torch.arange(len(sizes)) - pointer(counts)[:-1].repeat_interleave(counts)
     return rank % (max_entries // values**2).clamp(min=1).repeat_interleave(counts)
@@ -159,7 +167,7 @@ def check_edges(graphs: GraphTable) -> None:
 
 
 def as_tensors(graphs: GraphTable) -> tuple[Tensor, Tensor, Tensor]:
-    """First nodes `[G + 1]`, first edges `[G + 1]`, and edges `[E, 2]` of a table, for an `operation`; int64.
+    """Return first nodes `[G + 1]`, first edges `[G + 1]` and edges `[E, 2]` of a table, int64, for an `operation`.
 
     Raises:
         BadInput: an edge names a node that its graph does not have.
@@ -169,12 +177,12 @@ def as_tensors(graphs: GraphTable) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def as_table(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor) -> GraphTable:
-    """The table of what `as_tensors` returned."""
+    """Rebuild the table from the tensors of `as_tensors`."""
     return GraphTable({"edge_index": edges}, {"edge_index": EDGE_INDEX}, {NODE: node_ptr, EDGE: edge_ptr})
 
 
 def laplacian(adjacency: Tensor, normalization: Normalization = "none") -> Tensor:
-    """Symmetric matrix whose spectrum is that of the Laplacian `[b, n, n]`, from symmetric `adjacency [b, n, n]`.
+    """Return a symmetric matrix with the spectrum of the Laplacian `[b, n, n]`, for symmetric `adjacency [b, n, n]`.
 
     "none" is L = D - A. "symmetric" and "random_walk" both give D^(-1/2) L D^(-1/2), the matrix similar to
     D^(-1) L, with D^(-1/2) = 0 at nodes of degree 0 (Chung, Spectral Graph Theory, section 1.2): an isolated node
@@ -189,5 +197,62 @@ def laplacian(adjacency: Tensor, normalization: Normalization = "none") -> Tenso
 
 
 def inverse_root(degree: Tensor) -> Tensor:
-    """d^(-1/2), and 0 where d = 0."""
+    """Return d^(-1/2), and 0 where d = 0."""
     return torch.where(degree > 0, degree.clamp(min=1).rsqrt(), 0.0)
+
+
+def smallest_eigenpairs(matrices: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Compute the `count` smallest eigenvalues and orthonormal eigenvectors of positive semi-definite matrices.
+
+    Each eigenspace gets the pivoted Cholesky factor of its projector P as basis: the pivot is the node with the
+    largest P_ii (the first of equals), its vector P e_i / sqrt(P_ii), which is then projected out of P. So a vector
+    leans on one node as far as its eigenspace allows and is positive there; a simple eigenvector has its largest
+    entry positive. The basis depends on the order of nodes only where nodes are symmetric.
+
+    Args:
+        matrices: symmetric, float64 `[b, n, n]`.
+        count: at most n.
+
+    Returns:
+        Eigenvalues `[b, count]`, ascending, those within rounding of 0 set to 0; eigenvectors `[b, n, count]`.
+    """
+    values, vectors = torch.linalg.eigh(matrices)
+    largest = values[:, -1:]
+    joined = torch.zeros_like(values, dtype=torch.bool)
+    joined[:, 1:] = values.diff(dim=1) <= SAME_VALUE * largest
+    _rotate_to_canonical(vectors, joined, count)
+    rounding = matrices.shape[-1] * torch.finfo(matrices.dtype).eps * largest
+    values = torch.where(values <= rounding, 0.0, values)[:, :count]
+    return values, vectors[:, :, :count]
+
+
+def _rotate_to_canonical(vectors: Tensor, joined: Tensor, count: int) -> None:
+    """Rotate, in place, every eigenspace that starts before column `count` to its canonical basis.
+
+    `joined [b, n]` is True where a column shares the eigenspace of the column before it.
+    """
+    space = (~joined).cumsum(1) - 1
+    multiplicity = torch.zeros_like(space).scatter_add_(1, space, torch.ones_like(space))
+    starts = (~joined).nonzero()
+    starts = starts[starts[:, 1] < count]
+    sizes = multiplicity[starts[:, 0], space[starts[:, 0], starts[:, 1]]]
+    rows = torch.arange(vectors.shape[1])[None, :, None]
+    for size in sizes.unique().tolist():
+        graph, first = starts[sizes == size].unbind(1)
+        columns = first[:, None, None] + torch.arange(size)
+        where = (graph[:, None, None], rows, columns)
+        vectors[where] = pivoted_basis(vectors[where], min(size, count))
+
+
+def pivoted_basis(basis: Tensor, count: int) -> Tensor:
+    """Return canonical bases of the spaces that `basis [c, n, m]` spans; only the first `count` columns are final."""
+    remaining, result = basis.clone(), basis.clone()
+    spaces = torch.arange(len(basis))
+    for column in range(count):
+        weight = remaining.square().sum(-1)
+        pivot = (weight >= weight.amax(1, keepdim=True) - TIE).int().argmax(1)
+        lead = remaining[spaces, pivot]
+        lead = lead / lead.norm(dim=1, keepdim=True)
+        result[:, :, column] = (remaining * lead[:, None, :]).sum(-1)
+        remaining -= result[:, :, column, None] * lead[:, None, :]
+    return result

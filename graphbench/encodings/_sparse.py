@@ -1,4 +1,4 @@
-"""Eigenvectors and walks of graphs that are too large for dense matrices, in memory that grows with their edges.
+"""Compute eigenvectors and walks of large graphs with sparse matrices, in memory that grows with their edges.
 
 Legend: n nodes, k eigenpairs, m vectors of a block.
 """
@@ -19,18 +19,17 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh, lobpcg, splu
 from torch import Tensor
 
-from graphbench.encodings._dense import Normalization, SizeBlock
-from graphbench.encodings._eigenvectors import SAME_VALUE, TIE, pivoted_basis
+from graphbench.encodings._dense import SAME_VALUE, TIE, Normalization, SizeBlock, pivoted_basis
 from graphbench.errors import BadInput
 
 logger = logging.getLogger(__name__)
 
-#: Nodes from which on a graph is encoded here.
+#: Largest number of nodes for dense matrices.
 LARGE = 2048
-#: Components of at most so many nodes have their eigenvectors computed densely.
+#: Largest number of nodes of a component whose eigenvectors are computed densely.
 _DENSE = 600
-#: Iterations of LOBPCG between two looks at its residual, and how many looks.
-_ITERATIONS, _LOOKS = 30, 16
+#: Iterations of LOBPCG between two checks of its residual, and number of checks.
+_ITERATIONS, _CHECKS = 30, 16
 #: Residual of an eigenvector as a part of the smallest eigenvalue above 0, and what rounding leaves of the largest.
 _RESIDUAL, _ROUNDING = 1e-8, 1e-14
 #: Mean degree up to which a factorisation is tried where LOBPCG is slow: paths, rings, grids, roads, whose factors
@@ -38,16 +37,16 @@ _RESIDUAL, _ROUNDING = 1e-8, 1e-14
 _MEAN_DEGREE = 8
 #: Steps of inverse iteration.
 _STEPS = 300
-#: Share of nodes that sparse walks may reach.
+#: Share of nodes reached above which walks become dense.
 _SPARSE_SHARE = 0.05
-#: Entries of one block of walks, and multiplications from which on their number is told.
-WALK_ENTRIES, _TOLD_FROM = 2**23, 10**11
+#: Entries of one block of walks, and multiplications from which on their number is logged.
+WALK_ENTRIES, _LOGGED_FROM = 2**23, 10**11
 #: Walks from b nodes: sparse rows `[b, n]`, or dense columns `[n, b]` once they are nearly everywhere.
 _Walk: TypeAlias = csr_array | np.ndarray
 
 
 def adjacency_of(block: SizeBlock, simple: bool) -> csr_array:
-    """`A[i, j]` of the one graph of a block: edges i -> j; if `simple`, 1 for one either way, without loops."""
+    """Build `A[i, j]` of a block of one graph: edges i -> j; if `simple`, 1 for an edge either way, without loops."""
     size = block.num_nodes
     ends = (block.source.numpy(), block.target.numpy() % size)
     matrix = coo_array((np.ones(len(ends[0])), ends), shape=(size, size)).tocsr()
@@ -64,7 +63,7 @@ def adjacency_of(block: SizeBlock, simple: bool) -> csr_array:
 
 
 def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
-    """diag((D^-1 A)^k) for k = 1 .. num_steps, exactly, `[n, num_steps]`, float64.
+    """Compute diag((D^-1 A)^k) for k = 1 .. num_steps exactly, `[n, num_steps]`, float64.
 
     Walks from some nodes at a time, sparse at first, since those of one or two steps reach few nodes. Where A is
     symmetric, D^-1 A is similar to S = D^-1/2 A D^-1/2, and half of the steps suffice: (S^2j)_ii = |S^j e_i|^2 and
@@ -79,32 +78,32 @@ def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
     degree = np.maximum(adjacency.sum(1), 1.0)
     products = num_steps // 2 + num_steps % 2 if symmetric else num_steps
     work = products * adjacency.nnz * size
-    if work > _TOLD_FROM:
+    if work > _LOGGED_FROM:
         logger.info(
             "Return probabilities of %s nodes, %d steps: up to %.1e multiplications", f"{size:,}", num_steps, work
         )
     step = csr_array(diags_array(degree**-0.5) @ adjacency @ diags_array(degree**-0.5))
     if not symmetric:
         step = csr_array(diags_array(1 / degree) @ adjacency)
-    turned, found = csr_array(step.T), np.zeros((size, num_steps))
+    transposed, probabilities = csr_array(step.T), np.zeros((size, num_steps))
     width = max(1, min(size, WALK_ENTRIES // size))
     for first in range(0, size, width):
         rows = np.arange(first, min(first + width, size))
         start = csr_array((np.ones(len(rows)), (rows - first, rows)), shape=(len(rows), size))
         walk: _Walk = start
         for number in range(0, num_steps, 2 if symmetric else 1):
-            further = _further(walk, step, turned)
-            found[rows, number] = _products(walk if symmetric else start, further)
+            longer = _extend(walk, step, transposed)
+            probabilities[rows, number] = _products(walk if symmetric else start, longer)
             if symmetric and number + 1 < num_steps:
-                found[rows, number + 1] = _products(further, further)
-            walk = further
-    return torch.from_numpy(found)
+                probabilities[rows, number + 1] = _products(longer, longer)
+            walk = longer
+    return torch.from_numpy(probabilities)
 
 
-def _further(walk: _Walk, step: csr_array, turned: csr_array) -> _Walk:
-    """Walks that are one step longer; `turned` is the transposed `step`."""
+def _extend(walk: _Walk, step: csr_array, transposed: csr_array) -> _Walk:
+    """Extend walks by one step; `transposed` is that of `step`."""
     if isinstance(walk, np.ndarray):
-        return np.asarray(turned @ walk)
+        return np.asarray(transposed @ walk)
     longer = csr_array(walk @ step)
     few = longer.nnz <= _SPARSE_SHARE * longer.shape[0] * longer.shape[1]
     return longer if few else np.ascontiguousarray(longer.toarray().T)
@@ -116,7 +115,7 @@ def _products(one: _Walk, other: _Walk) -> np.ndarray:
         return np.asarray(np.einsum("ij,ij->j", one, other))
     if isinstance(one, np.ndarray):
         one, other = other, one
-    assert not isinstance(one, np.ndarray)  # of two different kinds the sparse one is first now
+    assert not isinstance(one, np.ndarray)  # the sparse one comes first
     return np.asarray(one.multiply(other.T if isinstance(other, np.ndarray) else other).sum(1)).reshape(-1)
 
 
@@ -124,11 +123,11 @@ def _products(one: _Walk, other: _Walk) -> np.ndarray:
 
 
 def smallest_eigenpairs(adjacency: csr_array, normalization: Normalization, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` smallest eigenvalues of a graph's Laplacian and the eigenvectors that `_eigenvectors` agrees on.
+    """Compute the `count` smallest eigenvalues of a graph's Laplacian, and eigenvectors in the basis of `_dense`.
 
-    Eigenvectors of 0 are known: one of each component. The others are found component by component, by LOBPCG with the
-    degrees as preconditioner (Knyazev 2001), which is quick where graphs are well connected; where they are not, and
-    their degrees are small, by inverse iteration with a sparse factorisation.
+    Each component has one eigenvector of 0. The others are computed component by component, by LOBPCG with the degrees
+    as preconditioner (Knyazev 2001), which is quick where graphs are well connected; where they are not, and their
+    degrees are small, by inverse iteration with a sparse factorisation.
 
     Args:
         adjacency: symmetric, 0 or 1, without loops `[n, n]`.
@@ -139,7 +138,7 @@ def smallest_eigenpairs(adjacency: csr_array, normalization: Normalization, coun
         Eigenvalues `[count]`, ascending; eigenvectors `[n, count]`; float64.
 
     Raises:
-        BadInput: no method converges, or one eigenvalue is repeated too often to agree on a basis.
+        BadInput: no method converges, or one eigenvalue is repeated too often for a canonical basis.
     """
     degree = adjacency.sum(1)
     root = np.ones_like(degree) if normalization == "none" else np.sqrt(np.where(degree > 0, degree, 1.0))
@@ -148,13 +147,12 @@ def smallest_eigenpairs(adjacency: csr_array, normalization: Normalization, coun
     flat = _null_vectors(part, root, min(count, num_parts))
     vectors[:, : flat.shape[1]] = flat
     if num_parts < count:
-        more, rest = _above_zero(adjacency, part, num_parts, root, count - num_parts)
-        values[num_parts:], vectors[:, num_parts:] = more, rest
+        values[num_parts:], vectors[:, num_parts:] = _above_zero(adjacency, part, num_parts, root, count - num_parts)
     return torch.from_numpy(values), torch.from_numpy(vectors)
 
 
 def _null_vectors(part: np.ndarray, root: np.ndarray, count: int) -> np.ndarray:
-    """The first `count` vectors of the agreed basis of the eigenvalue 0, `[n, count]`: `root` on one component each.
+    """First `count` canonical eigenvectors of 0, `[n, count]`: `root` on one component each.
 
     Args:
         part: component of each node `[n]`.
@@ -162,26 +160,28 @@ def _null_vectors(part: np.ndarray, root: np.ndarray, count: int) -> np.ndarray:
         count: at most the number of components.
     """
     unit = root / np.sqrt(np.bincount(part, root**2))[part]
-    weight, found = unit**2, np.zeros((len(part), count))
+    weight, vectors = unit**2, np.zeros((len(part), count))
     for column in range(count):
         pivot = int(np.argmax(weight >= weight.max() - TIE))
-        mine = part == part[pivot]
-        found[mine, column] = unit[mine]
-        weight[mine] = 0.0
-    return found
+        component = part == part[pivot]
+        vectors[component, column] = unit[component]
+        weight[component] = 0.0
+    return vectors
 
 
 def _above_zero(
     adjacency: csr_array, part: np.ndarray, num_parts: int, root: np.ndarray, need: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `need` smallest eigenvalues above 0 of all components together, and the agreed eigenvectors `[n, need]`."""
+    """Compute the `need` smallest eigenvalues above 0 of all components, and canonical eigenvectors `[n, need]`."""
     size = len(part)
     for wanted in (need + 3, 2 * need + 8, 4 * need + 32):
-        found = [_of_component(adjacency, np.flatnonzero(part == number), root, wanted) for number in range(num_parts)]
-        every = np.concatenate([values for _, values, _, _ in found])
+        pairs = [
+            _solve_component(adjacency, np.flatnonzero(part == number), root, wanted) for number in range(num_parts)
+        ]
+        every = np.concatenate([values for _, values, _, _ in pairs])
         order = np.argsort(every, kind="stable")
-        largest = max(top for *_, top in found)
-        complete = min((values[-1] for nodes, values, *_ in found if len(values) < len(nodes) - 1), default=np.inf)
+        largest = max(top for *_, top in pairs)
+        complete = min((values[-1] for nodes, values, *_ in pairs if len(values) < len(nodes) - 1), default=np.inf)
         last = every[order[need - 1]]
         if last + SAME_VALUE * largest < complete:
             break
@@ -192,10 +192,10 @@ def _above_zero(
         )
     keep = order[every[order] <= last + SAME_VALUE * largest]
     columns = np.zeros((size, len(keep)))
-    place = [(number, column) for number, (_, values, _, _) in enumerate(found) for column in range(len(values))]
+    place = [(number, column) for number, (_, values, _, _) in enumerate(pairs) for column in range(len(values))]
     for target, source in enumerate(keep.tolist()):
         number, column = place[source]
-        columns[found[number][0], target] = found[number][2][:, column]
+        columns[pairs[number][0], target] = pairs[number][2][:, column]
     values = every[keep]
     for start, stop in _runs(values, SAME_VALUE * largest):
         space = torch.from_numpy(columns[:, start:stop])[None]
@@ -204,19 +204,19 @@ def _above_zero(
 
 
 def _runs(values: np.ndarray, tolerance: float) -> Iterator[tuple[int, int]]:
-    """First and last of the ascending values that are one eigenvalue."""
+    """Bounds of the runs of ascending values that are one eigenvalue."""
     cuts = [0, *(np.flatnonzero(np.diff(values) > tolerance) + 1).tolist(), len(values)]
     yield from pairwise(cuts)
 
 
-def _of_component(
+def _solve_component(
     adjacency: csr_array, nodes: np.ndarray, root: np.ndarray, wanted: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Of one component its nodes, eigenvalues above 0 `[at most wanted]`, eigenvectors, and about the largest."""
-    own = csr_array(adjacency[nodes][:, nodes])
+    """Nodes of one component, its smallest eigenvalues above 0 `[<= wanted]`, eigenvectors, and largest eigenvalue."""
+    local = csr_array(adjacency[nodes][:, nodes])
     scale = diags_array(1 / root[nodes])
-    degree = own.sum(1)
-    matrix = csr_array(scale @ (diags_array(degree) - own) @ scale)
+    degree = local.sum(1)
+    matrix = csr_array(scale @ (diags_array(degree) - local) @ scale)
     flat = (root[nodes] / np.linalg.norm(root[nodes]))[:, None]
     wanted = min(wanted, len(nodes) - 1)
     if len(nodes) <= max(_DENSE, 5 * wanted):
@@ -224,13 +224,13 @@ def _of_component(
         return nodes, values[1 : wanted + 1], vectors[:, 1 : wanted + 1], float(values[-1])
     start = np.random.default_rng(0).standard_normal(len(nodes))
     largest = float(eigsh(matrix, 1, which="LA", v0=start, tol=1e-3, return_eigenvectors=False)[0])
-    return nodes, *_iterated(matrix, own, root[nodes], flat, wanted, largest), largest
+    return nodes, *_iterate(matrix, local, root[nodes], flat, wanted, largest), largest
 
 
-def _iterated(
+def _iterate(
     matrix: csr_array, adjacency: csr_array, root: np.ndarray, flat: np.ndarray, wanted: int, largest: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `wanted` smallest eigenpairs of a connected graph, without the first.
+    """Compute the `wanted` smallest eigenpairs of a connected graph, without the first.
 
     Args:
         matrix: its Laplacian, normalised or not `[n, n]`.
@@ -238,22 +238,22 @@ def _iterated(
         root: by which `matrix` is normalised `[n]`.
         flat: the eigenvector of 0 `[n, 1]`.
         wanted: fewer than n / 5.
-        largest: of the eigenvalues, about.
+        largest: eigenvalue, roughly.
     """
     size = matrix.shape[0]
     block = np.random.default_rng(0).standard_normal((size, min(wanted + max(4, wanted // 2), size // 5)))
     inverse = diags_array(1 / np.maximum(matrix.diagonal(), np.finfo(float).tiny))
     mean, before = adjacency.nnz / size, np.inf
-    for _ in range(_LOOKS):
+    for _ in range(_CHECKS):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its tolerance, which the guards need not reach
+            warnings.simplefilter("ignore")  # about its tolerance, which the additional vectors need not reach
             tolerance = _ROUNDING * largest
             _, block = lobpcg(matrix, block, M=inverse, Y=flat, largest=False, tol=tolerance, maxiter=_ITERATIONS)
         values, block, above = _ritz(matrix, block, wanted, largest)
         if above <= 1:
             return values[:wanted], block[:, :wanted]
         rate = np.log(before / above) if np.isfinite(before) else np.inf
-        if mean <= _MEAN_DEGREE and np.log(above) > rate * _LOOKS / 2:  # too slow: far more looks would be needed
+        if mean <= _MEAN_DEGREE and np.log(above) > rate * _CHECKS / 2:  # too slow: far more checks would be needed
             break
         before = above
     if mean <= _MEAN_DEGREE:
@@ -270,17 +270,17 @@ def _iterated(
 
 
 def _ritz(matrix: csr_array, block: np.ndarray, wanted: int, largest: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Best eigenpairs within a block, and how many times too large the residual of the wanted ones is."""
+    """Rayleigh-Ritz pairs within a block, and the residual of the wanted ones relative to what is allowed."""
     basis = np.linalg.qr(block)[0]
     image = matrix @ basis
-    values, turn = np.linalg.eigh(basis.T @ image)
-    basis, image = basis @ turn, image @ turn
+    values, rotation = np.linalg.eigh(basis.T @ image)
+    basis, image = basis @ rotation, image @ rotation
     residual = np.linalg.norm(image - basis * values, axis=0)[:wanted].max()
     return values, basis, float(residual / max(_RESIDUAL * values[0], _ROUNDING * largest))
 
 
 def _solver(adjacency: csr_array, root: np.ndarray, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The pseudo-inverse of a connected graph's Laplacian, applied to blocks `[n, m]`: node 0 is held at 0."""
+    """Return the pseudo-inverse of a connected graph's Laplacian as a function of blocks `[n, m]`, node 0 grounded."""
     laplacian = diags_array(adjacency.sum(1)) - adjacency
     factors = splu(
         laplacian.tocsc()[1:][:, 1:], permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,

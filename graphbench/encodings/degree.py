@@ -1,4 +1,4 @@
-"""Degrees of nodes."""
+"""Encode nodes by their degrees."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import NODE
@@ -15,7 +14,7 @@ from graphbench.errors import check_range
 
 
 class Degree(Encoding):
-    """Number of incoming and of outgoing edges of every node, at most `max_degree` (Graphormer's centrality).
+    """Number of incoming and of outgoing edges of every node, up to `max_degree` (Graphormer's centrality).
 
     Edges count as stored: parallel edges as often as they occur, a loop once in either direction.
 
@@ -49,15 +48,10 @@ class Degree(Encoding):
         return {"in_degree": Column(NODE), "out_degree": Column(NODE)}
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Two counts over all edges of the table."""
+        """Count the ends of all edges of the table."""
+        node_ptr, _, edges = as_tensors(graphs)
+        first_node = torch.repeat_interleave(node_ptr[:-1], graphs.num_edges)
         dtype = torch.int16 if self.max_degree <= torch.iinfo(torch.int16).max else torch.int32
-        degree = [count.clamp(max=self.max_degree).to(dtype) for count in _counts_of_ends(graphs)]
-        return Encoded({"out_degree": degree[0], "in_degree": degree[1]})
-
-
-def _counts_of_ends(graphs: GraphTable) -> tuple[Tensor, Tensor]:
-    """How many edges begin and end at each node, int64 `[num_nodes]`."""
-    node_ptr, _, edges = as_tensors(graphs)
-    first_node = torch.repeat_interleave(node_ptr[:-1], graphs.num_edges)
-    sources, targets = (torch.bincount(end + first_node, minlength=int(node_ptr[-1])) for end in edges.unbind(1))
-    return sources, targets
+        counts = [torch.bincount(end + first_node, minlength=int(node_ptr[-1])) for end in edges.unbind(1)]
+        outgoing, incoming = (count.clamp(max=self.max_degree).to(dtype) for count in counts)
+        return Encoded({"out_degree": outgoing, "in_degree": incoming})

@@ -1,4 +1,4 @@
-"""Effective resistances of all node pairs."""
+"""Encode pairs of nodes by their effective resistance."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EffectiveResistance(Encoding):
     disconnected: ClassVar[float] = -1.0
 
     def parameters(self) -> dict[str, Any]:
-        """It has no options."""
+        """Return no options: there are none."""
         return {}
 
     @property
@@ -50,7 +50,7 @@ class EffectiveResistance(Encoding):
         return {"effective_resistance": Column(PAIR)}
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """One Cholesky inverse per block of equal-sized graphs, O(n^3) per graph."""
+        """Invert one Cholesky factor per block of graphs of one size, O(n^3) per graph."""
         ptr = pointer(graphs.num_nodes**2)
         resistance = torch.empty(int(ptr[-1]))
         with few_threads(graphs):
@@ -60,7 +60,7 @@ class EffectiveResistance(Encoding):
         return Encoded({"effective_resistance": resistance})
 
     def _resistances(self, block: SizeBlock) -> Tensor:
-        """R `[b, n, n]`, float64.
+        """Compute R `[b, n, n]`, float64.
 
         With J = sum_c 1_c 1_c^T / n_c over the components, L + J is positive definite and (L + J)^-1 = L^+ + J;
         J adds nothing to a difference within one component.
@@ -68,14 +68,14 @@ class EffectiveResistance(Encoding):
         connected = _same_component(block)
         shift = connected / connected.sum(-1, keepdim=True)
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(laplacian(block.simple_adjacency()) + shift))
-        own = inverse.diagonal(dim1=1, dim2=2)
-        resistance = (own[:, :, None] + own[:, None, :] - 2 * inverse).clamp(min=0)
+        diagonal = inverse.diagonal(dim1=1, dim2=2)
+        resistance = (diagonal[:, :, None] + diagonal[:, None, :] - 2 * inverse).clamp(min=0)
         resistance.diagonal(dim1=1, dim2=2).zero_()
         return torch.where(connected, resistance, self.disconnected)
 
 
 def _same_component(block: SizeBlock) -> Tensor:
-    """Whether a path joins i and j when edges lose their direction, `[b, n, n]`."""
+    """Mark pairs of one component, edges taken without direction, `[b, n, n]`."""
     nodes = len(block) * block.num_nodes
     ends = (block.source.numpy(), block.target.numpy())
     graph = csr_matrix((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(nodes, nodes))

@@ -1,4 +1,4 @@
-"""Edges of a random expander graph on the nodes of every graph."""
+"""Add the edges of a random expander graph on the nodes of every graph."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from graphbench.encodings._dense import check_edges
 from graphbench.encodings.substructures.hashing import mix, structure_hash
 from graphbench.errors import check_range
 
-#: Graphs of at most so many nodes get the complete graph, as in the authors' code.
+#: Largest number of nodes of graphs that get the complete graph, as in the authors' code.
 _COMPLETE = 10
-#: How far below the bound of Ramanujan graphs the spectral gap may stay, as in the authors' code.
+#: Distance of the spectral gap below the bound of Ramanujan graphs that is accepted, as in the authors' code.
 _SLACK = 0.1
 
 
@@ -29,9 +29,9 @@ class ExpanderEdges(Encoding):
     the second eigenvalue of the Laplacian reaches `2 d - 2 sqrt(2 d - 1) - 0.1`; otherwise the draw with the largest
     one is kept. As in the authors' code loops and parallel edges stay, and graphs of up to 10 nodes get all pairs.
 
-    What is drawn depends on the graph's nodes and edges as they are numbered and on `seed`, on nothing else: neither on
-    the other graphs, nor on the order of the edges, nor on how often it is computed. (The authors draw from numpy's
-    global generator.) Another numbering of the nodes gives another expander.
+    The draw depends on the graph's nodes and edges as they are numbered and on `seed` alone: neither on the other
+    graphs, nor on the order of the edges, nor on the number of computations. (The authors draw from numpy's global
+    generator.) Another numbering of the nodes gives another expander.
 
     Field: `expander_edges [edges of the expanders, 2]` on an axis of their own, "expander".
 
@@ -65,7 +65,7 @@ class ExpanderEdges(Encoding):
         return {"expander_edges": Column("expander", index_of=NODE)}
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """One spectrum per draw and graph, O(n^3); a few draws are enough for most graphs."""
+        """Compute one spectrum per draw and graph, O(n^3); a few draws are enough for most graphs."""
         check_edges(graphs)
         ptr = graphs.ptr[NODE]
         graph_of = torch.repeat_interleave(torch.arange(len(graphs)), graphs.num_nodes)
@@ -82,7 +82,7 @@ class ExpanderEdges(Encoding):
 
 
 def expander(num_nodes: int, degree: int, seed: int, max_draws: int = 100) -> Tensor:
-    """Directed edges `[2 degree num_nodes, 2]` of a random regular graph, or of the complete one where it is small."""
+    """Draw the directed edges `[2 degree num_nodes, 2]` of a random regular graph; small ones are complete."""
     if num_nodes <= _COMPLETE:
         pairs = torch.ones(num_nodes, num_nodes).fill_diagonal_(0).nonzero()
         return pairs.to(torch.int64)
@@ -103,7 +103,7 @@ def expander(num_nodes: int, degree: int, seed: int, max_draws: int = 100) -> Te
 
 
 def spectral_gap(source: np.ndarray, target: np.ndarray, num_nodes: int) -> float:
-    """Second smallest eigenvalue of D - A, A the edges in both directions with their multiplicities."""
+    """Return the second smallest eigenvalue of D - A, A the edges in both directions with their multiplicities."""
     adjacency = np.zeros((num_nodes, num_nodes))
     np.add.at(adjacency, (source, target), 1.0)
     adjacency += adjacency.T

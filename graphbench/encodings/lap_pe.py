@@ -1,4 +1,4 @@
-"""Laplacian eigenvectors and eigenvalues."""
+"""Encode nodes by Laplacian eigenvectors and eigenvalues."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from graphbench.encodings._dense import (
     inverse_root,
     laplacian,
     size_blocks,
+    smallest_eigenpairs,
 )
-from graphbench.encodings._eigenvectors import smallest_eigenpairs
 from graphbench.encodings._sparse import LARGE, adjacency_of
 from graphbench.encodings._sparse import smallest_eigenpairs as sparse_eigenpairs
 from graphbench.errors import check_choice, check_range
@@ -32,7 +32,7 @@ class LapPE(Encoding):
 
     The graph is made simple and undirected first: an edge in either direction counts once, loops not at all.
     Eigenvalues ascend, `0 <= lambda`, one zero per connected component; every eigenvector has Euclidean norm 1 over
-    the nodes of its graph. Signs and the bases of degenerate eigenspaces are fixed (`_eigenvectors`): the entry of
+    the nodes of its graph. Signs and the bases of degenerate eigenspaces are fixed (`_dense`): the entry of
     largest magnitude is positive, the first of equals (for "random_walk": of D^(1/2) u). A model that must not rely
     on them flips signs in training.
 
@@ -62,7 +62,7 @@ class LapPE(Encoding):
         tensor([[0., 1., 3.]])
     """
 
-    #: 2: eigenvalues that differ by less than 1e-8 of the largest are told apart, down to 1e-11 of it.
+    #: 2: eigenvalues are distinct down to differences of 1e-11 of the largest, not 1e-8.
     version = 2
 
     def __init__(
@@ -88,13 +88,13 @@ class LapPE(Encoding):
         return {"lap_pe_vectors": Column(NODE), "lap_pe_values": Column(GRAPH)}
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
-        """A dense matrix and its eigenvectors, or of large graphs some blocks of vectors."""
+        """Count a dense matrix and its eigenvectors, or for large graphs some blocks of vectors."""
         if num_nodes > LARGE:
             return 8 * num_nodes * 8 * (2 * self.num_eigenvectors + 8) + 64 * num_edges
         return 8 * num_nodes**2 * 4
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """One eigen-decomposition per graph, O(n^3), or stack of graphs of a size; sparse ones of large graphs."""
+        """Decompose stacks of graphs of one size, O(n^3) per graph; sparse matrices for large graphs."""
         vectors, values = laplacian_eigenvectors(
             *as_tensors(graphs), self.num_eigenvectors, self.normalization, self.skip_trivial
         )
@@ -105,7 +105,7 @@ class LapPE(Encoding):
 def laplacian_eigenvectors(
     node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, count: int, normalization: str, skip_trivial: bool
 ) -> tuple[Tensor, Tensor]:
-    """Smallest eigenvalues and their eigenvectors of many graphs, as `LapPE` describes them.
+    """Compute the smallest eigenvalues and their eigenvectors of many graphs, as `LapPE` describes them.
 
     Args:
         node_ptr: first node of each graph `[G + 1]`.
@@ -139,18 +139,18 @@ def laplacian_eigenvectors(
 
 
 def _eigenpairs(block: SizeBlock, count: int, normalization: Any, skipped: int) -> tuple[Tensor, Tensor]:
-    """Valid eigenvalues `[b, k]` and eigenvectors `[b, n, k]` of a block, float64."""
+    """Compute the valid eigenvalues `[b, k]` and eigenvectors `[b, n, k]` of a block, float64."""
     count = min(count + skipped, block.num_nodes)
     if block.num_nodes > LARGE:
         sparse = adjacency_of(block, simple=True)
-        values, vectors = (found[None] for found in sparse_eigenpairs(sparse, normalization, count))
+        values, vectors = (part[None] for part in sparse_eigenpairs(sparse, normalization, count))
         degree = torch.from_numpy(sparse.sum(1))[None, :, None]
     else:
         adjacency = block.simple_adjacency()
         values, vectors = smallest_eigenpairs(laplacian(adjacency, normalization), count)
         degree = adjacency.sum(-1, keepdim=True)
     if normalization == "random_walk":
-        # u = D^(-1/2) v is the eigenvector of D^(-1) L; an isolated node keeps its own unit vector.
+        # u = D^(-1/2) v is the eigenvector of D^(-1) L; an isolated node keeps its unit vector.
         vectors = vectors * torch.where(degree > 0, inverse_root(degree), 1.0)
         vectors = vectors / vectors.norm(dim=1, keepdim=True)
     return values[:, skipped:], vectors[:, :, skipped:]

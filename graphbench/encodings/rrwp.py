@@ -1,4 +1,4 @@
-"""Probabilities of random walks between nodes."""
+"""Encode pairs of nodes by the probabilities of random walks between them."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class RRWP(Encoding):
         return {"rrwp": Column(PAIR)} if self.rows == "pairs" else {"edge_rrwp": Column(EDGE)}
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
-        """A number per pair and step, or for edges the three matrices of a product."""
+        """Count a number per pair and step, or for edges the three matrices of a product."""
         return 8 * num_nodes**2 * (self.num_steps if self.rows == "pairs" else 3)
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """`num_steps - 1` products of `[b, n, n]` stacks per block of equal-sized graphs."""
+        """Multiply `[b, n, n]` stacks `num_steps - 1` times per block of graphs of one size."""
         starts = pointer(graphs.num_nodes**2) if self.rows == "pairs" else graphs.ptr[EDGE]
         walks = torch.zeros(int(starts[-1]), self.num_steps)
         with few_threads(graphs):

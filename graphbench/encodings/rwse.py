@@ -1,4 +1,4 @@
-"""Return probabilities of random walks."""
+"""Encode nodes by the return probabilities of random walks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RWSE(Encoding):
         >>> import torch
         >>> from graphbench.contracts import GraphTable
         >>> table = GraphTable.from_graphs([{"num_nodes": 3, "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])}])
-        >>> RWSE(2).compute(table).columns["rwse"]  # nobody is back after one step; the middle surely after two
+        >>> RWSE(2).compute(table).columns["rwse"]  # no walk is back after one step; the middle always after two
         tensor([[0.0000, 0.5000],
                 [0.0000, 1.0000],
                 [0.0000, 0.5000]])
@@ -59,19 +59,19 @@ class RWSE(Encoding):
         return {"rwse": Column(NODE)}
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
-        """Powers of a dense matrix, or of large graphs the walks from some of the nodes."""
+        """Count powers of a dense matrix, or for large graphs the walks from one block of nodes."""
         if num_nodes > LARGE:
             return 8 * (3 * _sparse.WALK_ENTRIES + num_nodes * self.num_steps) + 32 * num_edges
         return 8 * num_nodes**2 * (math.isqrt(self.num_steps - 1) + 4)
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Products of dense matrices, 2 sqrt(num_steps) for each block of graphs of one size."""
+        """Multiply dense matrices, 2 sqrt(num_steps) times for each block of graphs of one size."""
         return Encoded({"rwse": random_walks(*as_tensors(graphs), self.num_steps)})
 
 
 @operation("graphbench")
 def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: int) -> Tensor:
-    """Probabilities that a random walk is back after 1 .. num_steps steps, for every node of many graphs.
+    """Compute the probability that a random walk is back after 1 .. num_steps steps, for every node of many graphs.
 
     Args:
         node_ptr: first node of each graph `[G + 1]`.
@@ -88,7 +88,7 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
                 [0., 1., 0.]])
     """
     graphs = as_table(node_ptr, edge_ptr, edges)
-    found = torch.zeros(int(node_ptr[-1]), num_steps)
+    rwse = torch.zeros(int(node_ptr[-1]), num_steps)
     with few_threads(graphs):
         for block in size_blocks(graphs):
             if block.num_nodes > LARGE:
@@ -97,12 +97,12 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
                 adjacency = block.adjacency()
                 transition = adjacency / adjacency.sum(-1, keepdim=True).clamp(min=1)
                 probabilities = return_probabilities(transition, num_steps).flatten(0, 1)
-            found[block.rows(node_ptr, block.num_nodes)] = probabilities.float()
-    return found
+            rwse[block.rows(node_ptr, block.num_nodes)] = probabilities.float()
+    return rwse
 
 
 def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:
-    """diag(M^k) for k = 1 .. num_steps, `[b, n, num_steps]`, of `transition` M `[b, n, n]`.
+    """Compute diag(M^k) for k = 1 .. num_steps, `[b, n, num_steps]`, of `transition` M `[b, n, n]`.
 
     Baby steps M^1 .. M^s and giant steps M^s, M^2s, ..., s = ceil(sqrt(num_steps)): the diagonal of a product
     needs no product, diag(P Q)_i = sum_l P_il Q_li.
@@ -114,8 +114,8 @@ def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:
     diagonals = [power.diagonal(dim1=1, dim2=2) for power in powers]
     giant = powers[-1]
     while len(diagonals) < num_steps:
-        turned = giant.mT.contiguous()
-        diagonals += [(power * turned).sum(-1) for power in powers[: num_steps - len(diagonals)]]
+        transposed = giant.mT.contiguous()
+        diagonals += [(power * transposed).sum(-1) for power in powers[: num_steps - len(diagonals)]]
         if len(diagonals) < num_steps:
             giant = giant @ powers[-1]
     return torch.stack(diagonals, dim=-1)

@@ -1,4 +1,4 @@
-"""Shortest-path distances of all node pairs, and how shortest paths begin."""
+"""Encode pairs of nodes by shortest-path distances, and by the edges that begin shortest paths."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _NEVER = np.iinfo(np.int32).max // 2
 _MANY_PATHS = 2.0**900
 #: Entries of the largest table of edges and goals that is compared at once.
 _COMPARED = 1 << 22
+#: Types of edges, goals and weights.
+_STEP_TYPES = torch.int32, torch.int32, torch.float32
 
 
 class ShortestPaths(Encoding):
-    """Number of edges on a shortest path i -> j for every ordered node pair, and optionally how these paths begin.
+    """Number of edges on a shortest path i -> j for every ordered node pair, and optionally the paths' first edges.
 
     Paths follow the direction of the edges. Stored distances are `0 .. max_distance`, larger ones are stored as
     `max_distance`, pairs that no path joins as `unreachable = max_distance + 1`: an embedding needs `num_distances`
@@ -46,7 +48,7 @@ class ShortestPaths(Encoding):
     a pair of distance 2 has as many as its nodes have common neighbours.
 
     Args:
-        max_distance: largest distance told apart.
+        max_distance: largest distance that is stored.
         with_edges: keep the steps (Graphormer and DeepGraph read them).
 
     Raises:
@@ -74,14 +76,14 @@ class ShortestPaths(Encoding):
     version = 2
 
     def __init__(self, max_distance: int = 20, with_edges: bool = False) -> None:
-        # Beyond the largest int16, as which distances are stored, nothing could be told from "too far".
+        # Distances are stored as int16.
         most = torch.iinfo(torch.int16).max
         check_range(f"{self.name}: max_distance", max_distance, at_least=1, below=most, whole=True)
         self.max_distance, self.with_edges = int(max_distance), with_edges
         if not isinstance(with_edges, bool):
             raise BadInput(
                 f"{self.name}: with_edges must be true or false, but got {with_edges!r}. The steps hold the edges of "
-                "shortest paths to any number; how many are read is the model's option."
+                "shortest paths to any number; the model has an option for how many are read."
             )
 
     @property
@@ -110,7 +112,7 @@ class ShortestPaths(Encoding):
         return layout | (steps if self.with_edges else {})
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Breadth-first search from every node."""
+        """Search breadth-first from every node."""
         distance, counts, edge, goal, weight = shortest_paths(*as_tensors(graphs), self.max_distance, self.with_edges)
         columns = {"shortest_path_distance": distance}
         if not self.with_edges:
@@ -123,7 +125,7 @@ class ShortestPaths(Encoding):
 def shortest_paths(
     node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, max_distance: int, with_steps: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Distances of all pairs of nodes of many graphs, and the edges that begin shortest paths, see `ShortestPaths`.
+    """Compute distances of all pairs of nodes, and the edges that begin shortest paths, as `ShortestPaths` describes.
 
     Args:
         node_ptr: first node of each graph `[G + 1]`.
@@ -133,7 +135,7 @@ def shortest_paths(
         with_steps: list the edges; otherwise the last four tensors are of length 0, or zeros.
 
     Returns:
-        Distances `[pairs]`, uint8 or int16; how many steps each graph has, int64 `[G]`; and for each step the number of
+        Distances `[pairs]`, uint8 or int16; number of steps of each graph, int64 `[G]`; and for each step the number of
         the edge and of the node where the paths end, within the graph, int32, and the share of the paths, float32.
 
     Examples:
@@ -147,7 +149,7 @@ def shortest_paths(
     dtype = torch.uint8 if max_distance < torch.iinfo(torch.uint8).max else torch.int16
     stored = torch.empty(int((graphs.num_nodes**2).sum()), dtype=dtype)
     ptr = pointer(graphs.num_nodes**2)
-    lists, numbers = [_empty_lists()], [torch.empty(0, dtype=torch.int64)]
+    lists, numbers = [[torch.empty(0, dtype=t) for t in _STEP_TYPES]], [torch.empty(0, dtype=torch.int64)]
     with few_threads(graphs):
         for block in size_blocks(graphs):
             distance, paths = _search(block, with_steps)
@@ -156,7 +158,7 @@ def shortest_paths(
             if paths is not None:
                 graph, *listed = _steps_of(block, distance, paths)
                 numbers.append(graph)
-                lists.append(tuple(x.to(dtype) for x, dtype in zip(listed, _STEP_TYPES, strict=True)))
+                lists.append([x.to(t) for x, t in zip(listed, _STEP_TYPES, strict=True)])
     # Blocks come by size; the table wants graph after graph.
     graph = torch.cat(numbers)
     order = graph.argsort(stable=True)
@@ -165,17 +167,8 @@ def shortest_paths(
     return stored, counts, edge, goal, weight
 
 
-#: Types of edges, goals and weights.
-_STEP_TYPES = torch.int32, torch.int32, torch.float32
-
-
-def _empty_lists() -> tuple[Tensor, ...]:
-    """No step."""
-    return tuple(torch.empty(0, dtype=dtype) for dtype in _STEP_TYPES)
-
-
 def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[np.float64] | None]:
-    """Distance from every node of the block to every node of its graph, and numbers of shortest paths.
+    """Find distances from every node of the block to every node of its graph, and numbers of shortest paths.
 
     Row i of `A @ reached` counts the neighbours of i from which j was reached within the last level, or with `count`
     the shortest paths that go on through them.
@@ -194,13 +187,13 @@ def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[n
     level = 0
     while reached.any():
         level += 1
-        found = adjacency @ reached
-        fresh = (found > 0) & (distance == _NEVER)
+        counts = adjacency @ reached
+        fresh = (counts > 0) & (distance == _NEVER)
         distance[fresh] = level
         if paths is None:
             reached = fresh.astype(dtype)
             continue
-        reached = np.where(fresh, found, 0.0)
+        reached = np.where(fresh, counts, 0.0)
         if reached.max(initial=0.0) > _MANY_PATHS:
             # A power of two keeps ratios exact; none may vanish.
             reached = np.where(fresh, np.maximum(reached / _MANY_PATHS, np.finfo(dtype).tiny), 0.0)
@@ -209,7 +202,7 @@ def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[n
 
 
 def _steps_of(block: SizeBlock, distance: NDArray[np.int32], paths: NDArray[np.float64]) -> tuple[Tensor, ...]:
-    """Graph, edge, goal and weight: edge (i, k) begins a shortest path i -> j where k is closer to j than i is."""
+    """List graph, edge, goal and weight: edge (i, k) begins a shortest path i -> j where k is closer to j than i."""
     source, target, n = block.source.numpy(), block.target.numpy(), block.num_nodes
     edges, goals = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for first in range(0, len(source), max(1, _COMPARED // n)):

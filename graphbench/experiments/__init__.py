@@ -1,10 +1,10 @@
-"""Many trainings: what scripts share, and the commands sweep, tune and reproduce.
+"""Run many trainings: scripts of experiments, and the commands sweep, tune and reproduce.
 
-- `trainings`: a training that is skipped when finished and goes on when it was interrupted; its rows of tables;
-- `records`: small JSON files of runs that a repository keeps;
+- `trainings`: a training that is skipped when finished and resumed when interrupted, and its row of a table;
+- `records`: small JSON files of runs for a repository;
 - `sweeps/`: models, variations, seeds and folds, here or as a SLURM array;
 - `tuning/`: a search for better options by validation scores;
-- `reproduce/`: the tables of papers as data, and what is still missing of them.
+- `reproduce/`: published tables, their trainings, and pages of the results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Records of runs: small JSON files that a repository keeps, from which the page of results is written.
+"""Read and write records of runs: small JSON files in a repository, from which the page of results is written.
 
-A record says which recipe was trained with which options and seed, for how long, on which graphs and hardware, with
-which commit and versions, and what came out. What is not known is null. A file holds one record, or a list of them.
+A record holds the recipe, options and seed of a run, its length, data, hardware, commit and versions, and its scores.
+Unknown values are null. A file holds one record, or a list of them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.experiments.trainings import Training, provenance, read_csv, results
 from graphbench.registry.configurations import configurations
 from graphbench.runs import RunFolder
 
-#: Epochs of a curve; a longer one is thinned.
+#: Largest number of epochs in a curve; a longer one is thinned.
 MOST_POINTS = 100
 
 
@@ -30,30 +30,30 @@ class Record:
     """One run.
 
     Args:
-        experiment: what it belongs to, a heading of the page.
+        experiment: a heading of the page.
         name: its row there.
         recipe: configurations, first to last.
         seed: `seed_everything`.
-        metric: what is scored, without its split.
+        metric: name of the score, without its split.
         test: score of the epoch with the best validation score.
         benchmark: registered name of the data.
-        options: further options of `graphbench fit` that make another model or training of the recipe.
-        column: what tells it from the others of its row, such as a number of layers.
+        options: further options of `graphbench fit` that alter the recipe.
+        column: distinguishes it from the others of its row, such as a number of layers.
         val: validation score of that epoch.
-        higher_is_better: whether more of the metric is better.
+        higher_is_better: of the metric.
         parameters: trainable parameters.
         epochs: finished.
         steps: optimizer steps.
         full: whether it was as long as the published training.
-        data: where its graphs are from: published, generated or local.
+        data: origin of its graphs: published, generated, local, or redrawn in training alone.
         seconds: of training.
-        hardware: what it ran on.
+        hardware: of the run.
         versions: of packages.
         commit: of the code.
-        date: on which it was started.
+        date: of its start.
         curve: scores by epoch, `{"epoch": 1, "train": ..., "val": ...}`, of at most about `MOST_POINTS` epochs.
-        note: what to know about it.
-        altered: what decides the score and differs from the recipe and `options`, in words.
+        note: a remark.
+        altered: descriptions of options that decide the score and differ from the recipe and `options`.
     """
 
     experiment: str
@@ -83,14 +83,14 @@ class Record:
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Record:
-        """From what a file holds.
+        """Parse the content of a file, `where` for messages.
 
         Raises:
-            BadInput: a key is unknown or missing, or a value has another type; the message names it.
+            BadInput: a key is unknown or missing, or a value has another type.
 
         Examples:
-            >>> known = {"experiment": "trial", "name": "GPS", "recipe": ["gps/zinc"], "seed": 0, "metric": "MAE"}
-            >>> Record.parse(known | {"test": 0.07}, "gps.json").epochs is None
+            >>> fields = {"experiment": "trial", "name": "GPS", "recipe": ["gps/zinc"], "seed": 0, "metric": "MAE"}
+            >>> Record.parse(fields | {"test": 0.07}, "gps.json").epochs is None
             True
         """
         if not isinstance(content, Mapping):
@@ -114,51 +114,46 @@ class Record:
         return cls(**{**content, **lists})
 
     def as_dict(self) -> dict[str, Any]:
-        """For a file, with what is unknown as null."""
+        """Return all fields, for a file."""
         return dataclasses.asdict(self)
 
 
 def curve_of(folder: Path, metric: str) -> tuple[dict[str, float], ...]:
-    """Training and validation scores of a run by finished epochs, the last of them and every n-th.
-
-    Args:
-        folder: of the run.
-        metric: without its split.
-    """
+    """Read training and validation scores by the metric without its split, for every n-th epoch and the last."""
     path = RunFolder(folder).metrics
-    first = results(folder).get("epochs_from", 0)  # runs of older versions count from 0
+    first = results(folder).get("epochs_from", 0)  # older versions counted from 0
     rows: dict[int, dict[str, float]] = {}
     for row in read_csv(path) if path.is_file() else []:
         for split in ("train", "val"):
             value = row.get(f"{split}/{metric}")
-            if value and math.isfinite(float(value)):  # an epoch that was resumed stands twice: the later row counts
+            if value and math.isfinite(float(value)):  # of an epoch that was resumed the later row counts
                 epoch = int(float(row["epoch"])) - first + 1
                 rows.setdefault(epoch, {"epoch": epoch})[split] = round(float(value), 5)
     epochs = sorted(rows)
-    every = math.ceil(len(epochs) / MOST_POINTS) or 1
-    return tuple(rows[epoch] for epoch in epochs if epoch % every == 0 or epoch == epochs[-1])
+    step = math.ceil(len(epochs) / MOST_POINTS) or 1
+    return tuple(rows[epoch] for epoch in epochs if epoch % step == 0 or epoch == epochs[-1])
 
 
 def _name_of(config: str | Path | Mapping[str, Any]) -> str:
-    """Name of a configuration, also where a script names its file; no path of a machine goes into a record."""
+    """Name a configuration, even one that a script names by its file, so that no machine's path gets into a record."""
     if isinstance(config, Mapping):
         return "a configuration of the script"
-    known = {one.path.resolve(): name for name, held in configurations().items() for one in held}
-    return config if isinstance(config, str) else known.get(config.resolve(), config.name)
+    names = {one.path.resolve(): name for name, each in configurations().items() for one in each}
+    return config if isinstance(config, str) else names.get(config.resolve(), config.name)
 
 
 def record_of(training: Training, folder: Path, told: Mapping[str, Any]) -> Record:
-    """The record of a finished run.
+    """Make the record of a finished run.
 
     Args:
-        training: what was run.
-        folder: where it lies.
-        told: fields that the run does not know: experiment, name, options, full and the like.
+        training: of the run.
+        folder: of the run.
+        told: fields that the folder does not contain: experiment, name, options, full and the like.
     """
     stored, origin = results(folder), provenance(folder)
     metric = str(stored["metric"])
     environment = RunFolder(folder).environment
-    known = load_json(environment) if environment.is_file() else {}
+    started = load_json(environment).get("started") if environment.is_file() else None
     fields: dict[str, Any] = {
         "recipe": tuple(map(_name_of, training.configs)),
         "seed": training.seed,
@@ -170,61 +165,54 @@ def record_of(training: Training, folder: Path, told: Mapping[str, Any]) -> Reco
         **{name: stored.get(name) for name in ("parameters", "epochs", "steps", "data")},
         "seconds": stored.get("fit_seconds"),
         **{name: origin[name] or None for name in ("hardware", "versions", "commit")},
-        "date": str(known["started"])[:10] if known.get("started") else None,
+        "date": str(started)[:10] if started else None,
         "curve": curve_of(folder, metric),
     }
     return Record(**{**fields, **told})
 
 
 def write_records(records: Mapping[str, Record], folder: Path) -> list[Path]:
-    """One file for each, replaced as a whole.
-
-    Args:
-        records: by the name of their file.
-        folder: where they go.
-    """
-    paths = []
+    """Write one file for each record atomically, under its name in `records`, and return the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, record in records.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        paths.append(folder / name)
-        write_text(paths[-1], json.dumps(record.as_dict(), indent=1, ensure_ascii=False) + "\n")
-    return paths
+        write_text(folder / name, json.dumps(record.as_dict(), indent=1, ensure_ascii=False) + "\n")
+    return [folder / name for name in records]
 
 
 def write_together(records: Sequence[Record], path: Path) -> None:
-    """All records of an experiment in one file, a line for each, without what is unknown; replaced as a whole.
+    """Write the records of an experiment to one file atomically, a line for each, without default values.
 
     Args:
-        records: in the order in which a page shows them.
-        path: of the file; its folder is made.
+        records: in the order of the page.
+        path: of the file; its folder is created.
     """
-    usual = {field.name: field.default for field in dataclasses.fields(Record)}
-    told = [{name: value for name, value in one.as_dict().items() if value != usual[name]} for one in records]
-    lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in told)
+    defaults = {field.name: field.default for field in dataclasses.fields(Record)}
+    contents = [{name: value for name, value in one.as_dict().items() if value != defaults[name]} for one in records]
+    lines = ",\n".join(json.dumps(content, ensure_ascii=False) for content in contents)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, f"[\n{lines}\n]\n")
 
 
 def read_records(folders: Sequence[Path]) -> list[Record]:
-    """All records in folders, in the order of their files' names.
+    """Read all records in folders, sorted by file name.
 
     Raises:
         BadInput: there is no such folder, or a file in it is no record.
     """
-    found = []
+    records = []
     for folder in folders:
         if not folder.is_dir():
             raise BadInput(f"--records {folder}: there is no such folder.")
         for path in sorted(folder.glob("*.json")):
-            found += read_file(path)
-    return found
+            records += read_file(path)
+    return records
 
 
 def read_file(path: Path) -> list[Record]:
-    """The records of a file, which holds one or a list of them.
+    """Read a file with one record or a list of them.
 
     Raises:
-        BadInput: it holds something else.
+        BadInput: it has another content.
     """
     try:
         content = load_json(path)

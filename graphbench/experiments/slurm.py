@@ -1,4 +1,4 @@
-"""Trainings as an array job of SLURM: one per task, each of which goes on where it was cut off."""
+"""Write trainings as an array job of SLURM, one per task, which resumes when it is requeued."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def array_script(
     at_once: int | None = None,
     directives: Sequence[str] = (),
 ) -> str:
-    """The text of the script.
+    """Return the text of the script.
 
     Args:
         command: words of the command that runs one training.
         option: of that command; it takes the training's number.
-        numbers: of the trainings, ascending; those of the tasks are the same.
+        numbers: of the trainings and tasks, ascending.
         logs: folder of the tasks' logs, which must exist when the script is submitted.
-        folder: where the command is to be given.
+        folder: working directory.
         name: of the job.
-        notes: lines for whoever opens the script.
-        at_once: tasks that may run at the same time; None leaves it to SLURM.
+        notes: comments in the script.
+        at_once: largest number of tasks at the same time; None leaves it to SLURM.
         directives: further ones, such as `--gpus=1`.
 
     Examples:
@@ -64,7 +64,7 @@ def array_script(
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Numbers as SLURM writes them.
+    """Format numbers as SLURM writes them.
 
     Examples:
         >>> ranges([0, 1, 2, 5, 7, 8])

@@ -1,7 +1,7 @@
-"""What scripts of experiments share: trainings that are skipped when finished and go on when they were interrupted.
+"""Run the trainings of a script, which are skipped when finished and resumed when interrupted.
 
-A training is an ordinary `graphbench fit` and `graphbench test` in a folder of its own, so a script may be stopped at
-any time and given again. The script names the trainings and says what its tables hold; a whole script is
+A training is an ordinary `graphbench fit` and `graphbench test` in its own folder, so a script may be stopped at any
+time and started again. A whole script is
 
     from pathlib import Path
 
@@ -24,7 +24,7 @@ any time and given again. The script names the trainings and says what its table
         training.run(OUTPUT)
         write_csv(OUTPUT / "scores.csv", [done.row(OUTPUT) for done in TRAININGS if done.is_finished(OUTPUT)])
 
-and its table has, per training, what tells it from the others, its scores, and how they were obtained.
+and its table has the facts of each training, its scores, and their provenance.
 """
 
 from __future__ import annotations
@@ -32,26 +32,32 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import queue
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import load_table, write_table
 
-#: Packages whose versions a table names, of those that a run records.
+#: Packages whose versions a table names.
 _NAMED_PACKAGES = ("graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric")
 
-#: Commands that run now, of all threads.
+_Item = TypeVar("_Item")
+_Place = TypeVar("_Place")
+_Result = TypeVar("_Result")
+
+#: Running commands of all threads.
 _running: set[subprocess.Popen[bytes]] = set()
 
 
@@ -60,15 +66,15 @@ class Training:
     """One training of an experiment.
 
     Args:
-        name: tells it from all others with the same seed; the folder is NAME-SEED.
+        name: unique among trainings with the same seed; the folder is NAME-SEED.
         seed: `seed_everything`.
         configs: first to last: names of configurations, paths of files, or contents, which are written to
             OUTPUT/configs when the training starts.
-        options: further options of `graphbench fit`; they follow all configurations, because the file that names a
-            class must come before the options of the class.
-        facts: columns of tables, in front of all others; without any there is the column `name`.
+        options: further options of `graphbench fit`; they follow all configurations, since the file that names a class
+            must precede the options of the class.
+        facts: first columns of tables, by default `name`.
         room: folder of such trainings in OUTPUT.
-        place: options of the machine, such as `--trainer.accelerator=gpu`, that a training which goes on gets as well.
+        place: options of the machine, such as `--trainer.accelerator=gpu`, which a resumed training gets as well.
 
     Examples:
         >>> training = Training("gps", 1, ["gps/zinc"], ["--trainer.max_epochs=10"])
@@ -89,11 +95,11 @@ class Training:
     place: Sequence[str] = ()
 
     def folder(self, output: Path) -> Path:
-        """Where the run lies."""
+        """Return the folder of the run."""
         return output / self.room / f"{self.name}-{self.seed}"
 
     def arguments(self, output: Path) -> list[str]:
-        """What `graphbench fit` gets; contents of configurations are written."""
+        """Return the options of `graphbench fit`, and write contents of configurations to files."""
         words: list[str] = []
         for number, config in enumerate(self.configs):
             if isinstance(config, Mapping):
@@ -104,28 +110,28 @@ class Training:
         return [*words, *self.options, *self.place, f"--seed_everything={self.seed}"]
 
     def run(self, output: Path) -> dict[str, Any]:
-        """Train and test, from wherever an earlier call stopped; what is finished is not run again.
+        """Train and test, unless finished, resuming an earlier call.
 
         Returns:
             The scores, as `results` reads them.
 
         Raises:
-            SystemExit: a command failed; what is finished stays.
+            SystemExit: a command failed.
         """
         train(self.folder(output), lambda: self.arguments(output), place=self.place)
         return results(self.folder(output))
 
     def is_finished(self, output: Path) -> bool:
-        """Whether it has been trained and tested."""
+        """Tell whether it has been trained and tested."""
         return "test" in results(self.folder(output))
 
     def diverged(self, output: Path) -> str:
-        """What ended it, where that was a loss or gradient that is not finite; empty otherwise."""
+        """Describe the loss or gradient that was not finite and ended it, else ""."""
         stored = results(self.folder(output))
         return "" if "test" in stored else str(stored.get("diverged", ""))
 
     def row(self, output: Path) -> dict[str, Any]:
-        """A row of a table: facts and seed, scores of the epoch with the best validation score, and `provenance`.
+        """Return a row of a table: facts, seed, scores of the epoch with the best validation score, and `provenance`.
 
         Raises:
             KeyError: the training is not finished.
@@ -134,30 +140,22 @@ class Training:
         stored = results(folder)
         metric = stored["metric"]
         scores = {"val": stored.get("val", {}).get(f"val/{metric}"), "test": stored["test"][f"test/{metric}"]}
-        counted = {name: stored.get(name, "") for name in ("parameters", "epochs", "steps")}
-        named = dict(self.facts) or {"name": self.name}
-        return {**named, "seed": self.seed, **counted, "metric": metric, **scores, **provenance(folder)}
+        counts = {name: stored.get(name, "") for name in ("parameters", "epochs", "steps")}
+        facts = self.facts or {"name": self.name}
+        return {**facts, "seed": self.seed, **counts, "metric": metric, **scores, **provenance(folder)}
 
 
 def finished_seeds(output: Path, training: Training) -> list[int]:
-    """Seeds with which a training is finished in OUTPUT, whatever call made them, ascending.
-
-    Args:
-        output: folder of the experiment.
-        training: any of them; its own seed does not matter.
-    """
+    """List the finished seeds of a training in OUTPUT, by whatever call; the seed of `training` does not matter."""
     folders = (output / training.room).glob(f"{glob.escape(training.name)}-*")
-    found = [(path, path.name.removeprefix(f"{training.name}-")) for path in folders]
-    return sorted(int(seed) for path, seed in found if seed.isdigit() and "test" in results(path))
+    seeds = [(path, path.name.removeprefix(f"{training.name}-")) for path in folders]
+    return sorted(int(seed) for path, seed in seeds if seed.isdigit() and "test" in results(path))
 
 
 def provenance(folder: Path) -> dict[str, Any]:
-    """How the scores of a run were obtained, for its row of a table; empty where an older run does not say.
+    """Return columns on how a run was obtained; cells of older runs may be "".
 
     Columns are `graphs` (published, generated or local), `seconds` of training, `hardware`, `versions` and `commit`.
-
-    Args:
-        folder: of the run.
     """
     path, stored = RunFolder(folder).environment, results(folder)
     environment = load_json(path) if path.is_file() else {}
@@ -177,8 +175,8 @@ def assign(content: dict[str, Any], assignment: str) -> None:
     """Apply `a.b.c=VALUE`, VALUE in YAML, to nested mappings.
 
     Args:
-        content: a configuration; changed in place, and what is missing on the way is made.
-        assignment: where and what.
+        content: a configuration, changed in place; missing mappings are created.
+        assignment: the text.
 
     Raises:
         BadInput: there is no `=`.
@@ -193,11 +191,11 @@ def assign(content: dict[str, Any], assignment: str) -> None:
 
 
 class CommandFailed(SystemExit):
-    """A command of graphbench ended with an error; what is finished stays.
+    """Error of a command of graphbench; finished trainings stay.
 
     Args:
         command: its name.
-        returncode: its exit code; below 0 where a signal that it does not handle ended it.
+        returncode: its exit code; negative for a signal.
     """
 
     def __init__(self, command: str, returncode: int) -> None:
@@ -206,15 +204,15 @@ class CommandFailed(SystemExit):
 
 
 def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
-    """Run a command of graphbench in a process of its own, which a signal to this one ends in good order.
+    """Run a command of graphbench in a process that stops cleanly on a signal to this one.
 
     Args:
         arguments: the command line after `graphbench`.
-        log: file that gets at its end what the command prints; the terminal without one.
+        log: file to append the output to; the terminal by default.
         environment: variables beside those of this process.
 
     Raises:
-        CommandFailed: it failed; what is finished stays.
+        CommandFailed: it failed.
     """
     command = [sys.executable, "-m", "graphbench", *arguments]
     variables = None if environment is None else {**os.environ, **environment}
@@ -230,8 +228,8 @@ def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[st
         try:
             code = process.wait()
         except BaseException as stop:
-            asked = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM
-            pass_on(getattr(stop, "signum", asked))
+            usual = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM
+            pass_on(getattr(stop, "signum", usual))
             process.wait()  # a training ends its step and writes a checkpoint
             raise
         finally:
@@ -241,15 +239,52 @@ def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[st
 
 
 def pass_on(signum: int) -> None:
-    """Send a signal to every command that runs, but for a Ctrl-C that the terminal has sent them already."""
+    """Send a signal to every running command, except a Ctrl-C that the terminal has sent already."""
     if signum == signal.SIGINT and _in_foreground():
         return
     for process in list(_running):
-        process.send_signal(signum)  # does nothing where the process has ended
+        process.send_signal(signum)  # does nothing if the process has ended
+
+
+def run_in_parallel(
+    work: Callable[[_Item, _Place], _Result], items: Sequence[_Item], places: Sequence[_Place]
+) -> list[_Result]:
+    """Return `work(item, place)` of every item, with one item at a time in each place.
+
+    A signal stops the running commands cleanly, and no other starts.
+    """
+    if len(places) == 1:  # without a thread, so that the signal reaches the command by itself
+        return [work(item, places[0]) for item in items]
+    free: queue.SimpleQueue[_Place] = queue.SimpleQueue()
+    for place in places:
+        free.put(place)
+
+    def run(item: _Item) -> _Result:
+        place = free.get()
+        try:
+            return work(item, place)
+        finally:
+            free.put(place)
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        try:
+            return list(pool.map(run, items))
+        except BaseException as stop:
+            pool.shutdown(wait=False, cancel_futures=True)
+            pass_on(getattr(stop, "signum", signal.SIGTERM))
+            raise
+
+
+def visible_gpus() -> list[str]:
+    """Return the value of `CUDA_VISIBLE_DEVICES` for each GPU that this process may use."""
+    import torch  # takes seconds, which most commands do without
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
 
 
 def _in_foreground() -> bool:
-    """Whether a Ctrl-C in the terminal reaches this process and those that it started."""
+    """Tell whether a Ctrl-C in the terminal reaches this process and its children."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:  # no terminal
@@ -257,7 +292,7 @@ def _in_foreground() -> bool:
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """Scores of a run (`results.json`), empty before its training is finished."""
+    """Read the scores of a run (`results.json`), empty before its training is finished."""
     return RunFolder(folder).read_results()
 
 
@@ -267,16 +302,16 @@ def train(
     command: Callable[..., None] | None = None,
     place: Sequence[str] = (),
 ) -> None:
-    """Train and test, from wherever an earlier call stopped; what stopped before its first checkpoint starts anew.
+    """Train and test, unless finished, resuming from the last checkpoint if there is one.
 
     Args:
         folder: of the run.
-        options: gives the options of `graphbench fit`; called only where a training starts.
-        command: takes a command line and runs it; `graphbench` by default.
-        place: options of the machine for a training that goes on.
+        options: returns the options of `graphbench fit`; called only when a training starts.
+        command: runs a command line; `graphbench` by default.
+        place: options of the machine for a resumed training.
 
     Raises:
-        SystemExit: a command failed; what is finished stays.
+        SystemExit: a command failed.
     """
     run = command or graphbench
     if "val" not in results(folder):
@@ -289,19 +324,15 @@ def train(
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Rows of a table of a run or an experiment, every value as text, up to a row that is torn; none without a file."""
+    """Read the rows of a table of a run or an experiment as text, up to a torn row; none without a file."""
     return load_table(path).as_dicts()
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replace a table as a whole, so that a reader never sees half of it; without rows nothing is written.
-
-    Args:
-        path: of the table.
-        rows: all with the keys of the first, which become the header.
+    """Replace a table atomically, with the keys of the first row as header; without rows nothing is written.
 
     Raises:
-        ValueError: a row has a key that the first has not.
+        ValueError: a row has a key that the first one lacks.
     """
     if rows:
         write_table(path, rows[0], rows)

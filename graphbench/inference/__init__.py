@@ -1,4 +1,4 @@
-"""What a trained model says of inputs that nobody trained on: predictions, representations, and where both are unsure.
+"""Answers of a trained model for new inputs: predictions, representations, and where both are unsure.
 
 Public names are listed in `__init__.pyi` and loaded on first use.
 """

@@ -1,4 +1,4 @@
-"""What a model says of the rows of an input, and the table that it becomes."""
+"""Answers of a model for the rows of an input, and the table that they become."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Answers:
     def only(self, rows: Sequence[int]) -> Answers:
         """Those of some of the answered rows; the others keep neither values nor a problem."""
         wanted = set(rows)
-        kept = np.array([row in wanted for row in self.rows], dtype=bool)
-        values = self.values[np.repeat(kept, self.counts)]
-        return Answers(values, [row for row in self.rows if row in wanted], self.counts[kept], {}, self.remarks)
+        mask = np.array([row in wanted for row in self.rows], dtype=bool)
+        values = self.values[np.repeat(mask, self.counts)]
+        return Answers(values, [row for row in self.rows if row in wanted], self.counts[mask], {}, self.remarks)
 
 
 def agreed(members: Sequence[Answers]) -> tuple[np.ndarray, Answers]:
-    """What several models say of the rows that all of them answer.
+    """Combine the answers of several models for the rows that all of them answer.
 
     Args:
         members: of the same rows.
@@ -65,22 +65,22 @@ def agreed(members: Sequence[Answers]) -> tuple[np.ndarray, Answers]:
     """
     problems = {row: why for one in reversed(members) for row, why in one.problems.items()}
     rows = [row for row in members[0].rows if row not in problems]
-    kept = [one.only(rows) for one in members]
-    if any(not np.array_equal(one.counts, kept[0].counts) for one in kept):
+    common = [one.only(rows) for one in members]
+    if any(not np.array_equal(one.counts, common[0].counts) for one in common):
         raise BadInput("The models of this ensemble make graphs of different sizes from the same row.")
     remarks = [one.remarks for one in members if one.remarks is not None]
-    told = [_together(texts) for texts in zip(*remarks, strict=True)]
-    joined = Answers(kept[0].values, rows, kept[0].counts, problems, told if remarks else None)
-    return np.stack([one.values for one in kept]), joined
+    merged = [_together(texts) for texts in zip(*remarks, strict=True)]
+    joined = Answers(common[0].values, rows, common[0].counts, problems, merged if remarks else None)
+    return np.stack([one.values for one in common]), joined
 
 
 def _together(texts: Sequence[str]) -> str:
-    """What several models found unlike their training, each thing once."""
+    """Merge the notes of several models on what was unlike their training, each once."""
     return "; ".join(dict.fromkeys(part for text in texts for part in text.split("; ") if part))
 
 
 def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Level) -> pd.DataFrame:
-    """The rows that were given with what was answered: a row each, or one for each of a row's nodes or edges.
+    """Return the input's rows with their answers: a row each, or one for each of a row's nodes or edges.
 
     Args:
         part: the rows.
@@ -120,17 +120,19 @@ def _ends(part: InputPart, answers: Answers, present: np.ndarray) -> dict[str, A
     """Both ends of each edge of the answered rows, by their numbers and, where the input has some, by their names."""
     graph_of = {row: graph for graph, row in enumerate(part.rows)}
     ptr, edges = part.table.ptr[EDGE].tolist(), part.table.columns["edge_index"].numpy()
-    own = [edges[ptr[graph_of[row]] : ptr[graph_of[row] + 1]] for row in answers.rows]
-    found: dict[str, Any] = {}
+    edges_of_rows = [edges[ptr[graph_of[row]] : ptr[graph_of[row] + 1]] for row in answers.rows]
+    columns: dict[str, Any] = {}
     for side, name in enumerate(ENDS):
         number = np.zeros(len(present), dtype=np.int64)
-        number[present] = np.concatenate([ends[:, side] for ends in own]) if own else 0
-        found[name] = pd.arrays.IntegerArray(number, ~present)
+        number[present] = np.concatenate([ends[:, side] for ends in edges_of_rows]) if edges_of_rows else 0
+        columns[name] = pd.arrays.IntegerArray(number, ~present)
         if part.node_names is not None:
             names = part.node_names
             called = np.full(len(present), None, dtype=object)
             called[present] = [
-                names[row][node] for row, ends in zip(answers.rows, own, strict=True) for node in ends[:, side].tolist()
+                names[row][node]
+                for row, ends in zip(answers.rows, edges_of_rows, strict=True)
+                for node in ends[:, side].tolist()
             ]
-            found[f"{name}_name"] = pd.array(called, dtype="string")
-    return found
+            columns[f"{name}_name"] = pd.array(called, dtype="string")
+    return columns

@@ -58,7 +58,7 @@ def predicted_values(log_probability: np.ndarray) -> np.ndarray:
 
 
 def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What is known of classes or labels, one after the other.
+    """Return the rows of classes or labels whose truth is known, one after the other.
 
     Args:
         log_probability: `[rows, C]`, or `[rows, T, 2]`.
@@ -68,8 +68,8 @@ def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.
         Log-probabilities `[n, choices]` and which choice is true `[n]`.
     """
     truth = targets[:, 0] if log_probability.ndim == 2 else targets
-    known = truth.astype(np.float64) >= 0  # NaN is not
-    return log_probability[known], truth[known].astype(np.int64)
+    mask = truth.astype(np.float64) >= 0  # NaN is not
+    return log_probability[mask], truth[mask].astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Temperature:
 
     @property
     def caution(self) -> str:
-        """Why not to trust the temperature, in words; "" where rows that it was not fitted on gain by it."""
+        """Say why not to trust the temperature; "" where rows that it was not fitted on gain by it."""
         if self.held_out is None:
             return f"{self.rows} rows are too few to try it on rows that it was not fitted on"
         before, after = self.held_out
@@ -106,20 +106,20 @@ class Temperature:
 
     @classmethod
     def fit(cls, log_probability: np.ndarray, targets: np.ndarray) -> Temperature:
-        """The most likely temperature of validation rows; see `known_choices` for the arguments.
+        """Fit the most likely temperature of validation rows; see `known_choices` for the arguments.
 
         Raises:
             BadInput: no target is known, every row is predicted right, or predictions are no better than chance, so
                 that no temperature is most likely.
         """
-        known, truth = known_choices(log_probability, targets)
+        values, truth = known_choices(log_probability, targets)
         if not len(truth):
             raise BadInput("--calibrate: no row of the validation split has a prediction and a known target.")
-        inverse = _most_likely(known, truth)
+        inverse = _most_likely(values, truth)
         labels = log_probability.ndim == 3
-        pairs = [(_loss(one, truth), _error(one, truth, labels)) for one in (known, _sharpened(known, inverse))]
+        pairs = [(_loss(one, truth), _error(one, truth, labels)) for one in (values, _sharpened(values, inverse))]
         loss, error = (pairs[0][0], pairs[1][0]), (pairs[0][1], pairs[1][1])
-        return cls(1 / inverse, len(truth), loss, error, _held_out(known, truth))
+        return cls(1 / inverse, len(truth), loss, error, _held_out(values, truth))
 
     def applied(self, log_probability: np.ndarray) -> np.ndarray:
         """Log-probabilities at this temperature."""
@@ -154,16 +154,16 @@ def _loss(log_probability: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
-    """The 1 / T at which the loss has the slope 0.
+    """Find the 1 / T at which the loss has the slope 0.
 
     The loss is convex in b = 1 / T with the slope `mean(sum_k p_k(b) l_k - l_true)`, which never falls.
     """
     finite = np.maximum(log_probability, np.finfo(np.float64).min / 1e6)  # 0 times -inf is no number
-    own = np.take_along_axis(finite, truth[:, None], 1)[:, 0]
+    of_truth = np.take_along_axis(finite, truth[:, None], 1)[:, 0]
 
     def slope(inverse: float) -> float:
         weights = np.exp(log_softmax(finite * inverse, -1))
-        return float(((weights * finite).sum(-1) - own).mean())
+        return float(((weights * finite).sum(-1) - of_truth).mean())
 
     if slope(_FLATTEST) >= 0:
         raise BadInput(
@@ -179,7 +179,7 @@ def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _error(log_probability: np.ndarray, truth: np.ndarray, labels: bool) -> float:
-    """Expected calibration error: of the predicted class, or for labels of yes."""
+    """Compute the expected calibration error: of the predicted class, or for labels of yes."""
     probabilities, target = torch.from_numpy(np.exp(log_probability)), torch.from_numpy(truth)
     if labels:
         return float(binary_calibration_error(probabilities[:, 1].contiguous(), target, n_bins=BINS))

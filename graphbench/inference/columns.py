@@ -53,7 +53,7 @@ def _classes(best: np.ndarray, classes: Sequence[str], present: np.ndarray) -> p
 
 
 def beside(frame: pd.DataFrame, columns: dict[str, np.ndarray | pd.api.extensions.ExtensionArray]) -> pd.DataFrame:
-    """The rows that were given with further columns; all of these are numbered where the input has one of them.
+    """Add columns to the rows that were given; all of these are numbered where the input has one of them.
 
     Examples:
         >>> list(beside(pd.DataFrame({"problem": [""]}), {"prediction_y": np.ones(1), "problem": np.array([""])}))
@@ -69,7 +69,7 @@ def beside(frame: pd.DataFrame, columns: dict[str, np.ndarray | pd.api.extension
 
 
 def own_name(frame: pd.DataFrame, name: str) -> str | None:
-    """What `beside` called a column of the prediction; None where there is none.
+    """Return the name that `beside` gave a column of the prediction; None where there is none.
 
     Examples:
         >>> own_name(pd.DataFrame({"problem": [""], "prediction_y_2": [1], "problem_2": [""]}), PROBLEM)

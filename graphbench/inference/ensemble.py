@@ -94,7 +94,7 @@ class Ensemble:
             yield answer_table(views[0], answers, columns, self.first.level)
 
     def answers(self, views: Sequence[InputPart]) -> tuple[np.ndarray, np.ndarray, Answers]:
-        """What the models say of a part.
+        """Answer a part with every model.
 
         Args:
             views: the part as each model reads it.
@@ -103,13 +103,13 @@ class Ensemble:
             Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
             model); and the answers of the first model restricted to the rows that all answer.
         """
-        found = [member.answers(view, self.quantity) for member, view in zip(self.members, views, strict=True)]
-        values, answers = agreed(found)
+        per_member = [member.answers(view, self.quantity) for member, view in zip(self.members, views, strict=True)]
+        values, answers = agreed(per_member)
         return *self.combine(values), answers
 
     @property
     def quantity(self) -> Quantity:
-        """What `combine` takes of each model: a temperature is applied to logits."""
+        """Return what `combine` takes of each model: a temperature is applied to logits."""
         return "prediction" if self.temperature is None else "output"
 
     def combine(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -129,8 +129,8 @@ class Ensemble:
         return means, np.empty((len(means), 0), dtype=means.dtype)
 
     def _log_probabilities(self, views: Sequence[InputPart]) -> tuple[np.ndarray, Answers]:
-        found = [member.answers(view, "output") for member, view in zip(self.members, views, strict=True)]
-        outputs, answers = agreed(found)
+        per_member = [member.answers(view, "output") for member, view in zip(self.members, views, strict=True)]
+        outputs, answers = agreed(per_member)
         return np.stack([log_probabilities(one, self.first.data.spec) for one in outputs]), answers
 
     def _columns(self, values: np.ndarray, present: np.ndarray, width: int) -> dict[str, Any]:
@@ -141,8 +141,8 @@ class Ensemble:
         """Spreads and intervals by name, beside the predictions."""
         spec, data = self.first.data.spec, self.first.data
         names = data.target_labels() if spec.num_classes is None else self.first.classes
-        found = {f"{SPREAD}_{name}": spreads[:, n] for n, name in enumerate(names) if spreads.shape[1]}
-        return found if self.intervals is None else found | self.intervals.columns(means)
+        columns = {f"{SPREAD}_{name}": spreads[:, n] for n, name in enumerate(names) if spreads.shape[1]}
+        return columns if self.intervals is None else columns | self.intervals.columns(means)
 
     # -- what the validation split teaches -----------------------------------------------------------------------
 
@@ -181,12 +181,12 @@ class Ensemble:
         spec = self.first.data.spec
         if spec.kind not in _WITH_LOGITS:
             raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
-        found, targets = [], []
+        outputs, targets = [], []
         for views, y in self._validation("--calibrate"):
             logs, answers = self._log_probabilities(views)
-            found.append(pooled(logs))
+            outputs.append(pooled(logs))
             targets.append(_targets_of(views[0], y, answers, self.first.level))
-        self.temperature = Temperature.fit(np.concatenate(found), np.concatenate(targets))
+        self.temperature = Temperature.fit(np.concatenate(outputs), np.concatenate(targets))
         return self.temperature
 
     def _validation(self, option: str) -> Iterator[tuple[list[InputPart], np.ndarray]]:
@@ -200,7 +200,7 @@ class Ensemble:
             yield views, targets.reshape(len(targets), -1)
 
     def parts_of(self, split: str) -> Iterator[list[InputPart]]:
-        """The graphs of a split of the members' open data; see `require_one_split`."""
+        """Return the graphs of a split of the members' open data; see `require_one_split`."""
         return _together([parts_of_split(member.data, split) for member in self.members])
 
     def require_one_split(self, split: str, purpose: str) -> None:
@@ -223,7 +223,7 @@ class Ensemble:
 
 
 def _kinds(member: Predictor) -> tuple[Any, ...]:
-    """What members must share, in the order of `_KINDS`."""
+    """Return what members must share, in the order of `_KINDS`."""
     spec, data = member.data.spec, member.data
     classes = tuple(member.classes) if spec.num_classes is not None else ()
     spreads = member.module.task.spread_names

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from graphbench.contracts import InputPart
-from graphbench.data.precision import exact_numbers
+from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
 from graphbench.inference.answers import Answers, answer_table
 from graphbench.inference.predictor import Predictor, axis_of
@@ -23,7 +23,7 @@ _NAMED = 3  # rows that an error names
 
 @dataclass
 class ExternalResult:
-    """What `ExternalScores` found.
+    """Result of `ExternalScores`.
 
     Args:
         rows: of the file.
@@ -90,8 +90,8 @@ class ExternalScores:
         task = self.predictor.module.task
         predictions = torch.from_numpy(np.concatenate(self._predictions))
         targets = torch.from_numpy(exact_numbers(np.concatenate(self._targets)))
-        found, undefined = scores_of_predictions(task, predictions, targets, self.predictor.device)
-        self.result.scores, self.result.undefined = found, undefined
+        scores, undefined = scores_of_predictions(task, predictions, targets, self.predictor.device)
+        self.result.scores, self.result.undefined = scores, undefined
         if self.opened:
             answers = self.predictor.data.baseline_answers(len(targets), self._texts)
             for name, values in answers.items():
@@ -104,27 +104,27 @@ class ExternalScores:
         if not answers.problems or self.skip:
             return
         named = sorted(answers.problems)[:_NAMED]
-        told = "; ".join(f"row {self.result.rows + row + 1:,}: {answers.problems[row]}" for row in named)
+        listed = "; ".join(f"row {self.result.rows + row + 1:,}: {answers.problems[row]}" for row in named)
         more = len(answers.problems) - len(named)
         raise BadInput(
-            f"--input {self.source}: rows cannot be scored: {told}{f'; and {more:,} more' if more else ''}. Correct "
+            f"--input {self.source}: rows cannot be scored: {listed}{f'; and {more:,} more' if more else ''}. Correct "
             "them, or leave them out with --on-error skip."
         )
 
     def _frame(self, part: InputPart, answers: Answers) -> pd.DataFrame:
         width = answers.values.shape[1]
         targets = self._targets_of(part, answers)
-        known = ~np.isnan(targets).all(1)
-        seen = self._note(part, answers, targets, known)
+        mask = ~np.isnan(targets).all(1)
+        seen = self._note(part, answers, targets, mask)
         kind, beside = answers.values.dtype, targets if seen is None else np.column_stack([targets, seen])
         answers.values = np.concatenate([answers.values, beside], 1)
 
         def columns(values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
-            found = self.predictor.columns(values[:, :width].astype(kind), present)
-            found |= self._shown(values[:, width : width + targets.shape[1]])
+            shown = self.predictor.columns(values[:, :width].astype(kind), present)
+            shown |= self._shown(values[:, width : width + targets.shape[1]])
             if seen is not None:
-                found[IN_TRAINING] = pd.arrays.BooleanArray(values[:, -1] == 1, ~present)
-            return found
+                shown[IN_TRAINING] = pd.arrays.BooleanArray(values[:, -1] == 1, ~present)
+            return shown
 
         return answer_table(part, answers, columns, self.predictor.level)
 

@@ -20,7 +20,7 @@ from graphbench.errors import BadInput
 
 
 def parse_coverage(text: str | float) -> Fraction:
-    """A coverage as the decimal number that was written, so that no rank is off by rounding.
+    """Parse a coverage as the decimal number that was written, so that no rank is off by rounding.
 
     Raises:
         BadInput: it is no number between 0 and 1.
@@ -39,7 +39,7 @@ def parse_coverage(text: str | float) -> Fraction:
 
 
 def conformal_rank(rows: int, coverage: Fraction) -> int:
-    """Which of n scores, from the smallest, bounds a new one with this probability: `ceil((n + 1) c)`.
+    """Return the rank, from the smallest of n scores, that bounds a new one with this probability: `ceil((n + 1) c)`.
 
     It exceeds n where n scores are too few.
 
@@ -52,7 +52,7 @@ def conformal_rank(rows: int, coverage: Fraction) -> int:
 
 @dataclass(frozen=True)
 class Intervals:
-    """How far the truth may lie from a prediction.
+    """Intervals around predictions that hold the truth with a given probability.
 
     Args:
         coverage: stated probability, for each target by itself.
@@ -106,8 +106,8 @@ class Intervals:
 
     def columns(self, predictions: np.ndarray) -> dict[str, np.ndarray]:
         """`<target>_low` and `<target>_high` beside predictions `[rows, T]`; NaN where there is none."""
-        found: dict[str, np.ndarray] = {}
+        bounds: dict[str, np.ndarray] = {}
         for number, (name, width) in enumerate(zip(self.names, self.half_widths, strict=True)):
             centre = predictions[:, number].astype(np.float64)
-            found |= {f"{name}_low": centre - width, f"{name}_high": centre + width}
-        return found
+            bounds |= {f"{name}_low": centre - width, f"{name}_high": centre + width}
+        return bounds

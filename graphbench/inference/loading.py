@@ -18,14 +18,14 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from graphbench import registry
 from graphbench.contracts import Benchmark
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.inference.predictor import Predictor
 from graphbench.inference.training import TrainingFacts
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.differences import warn_of_other_options
 from graphbench.runs.hub import HubModel, fetch, is_hub_name
-from graphbench.runs.trained_options import warn_of_other_options
 from graphbench.runs.trust import Policy, enforced
 from graphbench.runs.weights import SUFFIX
 from graphbench.training.module import BenchmarkModule
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = None, trust: bool = False) -> Predictor:
-    """A trained model that predicts new inputs: `graphbench.load("runs/mine").predict(["CCO", "c1ccccc1"])`.
+    """Load a trained model that predicts new inputs: `graphbench.load("runs/mine").predict(["CCO", "c1ccccc1"])`.
 
     Neither the data nor the store of the fit are needed; precision is that of the run.
 
@@ -74,8 +74,8 @@ def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:
     try:
         module.load_state_dict(content["state_dict"])
     except (KeyError, RuntimeError) as error:
-        told = str(error).splitlines()
-        raise BadInput(f"The weights in {checkpoint} do not fit the model of its configuration: {told[0]}") from error
+        lines = str(error).splitlines()
+        raise BadInput(f"The weights in {checkpoint} do not fit the model of its configuration: {lines[0]}") from error
     _warn_of_chirality(module, content, checkpoint)
     return content
 
@@ -94,7 +94,7 @@ def _warn_of_chirality(module: BenchmarkModule, content: Mapping[str, Any], chec
 
 
 def _places(path: Path) -> tuple[RunFolder, Path]:
-    """The folder of a run and the checkpoint to take."""
+    """Return the folder of a run and the checkpoint to take."""
     if path.is_file():
         folder = RunFolder(path.parent if path.suffix == SUFFIX else path.parent.parent)
         if not folder.config.is_file():
@@ -104,10 +104,10 @@ def _places(path: Path) -> tuple[RunFolder, Path]:
             )
         return folder, path
     folder = RunFolder.existing(path)
-    found = trained_weights(folder)
-    if not found.is_file():
-        raise BadInput(f"There is no checkpoint {found}: the fit has not finished its first epoch.")
-    return folder, found
+    weights = trained_weights(folder)
+    if not weights.is_file():
+        raise BadInput(f"There is no checkpoint {weights}: the fit has not finished its first epoch.")
+    return folder, weights
 
 
 def _configuration(run: RunFolder) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _configuration(run: RunFolder) -> dict[str, Any]:
 
 
 def _build(config: dict[str, Any], run: RunFolder) -> tuple[BenchmarkModule, Benchmark]:
-    """Module and benchmark as a run's configuration names them; the global generator stays as it was."""
+    """Build module and benchmark from a run's configuration; the global generator stays as it was."""
     for name in set(_words(config["model"])) | set(_words(config["data"])):
         for group in registry.GROUPS:
             if name in registry.records(group):  # the parser finds a class by its name once it is imported

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
-from graphbench.data.files.together import place_of
-from graphbench.data.files.writing import writing
+from graphbench.data.files.writing import place_of, writing
 from graphbench.errors import BadInput, GraphbenchError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams: bool = False) -> Path:
-    """The file to write.
+    """Return the file to write, after a check that it can be written.
 
     Args:
         name: what the command line says.

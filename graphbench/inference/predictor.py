@@ -118,7 +118,7 @@ class Predictor:
 
     @property
     def level(self) -> TaskLevel:
-        """What predictions are about: graphs, nodes or edges."""
+        """Return what predictions are about: graphs, nodes or edges."""
         return self.data.spec.level or "graph"
 
     @property
@@ -132,7 +132,7 @@ class Predictor:
 
     @property
     def predicted(self) -> int:
-        """How many columns of `answers` are predictions; behind them are the task's spreads."""
+        """Count the columns of `answers` that are predictions; behind them are the task's spreads."""
         spec = self.data.spec
         return spec.num_targets if spec.num_classes is None else spec.num_classes
 
@@ -171,7 +171,7 @@ class Predictor:
         return (answer_table(part, self._answer(part, answer, width, level), columns, level) for part in parts)
 
     def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
-        """What the model says of the rows of a part.
+        """Answer the rows of a part.
 
         Args:
             part: of an input.
@@ -195,24 +195,24 @@ class Predictor:
 
     def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel) -> Answers:
         problems = dict(part.problems)
-        table, kept, failed = encoded_here(part.table, _lacking(part.table, self.data), self.data.spec.name)
+        table, indices, failed = encoded_here(part.table, _lacking(part.table, self.data), self.data.spec.name)
         problems |= {part.rows[graph]: why for graph, why in failed.items()}
-        rows = [part.rows[graph] for graph in kept]
+        rows = [part.rows[graph] for graph in indices]
         values, missing = self._values(table, answer, width, level)
         problems |= {rows[graph]: why for graph, why in missing.items()}
         remarks: list[str] | None = None
         if self.facts is not None:
-            told = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
-            remarks = [told.get(row, "") for row in range(len(part.frame))]
+            notes = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
+            remarks = [notes.get(row, "") for row in range(len(part.frame))]
         if part.remarks is not None:
             unseen = [part.remarks.get(row, "") for row in range(len(part.frame))]
             pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
             remarks = ["; ".join(filter(None, pair)) for pair in pairs]
         counts = table.lengths(axis_of(level)).numpy()
         whole = Answers(values, rows, counts, {}, remarks)
-        found = whole.only([row for row in rows if row not in problems])
-        found.problems = problems
-        return found
+        answered = whole.only([row for row in rows if row not in problems])
+        answered.problems = problems
+        return answered
 
     def _values(
         self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel
@@ -223,10 +223,10 @@ class Predictor:
             Values of graphs, nodes or edges `[rows, width]` in the order of the table; and graph -> why it has none.
         """
         axis = torch.arange(len(table) + 1) if level == "graph" else table.ptr[axis_of(level)]
-        found = np.full((int(axis[-1]), width), np.nan, dtype=np.float32)
+        output = np.full((int(axis[-1]), width), np.nan, dtype=np.float32)
         missing: dict[int, str] = {}
         if not len(table):
-            return found, missing
+            return output, missing
         table = _with_unknown_targets(table, self.data)
         waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]
         with torch.inference_mode():
@@ -244,15 +244,15 @@ class Predictor:
                         missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
                     continue
                 places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
-                found = found.astype(np.promote_types(found.dtype, values.dtype), copy=False)
-                found[np.concatenate(places)] = values
+                output = output.astype(np.promote_types(output.dtype, values.dtype), copy=False)
+                output[np.concatenate(places)] = values
                 for graph, place in zip(graphs, places, strict=True):
-                    if not np.isfinite(found[place]).all():
+                    if not np.isfinite(output[place]).all():
                         missing[graph] = "the model's answer is not a finite number"
-        return found, missing
+        return output, missing
 
     def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
-        """The answer to one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
+        """Answer one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
         batch = self.data.on_before_batch_transfer(batch, 0)
         batch = self.data.transfer_batch_to_device(batch, self.device, 0)
         batch = self._precision.convert_input(self.data.on_after_batch_transfer(batch, 0))
@@ -263,7 +263,7 @@ class Predictor:
 
 
 def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
-    """The graphs of an open benchmark's split as an input, in their order, with their names in the column `id`."""
+    """Yield the graphs of an open benchmark's split as an input, in order, their names in the column `id`."""
     data.require_rows(split)
     table, ids = data.tables[split], data.ids(split)
     for start in range(0, len(table), size):
@@ -274,12 +274,12 @@ def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[In
 
 
 def _lacking(table: GraphTable, data: Benchmark) -> list[Any]:
-    """Encodings that the table does not have yet."""
+    """List the encodings that the table does not have yet."""
     return [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
 
 
 def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
-    """The table with targets that nobody knows: tasks hand them on beside their predictions."""
+    """Return the table with unknown targets: tasks hand them on beside their predictions."""
     if "y" in table.columns:
         return table
     spec = data.spec
@@ -291,7 +291,7 @@ def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
 
 
 def axis_of(level: str) -> str:
-    """The axis of the rows that are predicted."""
+    """Return the axis of the rows that are predicted."""
     return {"node": NODE_AXIS, "edge": EDGE}.get(level, GRAPH)
 
 
@@ -300,7 +300,7 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def several(inputs: Any) -> Sequence[Any]:
-    """A sequence of inputs; a single one counts as such, and a table is not taken for its column names."""
+    """Return a sequence of inputs; a single one is wrapped, and a table is not taken for its column names."""
     if isinstance(inputs, pd.DataFrame):
         raise BadInput("predict and embed take a list of inputs, such as frame['smiles'], not a whole DataFrame.")
     if isinstance(inputs, pd.Series):
@@ -314,7 +314,7 @@ def several(inputs: Any) -> Sequence[Any]:
 
 def whole(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Tables one below the other; raises BadInput where there is none."""
-    found = list(frames)
-    if not found:
+    inputs = list(frames)
+    if not inputs:
         raise BadInput("There is no input to answer: the list is empty.")
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(inputs, ignore_index=True)

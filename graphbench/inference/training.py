@@ -1,4 +1,4 @@
-"""What a run was trained on, in a few numbers, and which graphs lie outside of it."""
+"""Facts about a run's training graphs, and a check for graphs that lie outside of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphTable
 from graphbench.contracts.table import EDGE, NODE
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import CorruptData
 from graphbench.runs import RunFolder
@@ -72,21 +72,21 @@ class TrainingFacts:
         if not run.training.is_file():
             return None
         try:
-            found: dict[str, Any] = load_json(run.training)
-            low, high = found["nodes"]
+            facts: dict[str, Any] = load_json(run.training)
+            low, high = facts["nodes"]
             return cls(
                 (int(low), int(high)),
                 {
                     name: [[int(v) for v in column] for column in columns]
-                    for name, columns in found["categories"].items()
+                    for name, columns in facts["categories"].items()
                 },
-                {name: [(float(a), float(b)) for a, b in columns] for name, columns in found["ranges"].items()},
-                tuple(map(str, found["classes"])),
+                {name: [(float(a), float(b)) for a, b in columns] for name, columns in facts["ranges"].items()},
+                tuple(map(str, facts["classes"])),
                 {
                     name: [[float(share) for share in column] for column in columns]
-                    for name, columns in found.get("shares", {}).items()
+                    for name, columns in facts.get("shares", {}).items()
                 },
-                {name: [float(mean) for mean in columns] for name, columns in found.get("means", {}).items()},
+                {name: [float(mean) for mean in columns] for name, columns in facts.get("means", {}).items()},
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptData(
@@ -96,7 +96,7 @@ class TrainingFacts:
 
     @property
     def has_means(self) -> bool:
-        """Whether shares and means are known; runs of older versions did not keep them."""
+        """Tell whether shares and means are known; runs of older versions did not keep them."""
         return bool(self.shares or self.means)
 
     def write(self, run: RunFolder) -> None:
@@ -104,7 +104,7 @@ class TrainingFacts:
         write_text(run.training, json.dumps(asdict(self), indent=1) + "\n")
 
     def joined(self, other: TrainingFacts) -> TrainingFacts:
-        """What is known after training on both; shares and means are those of the other, which is the later one."""
+        """Merge the facts of two trainings; shares and means are those of `other`, the later one."""
         pairs = {name: zip(columns, other.categories[name], strict=True) for name, columns in self.categories.items()}
         bounds = {name: zip(columns, other.ranges[name], strict=True) for name, columns in self.ranges.items()}
         return TrainingFacts(
@@ -117,13 +117,13 @@ class TrainingFacts:
         )
 
     def outside(self, table: GraphTable, data: Benchmark) -> list[str]:
-        """What of each graph training never had, in words; "" for graphs that are like the training graphs.
+        """Describe what of each graph training never had; "" for graphs that are like the training graphs.
 
         Raises:
             CorruptData: the facts are of other columns than the specification has.
         """
         self.check_columns(data.spec)
-        found: list[dict[str, None]] = [{} for _ in range(len(table))]
+        remarks: list[dict[str, None]] = [{} for _ in range(len(table))]
         spec = data.spec
         for name, axis, features in _categorical(spec):
             width = len(features.vocabularies)
@@ -136,7 +136,7 @@ class TrainingFacts:
                 seen[self.categories[name][number]] = True
                 label = _label(features, number)
                 for row in (~seen[values]).nonzero()[:, 0].tolist():
-                    found[_graph_of(table, axis, row)][data.value_words(label, int(values[row]))] = None
+                    remarks[_graph_of(table, axis, row)][data.value_words(label, int(values[row]))] = None
         for name, axis, features in _dense(spec):
             columns = _column(table, name, features.dense)
             if columns is None:
@@ -146,13 +146,13 @@ class TrainingFacts:
                 label = _label(features, len(features.vocabularies) + number)
                 for row in ((column < low) | (column > high)).nonzero()[:, 0].tolist():
                     words = f"{label} outside {low:.4g} to {high:.4g}"
-                    found[_graph_of(table, axis, row)][words] = None
+                    remarks[_graph_of(table, axis, row)][words] = None
         unit, (fewest, most) = "atom" if spec.molecules else "node", self.nodes
         for graph, count in enumerate(table.num_nodes.tolist()):
             if not fewest <= count <= most:
                 bound = f"at most {most}" if count > most else f"at least {fewest}"
-                found[graph][f"{count} {unit}{'s' if count != 1 else ''}, training had {bound}"] = None
-        return ["; ".join(words) for words in found]
+                remarks[graph][f"{count} {unit}{'s' if count != 1 else ''}, training had {bound}"] = None
+        return ["; ".join(words) for words in remarks]
 
     def check_columns(self, spec: BenchmarkSpec) -> None:
         """Hold the facts against a specification.
@@ -160,20 +160,22 @@ class TrainingFacts:
         Raises:
             CorruptData: they are of other columns than it has.
         """
-        known = {name: features.vocabularies for name, _, features in _categorical(spec)}
+        vocabularies = {name: features.vocabularies for name, _, features in _categorical(spec)}
         widths = {name: features.dense for name, _, features in _dense(spec)}
         measured = dict(_measured(spec))
         fits = (
             all(
-                name in known
-                and len(columns) == len(known[name])
+                name in vocabularies
+                and len(columns) == len(vocabularies[name])
                 and all(
-                    0 <= value < size for values, size in zip(columns, known[name], strict=True) for value in values
+                    0 <= value < size
+                    for values, size in zip(columns, vocabularies[name], strict=True)
+                    for value in values
                 )
                 for name, columns in self.categories.items()
             )
             and all(len(columns) == widths.get(name) for name, columns in self.ranges.items())
-            and all(tuple(map(len, columns)) == known.get(name) for name, columns in self.shares.items())
+            and all(tuple(map(len, columns)) == vocabularies.get(name) for name, columns in self.shares.items())
             and all(len(columns) == measured.get(name) for name, columns in self.means.items())
         )
         if not fits:
@@ -231,7 +233,7 @@ def _measured(spec: BenchmarkSpec) -> list[tuple[str, int]]:
 
 
 def _column(table: GraphTable, name: str, width: int) -> Tensor | None:
-    """A column as `[rows, width]`; None where the table makes it only while a batch is cut."""
+    """Return a column as `[rows, width]`; None where the table makes it only while a batch is cut."""
     values = table.columns.get(name)
     if values is None:
         return None
@@ -248,7 +250,7 @@ def _graph_of(table: GraphTable, axis: str, row: int) -> int:
 
 
 def _counts_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[Tensor]:
-    """How often each value occurs, int64 `[size]` for each column of `[rows, columns]`."""
+    """Count how often each value occurs, int64 `[size]` for each column of `[rows, columns]`."""
     counts = [torch.zeros(size, dtype=torch.int64) for size in vocabularies]
     for start in range(0, len(values), _ROWS):
         part = values[start : start + _ROWS].to(torch.int64)

@@ -1,4 +1,5 @@
 from .attention import MultiHeadAttention as MultiHeadAttention
+from .attention import attend_along_edges as attend_along_edges
 from .attention import attend_within_graphs as attend_within_graphs
 from .attention import compute_dtype as compute_dtype
 from .attention import mixed_values as mixed_values
@@ -12,8 +13,6 @@ from .dense import DenseLayout as DenseLayout
 from .dense import pad_blocks as pad_blocks
 from .dense import split_heads as split_heads
 from .dense import unpad_blocks as unpad_blocks
-from .edge_attention import attend_along_edges as attend_along_edges
-from .edge_head import EdgeHead as EdgeHead
 from .features import Categorical as Categorical
 from .features import EdgeEncoder as EdgeEncoder
 from .features import FeatureEncoder as FeatureEncoder
@@ -36,6 +35,7 @@ from .graphormer import WeightInit as WeightInit
 from .graphormer import check_weight_init as check_weight_init
 from .graphormer import draw_normal_maps as draw_normal_maps
 from .heads import DotProductHead as DotProductHead
+from .heads import EdgeHead as EdgeHead
 from .heads import HeadConfig as HeadConfig
 from .heads import MLPHead as MLPHead
 from .heads import Pooling as Pooling

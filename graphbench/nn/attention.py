@@ -1,4 +1,4 @@
-"""Softmax attention among the nodes of each graph.
+"""Softmax attention among the nodes of each graph, over all pairs or along given edges.
 
 Legend: T nodes of all graphs, B graphs, N padded nodes, H heads, d head width, dim = H d.
 """
@@ -15,11 +15,11 @@ from torch_geometric.data import Data
 from graphbench.contracts import LayerTrace, Traced
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.dense import DenseLayout
-from graphbench.nn.ops import attention_weights, packed_attention
+from graphbench.nn.ops import attention_weights, edge_attention, packed_attention
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """The precision that attention over `x` works in: that of autocast where it is on, else that of `x`.
+    """Return the precision that attention over `x` works in: that of autocast where it is on, else that of `x`.
 
     Examples:
         >>> with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -162,12 +162,60 @@ def attend_within_graphs(
                 [5.]])
     """
     packing = layout.packing
-    own = [None] * layout.num_blocks if biases is None else _own_biases(packing.padding, biases)
+    block_biases = [None] * layout.num_blocks if biases is None else _own_biases(packing.padding, biases)
     if qkv.shape[0] != layout.index.shape[0]:
         raise BadInput(f"The layout was built for {layout.index.shape[0]} rows, but the tensor has {qkv.shape[0]}.")
-    return packed_attention(qkv, *packing, own, num_heads, dropout)
+    return packed_attention(qkv, *packing, block_biases, num_heads, dropout)
 
 
 def _own_biases(padding: Sequence[Tensor | None], biases: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The biases of blocks that do more than hide padding."""
+    """Return the biases of blocks that do more than hide padding."""
     return [None if bias is hidden else bias for bias, hidden in zip(biases, padding, strict=True)]
+
+
+def attend_along_edges(
+    qkv: Tensor,
+    edge_index: Tensor,
+    steer: Tensor | None,
+    num_heads: int,
+    largest: float = 5.0,
+    with_scores: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Gather at every node what its neighbours send, weighted by attention along edges.
+
+        s_ij = (Q x_i) * (K x_j) * (E e_ij) / sqrt(d)                         element-wise
+        w_ij = softmax_j(clamp(sum_d s_ij, -largest, largest))                per head
+        x'_i = sum_j w_ij V x_j
+
+    (Dwivedi & Bresson 2020, arXiv 2012.09699, equations 8 to 11; the clamp is that of the authors' code.) A node that
+    nothing arrives at gets zeros.
+
+    Args:
+        qkv: Q x, K x and V x side by side `[T, 3 C]`.
+        edge_index: sources j and targets i `[2, E]`.
+        steer: E e `[E, C]`; None: ones.
+        num_heads: H; divides C.
+        largest: absolute value to which logits are clamped; above 0 and at most 50, as their exponentials are taken as
+            they are.
+        with_scores: give s, for layers that make new edge vectors of it.
+
+    Returns:
+        x' `[T, C]`; s `[E, C]` or None; w `[E, H]`, which no gradient goes through.
+
+    Raises:
+        BadInput: `largest` is out of range, or the maps do not divide into heads.
+        IndexError: an edge names a node that is not there.
+
+    Examples:
+        >>> import torch
+        >>> qkv = torch.tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 4.0], [0.0, 0.0, 9.0]])  # equal scores: the mean of values
+        >>> attend_along_edges(qkv, torch.tensor([[0, 1], [2, 2]]), None, num_heads=1)[0]
+        tensor([[0.],
+                [0.],
+                [3.]])
+    """
+    check_range("largest", largest, above=0, at_most=50)
+    if num_heads < 1 or qkv.shape[-1] % (3 * num_heads):
+        raise BadInput(f"Three maps of {num_heads} heads have as many channels each; qkv has {qkv.shape[-1]} in all.")
+    mixed, scores, weights = edge_attention(qkv, edge_index, steer, num_heads, largest, with_scores)
+    return mixed, scores if with_scores else None, weights

@@ -18,7 +18,11 @@ from graphbench.nn.ops import sum_neighbours, sum_rectified
 
 
 def gcn_edges(
-    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, self_loops: bool = True
+    edge_index: Tensor,
+    num_nodes: int,
+    dtype: torch.dtype = torch.float32,
+    self_loops: bool = True,
+    mean: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Edges of graph convolutions and their weights `1 / sqrt(d_i d_j)`, d the number of edges that arrive at a node.
 
@@ -30,6 +34,7 @@ def gcn_edges(
         num_nodes: T.
         dtype: of the weights; degrees are counted in float32 at least.
         self_loops: every node has one loop, also where the graph has none or several; False: edges as they are.
+        mean: weights are `1 / d_i` at the target i, which makes the mean over neighbours.
 
     Returns:
         Edges `[2, E + T]`, or `[2, E]` without loops, and a weight for each; 0 at targets or sources where no edge
@@ -50,6 +55,8 @@ def gcn_edges(
         weight = torch.cat([weight.masked_fill(edge_index[0] == edge_index[1], 0.0), weight.new_ones(num_nodes)])
         edge_index = torch.cat([edge_index, loops.expand(2, -1)], dim=1)
     arriving = weight.new_zeros(num_nodes).index_add_(0, edge_index[1], weight)
+    if mean:
+        return edge_index, (weight / arriving.clamp(min=1)[edge_index[1]]).to(dtype)
     scale = arriving.rsqrt().masked_fill(arriving == 0, 0.0)
     return edge_index, (scale[edge_index[0]] * weight * scale[edge_index[1]]).to(dtype)
 
@@ -120,7 +127,7 @@ class GINEConvolution(pyg.GINEConv):
 
 
 def _are_nodes_and_edges(x: Any, edge_index: Any) -> bool:
-    """Whether these are nodes `[T, C]` and edges `[2, E]`, not the pairs and sparse matrices that PyG takes as well."""
+    """Tell nodes `[T, C]` and edges `[2, E]` from the pairs and sparse matrices that PyG takes as well."""
     tensors = isinstance(x, Tensor) and isinstance(edge_index, Tensor)
     return tensors and x.dim() == 2 and edge_index.layout is torch.strided
 
@@ -147,7 +154,7 @@ class GraphConvolution(GCNConvolution):
 
 
 def count_nodes(index: Tensor, num_nodes: int) -> Tensor:
-    """How often each node stands in `index`, int64 `[num_nodes]`; `bincount` would wait for the device.
+    """Count how often each node stands in `index`, int64 `[num_nodes]`; `bincount` would wait for the device.
 
     Examples:
         >>> count_nodes(torch.tensor([0, 2, 2]), 4)

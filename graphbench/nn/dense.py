@@ -23,7 +23,7 @@ from graphbench.nn.size_blocks import SizeCut, cut_by_size
 
 @dataclass(frozen=True)
 class DenseLayout:
-    """Where every row lies in a padded tensor; built once per forward pass and shared by all layers.
+    """Positions of all rows in a padded tensor; built once per forward pass and shared by all layers.
 
     On a CPU, where sizes are at hand, attention pads graphs of similar size together: in `blocks`, whose tensors are
     made when they are first asked for.
@@ -51,7 +51,7 @@ class DenseLayout:
 
     @classmethod
     def from_batch(cls, batch: Data | Tensor) -> DenseLayout:
-        """The layout of the nodes of a batch.
+        """Lay out the nodes of a batch.
 
         Args:
             batch: a `GraphBatch`, which knows the size of its largest graph; a `Batch` or `Data` of PyG or the vector
@@ -84,7 +84,7 @@ class DenseLayout:
 
     @classmethod
     def from_rows(cls, graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:
-        """The layout of any rows that are grouped by graph.
+        """Lay out any rows that are grouped by graph.
 
         Nothing here waits for the device, which is why `max_rows` is given and not computed.
 
@@ -110,17 +110,17 @@ class DenseLayout:
 
     @property
     def is_full(self) -> bool:
-        """Whether all graphs have the same size, so that no slot is padding; unknown while a model is exported."""
+        """Tell whether all graphs have the same size, so that no slot is padding; unknown while a model is exported."""
         return not torch.compiler.is_exporting() and self.index.shape[0] == self.num_graphs * self.max_nodes
 
     @property
     def blocks(self) -> tuple[SizeBlock, ...]:
-        """What attention works on one after the other, so that little is padded: the cut, or the whole batch."""
+        """Return the parts that attention works on in turn, so that little is padded: the cut, or the whole batch."""
         return (SizeBlock(None, None, self),) if self.cut is None else self._cut_blocks
 
     @property
     def num_blocks(self) -> int:
-        """How many `blocks` there are; does not make them."""
+        """Count the `blocks` without making them."""
         return 1 if self.cut is None else len(self.cut.starts) - 1
 
     @cached_property
@@ -139,7 +139,7 @@ class DenseLayout:
 
     @property
     def packing(self) -> Packing:
-        """Where the rows lie in all `blocks` together, for `graphbench.nn.ops.packed_attention`."""
+        """Return the positions of the rows in all `blocks` together, for `graphbench.nn.ops.packed_attention`."""
         blocks = [block.layout for block in self.blocks]
         shapes = [length for block in blocks for length in block.mask.shape]
         padding = [None if block.is_full else block.key_bias for block in blocks]
@@ -158,7 +158,7 @@ class DenseLayout:
         return pad_blocks(x, None if self.is_full else self.index, self.mask.shape)[0]
 
     def to_ragged(self, dense: Tensor) -> Tensor:
-        """Padded graphs `[B, N, d]` to rows `[T, d]`."""
+        """Gather the rows of padded graphs `[B, N, d]`: `[T, d]`."""
         rows = dense.reshape(self.num_graphs * self.max_nodes, dense.shape[-1])
         return rows if self.is_full else rows.index_select(0, self.index)
 
@@ -203,7 +203,7 @@ class DenseLayout:
         return [padded[graph][:, :size, :size] for graph, size in enumerate(self.ptr.diff().tolist())]
 
     def block_biases(self, bias: Tensor | None = None) -> tuple[Tensor | None, ...]:
-        """What attention adds to the logits of each of `blocks`; minus infinity hides padding.
+        """Return what attention adds to the logits of each of `blocks`; minus infinity hides padding.
 
         Layers that share a bias share this too: it is built once and handed to each of them.
 
@@ -264,7 +264,7 @@ class DenseLayout:
 
 
 class Packing(NamedTuple):
-    """What `packed_attention` needs to know of a layout; its arguments of the same names."""
+    """Layout as `packed_attention` takes it; its arguments of the same names."""
 
     ptr: Tensor
     order: Tensor | None
@@ -288,11 +288,11 @@ class SizeBlock:
     layout: DenseLayout
 
     def take(self, x: Tensor) -> Tensor:
-        """The block's rows `[t, d]` of the ragged tensor `[T, d]`."""
+        """Return the block's rows `[t, d]` of the ragged tensor `[T, d]`."""
         return x if self.rows is None else x.index_select(0, self.rows)
 
     def take_pairs(self, bias: Tensor | None) -> Tensor | None:
-        """The block's part `[b, H, n, n]` of a tensor on node pairs `[B, H, N, N]`; None stays None."""
+        """Return the block's part `[b, H, n, n]` of a tensor on node pairs `[B, H, N, N]`; None stays None."""
         if bias is None or self.graphs is None:
             return bias
         n = self.layout.max_nodes
@@ -332,7 +332,7 @@ def unpad_blocks(parts: Sequence[Tensor], slots: Tensor | None) -> Tensor:
 
 
 def split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:
-    """Padded rows `[b, n, num_maps H d]` as one tensor of heads `[b, H, n, d]` for each map.
+    """Split padded rows `[b, n, num_maps H d]` into one tensor of heads `[b, H, n, d]` for each map.
 
     Examples:
         >>> q, k, v = split_heads(torch.zeros(2, 5, 3 * 4 * 8), num_maps=3, num_heads=4)
@@ -343,7 +343,7 @@ def split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, .
 
 
 def _side_by_side(heads: Tensor) -> Tensor:
-    """Padded heads `[b, H, n, d]` as `[b, n, H d]`."""
+    """Join padded heads `[b, H, n, d]` to `[b, n, H d]`."""
     rows = heads.transpose(1, 2)
     if torch.compiler.is_exporting():  # the strides of what attention returns hold for one of its kernels alone
         rows = rows.clone(memory_format=torch.contiguous_format)
@@ -359,7 +359,7 @@ def _padded_together(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayou
 
 
 def _block(ptr: Tensor, graphs: Tensor) -> SizeBlock:
-    """The block of these graphs, the largest of them first."""
+    """Return the block of these graphs, the largest of them first."""
     sizes = ptr.diff()[graphs]
     graph_of = torch.repeat_interleave(torch.arange(len(graphs)), sizes)
     own_ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])

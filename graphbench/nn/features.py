@@ -191,7 +191,7 @@ class SharedRow(nn.Module):
         self.row = nn.Parameter(torch.randn(dim))
 
     def forward(self, num_rows: int) -> Tensor:
-        """The row, `num_rows` times: `[num_rows, dim]`."""
+        """Repeat the row `num_rows` times: `[num_rows, dim]`."""
         return self.row.expand(num_rows, -1)
 
 
@@ -204,7 +204,7 @@ def _encoder_or_row(
 
 
 def _required(columns: Tensor | None, kind: str, width: int) -> Tensor:
-    """The tensor itself, once it is known to be there and as wide as the specification says."""
+    """Return the tensor after a check that it exists and is as wide as the specification says."""
     if columns is None:
         raise BadInput(f"The specification promises {width} {kind} column(s), but the batch has none.")
     if columns.dim() != 2 or columns.shape[1] != width:

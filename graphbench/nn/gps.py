@@ -22,7 +22,7 @@ from graphbench.nn.norms import NormName, make_norm
 
 
 class GlobalAttention(Protocol):
-    """What a GPS layer asks of its global branch; any `nn.Module` with this call will do.
+    """Interface of the global branch of a GPS layer; any `nn.Module` with this call will do.
 
     Examples:
         >>> import torch

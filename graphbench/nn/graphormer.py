@@ -1,4 +1,4 @@
-"""What Graphormer and the models after it share: degrees, distances, the edges on shortest paths, a read-out, weights.
+"""Parts that Graphormer and models after it share: degrees, distances, edges on shortest paths, read-out, weights.
 
 Ying et al., "Do Transformers Really Perform Badly for Graph Representation?", NeurIPS 2021, arXiv 2106.05234, section
 3.1. Legend: G graphs, N padded tokens, P node pairs, E edges, H heads, d width.
@@ -17,8 +17,7 @@ from graphbench.contracts import BenchmarkSpec, GraphBatch
 from graphbench.encodings import Degree, ShortestPaths
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.features import FeatureEncoder, NodeEncoder
-from graphbench.nn.pairs import node_pairs
-from graphbench.nn.path_steps import PathSteps
+from graphbench.nn.pairs import PathSteps, node_pairs
 
 #: Standard deviation of embeddings at the start.
 EMBEDDING_STD = 0.02
@@ -191,7 +190,7 @@ class PathEdgeTerm(nn.Module):
         _draw_embeddings(self)
 
     def edges(self, batch: GraphBatch) -> Tensor:
-        """The vector q of every edge `[E, H]`."""
+        """Return the vector q of every edge `[E, H]`."""
         if isinstance(self.features, ReleasedFeatures):
             released: Tensor = self.features(batch.edge_attr)
             return released
@@ -199,7 +198,7 @@ class PathEdgeTerm(nn.Module):
         return encoded
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """The term of every node pair `[P, H]`."""
+        """Return the term of every node pair `[P, H]`."""
         steps = PathSteps(batch)
         edges = self.edges(batch)
         first = steps.mean_over(steps.edge, edges.shape[0])(edges)
@@ -258,14 +257,14 @@ class PairBias(nn.Module):
             self.edge_term = PathEdgeTerm(spec, num_heads, max_hops, tables)
 
     def pairs(self, batch: GraphBatch) -> Tensor:
-        """The bias of every node pair `[P, H]`, pair `i * n + j` of a graph."""
+        """Return the bias of every node pair `[P, H]`, pair `i * n + j` of a graph."""
         rows: Tensor = self.distance(batch.shortest_path_distance)
         if self.edge_term is not None and self.reads_edges:
             rows = rows + self.edge_term(batch)
         return rows
 
     def place(self, batch: GraphBatch, node_slots: Tensor, others: Tensor) -> Tensor:
-        """The bias `[G, H, N, N]` of all pairs of slots in the precision of the parameters; rows are queries.
+        """Place the biases in `[G, H, N, N]`, all pairs of slots in the precision of the parameters; rows are queries.
 
         Args:
             batch: the graphs.

@@ -121,7 +121,7 @@ def make_local_layer(
     norm: NormName = "batch",
     gated_by_distance: bool = False,
 ) -> nn.Module | None:
-    """The local layer called `name`, with its own residual: `(x, edge_index, edge, distances) -> (x, edge)`.
+    """Make the local layer called `name`, with its own residual: `(x, edge_index, edge, distances) -> (x, edge)`.
 
     Args:
         name: GatedGCN (`5 dim^2 + 9 dim` parameters), GINE (`2 dim^2 + 2 dim`), GCN, GAT or none.

@@ -33,7 +33,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 def make_norm(name: NormName, dim: int) -> nn.Module:
-    """The layer called `name` for rows of width `dim`.
+    """Make the layer called `name` for rows of width `dim`.
 
     Raises:
         BadInput: the name is not known.

@@ -24,6 +24,9 @@ _EPSILON = 1e-6
 #: Nodes of a padded graph up to which products, softmax and products are faster on a processor than torch's fused
 #: attention, which has no second derivative.
 _SMALL = 128
+#: Widths of heads that fused attention on cards takes are multiples of these, 16 bytes: efficient attention asks for
+#: them, flash attention pads to 8 by itself, cuDNN's asks for 8.
+_WIDTH_MULTIPLES = {torch.float32: 4, torch.float16: 8, torch.bfloat16: 8}
 
 
 # -- sums over the edges that arrive at nodes -------------------------------------------------------------------------
@@ -103,7 +106,7 @@ def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
 def gated_messages(
     nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The messages of GatedGCN, see `GatedGCNLayer`.
+    """Compute the messages of GatedGCN, see `GatedGCNLayer`.
 
         e^_ij = D x_i + E x_j + C e_ij,               s_ij = sigmoid(e^_ij) r_ij,
         x^_i  = A x_i + (sum_j s_ij * B x_j) / (sum_j s_ij + 1e-6)
@@ -127,14 +130,14 @@ def gated_messages(
                 [5.0000]]), tensor([[0.]]))
     """
     source, target = edge_index[0], edge_index[1]
-    own, sent, at_target, at_source = nodes.chunk(4, dim=-1)
+    at_node, sent, at_target, at_source = nodes.chunk(4, dim=-1)
     raw = at_target.index_select(0, target) + at_source.index_select(0, source) + edges
     gates = torch.sigmoid(raw)
     if extra_gates is not None:
         gates = gates * extra_gates
     messages = torch.cat([gates * sent.index_select(0, source), gates], dim=-1)
     total, weight = scatter(messages, target, 0, nodes.shape[0], reduce="sum").chunk(2, dim=-1)
-    return own + total / (weight + _EPSILON), raw
+    return at_node + total / (weight + _EPSILON), raw
 
 
 # -- attention --------------------------------------------------------------------------------------------------------
@@ -209,7 +212,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
 
     Computed by `scaled_dot_product_attention`, which has no second derivative unless it is asked for its backend
     `MATH`. On a processor, which has no fused kernel with dropout, small graphs and dropout take the formula as it is
-    written.
+    written. On a card, heads are padded with zeros to a width that fused kernels take: for others torch falls back to
+    the formula, which keeps all weights.
 
     Args:
         q: queries `[B, H, N, d]`.
@@ -225,7 +229,29 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
     """
     if q.device.type == "cpu" and not torch.compiler.is_compiling() and (dropout or k.shape[-2] <= _SMALL):
         return F.dropout(attention_weights(q, k, bias), dropout) @ v
-    return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), dropout)
+    bias = None if bias is None else bias.to(q.dtype)
+    multiple = _width_multiple(q)
+    if q.shape[-1] % multiple or v.shape[-1] % multiple:
+        return _attend_in_padded_heads(q, k, v, bias, dropout, multiple)
+    return F.scaled_dot_product_attention(q, k, v, bias, dropout)
+
+
+def _width_multiple(q: Tensor) -> int:
+    """Return what head widths must be a multiple of for fused kernels; 1 on processors and for types without any."""
+    device = q.device.type
+    if device == "cpu":
+        return 1
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else q.dtype
+    return _WIDTH_MULTIPLES.get(dtype, 1)
+
+
+def _attend_in_padded_heads(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float, multiple: int
+) -> Tensor:
+    """As `attend`; zeros add nothing to logits, which are scaled by the true width, and their sums are cut off."""
+    width, scale = v.shape[-1], q.shape[-1] ** -0.5
+    q, k, v = (F.pad(x, (0, -x.shape[-1] % multiple)) for x in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, bias, dropout, scale=scale)[..., :width]
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:

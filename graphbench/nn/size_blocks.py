@@ -1,4 +1,4 @@
-"""Which graphs of a batch are padded together.
+"""Cut a batch into blocks of graphs that are padded together.
 
 Legend: B graphs.
 """
@@ -36,7 +36,7 @@ class SizeCut:
 
 
 def cut_by_size(sizes: NDArray[np.int64]) -> SizeCut | None:
-    """The cut that costs least, for graphs of `sizes [B]`; None when one block would hold all.
+    """Return the cut that costs least, for graphs of `sizes [B]`; None when one block would hold all.
 
     Examples:
         >>> cut_by_size(np.array([20, 300, 21])).parts
@@ -80,5 +80,5 @@ def block_starts(sizes: list[int]) -> list[int]:
 
 
 def _is_needed(left: tuple[int, int, int], middle: tuple[int, int, int], right: tuple[int, int, int]) -> bool:
-    """Whether the middle one of three lines of falling slopes is below the two others anywhere."""
+    """Tell whether the middle one of three lines of falling slopes is below the two others anywhere."""
     return (right[1] - left[1]) * (left[0] - middle[0]) > (middle[1] - left[1]) * (left[0] - right[0])

@@ -1,9 +1,10 @@
-"""What is installed: registered classes, what their sources say of them, and configurations with what they expect.
+"""Find installed classes by name, describe them from their sources, and find configurations and expected scores.
 
 - `entry_points`: architectures, benchmarks, encodings, tasks and callbacks by name; its functions are those of this
-  package; `listings`: those that graphbench itself registers;
+  package; `listings`: names that this project registers;
 - `describe`: summaries, specifications and options, read from source without importing it;
-- `configurations`: installed configurations by name; `expected`: what each expects, and whether a run reached it.
+- `configurations`: installed configurations by name; `expected`: the score that each expects;
+- `importing`: imports by names in configurations, which a gate may refuse.
 """
 
 from graphbench.registry.entry_points import GROUPS as GROUPS

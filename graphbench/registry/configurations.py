@@ -1,6 +1,6 @@
-"""Configurations by name: those that installed distributions ship, found and read without importing any of them.
+"""Find configurations that installed distributions ship, by name, without importing the distributions.
 
-A distribution says where its configurations are by an entry point, whose name is what their names begin with:
+A distribution declares its configurations by an entry point, whose name is the prefix of their names:
 
     [project.entry-points."graphbench.configs"]
     my-model = "graphbench_my_model"            # all of the package's folder `configs`
@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, NameClash
-from graphbench.registry import entry_points, plugins
+from graphbench.registry import entry_points, listings
 from graphbench.registry.expected import Expected
 
 _FOLDER = "configs"
@@ -34,10 +35,10 @@ _OVERLAYS = "overlays"
 
 @dataclass(frozen=True)
 class Configuration:
-    """One file of settings that a distribution ships.
+    """One file of settings.
 
     Args:
-        name: what `--config` takes, such as `gps/zinc`.
+        name: as `--config` takes it, such as `gps/zinc`.
         path: the file.
         distribution: name of the distribution that ships it.
         version: its version.
@@ -50,35 +51,27 @@ class Configuration:
 
     @property
     def text(self) -> str:
-        """The file as it is."""
+        """Return the text of the file."""
         return self.path.read_text(encoding="utf-8")
 
     def content(self) -> dict[str, Any]:
-        """The settings.
-
-        Raises:
-            BadInput: the file is not a YAML mapping.
-        """
+        """Read the settings, see `read`."""
         return read(self.path)
 
     @property
     def summary(self) -> str:
-        """The comment that the file begins with, on one line."""
-        lines = []
-        for line in self.text.splitlines():
-            if not line.startswith("#"):
-                break
-            lines.append(line.lstrip("# "))
-        return " ".join(lines)
+        """Return the comment at the top of the file, on one line."""
+        lines = itertools.takewhile(lambda line: line.startswith("#"), self.text.splitlines())
+        return " ".join(line.lstrip("# ") for line in lines)
 
     @property
     def is_overlay(self) -> bool:
-        """Whether it changes another configuration and is none by itself."""
+        """Tell whether it changes another configuration instead of being one itself."""
         return _OVERLAYS in self.name.split("/")[:-1]
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The settings in a file.
+    """Read the settings in a file.
 
     Raises:
         BadInput: it is not a YAML mapping.
@@ -93,13 +86,13 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def folder_of(package: str, name: str = _FOLDER) -> Path | None:
-    """The folder `configs`, or `name`, of a top-level package, which is not imported; None where it has none.
+    """Find the folder `configs`, or `name`, of a top-level package without importing the package.
 
-    Beside a package only a clone has one, which its `pyproject.toml` shows: what lies beside an installed package
-    belongs to others.
+    A folder beside the package counts only in a clone, which has a `pyproject.toml`: folders beside an installed
+    package belong to others.
     """
-    found = importlib.util.find_spec(package)
-    for location in (found.submodule_search_locations or ()) if found is not None else ():
+    spec = importlib.util.find_spec(package)
+    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         inside = Path(location)
         beside = [root for root in (inside.parent, inside.parent.parent) if (root / "pyproject.toml").is_file()]
         for root in (inside, *beside):
@@ -109,16 +102,16 @@ def folder_of(package: str, name: str = _FOLDER) -> Path | None:
 
 
 def configurations() -> dict[str, tuple[Configuration, ...]]:
-    """Every installed configuration by name, sorted; several of one name where distributions clash."""
-    found: dict[str, tuple[Configuration, ...]] = {}
+    """Return every installed configuration by name, sorted; several if distributions clash."""
+    by_name: dict[str, tuple[Configuration, ...]] = {}
     for entry in entry_points.config_entries():
-        for configuration in _of(entry):
-            found[configuration.name] = (*found.get(configuration.name, ()), configuration)
-    return dict(sorted(found.items()))
+        for configuration in _files_of(entry):
+            by_name[configuration.name] = (*by_name.get(configuration.name, ()), configuration)
+    return dict(sorted(by_name.items()))
 
 
 def missing() -> list[str]:
-    """Entry points that lead to no folder or file, each with its distribution."""
+    """Describe entry points that lead to no folder or file."""
     return [
         f"{entry.prefix} of {entry.distribution} {entry.version} ({entry.target})"
         for entry in entry_points.config_entries()
@@ -132,7 +125,7 @@ def _place(entry: entry_points.ConfigEntry) -> Path | None:
     return None if folder is None else folder / part
 
 
-def _of(entry: entry_points.ConfigEntry) -> Iterator[Configuration]:
+def _files_of(entry: entry_points.ConfigEntry) -> Iterator[Configuration]:
     place = _place(entry)
     if place is None:
         return
@@ -144,83 +137,75 @@ def _of(entry: entry_points.ConfigEntry) -> Iterator[Configuration]:
         yield Configuration(f"{entry.prefix}/{below}", path, entry.distribution, entry.version)
 
 
-def _named(entry: entry_points.ConfigEntry, name: str) -> Configuration | None:
-    """The configuration of an entry that has a name, without a look at its others: there are hundreds."""
+def _find_in(entry: entry_points.ConfigEntry, name: str) -> Configuration | None:
+    """Find a configuration by name without listing the hundreds of others."""
     if name != entry.prefix and not name.startswith(f"{entry.prefix}/"):
         return None
     place, below = _place(entry), name[len(entry.prefix) + 1 :]
     if place is None or place.is_file() != (name == entry.prefix):
         return None
-    if name != entry.prefix and not {"", ".", ".."}.isdisjoint(below.split("/")):  # no name: a way to leave the folder
+    if name != entry.prefix and not {"", ".", ".."}.isdisjoint(below.split("/")):  # it would leave the folder
         return None
     path = place / f"{below}{_SUFFIX}" if below else place
     return Configuration(name, path, entry.distribution, entry.version) if path.is_file() else None
 
 
 def find(name: str) -> Configuration:
-    """The configuration of a name.
+    """Find a configuration by name.
 
     Raises:
-        BadInput: none has it; names near matches, or the files in a folder of this name.
+        BadInput: there is none; suggests near matches, or the files in a folder of this name.
         NameClash: several distributions ship one.
 
     Examples:
         >>> find("quickstart").path.name
         'quickstart.yaml'
     """
-    found = [one for entry in entry_points.config_entries() if (one := _named(entry, name)) is not None]
-    if len(found) > 1:
-        owners = " and ".join(f"{one.distribution} {one.version} ({one.path})" for one in found)
+    matches = [one for entry in entry_points.config_entries() if (one := _find_in(entry, name)) is not None]
+    if len(matches) > 1:
+        owners = " and ".join(f"{one.distribution} {one.version} ({one.path})" for one in matches)
         raise NameClash(f"The configuration {name!r} is shipped by {owners}. Name the file instead.")
-    if not found and Path(name).is_dir():
-        raise BadInput(f"--config {name}: this is a folder and not a file.{_inside(Path(name))}")
-    if not found and (absent := plugins.absent_supplier("configs", name)) is not None:
-        raise BadInput(f"--config {name}: there is no such file. {plugins.advice(absent)}")
-    if not found:
-        raise BadInput(
-            f"--config {name}: there is no such file, and no installed configuration has that name."
-            f"{_near(name, configurations())} `graphbench list configs` shows all."
-        )
-    return found[0]
+    if matches:
+        return matches[0]
+    if Path(name).is_dir():
+        files = sorted(path for path in Path(name).glob(f"*{_SUFFIX}") if path.is_file())
+        raise BadInput(f"--config {name}: this is a folder and not a file.{_suggest(map(str, files))}")
+    if (absent := listings.absent_supplier("configs", name)) is not None:
+        raise BadInput(f"--config {name}: there is no such file. {listings.advice(absent)}")
+    raise BadInput(
+        f"--config {name}: there is no such file, and no installed configuration has that name."
+        f"{_suggest(_near(name, list(configurations())))} `graphbench list configs` shows all."
+    )
 
 
-def _inside(folder: Path) -> str:
-    """The configurations that lie in a folder."""
-    found = sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.is_file())[:3]
-    return f" Did you mean {' or '.join(map(str, found))}?" if found else ""
+def _suggest(names: Iterable[str]) -> str:
+    shown = list(itertools.islice(names, 3))
+    return f" Did you mean {' or '.join(shown)}?" if shown else ""
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    """Names that are alike, or end alike."""
-    every = list(known)
+def _near(name: str, names: Sequence[str]) -> Iterable[str]:
+    """Return similar names, then those with the same last part."""
     short = name.removesuffix(_SUFFIX).casefold()
-    last = [other for other in every if other.casefold().endswith(f"/{short.rpartition('/')[2]}")]
-    alike = difflib.get_close_matches(short, every, n=3, cutoff=0.6)
-    near = list(dict.fromkeys([*alike, *last]))[:3]
-    return f" Did you mean {' or '.join(near)}?" if near else ""
+    same_end = [other for other in names if other.casefold().endswith(f"/{short.rpartition('/')[2]}")]
+    return dict.fromkeys([*difflib.get_close_matches(short, names, n=3, cutoff=0.6), *same_end])
 
 
 def resolve(value: str) -> Path:
-    """The file that `--config VALUE` means: an existing file, else the installed configuration of that name.
-
-    Raises:
-        BadInput: there is neither; names near matches.
-        NameClash: several distributions ship one of that name.
-    """
+    """Resolve `--config VALUE` to an existing file, else to the installed configuration of that name, see `find`."""
     path = Path(value)
     return path if path.is_file() else find(value).path
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a configuration says about itself, as far as it does.
+    """Facts that a configuration states, else "".
 
     Args:
         kind: `recipe` (data, model and training), `overlay` (changes a recipe) or `part` (goes beside options).
-        over: the recipe that an overlay belongs to; "" where it goes over several.
+        over: the recipe that an overlay belongs to; "" if it fits several.
         benchmark: registered name.
         model: registered name.
-        expected: what a run of it should reach.
+        expected: score that a run should reach.
     """
 
     kind: str
@@ -231,10 +216,10 @@ class Facts:
 
 
 def facts(configuration: Configuration, names: Iterable[str] = ()) -> Facts:
-    """What a configuration says about itself.
+    """Read the facts of a configuration.
 
     Args:
-        configuration: which.
+        configuration: to read.
         names: all configurations, for the one that an overlay belongs to: `sat/overlays/zinc-x2` to `sat/zinc`.
 
     Raises:
@@ -254,7 +239,7 @@ def facts(configuration: Configuration, names: Iterable[str] = ()) -> Facts:
 
 
 def base_of(name: str, names: Iterable[str]) -> str:
-    """The recipe whose name an overlay's begins with; "" where it goes over several.
+    """Find the recipe whose name an overlay's begins with; "" if it fits several.
 
     Examples:
         >>> base_of("sat/overlays/zinc-x2", ["sat/zinc", "sat/pattern", "graphormer/zinc"])
@@ -262,12 +247,12 @@ def base_of(name: str, names: Iterable[str]) -> str:
         >>> base_of("sat/overlays/fusion", ["sat/zinc"])
         ''
     """
-    folder, _, own = name.rpartition(f"/{_OVERLAYS}/")
-    fitting = [one for one in names if f"{folder}/{own}".startswith(f"{one}-") and f"/{_OVERLAYS}/" not in one]
+    folder, _, last = name.rpartition(f"/{_OVERLAYS}/")
+    fitting = [one for one in names if f"{folder}/{last}".startswith(f"{one}-") and f"/{_OVERLAYS}/" not in one]
     return max(fitting, key=len, default="")
 
 
 def _class(value: Any) -> str:
-    """The last part of the class that a slot names."""
+    """Return the last part of a class in a configuration."""
     name = value.get("class_path") if isinstance(value, Mapping) else value
     return name.rpartition(".")[2] if isinstance(name, str) else ""

@@ -1,8 +1,8 @@
 """Read the docstring and the options of a class from its source, without importing it.
 
 `graphbench list` shows a summary of everything installed, and options are checked before anything heavy is imported.
-Importing all of it would load torch and let one broken plug-in spoil the list. So the source is parsed, never run: a
-name is followed through `from x import y` until its definition is found.
+Importing all of it would load torch, and one broken plug-in would break the list. So the source is only parsed: a name
+is followed through `from x import y` to its definition.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-_MAX_HOPS = 16  # re-exports followed before giving up: modules that import a name from each other must not loop
+_MAX_HOPS = 16  # bounds the re-exports followed, since modules may import a name from each other
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A parsed module: the package it is in (its own name if it is one) and the statement that binds each name."""
+    """A parsed module: its package, or itself if it is one, and the statement that binds each name."""
 
     module: str
     package: list[str]
@@ -27,13 +27,13 @@ class _Source:
 
 
 def find_source(module: str) -> Path | None:
-    """File of a module, found without running any package's code; None when there is no such source file."""
+    """Find the source file of a module without running any package's code."""
     top, *inner = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
     except ValueError:  # a module without __spec__, such as __main__
         return None
-    for part in inner:  # by its last name alone: a dotted one would look for its parent among imported modules
+    for part in inner:  # by the last name alone, since a dotted one needs its parent imported
         if spec is None or spec.submodule_search_locations is None:
             return None
         spec = PathFinder.find_spec(part, list(spec.submodule_search_locations))
@@ -42,19 +42,19 @@ def find_source(module: str) -> Path | None:
 
 
 def _bindings(statements: list[ast.stmt]) -> dict[str, ast.stmt]:
-    """Name -> the last statement that binds it, at module level or under `if TYPE_CHECKING:`."""
-    found: dict[str, ast.stmt] = {}
+    """Return name -> the last statement that binds it, at module level or under `if TYPE_CHECKING:`."""
+    bindings: dict[str, ast.stmt] = {}
     for statement in statements:
         match statement:
             case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
-                found.update(_bindings(body))
+                bindings.update(_bindings(body))
             case ast.ImportFrom(names=names):
-                found.update({alias.asname or alias.name: statement for alias in names})
+                bindings.update({alias.asname or alias.name: statement for alias in names})
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
-                found[name] = statement
+                bindings[name] = statement
             case ast.Assign(targets=targets):
-                found.update({target.id: statement for target in targets if isinstance(target, ast.Name)})
-    return found
+                bindings.update({target.id: statement for target in targets if isinstance(target, ast.Name)})
+    return bindings
 
 
 @cache
@@ -62,23 +62,24 @@ def _parse(module: str) -> _Source | None:
     path = find_source(module)
     if path is None:
         return None
-    stub = path.with_suffix(".pyi")  # where a package lists the names that it loads on first use
+    stub = path.with_suffix(".pyi")  # lists the names that a package loads on first use
     try:
         bindings = _bindings(ast.parse(stub.read_bytes()).body) if stub.is_file() else {}
         bindings |= _bindings(ast.parse(path.read_bytes()).body)
-    except (SyntaxError, ValueError, OSError):  # loading the class reports the reason; the list stays readable
+    except (SyntaxError, ValueError, OSError):  # loading the class reports the reason; a list goes on
         return None
     parts = module.split(".")
     return _Source(module, parts if path.name == "__init__.py" else parts[:-1], bindings)
 
 
-def _resolve(module: str, name: str) -> tuple[_Source, ast.stmt] | None:
-    """The module and statement that define `module:name`, through re-exports."""
+def _find_class(target: str) -> tuple[_Source, ast.ClassDef] | None:
+    """Return the module and statement that define the class `"package.module:Class"`, through re-exports."""
+    module, _, name = target.partition(":")
     for _ in range(_MAX_HOPS):
         source = _parse(module)
         statement = source.bindings.get(name) if source is not None else None
         if source is None or not isinstance(statement, ast.ImportFrom):
-            return (source, statement) if source is not None and statement is not None else None
+            return (source, statement) if source is not None and isinstance(statement, ast.ClassDef) else None
         name = next(alias.name for alias in statement.names if name == (alias.asname or alias.name))
         level = statement.level
         parents = source.package[: len(source.package) - level + 1] if level else []
@@ -88,33 +89,25 @@ def _resolve(module: str, name: str) -> tuple[_Source, ast.stmt] | None:
 
 @cache
 def summary_of(target: str) -> str:
-    """Return the first line of a class's docstring; "" where it has none or its source cannot be read.
-
-    Args:
-        target: `"package.module:Class"`.
+    """Return the first line of the docstring of the class `"package.module:Class"`; "" without a readable one.
 
     Examples:
         >>> summary_of("graphbench.contracts.spec:Features")
-        'What every node (or every edge) carries.'
+        'Features of every node (or every edge).'
     """
-    module, _, name = target.partition(":")
-    found = _resolve(module, name)
-    if found is None or not isinstance(found[1], ast.ClassDef):
-        return ""
-    return (ast.get_docstring(found[1]) or "").partition("\n")[0].strip()
+    definition = _find_class(target)
+    docstring = ast.get_docstring(definition[1]) if definition is not None else None
+    return (docstring or "").partition("\n")[0].strip()
 
 
 @cache
 def options_of(target: str) -> dict[str, str] | None:
-    """What the constructor of a class takes: name -> what its docstring says of it, or "".
+    """Return the options of the constructor of `"package.module:Class"`: name -> its docstring, or "".
 
-    Options that a constructor hands on by `**options` are those of its base.
-
-    Args:
-        target: `"package.module:Class"`.
+    Options of the base are included if the constructor takes `**options`.
 
     Returns:
-        None where the source does not tell all of them.
+        None if the source does not show all options.
 
     Examples:
         >>> list(options_of("graphbench.training.optim:Schedule"))[:3]
@@ -122,45 +115,36 @@ def options_of(target: str) -> dict[str, str] | None:
         >>> options_of("graphbench.training.optim:nothing") is None
         True
     """
-    module, _, name = target.partition(":")
-    found = _resolve(module, name)
-    if found is None or not isinstance(found[1], ast.ClassDef):
+    definition = _find_class(target)
+    if definition is None:
         return None
-    source, statement = found[0], found[1]
-    said = _arguments_section(ast.get_docstring(statement) or "")
-    own = _bindings(statement.body).get("__init__")
-    if isinstance(own, ast.FunctionDef):
-        given = own.args
-        names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)][1:]
-        complete = given.kwarg is None
+    source, statement = definition
+    texts = _arguments_section(ast.get_docstring(statement) or "")
+    constructor = _bindings(statement.body).get("__init__")
+    if isinstance(constructor, ast.FunctionDef):
+        parameters = constructor.args
+        names = [one.arg for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)][1:]
+        complete = parameters.kwarg is None
     elif any(_is_dataclass(decorator) for decorator in statement.decorator_list):
         fields = (field.target for field in statement.body if isinstance(field, ast.AnnAssign))
         names, complete = [field.id for field in fields if isinstance(field, ast.Name)], not statement.bases
     else:
         names, complete = list[str](), False
-    options = {name: said.get(name, "") for name in names}
+    options = {name: texts.get(name, "") for name in names}
     if complete:
         return options
     base = statement.bases[0] if statement.bases else None
-    target_of_base = _target(source, base.id) if isinstance(base, ast.Name) else None
-    inherited = options_of(target_of_base) if target_of_base is not None else None
+    inherited = options_of(f"{source.module}:{base.id}") if isinstance(base, ast.Name) else None
     return None if inherited is None else options | {k: v for k, v in inherited.items() if k not in options}
 
 
-def _target(source: _Source, name: str) -> str | None:
-    found = _resolve(source.module, name)
-    if found is None or not isinstance(found[1], ast.ClassDef):
-        return None
-    return f"{found[0].module}:{found[1].name}"
-
-
 def _is_dataclass(decorator: ast.expr) -> bool:
-    named = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return isinstance(named, ast.Name) and named.id == "dataclass"
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(function, ast.Name) and function.id == "dataclass"
 
 
 def _arguments_section(docstring: str) -> dict[str, str]:
-    """The entries under `Args:`, each as one line."""
+    """Return the entries under `Args:`, each as one line."""
     texts: dict[str, str] = {}
     inside = False
     current: tuple[str, ...] = ()
@@ -181,7 +165,7 @@ def _arguments_section(docstring: str) -> dict[str, str]:
 
 
 def forget() -> None:
-    """Drop what was read, so that changed files are read again."""
+    """Clear the caches, so that changed files are read again."""
     summary_of.cache_clear()
     options_of.cache_clear()
     _parse.cache_clear()

@@ -1,14 +1,14 @@
-"""Find what is installed: architectures, benchmarks, encodings, tasks and callbacks.
+"""Find installed architectures, benchmarks, encodings, tasks and callbacks.
 
-graphbench's own are those of the listings in `graphbench.registry.listings`. Any other distribution registers a class
+graphbench's own stand in the listings of `graphbench.registry.listings`. Any other distribution registers a class
 under its own name in one of five entry-point groups:
 
     [project.entry-points."graphbench.architectures"]
     MyModel = "graphbench_my_model:MyModel"
 
 Reading the registry imports nothing of the plug-ins but specifications of benchmarks; a class is imported when it is
-loaded. A plug-in that is broken or claims a name twice is reported with its distribution and version, and the others go
-on working.
+loaded. A plug-in that is broken or claims a name twice is reported with its distribution and version, and the others
+keep working.
 
 Two more groups name folders of data: `graphbench.configs` configurations, which `graphbench.registry.configurations`
 reads, and `graphbench.tables` published tables, which `graphbench.experiments.reproduce` reads.
@@ -27,12 +27,12 @@ from typing import Any, Literal, get_args
 
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BrokenPlugin, NameClash, UnknownName
-from graphbench.registry import describe, listings, plugins
+from graphbench.registry import describe, listings
 
 Group = Literal["architectures", "benchmarks", "encodings", "tasks", "callbacks"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
-#: What a class of each group must derive from, as entry-point targets: loaded only when a plug-in is.
+#: Base classes of each group, as entry-point targets, which are only loaded with a plug-in.
 _CONTRACTS: dict[Group, tuple[str, ...]] = {
     "architectures": ("graphbench.contracts:Architecture",),
     "benchmarks": ("graphbench.contracts:Benchmark",),
@@ -56,10 +56,10 @@ class Record:
 
     Args:
         name: registered name, which is the class name.
-        group: architectures, benchmarks, encodings, tasks or callbacks.
+        group: see `GROUPS`.
         distribution: name of the installed distribution that registers it.
         version: its version.
-        target: where the class is, as `"package.module:Class"`.
+        target: `"package.module:Class"`.
     """
 
     name: str
@@ -70,20 +70,20 @@ class Record:
 
     @property
     def class_path(self) -> str:
-        """Dotted path of the class, as configurations write it."""
+        """Return the dotted path of the class, as configurations write it."""
         return self.target.replace(":", ".")
 
     @property
     def summary(self) -> str:
-        """First line of the class's docstring, read from its source."""
+        """Return the first line of the class's docstring, read from its source."""
         return describe.summary_of(self.target)
 
     @property
     def spec(self) -> BenchmarkSpec | None:
-        """The specification of a benchmark; None where it depends on options or cannot be imported.
+        """Return the specification of a benchmark; None if it depends on options or cannot be imported.
 
-        It stands in the module `specs` of the benchmark's package, which imports nothing heavy; without such a module
-        the class is imported.
+        It is read from the module `specs` of the benchmark's package, which imports nothing heavy; without such a
+        module the class is imported.
         """
         return _spec(self) if self.group == "benchmarks" else None
 
@@ -91,8 +91,7 @@ class Record:
         """Import the class and check it against the contract of its group.
 
         Raises:
-            BrokenPlugin: it cannot be imported, is not a class of the contract or has another name than registered;
-                the original error is chained.
+            BrokenPlugin: it cannot be imported, breaks the contract or has another name than registered.
         """
         module, _, attribute = self.target.partition(":")
         try:
@@ -121,7 +120,7 @@ class ConfigEntry:
     """One entry point of the groups `graphbench.configs` and `graphbench.tables`, which is never imported.
 
     Args:
-        prefix: what the names of the configurations or tables begin with.
+        prefix: of the names of the configurations or tables.
         distribution: name of the installed distribution that ships them.
         version: its version.
         target: `"package"`, or `"package:part"` for one folder or file in the package's folder.
@@ -142,7 +141,7 @@ def _spec(record: Record) -> BenchmarkSpec | None:
         if package and describe.find_source(f"{package}.specs") is not None:
             try:
                 specs = vars(importlib.import_module(f"{package}.specs")).values()
-            except (Exception, SystemExit):  # loading the class reports the reason; the list stays readable
+            except (Exception, SystemExit):  # loading the class reports the reason; a list goes on
                 return None
             for spec in specs:
                 if isinstance(spec, BenchmarkSpec) and spec.name == record.name:
@@ -161,7 +160,7 @@ def _locate(target: str) -> type[Any]:
 
 @dataclass(frozen=True)
 class _Scan:
-    """Everything registered: records by group and name, several where distributions clash; and what is unreadable."""
+    """Records by group and name, several if distributions clash; and unreadable distributions with the reason."""
 
     records: dict[Group, dict[str, tuple[Record, ...]]]
     configs: tuple[ConfigEntry, ...]
@@ -169,33 +168,29 @@ class _Scan:
 
 
 def _entries(distribution: metadata.Distribution) -> Iterator[Record | ConfigEntry]:
-    """Entries of one distribution; the raw text is searched first, because parsing metadata is slow."""
+    """Yield entries of one distribution, after a search of the raw text, since parsing metadata is slow."""
     if "graphbench." not in (distribution.read_text("entry_points.txt") or ""):
         return
     name: str | None = distribution.metadata["Name"]
     if not name:
         raise ValueError("METADATA gives no name")
-    own = _identity(name) == listings.DISTRIBUTION
-    if own:
-        yield from _own(name, distribution.version)
+    is_core = _identity(name) == listings.DISTRIBUTION
+    if is_core:
+        for core_group, listed in listings.LISTINGS.items():
+            for listing in listed:
+                for class_name, target in listing.targets():
+                    yield Record(class_name, core_group, name, distribution.version, target)
     for entry in distribution.entry_points:
         prefix, _, group = entry.group.partition(".")
         target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is allowed, if rare
-        if prefix == "graphbench" and group in GROUPS and not own:  # those of an older installation are out of date
+        if prefix == "graphbench" and group in GROUPS and not is_core:  # an editable install may have outdated ones
             yield Record(entry.name, group, name, distribution.version, target)
         elif prefix == "graphbench" and group in ("configs", "tables"):
             yield ConfigEntry(entry.name, name, distribution.version, target, group)
 
 
-def _own(name: str, version: str) -> Iterator[Record]:
-    """What the listings of graphbench hold."""
-    for group in GROUPS:
-        for listing in listings.LISTINGS.get(group, ()):
-            yield from (Record(own, group, name, version, target) for own, target in listing.targets())
-
-
 def _identity(name: str) -> str:
-    """The name of a distribution as installers compare it."""
+    """Normalize the name of a distribution as installers do."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -207,25 +202,25 @@ def _scan() -> _Scan:
     seen: set[str] = set()
     for distribution in metadata.distributions():
         try:
-            found = list(_entries(distribution))
+            entries = list(_entries(distribution))
         except (TypeError, ValueError, KeyError, OSError) as error:  # what importlib.metadata raises on broken files
             unreadable[str(getattr(distribution, "_path", distribution))] = f"{type(error).__name__}: {error}"
             continue
-        # One distribution can lie twice on sys.path, say an editable install beside its egg-info: the first counts.
-        identity = _identity(found[0].distribution) if found else None
+        # One distribution can be twice on sys.path, say an editable install beside its egg-info: the first counts.
+        identity = _identity(entries[0].distribution) if entries else None
         if identity is None or identity in seen:
             continue
         seen.add(identity)
-        configs += [entry for entry in found if isinstance(entry, ConfigEntry)]
-        listed = {entry for entry in found if isinstance(entry, Record)}
-        for record in sorted(listed, key=lambda record: (record.name, record.target)):
-            known = records[record.group]
-            known[record.name] = (*known.get(record.name, ()), record)
+        configs += [entry for entry in entries if isinstance(entry, ConfigEntry)]
+        unique = {entry for entry in entries if isinstance(entry, Record)}
+        for record in sorted(unique, key=lambda record: (record.name, record.target)):
+            by_name = records[record.group]
+            by_name[record.name] = (*by_name.get(record.name, ()), record)
     return _Scan(records, tuple(sorted(set(configs), key=lambda entry: (entry.prefix, entry.target))), unreadable)
 
 
 def refresh() -> None:
-    """Look again: after something was installed, removed or changed in this process."""
+    """Scan again, after distributions or sources have changed."""
     importlib.invalidate_caches()
     _scan.cache_clear()
     _spec.cache_clear()
@@ -233,78 +228,78 @@ def refresh() -> None:
 
 
 def records(group: Group) -> dict[str, Record]:
-    """Name -> record of one group, sorted by name; names that clash are left out (see `clashes`)."""
-    return {name: found[0] for name, found in sorted(_scan().records[group].items()) if len(found) == 1}
+    """Return name -> record of one group, sorted by name, without names that clash (see `clashes`)."""
+    return {name: each[0] for name, each in sorted(_scan().records[group].items()) if len(each) == 1}
 
 
 def architectures() -> dict[str, Record]:
-    """Registered architectures by name."""
+    """Return registered architectures by name."""
     return records("architectures")
 
 
 def benchmarks() -> dict[str, Record]:
-    """Registered benchmarks by name."""
+    """Return registered benchmarks by name."""
     return records("benchmarks")
 
 
 def encodings() -> dict[str, Record]:
-    """Registered encodings and positional encoders by name."""
+    """Return registered encodings and positional encoders by name."""
     return records("encodings")
 
 
 def callbacks() -> dict[str, Record]:
-    """Registered callbacks by name."""
+    """Return registered callbacks by name."""
     return records("callbacks")
 
 
 def config_entries() -> tuple[ConfigEntry, ...]:
-    """Where installed distributions keep their configurations, sorted by prefix."""
+    """Return entry points of configurations, sorted by prefix."""
     return tuple(entry for entry in _scan().configs if entry.folder == "configs")
 
 
 def table_entries() -> tuple[ConfigEntry, ...]:
-    """Where installed distributions keep published tables, sorted by prefix."""
+    """Return entry points of published tables, sorted by prefix."""
     return tuple(entry for entry in _scan().configs if entry.folder == "tables")
 
 
 def clashes(group: Group) -> dict[str, tuple[Record, ...]]:
-    """Names that several distributions register, with all their records."""
-    return {name: found for name, found in sorted(_scan().records[group].items()) if len(found) > 1}
+    """Return names that several distributions register, with all their records."""
+    return {name: each for name, each in sorted(_scan().records[group].items()) if len(each) > 1}
 
 
 def unreadable() -> dict[str, str]:
-    """Metadata folder -> reason, for distributions whose entry points cannot be read."""
+    """Return metadata folder -> reason, for distributions whose entry points cannot be read."""
     return dict(_scan().unreadable)
 
 
 def find(group: Group, name: str) -> Record:
-    """The record of a name.
+    """Find the record of a name.
 
     Raises:
-        UnknownName: nothing of that name is registered; names near matches.
-        NameClash: several distributions register it; names them all.
+        UnknownName: the name is not registered; suggests near matches.
+        NameClash: several distributions register it.
     """
     if group not in GROUPS:
         raise UnknownName("group of plug-ins", group, GROUPS)
-    found = _scan().records[group].get(name, ())
-    if len(found) > 1:
-        owners = " and ".join(f"{record.distribution} {record.version} ({record.target})" for record in found)
+    matches = _scan().records[group].get(name, ())
+    if len(matches) > 1:
+        owners = " and ".join(f"{record.distribution} {record.version} ({record.target})" for record in matches)
         raise NameClash(
             f"{name!r} is registered as {_SINGULAR[group]} by {owners}. Uninstall all but one of them, or have its "
             "author choose another name."
         )
-    if not found:
+    if not matches:
         raise UnknownName(_SINGULAR[group].split()[1], name, _scan().records[group], _hint(group, name))
-    return found[0]
+    return matches[0]
 
 
 def _hint(group: Group, name: str) -> str:
     for other in GROUPS:
         if name in _scan().records[other]:
             return f"{name} is {_SINGULAR[other]}, not {_SINGULAR[group]}."
-    owner = plugins.absent_supplier(group, name)
+    owner = listings.absent_supplier(group, name)
     if owner is not None:
-        return plugins.advice(owner)
+        return listings.advice(owner)
     return (
         f"`graphbench list {group}` shows which distribution supplies each. To add one, install its distribution into "
         f"this environment: {sys.executable} -m pip install NAME"
@@ -312,11 +307,11 @@ def _hint(group: Group, name: str) -> str:
 
 
 def load(group: Group, name: str) -> type[Any]:
-    """The class of a name.
+    """Load the class of a name.
 
     Raises:
-        UnknownName: nothing of that name is registered; names near matches.
-        NameClash: several distributions register it; names them all.
-        BrokenPlugin: it cannot be imported or breaks its contract; names distribution, version and reason.
+        UnknownName: the name is not registered; suggests near matches.
+        NameClash: several distributions register it.
+        BrokenPlugin: it cannot be imported or breaks its contract.
     """
     return find(group, name).load()

@@ -1,4 +1,4 @@
-"""What a configuration expects of its runs, as data, and whether a run reached it.
+"""Store the score that a configuration expects of its runs, and compare runs with it.
 
     expected:
       metric: test/MAE
@@ -8,11 +8,11 @@
       parameters: 423717
       epochs: 2000
 
-A run that differs from the recipe in an option that decides the score, such as its data, says so in `altered` of its
-own `config.yaml`, and is held against nothing.
+A run that differs from the recipe in an option that decides the score, such as its data, lists it in `altered` of its
+own `config.yaml`, and is compared with nothing.
 
-An overlay that changes the model names itself in `variant`; what is expected of it then comes from `variants` of the
-recipe that it goes over, so that a score is never held against one of another model.
+An overlay that changes the model names itself in `variant`; its expected score then comes from `variants` of the recipe
+that it changes, so that a score is never compared with one of another model.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, check_choice
 
-#: Where graphs are from: published files, sampled here, or files of a package or of one's own.
-Data = Literal["published", "generated", "local"]
+#: Origin of graphs: published files, sampled here, files of a package or of the user; `redrawn`: validation and test
+#: are the published ones, and training graphs another sample of the same set.
+Data = Literal["published", "generated", "local", "redrawn"]
+_EXAMPLE = "metric: test/MAE"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is expected where an overlay changes the model.
+    """Score expected of the model that an overlay makes.
 
     Args:
         value: score.
         sd: its standard deviation over seeds.
         parameters: trainable parameters.
-        source: where the score stands, if not where that of the recipe does.
+        source: reference of the score, by default that of the recipe.
     """
 
     value: float | None = None
@@ -50,25 +52,25 @@ class Variant:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run of a configuration should reach, by whose word, and under which conditions.
+    """Score that a run of a configuration should reach, its source and conditions.
 
     Args:
-        metric: what is scored, as it is logged: `test/MAE`.
+        metric: as it is logged: `test/MAE`.
         value: score in the unit of the log, so 0.72 for 72 %.
         sd: its standard deviation over seeds.
-        source: where the score stands.
+        source: reference of the score.
         parameters: trainable parameters of the model.
         epochs: epochs that the score took.
         steps: optimizer steps that the score took.
-        data: which graphs the score is of: `published` files, graphs `generated` here, or `local` ones: files of a
-            package or of one's own.
-        hardware: what the source, or a run here, was computed on.
-        cost: how long it took there.
+        data: origin of the graphs: `published` files, `generated` here, `local` files of a package or of the user, or
+            `redrawn` in training alone.
+        hardware: of the source, or of a run here.
+        cost: duration on that hardware.
         variant: name of the overlay that changed the model.
-        variants: name of an overlay -> what is expected with it.
-        altered: options that decide the score and that a run gives other values than the recipe, in words; `fit` writes
-            them into the run's configuration, and nothing is expected of such a run.
-        resumed: options that were changed while the run was continued, with the steps, in words; so are these.
+        variants: name of an overlay -> the score expected with it.
+        altered: descriptions of options that decide the score and differ from the recipe; `fit` writes them into the
+            run's configuration, and such a run is compared with nothing.
+        resumed: descriptions of options that were changed when the run resumed, with the steps; likewise.
     """
 
     metric: str | None = None
@@ -94,10 +96,10 @@ class Expected:
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Expected:
-        """From the mapping in a file.
+        """Parse the mapping in a file, `where` for messages.
 
         Raises:
-            BadInput: a key is unknown, which is named, or the kind of data is.
+            BadInput: a key or the kind of data is unknown.
 
         Examples:
             >>> Expected.parse({"metric": "test/MAE", "value": 0.07}, "zinc.yaml").value
@@ -105,18 +107,18 @@ class Expected:
         """
         if content is None:
             return cls()
-        _check_keys(content, cls, where, "expected")
+        check_keys(content, [one.name for one in dataclasses.fields(cls)], f"{where}: expected", _EXAMPLE)
         variants = content.get("variants") or {}
+        keys = [one.name for one in dataclasses.fields(Variant)]
         for name, variant in variants.items():
-            _check_keys(variant, Variant, where, f"expected.variants.{name}")
+            check_keys(variant, keys, f"{where}: expected.variants.{name}", _EXAMPLE)
         if content.get("data") is not None:
             check_choice(f"{where}: expected.data", content["data"], get_args(Data))
-        made = {name: Variant(**variant) for name, variant in variants.items()}
-        return cls(**{**content, "variants": made})
+        return cls(**{**content, "variants": {name: Variant(**variant) for name, variant in variants.items()}})
 
     @property
     def chosen(self) -> Expected:
-        """What is expected of the model at hand: that of the recipe, or of the variant that an overlay made of it.
+        """Return the score expected of the model at hand: that of the recipe, or of an overlay's variant.
 
         Examples:
             >>> recipe = Expected("test/MAE", 0.078, variants={"no-deepnorm": Variant(0.080)})
@@ -127,48 +129,57 @@ class Expected:
         """
         if self.variant is None:
             return self
-        own = self.variants.get(self.variant, Variant())
-        return dataclasses.replace(
-            self,
-            value=own.value,
-            sd=own.sd,
-            parameters=own.parameters,
-            source=own.source or self.source,
-            variant=None,
-            variants={},
-        )
+        variant = dataclasses.asdict(self.variants.get(self.variant, Variant()))
+        variant["source"] = variant["source"] or self.source
+        return dataclasses.replace(self, **variant, variant=None, variants={})
 
 
-def _check_keys(content: Any, of: type[Any], where: str, key: str) -> None:
-    """Raises `BadInput` where a mapping is none, or has a key that the class does not know."""
+def check_keys(content: Any, keys: Sequence[str], where: str, example: str = "") -> Mapping[str, Any]:
+    """Return `content`; raise `BadInput` if it is no mapping or has an unknown key."""
     if not isinstance(content, Mapping):
-        raise BadInput(f"{where}: {key} must be a mapping such as 'metric: test/MAE', not {content!r}.")
-    known = [one.name for one in dataclasses.fields(of)]
-    for name in content:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
+        raise BadInput(f"{where} must be a mapping{f' such as {example!r}' if example else ''}, not {content!r}.")
+    for key in content:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
-            raise BadInput(f"{where}: {key} has no key {name!r}.{hint} Known: {', '.join(known)}.")
+            raise BadInput(f"{where} has no key {key!r}.{hint} Known: {', '.join(dict.fromkeys(keys))}.")
+    return content
 
 
 def kind_of_data(spec: BenchmarkSpec) -> Data:
-    """Where the graphs of a benchmark are from, by its description."""
+    """Return the origin of a benchmark's graphs."""
     if spec.source.startswith("generated"):
         return "generated"
+    if spec.extra.get("training") == "redrawn":
+        return "redrawn"
     return "local" if spec.offline else "published"
+
+
+def stands_for(data: str, wanted: str | None) -> bool:
+    """Tell whether a score on graphs of one origin is comparable with one on graphs of another.
+
+    Redrawn graphs are comparable with published ones: they are a sample of the same size from the same set, in training
+    alone.
+
+    Examples:
+        >>> stands_for("redrawn", "published"), stands_for("local", "published"), stands_for("local", None)
+        (True, False, True)
+    """
+    return not wanted or data == wanted or (data, wanted) == ("redrawn", "published")
 
 
 @dataclass(frozen=True)
 class Obtained:
-    """What a run reached.
+    """Scores of a run and their conditions.
 
     Args:
         scores: logged name -> score.
         parameters: trainable parameters.
-        epochs: finished; None where it is not recorded.
-        steps: optimizer steps; None where it is not recorded.
-        data: where its graphs are from.
-        higher_is_better: whether more of the benchmark's metric is better.
+        epochs: finished; None if not recorded.
+        steps: optimizer steps; None if not recorded.
+        data: origin of its graphs.
+        higher_is_better: of the benchmark's metric.
+        ended_by_rate: whether the schedule ended the training, which then is complete after any number of epochs.
     """
 
     scores: Mapping[str, float]
@@ -177,6 +188,7 @@ class Obtained:
     steps: int | None = None
     data: Data = "published"
     higher_is_better: bool = False
+    ended_by_rate: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,10 +199,10 @@ class Comparison:
         metric: as it is logged.
         obtained: score of the run.
         value: expected score.
-        sd: its standard deviation; None where none is known.
-        source: where it stands.
-        better: by how much the run is better; negative where it is worse.
-        obstacles: why the two do not compare; empty where they do.
+        sd: its standard deviation, if known.
+        source: reference of the expected score.
+        better: improvement of the run; negative if it is worse.
+        obstacles: reasons why the two are not comparable.
     """
 
     metric: str
@@ -203,32 +215,32 @@ class Comparison:
 
     @property
     def deviations(self) -> float | None:
-        """Standard deviations between the two; None where none is known or the scores do not compare."""
+        """Return the standard deviations between the two; None if unknown or not comparable."""
         return None if self.sd is None or self.obstacles else abs(self.better) / self.sd
 
     @property
     def verdict(self) -> str:
-        """Whether the score is the expected one, or why that cannot be said."""
+        """Say whether the score is the expected one, or why they are not comparable."""
         if self.obstacles:
             return f"not comparable: {'; '.join(self.obstacles)}"
         if not math.isfinite(self.obtained):
             return "not reached: the score is not finite"
-        how = f"{abs(self.better):.4f} {'better' if self.better >= 0 else 'worse'}"
+        gap = f"{abs(self.better):.4f} {'better' if self.better >= 0 else 'worse'}"
         if self.deviations is None:
-            return f"{how}; no standard deviation is known"
-        # Rounding of decimal fractions must not push a score that lies on a bound over it.
+            return f"{gap}; no standard deviation is known"
+        # the tolerance keeps a score on a bound from rounding over it
         for bound, words in ((1, "within one standard deviation"), (2, "within two standard deviations")):
             if self.deviations <= bound * (1 + 1e-9):
-                return f"{words} ({how})"
-        return f"beyond two standard deviations ({how})"
+                return f"{words} ({gap})"
+        return f"beyond two standard deviations ({gap})"
 
     @property
     def expected(self) -> str:
-        """The expected score with its standard deviation."""
+        """Format the expected score with its standard deviation."""
         return f"{self.value:.4f}" + (f" ± {self.sd:.4f}" if self.sd is not None else "")
 
     def as_dict(self) -> dict[str, Any]:
-        """For `results.json`, with the verdict."""
+        """Return the fields and the verdict, for `results.json`."""
         return dataclasses.asdict(self) | {"verdict": self.verdict}
 
     def __str__(self) -> str:
@@ -237,10 +249,10 @@ class Comparison:
 
 
 def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
-    """Hold a run against what its configuration expects.
+    """Compare a run with the score that its configuration expects.
 
     Returns:
-        The comparison; None where nothing is expected, the run is not the recipe's, or the metric was not scored.
+        None if no score is expected, the run is altered, or the metric was not scored.
 
     Examples:
         >>> expected = Expected("test/MAE", 0.070, 0.004, "GraphGPS, table 2", epochs=2000)
@@ -262,18 +274,16 @@ def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
 
 
 def _obstacles(expected: Expected, obtained: Obtained) -> tuple[str, ...]:
-    """Why a score does not compare: another model, a shorter training, other data."""
-    found = []
+    """Say why a score is not comparable: another model, a shorter training, other data."""
+    obstacles = []
     if expected.parameters is not None and obtained.parameters not in (None, expected.parameters):
-        found.append(f"{obtained.parameters:,} parameters where {expected.parameters:,} are expected")
-    for wanted, had, unit in (
-        (expected.epochs, obtained.epochs, "epochs"),
-        (expected.steps, obtained.steps, "steps"),
-    ):
-        if wanted is not None and had is None:
-            found.append(f"the number of {unit} is not recorded, {wanted:,} are expected")
-        elif wanted is not None and had is not None and had < wanted:
-            found.append(f"{had:,} of {wanted:,} {unit}")
-    if expected.data is not None and obtained.data != expected.data:
-        found.append(f"{obtained.data} data where {expected.data} ones are expected")
-    return tuple(found)
+        obstacles.append(f"{obtained.parameters:,} parameters where {expected.parameters:,} are expected")
+    for unit in ("epochs", "steps") if not obtained.ended_by_rate else ():
+        full, done = getattr(expected, unit), getattr(obtained, unit)
+        if full is not None and done is None:
+            obstacles.append(f"the number of {unit} is not recorded, {full:,} are expected")
+        elif full is not None and done < full:
+            obstacles.append(f"{done:,} of {full:,} {unit}")
+    if not stands_for(obtained.data, expected.data):
+        obstacles.append(f"{obtained.data} data where {expected.data} ones are expected")
+    return tuple(obstacles)

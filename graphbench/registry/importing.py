@@ -1,9 +1,9 @@
-"""The one door for imports by a name that stands in a configuration.
+"""Import objects by names in a configuration, through one place that may refuse them.
 
-Importing a module runs its code, and a configuration may have been sent by somebody. So a class or a function whose
-name is data goes through `import_object`, or through `check` where another library imports it. Who works on a folder
-that was sent sets a gate with `limited_to`, which refuses what it does not admit; `graphbench.runs.trust` has that
-gate. Without one, everything is imported: a name on one's own command line, or in one's own Python, is one's own.
+Importing a module runs its code, and a configuration may come from somebody else. So a class or a function whose name
+is data goes through `import_object`, or through `check` if another library imports it. `limited_to` sets a gate for
+work on such a folder, see `graphbench.runs.trust`. Without a gate, everything is imported: names on a command line or
+in Python are the user's own.
 """
 
 from __future__ import annotations
@@ -18,21 +18,17 @@ from typing import Any, Protocol
 
 
 class Gate(Protocol):
-    """Decides about names."""
+    """An object that admits or refuses names."""
 
     def check(self, path: str, listed: bool, shown: str) -> None:
-        """Refuse a name; see `check`.
-
-        Raises:
-            BadInput: it is not admitted.
-        """
+        """Raise `BadInput` unless a name is admitted; see `check` of this module."""
 
 
 _gate: ContextVar[Gate | None] = ContextVar("gate", default=None)
 
 
 def current_gate() -> Gate | None:
-    """The gate that is set; None where everything may be imported."""
+    """Return the gate that is set; None if everything may be imported."""
     return _gate.get()
 
 
@@ -43,7 +39,7 @@ def set_gate(gate: Gate | None) -> None:
 
 @contextlib.contextmanager
 def limited_to(gate: Gate | None) -> Iterator[None]:
-    """Within the block, names go through this gate."""
+    """Check names in the block by this gate."""
     token = _gate.set(gate)
     try:
         yield
@@ -52,12 +48,12 @@ def limited_to(gate: Gate | None) -> Iterator[None]:
 
 
 def check(path: str, *, listed: bool = True, shown: str = "") -> None:
-    """Refuse a name that may not be imported, before it is.
+    """Refuse a name that may not be imported.
 
     Args:
         path: dotted.
-        listed: whether the gate's own list counts; not for what is called with arguments that the configuration gives.
-        shown: what to call it in the message; `path` by default.
+        listed: whether the gate's own list counts; not for functions called with arguments of the configuration.
+        shown: the name for the message; `path` by default.
 
     Raises:
         BadInput: the gate does not admit it.
@@ -68,18 +64,16 @@ def check(path: str, *, listed: bool = True, shown: str = "") -> None:
 
 
 def import_object(module: str, name: str, *, listed: bool = True) -> Any:
-    """What a module has under a name.
-
-    Both the name and the place where the object is defined are checked: `admitted.module.os.system` is `os.system`.
+    """Import an object, checking both its name and its definition: `admitted.module.os.system` is `os.system`.
 
     Args:
         module: dotted.
         name: in it; with dots for parts of a class.
-        listed: as `check` takes it.
+        listed: see `check`.
 
     Raises:
         BadInput: the gate does not admit it.
-        ImportError: there is no such module, or it cannot be imported.
+        ImportError: the module cannot be imported.
         AttributeError: the module has no such name.
 
     Examples:
@@ -87,22 +81,20 @@ def import_object(module: str, name: str, *, listed: bool = True) -> Any:
         'fromkeys'
     """
     check(f"{module}.{name}", listed=listed)
-    found: Any = importlib.import_module(module)
+    loaded: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
+        loaded = getattr(loaded, part)
     if listed:
-        for path in _defined(found):
-            check(path)
-    return found
+        check(_definition(loaded))
+    return loaded
 
 
-def _defined(found: Any) -> Iterator[str]:
-    """Where an object is defined; of what was bound to arguments the function, of another object its class."""
-    if isinstance(found, functools.partial):
-        yield from _defined(found.func)
-    elif inspect.ismodule(found):
-        yield found.__name__
-    elif inspect.isclass(found) or inspect.isroutine(found):
-        yield f"{found.__module__}.{found.__qualname__}"
-    else:
-        yield from _defined(type(found))
+def _definition(loaded: Any) -> str:
+    """Return the path of an object's definition: of a partial its function's, of an instance its class's."""
+    if isinstance(loaded, functools.partial):
+        return _definition(loaded.func)
+    if inspect.ismodule(loaded):
+        return loaded.__name__
+    if inspect.isclass(loaded) or inspect.isroutine(loaded):
+        return f"{loaded.__module__}.{loaded.__qualname__}"
+    return _definition(type(loaded))

@@ -1,16 +1,14 @@
-"""One page out of finished runs: tables, learning curves, diagnostics, and how all of it was obtained."""
+"""Report finished runs on one page: tables, learning curves, diagnostics, and the settings behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphbench.data.files.together import writing_together
-from graphbench.data.files.writing import write_text
+from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput
-from graphbench.report.datasets import on_same_data, table_names
 from graphbench.report.formats import as_csv, as_latex, as_markdown
-from graphbench.report.groups import Group, group_runs
+from graphbench.report.groups import Group, group_runs, on_same_data, table_names
 from graphbench.report.loading import load_runs
 from graphbench.report.page import render
 from graphbench.report.scores import ResultTable, result_table
@@ -21,7 +19,7 @@ __all__ = ["result_tables", "write_comparison", "write_report", "write_tuning"]
 
 
 def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
-    """Results of runs, one table per benchmark and data; runs that differ only in their seed share a row.
+    """Compute the results of runs, one table per benchmark and data; runs that differ only in their seed share a row.
 
     Args:
         runs: folders; one that is named twice counts once.
@@ -36,8 +34,8 @@ def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
         by_benchmark.setdefault(group.benchmark, []).append(group)
     tables = []
     for benchmark, groups in by_benchmark.items():
-        apart = on_same_data(groups)
-        tables += [result_table(same, name) for same, name in zip(apart, table_names(benchmark, apart), strict=True)]
+        parts = on_same_data(groups)
+        tables += [result_table(part, name) for part, name in zip(parts, table_names(benchmark, parts), strict=True)]
     return tables
 
 
@@ -45,7 +43,7 @@ def write_report(runs: Sequence[RunFolder], output: Path) -> None:
     """Write one self-contained HTML page that shows and compares runs.
 
     Args:
-        runs: folders; what is missing or broken in one is said in the page.
+        runs: folders; the page lists what is missing or broken in them.
         output: file to write.
 
     Raises:
@@ -58,7 +56,7 @@ def write_tuning(tuning: Tuning, best: RunFolder, output: Path) -> None:
     """Write the page of a study: its trials, and the run of the best one.
 
     Args:
-        tuning: what became of the trials.
+        tuning: outcomes of the trials.
         best: folder of the best trial.
         output: file to write.
     """
@@ -70,7 +68,7 @@ def write_comparison(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
 
     Args:
         runs: see `write_report`.
-        folder: made where it is missing.
+        folder: created if missing.
 
     Returns:
         The files.

@@ -1,63 +1,79 @@
-"""Scores on labelled files that no split came from, as `graphbench test --input` left them in the run folders."""
+"""Show other scores that `graphbench test` stored: against expected ones, and on labelled files beside the splits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphbench.report.loading import Run, is_number, numbers
-from graphbench.report.sections import Section
+from graphbench.report.figures import Section
+from graphbench.report.groups import Group
+from graphbench.report.loading import Run, is_number, mapping, numbers
 from graphbench.runs.tables import show_number
 
 _NONE = "–"
 
 
+def expectations(groups: Sequence[Group]) -> list[list[str]]:
+    """Compare every run whose configuration expects a score: rows of a table, header first; empty without any."""
+    lines = [line for group in groups for run in group.runs if (line := _expectation(group, run))]
+    return [["run", "metric", "obtained", "expected", "by", "so"], *lines] if lines else []
+
+
+def _expectation(group: Group, run: Run) -> list[str]:
+    stored = mapping(run.results.get("expected"))
+    if not is_number(stored.get("value")):
+        return []
+    obtained = stored.get("obtained")
+    sd = f" ± {stored['sd']:.4f}" if is_number(stored.get("sd")) else ""
+    return [
+        f"{group.label}, seed {run.seed}" if group.several else group.label,
+        str(stored.get("metric") or ""),
+        f"{obtained:.4f}" if is_number(obtained) and math.isfinite(obtained) else "not finite",
+        f"{stored['value']:.4f}{sd}",
+        str(stored.get("source") or _NONE),
+        str(stored.get("verdict") or ""),
+    ]
+
+
 def external_section(runs: Sequence[Run], name: str) -> Section | None:
-    """Return a table of all files that the runs were scored on, a row for each model and baseline; None without any."""
-    found = [(run, title, one) for run in runs for title, one in run.external.items()]
-    if not found:
+    """Tabulate the scores on labelled files, a row for each model and baseline; None without any."""
+    files = [(run, title, record) for run in runs for title, record in run.external.items()]
+    if not files:
         return None
-    first = [str(one.get("metric", "")) for _, _, one in found]
-    names = list(dict.fromkeys([*first, *(metric for _, _, one in found for metric in numbers(one.get("scores")))]))
-    names = [metric for metric in names if metric]
+    names = [str(record.get("metric", "")) for _, _, record in files]
+    names += [metric for _, _, record in files for metric in numbers(record.get("scores"))]
+    metrics = [metric for metric in dict.fromkeys(names) if metric]
     section = Section(
         name,
         "Labelled files beside the splits",
         "Every labelled row of a file, scored by graphbench test --input; no split was made of it, and the results "
         "above do not change with it. Baselines are fitted on the training part.",
-        lines=[["file", "model", "rows scored", *names]],
+        lines=[["file", "model", "rows scored", *metrics]],
     )
-    for run, title, one in found:
+    for run, title, record in files:
         label = title if len(runs) == 1 else f"{title} ({run.name})"
-        scored = _count(one, "scored")
-        section.lines.append([label, run.architecture, scored, *_cells(one.get("scores"), names)])
-        baselines = one.get("baselines")
-        for baseline, scores in (baselines if isinstance(baselines, dict) else {}).items():
-            section.lines.append([label, str(baseline), scored, *_cells(scores, names)])
-        section.notes += _notes(one, label)
+        for model, scores in [(run.architecture, record.get("scores")), *mapping(record.get("baselines")).items()]:
+            values = numbers(scores)
+            cells = [show_number(values[metric]) if metric in values else _NONE for metric in metrics]
+            section.lines.append([label, str(model), _count(record, "scored"), *cells])
+        section.notes += _notes(record, label)
     return section
 
 
-def _cells(scores: object, names: Sequence[str]) -> list[str]:
-    known = numbers(scores)
-    return [show_number(known[name]) if name in known else _NONE for name in names]
+def _count(record: Mapping[str, Any], key: str) -> str:
+    return f"{value:,}" if is_number(value := record.get(key)) else _NONE
 
 
-def _count(one: Mapping[str, Any], key: str) -> str:
-    return f"{value:,}" if is_number(value := one.get(key)) else _NONE
-
-
-def _notes(one: Mapping[str, Any], label: str) -> list[str]:
-    """Say what became of rows that are not scored, which are known from training, and what is undefined."""
-    told = [
-        f"{_count(one, key)} {words}"
+def _notes(record: Mapping[str, Any], label: str) -> list[str]:
+    """Count rows that are not scored or were trained on, and list undefined scores."""
+    unscored = [
+        f"{value:,} {words}"
         for key, words in (("unlabelled", "without a label"), ("failed", "that cannot be scored"))
-        if is_number(value := one.get(key)) and value > 0
+        if is_number(value := record.get(key)) and value > 0
     ]
-    notes = [f"{label}: {_count(one, 'rows')} rows, {', '.join(told)}."] if told else []
-    if is_number(seen := one.get("in_training")) and seen > 0:
+    notes = [f"{label}: {_count(record, 'rows')} rows, {', '.join(unscored)}."] if unscored else []
+    if is_number(seen := record.get("in_training")) and seen > 0:
         notes.append(f"{label}: {seen:,} of the scored rows are in the training part.")
-    undefined = one.get("undefined")
-    for name, why in (undefined if isinstance(undefined, dict) else {}).items():
-        notes.append(f"{label}: {name} is undefined, {why}.")
-    return notes
+    undefined = mapping(record.get("undefined"))
+    return notes + [f"{label}: {metric} is undefined, {reason}." for metric, reason in undefined.items()]

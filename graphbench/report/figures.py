@@ -1,7 +1,7 @@
-"""Small figures as inline SVG that takes its colours from the page, so that it is right in light, dark and print.
+"""Draw small figures as inline SVG that takes its colours from the page, and collect them in panels and sections.
 
-Series differ in colour (Okabe and Ito's palette, told apart with any colour vision), in line style and in marker, so
-that no figure needs its colours. Text stays text.
+Series differ in colour (Okabe and Ito's palette, safe for any colour vision), in line style and in marker, so that no
+figure relies on colour alone. Text stays text.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-#: Colour in the figure -> what the page paints. Series first, then ink and rules.
+#: Placeholders that `svg` replaces by the page's colours: series, then ink and rules.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6f6f6f")
 INK, RULE = "#000001", "#000002"
 _PAGE_COLOURS = {colour: f"var(--series-{number})" for number, colour in enumerate(PALETTE)} | {
@@ -33,11 +33,9 @@ _PAGE_COLOURS = {colour: f"var(--series-{number})" for number, colour in enumera
 _LINES: tuple[Literal["-", "--", "-.", ":"], ...] = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
-#: Control characters that a name may have and XML may not.
+#: Control characters that labels may contain but XML may not.
 _NO_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
-#: Width and height of a panel in inches; the page scales it to its column.
-PANEL = (3.7, 2.6)
 _LONGEST_LABEL = 22
 
 _SETTINGS: dict[Any, Any] = {
@@ -72,59 +70,71 @@ _SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Style:
-    """How the series with a number looks in every figure of a page.
-
-    Args:
-        number: of the series, from 0.
-    """
+    """Colour, line and marker that series `number` (from 0) has in every figure of a page."""
 
     number: int
 
     @property
     def colour(self) -> str:
-        """A colour of the palette."""
+        """Return its colour in the palette."""
         return PALETTE[self.number % len(PALETTE)]
 
     @property
     def line(self) -> Literal["-", "--", "-.", ":"]:
-        """Line style."""
+        """Return its line style."""
         return _LINES[self.number % len(_LINES)]
 
     @property
     def marker(self) -> str:
-        """Marker."""
+        """Return its marker."""
         return _MARKERS[self.number % len(_MARKERS)]
 
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """A line of the legend that all panels of a section share.
-
-    Args:
-        label: name of the series.
-        swatch: its line and marker.
-    """
+    """Label of a series, with its line and marker, in the legend that all panels of a section share."""
 
     label: str
     swatch: Markup
 
 
 @contextmanager
-def panel_axes(size: tuple[float, float] = PANEL) -> Iterator[tuple[Figure, Axes]]:
-    """A figure of one panel with the page's settings; nothing global is left changed."""
+def panel_axes(
+    title: str = "", x: str = "", y: str = "", size: tuple[float, float] = (3.7, 2.6), rows: Sequence[str] = ()
+) -> Iterator[tuple[Figure, Axes]]:
+    """Yield a figure of one panel under the page's settings; matplotlib's global ones stay.
+
+    Args:
+        title: of the panel.
+        x: label of the axis.
+        y: label of the axis.
+        size: in inches; the page scales it to its column.
+        rows: labels of horizontal rows at the heights 0, 1, ..., whose number then decides the height.
+    """
     with mpl.rc_context(_SETTINGS):
-        figure = Figure(figsize=size)
-        yield figure, figure.add_subplot()
+        figure = Figure(figsize=(3.7, 0.9 + 0.3 * len(rows)) if rows else size)
+        axes = figure.add_subplot()
+        axes.set(title=title, xlabel=x, ylabel=y)
+        if rows:
+            axes.set_yticks(range(len(rows)), [shorten(label) for label in rows])
+            axes.set_ylim(-0.6, len(rows) - 0.4)
+            axes.grid(False, axis="y")
+        yield figure, axes
 
 
 def shorten(label: str) -> str:
-    """Beginning and end of a label that is too long for a figure: labels of one architecture differ at the end."""
+    """Cut the middle of a long label, since labels of one architecture differ at the end."""
     half = _LONGEST_LABEL // 2
     return label if len(label) <= _LONGEST_LABEL else f"{label[:half]}…{label[1 - half :]}"
 
 
+def with_unit(text: str, unit: str) -> str:
+    """Append a unit in brackets, where there is one."""
+    return f"{text} [{unit}]" if unit else text
+
+
 def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: Style) -> None:
-    """A line over epochs with about eight markers, and a band of one standard deviation where there is one."""
+    """Draw a line over epochs with about eight markers, and a band of one standard deviation where it is finite."""
     axes.fill_between(mean.index, mean - sd, mean + sd, color=style.colour, alpha=0.12, linewidth=0)
     axes.plot(
         mean.index, mean, color=style.colour, linestyle=style.line, marker=style.marker,
@@ -133,12 +143,7 @@ def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: S
 
 
 def legend(labels: Mapping[int, str], name: str) -> list[LegendEntry]:
-    """Lines and markers of series beside their labels.
-
-    Args:
-        labels: number of a series -> its label.
-        name: unlike that of every other legend of the page.
-    """
+    """Draw the line and marker of each series, by number, beside its label; `name` is unique in the page."""
     entries = []
     for number, label in labels.items():
         style = Style(number)
@@ -151,28 +156,28 @@ def legend(labels: Mapping[int, str], name: str) -> list[LegendEntry]:
 
 
 def svg(figure: Figure, description: str, name: str) -> Markup:
-    """A figure as an SVG element for an HTML page.
+    """Render a figure as an SVG element for an HTML page.
 
     Args:
         figure: drawn with the colours of this module.
-        description: what a screen reader says; "" for a figure that only repeats text.
-        name: unlike that of every other figure of the page.
+        description: text for screen readers; "" for a figure that only repeats text.
+        name: unique in the page, as a prefix of identifiers.
     """
     buffer = io.BytesIO()
     figure.patch.set_visible(False)
     for axes in figure.axes:
         axes.patch.set_visible(False)
     with mpl.rc_context({**_SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # the browser has its own fonts
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # browsers have their own fonts
         figure.savefig(buffer, format="svg", dpi=200)
     root = ET.fromstring(_NO_XML.sub(b"", buffer.getvalue()))
-    _adopt(root, name)
+    _embed(root, name)
     root.attrib.update({"role": "img", "aria-label": description} if description else {"aria-hidden": "true"})
     return Markup(ET.tostring(root, encoding="unicode"))  # ElementTree has escaped all text
 
 
-def _adopt(root: ET.Element, name: str) -> None:
-    """Drop size, metadata, styles and name spaces; make identifiers unique in the page; let the page choose colours."""
+def _embed(root: ET.Element, name: str) -> None:
+    """Drop size, metadata, styles and namespaces, make identifiers unique in the page, and use the page's colours."""
     for parent in list(root.iter()):
         for child in [child for child in parent if child.tag.rpartition("}")[2] in ("metadata", "style")]:
             parent.remove(child)
@@ -197,3 +202,38 @@ def _attribute(key: str, value: str, name: str) -> str:
         for colour, page_colour in _PAGE_COLOURS.items():
             value = value.replace(colour, page_colour)
     return value.replace("url(#", f"url(#{name}-")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure as an SVG or IMG element, with an optional caption."""
+
+    figure: Markup
+    caption: str = ""
+
+
+@dataclass
+class Section:
+    """Panels that share a legend.
+
+    Args:
+        name: anchor in the page.
+        title: heading.
+        intro: how to read the panels.
+        legend: of the series in all panels.
+        lines: rows of a table, header first.
+        panels: shown at once.
+        wide: show two panels in a row on a desktop instead of three.
+        more: panels in a closed fold.
+        notes: sentences below the panels.
+    """
+
+    name: str
+    title: str
+    intro: str
+    legend: list[LegendEntry] = field(default_factory=list)
+    lines: list[list[str]] = field(default_factory=list)
+    panels: list[Panel] = field(default_factory=list)
+    wide: bool = False
+    more: list[Panel] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

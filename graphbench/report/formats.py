@@ -1,4 +1,4 @@
-"""The result tables as Markdown, CSV and LaTeX."""
+"""Write the result tables as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -11,54 +11,52 @@ from graphbench.data.files.cells import markdown_text, without_formulas
 from graphbench.report.scores import ResultTable
 from graphbench.report.significance import Comparison
 
-_LATEX = {
+_LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "±": r"$\pm$", "–": "--", "…": r"\ldots{}",
-}  # fmt: skip
-_SINGLE = " p-values are of single comparisons."
+})  # fmt: skip
 
 
 def as_markdown(tables: Sequence[ResultTable]) -> str:
-    """Pipe tables, one per benchmark."""
+    """Write pipe tables, one per benchmark."""
     parts = []
     for table in tables:
-        header = [markdown_text(text) for text in table.header()]
-        rule = ["---" if place == 0 else "---:" for place in range(len(header))]
-        cells = [[markdown_text(text) for text in line] for line in table.lines()]
-        lines = [f"| {' | '.join(row)} |" for row in (header, rule, *cells)]
-        parts.append("\n".join([f"**{markdown_text(caption(table))}**", "", *lines]))
+        header, *rows = [[markdown_text(text) for text in line] for line in (table.header(), *table.lines())]
+        lines = [f"| {' | '.join(line)} |" for line in (header, ["---", *["---:"] * (len(header) - 1)], *rows)]
+        parts.append("\n".join([f"**{markdown_text(_caption(table))}**", "", *lines]))
     return "\n\n".join(parts) + "\n"
 
 
 def as_latex(tables: Sequence[ResultTable]) -> str:
-    """Tables for the package booktabs, one per benchmark."""
+    """Write tables for the package booktabs, one per benchmark."""
     parts = ["% needs \\usepackage{booktabs}"]
     for table in tables:
-        rows = [" & ".join(map(_latex, row)) + r" \\" for row in (table.header(), *table.lines())]
-        parts.append(
-            "\n".join(
-                [
-                    r"\begin{table}",
-                    r"\centering",
-                    rf"\caption{{{_latex(caption(table))}}}",
-                    rf"\begin{{tabular}}{{l{'r' * (len(table.header()) - 1)}}}",
-                    r"\toprule",
-                    rows[0],
-                    r"\midrule",
-                    *rows[1:],
-                    r"\bottomrule",
-                    r"\end{tabular}",
-                    r"\end{table}",
-                ]
-            )
-        )
-    return "\n\n".join(parts) + "\n"
+        header, *rows = [[_latex(text) for text in line] for line in (table.header(), *table.lines())]
+        style = pd.DataFrame(rows, columns=header).style.hide(axis="index")
+        parts.append(style.to_latex(
+            hrules=True, column_format=f"l{'r' * (len(header) - 1)}", caption=_latex(_caption(table)),
+            position_float="centering",
+        ))  # fmt: skip
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _latex(text: str) -> str:
+    return " ".join(text.split()).translate(_LATEX)
+
+
+def _caption(table: ResultTable) -> str:
+    metric = f": {table.metric}, {table.better}" if table.metric and table.better else ""
+    single = " p-values are of single comparisons." if len(table.comparisons) > 1 else ""
+    return (
+        f"{table.benchmark}{metric}. Scores of the checkpoint with the best validation score; mean ± standard "
+        f"deviation over {table.over} (n – 1).{single}"
+    )
 
 
 def as_csv(tables: Sequence[ResultTable]) -> str:
-    """One table of unrounded numbers: mean, standard deviation (n - 1) and number of runs of every quantity.
+    """Write one table of unrounded numbers: mean, standard deviation (n - 1) and number of runs of every quantity.
 
     Units are those of results.json (seconds, MB), whatever the other formats show; an empty cell is an unknown number.
     """
@@ -74,45 +72,27 @@ def as_csv(tables: Sequence[ResultTable]) -> str:
             }
             for quantity in table.quantities:
                 score = row.scores.get(quantity.key)
-                known = score is not None and score.values
-                line[f"{quantity.key} mean"] = score.mean if score and known else math.nan
-                line[f"{quantity.key} sd"] = score.sd if score and known else math.nan
-                line[f"{quantity.key} n"] = len(score.values) if score and known else 0
+                line[f"{quantity.key} mean"] = score.mean if score else math.nan
+                line[f"{quantity.key} sd"] = score.sd if score else math.nan
+                line[f"{quantity.key} n"] = len(score.values) if score else 0
             if any(other.comparisons for other in tables):
-                line |= _comparison(row.comparison)
+                line |= _comparison_cells(row.comparison)
             rows.append(line)
     return without_formulas(pd.DataFrame(rows)).to_csv(index=False, lineterminator="\n")
 
 
-def _comparison(found: Comparison | None) -> dict[str, object]:
-    """The comparison of a model with the best one of its table; empty cells without one."""
+def _comparison_cells(comparison: Comparison | None) -> dict[str, object]:
+    nan = math.nan
+    comparison = comparison or Comparison("", 0, "", nan, nan, nan, nan, "", nan, nan)
     return {
-        "compared by": found.key if found else "",
-        "pairs": found.pairs if found else 0,
-        "difference mean": found.difference if found else math.nan,
-        "difference sd": found.sd if found else math.nan,
-        "difference low": found.low if found else math.nan,
-        "difference high": found.high if found else math.nan,
-        "p of": found.test if found else "",
-        "p": found.p if found else math.nan,
-        "p after Holm": found.holm if found else math.nan,
-        "p of Wilcoxon": found.wilcoxon if found else math.nan,
+        "compared by": comparison.key,
+        "pairs": comparison.pairs,
+        "difference mean": comparison.difference,
+        "difference sd": comparison.sd,
+        "difference low": comparison.low,
+        "difference high": comparison.high,
+        "p of": comparison.test,
+        "p": comparison.p,
+        "p after Holm": comparison.holm,
+        "p of Wilcoxon": comparison.wilcoxon,
     }
-
-
-def caption(table: ResultTable) -> str:
-    """What the numbers are."""
-    told = f": {table.metric}, {table.better}" if table.metric and table.better else ""
-    return (
-        f"{table.benchmark}{told}. Scores of the checkpoint with the best validation score; mean ± standard deviation "
-        f"over {table.over} (n – 1)." + (_SINGLE if len(table.comparisons) > 1 else "")
-    )
-
-
-def _plain(text: str) -> str:
-    """One line."""
-    return " ".join(text.split())
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in _plain(text))

@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed or split, and names that tell the groups apart."""
+"""Group runs that differ only in seed or split, name the groups, and separate those trained on other data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 
 from graphbench.report.loading import Run
 
-#: Options named in a label; a table in the page holds the rest.
-_NAMED_OPTIONS = 3
+#: Options in the label of a group; a table in the page lists all.
+_OPTIONS_IN_LABEL = 3
+#: Options of the data in the name of a table.
+_OPTIONS_IN_NAME = 2
 _LONGEST_VALUE = 24
-#: Options of data that say which of several splits a run has.
+#: Options of the data that number the split of a run.
 SPLIT_OPTIONS = ("fold", "split_seed")
 
 
@@ -23,7 +25,7 @@ class Group:
 
     Args:
         label: architecture, and the options in which it differs from other groups of that architecture.
-        runs: in the order they were given.
+        runs: in the order in which they were named.
     """
 
     label: str
@@ -31,36 +33,32 @@ class Group:
 
     @property
     def benchmark(self) -> str:
-        """Name of the benchmark."""
+        """Return the name of the benchmark."""
         return self.runs[0].benchmark
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one run."""
+        """Tell whether there is more than one run."""
         return len(self.runs) > 1
 
     @property
-    def seeds(self) -> list[str]:
-        """Seeds in the order of the runs."""
-        return [run.seed for run in self.runs]
-
-    @property
     def repeated_seeds(self) -> list[str]:
-        """Seeds of more than one run on one split."""
+        """List seeds that one split has more than one run of."""
         counts = Counter(replicate(run) for run in self.runs)
-        return list(dict.fromkeys(name[0] for name, count in counts.items() if count > 1))
+        return list(dict.fromkeys(key[0] for key, count in counts.items() if count > 1))
 
     @property
     def splits(self) -> list[tuple[str, ...]]:
-        """Fold and seed of every split that a run has."""
+        """List fold and seed of every split."""
         return list(dict.fromkeys(replicate(run)[1:] for run in self.runs))
 
     @property
-    def told(self) -> str:
-        """`0, 1; folds 0, 1, 2`: seeds, and splits where there are several."""
+    def replicates(self) -> str:
+        """Return seeds, and splits if there are several, as text: `0, 1; folds 0, 1, 2`."""
+        seeds = [run.seed for run in self.runs]
         if len(self.splits) == 1:
-            return ", ".join(self.seeds)
-        parts = [", ".join(dict.fromkeys(self.seeds))]
+            return ", ".join(seeds)
+        parts = [", ".join(dict.fromkeys(seeds))]
         for name, values in zip(("folds", "split seeds"), zip(*self.splits, strict=True), strict=True):
             if len(set(values)) > 1:
                 parts.append(f"{name} {', '.join(dict.fromkeys(values))}")
@@ -68,42 +66,41 @@ class Group:
 
 
 def replicate(run: Run) -> tuple[str, ...]:
-    """What tells a run from the others of its group: seed, fold, and seed of the split."""
+    """Return seed, fold, and seed of the split, which differ between runs of one group."""
     return (run.seed, *(str(data_options(run.config).get(name, "")) for name in SPLIT_OPTIONS))
 
 
 def data_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the data, empty where there are none."""
+    """Return the options of the data in a configuration."""
     data = config.get("data")
     options = data.get("init_args") if isinstance(data, Mapping) else None
     return dict(options) if isinstance(options, Mapping) else {}
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Groups in the order of their first run. A run whose configuration cannot be read is a group of its own."""
+    """Group runs, in the order of the first of each; a run without a readable configuration is its own group."""
     members: dict[tuple[str, ...], list[list[Run]]] = {}
     for run in runs:
         settings = json.dumps(_settings(run), sort_keys=True, default=str) if run.config else f"unread {run.name}"
-        versions = members.setdefault((run.benchmark, run.architecture, settings), [])
-        fitting = (group for group in versions if all(_fits(run, other) for other in group))
-        found = next(fitting, None)
-        if found is None:  # the file was another one by then
-            versions.append([run])
+        groups = members.setdefault((run.benchmark, run.architecture, settings), [])
+        # runs of one configuration still differ in their data if the file has changed between them
+        fitting = (group for group in groups if all(_share_data(run, other) for other in group))
+        if (group := next(fitting, None)) is not None:
+            group.append(run)
         else:
-            found.append(run)
-    groups = [group for versions in members.values() for group in versions]
-    return [Group(label, tuple(group)) for label, group in zip(_labels(groups), groups, strict=True)]
+            groups.append([run])
+    every = [group for groups in members.values() for group in groups]
+    return [Group(label, tuple(group)) for label, group in zip(_labels(every), every, strict=True)]
 
 
-def _fits(run: Run, other: Run) -> bool:
-    """Whether two runs of one configuration had the same data, as far as they were of one split."""
+def _share_data(run: Run, other: Run) -> bool:
     return replicate(run)[1:] != replicate(other)[1:] or alike(run.data, other.data)
 
 
 def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two records of data are of the same graphs in the same split: the same source, or equal content.
+    """Tell whether two records of data are of the same graphs in the same split: the same source, or equal content.
 
-    A record that says nothing contradicts none.
+    An empty record fits every other.
 
     Examples:
         >>> a = {"source": {"file": "1"}, "splits": {"train": {"graphs": 3, "content": "x"}}}
@@ -116,31 +113,31 @@ def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """The configuration without seed and number of the split, and without what it expects, which changes no run."""
-    kept = {key: value for key, value in run.config.items() if key not in ("seed_everything", "expected")}
+    """Return the configuration without seed, number of the split, and expected score, which changes no run."""
+    settings = {key: value for key, value in run.config.items() if key not in ("seed_everything", "expected")}
     if options := data_options(run.config):
         rest = {name: value for name, value in options.items() if name not in SPLIT_OPTIONS}
-        kept["data"] = {**run.config["data"], "init_args": rest}
-    return kept
+        settings["data"] = {**run.config["data"], "init_args": rest}
+    return settings
 
 
 def flatten(value: object, prefix: str = "") -> dict[str, str]:
-    """`{"model": {"dim": 3}}` as `{"model.dim": "3"}`; lists count their places."""
+    """Flatten nested values to text: `{"model": {"dim": 3}}` to `{"model.dim": "3"}`, lists by index."""
     if isinstance(value, Mapping) and value:
-        parts: list[tuple[str, object]] = [(str(key), inner) for key, inner in value.items()]
+        parts: list[tuple[object, object]] = list(value.items())
     elif isinstance(value, list) and value:
-        parts = [(str(place), inner) for place, inner in enumerate(value)]
+        parts = list(enumerate(value))
     else:
         return {prefix: "none" if value is None else str(value)}
     return {
         key: text
         for name, inner in parts
-        for key, text in flatten(inner, f"{prefix}.{name}" if prefix else name).items()
+        for key, text in flatten(inner, f"{prefix}.{name}" if prefix else str(name)).items()
     }
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """Options that differ between groups: dotted name -> value in each group, "" where a group has no such option."""
+    """Return options that differ: dotted name -> value in each group, "" if a group has no such option."""
     return _differing([group.runs[0] for group in groups])
 
 
@@ -152,16 +149,16 @@ def _differing(runs: Sequence[Run]) -> dict[str, list[str]]:
 
 
 def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """A name for each group, no two alike."""
-    first = [group[0] for group in groups]
+    """Return a unique name for each group."""
+    runs = [group[0] for group in groups]
     labels = []
-    for run in first:
-        peers = [other for other in first if (other.benchmark, other.architecture) == (run.benchmark, run.architecture)]
+    for run in runs:
+        peers = [other for other in runs if (other.benchmark, other.architecture) == (run.benchmark, run.architecture)]
         labels.append(_label(run, peers))
-    count = Counter((run.benchmark, label) for run, label in zip(first, labels, strict=True))
+    count = Counter((run.benchmark, label) for run, label in zip(runs, labels, strict=True))
     return [
         f"{label} [{run.name}]" if count[run.benchmark, label] > 1 else label
-        for run, label in zip(first, labels, strict=True)
+        for run, label in zip(runs, labels, strict=True)
     ]
 
 
@@ -170,19 +167,13 @@ def _label(run: Run, peers: Sequence[Run]) -> str:
     options = {name: values for name, values in _differing(peers).items() if values[place]}
     if not options:
         return run.architecture
-    named = sorted(options, key=lambda name: _rank(name, place, options[name]))[:_NAMED_OPTIONS]
-    parts = [f"{_short(name)} {short_value(name, options[name][place])}" for name in named]
-    return f"{run.architecture} ({', '.join(parts)}{', …' if len(options) > _NAMED_OPTIONS else ''})"
-
-
-def _short(name: str) -> str:
-    """The option's own name: the last part, or the class that was chosen."""
-    parts = [part for part in name.split(".") if part not in ("class_path", "init_args")]
-    return parts[-1] if not parts[-1].isdigit() else ".".join(parts[-2:])
+    shown = sorted(options, key=lambda name: _rank(name, place, options[name]))[:_OPTIONS_IN_LABEL]
+    parts = [f"{_short_name(name)} {short_value(name, options[name][place])}" for name in shown]
+    return f"{run.architecture} ({', '.join(parts)}{', …' if len(options) > _OPTIONS_IN_LABEL else ''})"
 
 
 def _rank(name: str, place: int, values: Sequence[str]) -> int:
-    """Which options a label names first: classes, values that others have otherwise, the rest, what was left out."""
+    """Order options of a label: classes, options that other groups set too, the rest, and empty values."""
     if name.endswith("class_path"):
         return 0
     if values[place] == "none":
@@ -190,10 +181,83 @@ def _rank(name: str, place: int, values: Sequence[str]) -> int:
     return 1 if len(set(values) - {""}) > 1 else 2
 
 
+def _short_name(name: str) -> str:
+    """Return the last part of a dotted option, or the option that a class is chosen for."""
+    parts = [part for part in name.split(".") if part not in ("class_path", "init_args")]
+    return ".".join(parts[-2:]) if parts[-1].isdigit() else parts[-1]
+
+
 def short_value(name: str, value: str) -> str:
-    """A class without its module, the end of a long path, the beginning of any other long value."""
+    """Shorten a class to its name, a long path to its end, and any other long value to its beginning."""
     if name.endswith("class_path"):
         value = value.rpartition(".")[2]
     if len(value) <= _LONGEST_VALUE:
         return value
     return f"…{value[1 - _LONGEST_VALUE :]}" if "/" in value else f"{value[: _LONGEST_VALUE - 1]}…"
+
+
+def on_same_data(groups: Sequence[Group]) -> list[list[Group]]:
+    """Partition groups of one benchmark into tables, each of groups that share a split on the same data.
+
+    Groups without a common split share a table only if the data of one are unknown.
+
+    Args:
+        groups: as `group_runs` makes them, so that no group has two kinds of data in one split.
+    """
+    tables: list[list[Group]] = []
+    for group in groups:
+        table = next((table for table in tables if _belongs(group, table)), None)
+        if table is None:
+            tables.append([group])
+        else:
+            table.append(group)
+    return tables
+
+
+def _belongs(group: Group, table: Sequence[Group]) -> bool:
+    verdicts = [_compare_data(one, group) for one in table]
+    return False not in verdicts and True in verdicts
+
+
+def _compare_data(one: Group, other: Group) -> bool | None:
+    """Tell whether two groups have the same data; None if both are known and share no split."""
+    pairs = [(a, b) for a in one.runs for b in other.runs if replicate(a)[1:] == replicate(b)[1:]]
+    if pairs:
+        return all(alike(a.data, b.data) for a, b in pairs)
+    return None if all(run.data for run in (*one.runs, *other.runs)) else True
+
+
+def table_names(benchmark: str, tables: Sequence[Sequence[Group]]) -> list[str]:
+    """Name each table of a benchmark; several by the options of data in which they differ, or by number."""
+    if len(tables) == 1:
+        return [benchmark]
+    options = [flatten(data_options(table[0].runs[0].config)) for table in tables]
+    names = dict.fromkeys(name for one in options for name in one if name and name not in SPLIT_OPTIONS)
+    differing = [name for name in names if len({one.get(name, "none") for one in options}) > 1]
+    texts = [
+        ", ".join(f"{name} {short_value(name, one.get(name, 'none'))}" for name in differing[:_OPTIONS_IN_NAME])
+        for one in options
+    ]
+    if len(set(texts)) < len(texts):
+        texts = [f"{text}{', ' if text else ''}data {number}" for number, text in enumerate(texts, 1)]
+    return [f"{benchmark} ({text})" for text in texts]
+
+
+def split_sizes(runs: Sequence[Run]) -> str:
+    """Say how many graphs each split has, and how many rows of the file were left out; "" if unknown.
+
+    Args:
+        runs: on the same data, perhaps in several splits.
+    """
+    records = [run.data for run in runs if run.data]
+    if not records:
+        return ""
+    parts = []
+    for split, title in (("train", "training"), ("val", "validation"), ("test", "test")):
+        sizes = sorted({int(data["splits"][split]["graphs"]) for data in records if split in data["splits"]})
+        if sizes:
+            count = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+            parts.append(f"{count} {title}")
+    left_out = max(int(data.get("left_out", 0)) for data in records)
+    rows = f" {left_out:,} rows of the file could not be used and were left out." if left_out else ""
+    return f"Graphs: {', '.join(parts)}.{rows}" if parts else rows.strip()

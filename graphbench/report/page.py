@@ -1,4 +1,4 @@
-"""The page: everything that is known of some runs, as one HTML file that loads nothing."""
+"""Render everything known of some runs as one HTML page that loads nothing."""
 
 from __future__ import annotations
 
@@ -12,82 +12,67 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from graphbench.report.across import across_section
-from graphbench.report.comparison import comparison_section
-from graphbench.report.curves import learning_curves
-from graphbench.report.datasets import split_sizes
-from graphbench.report.depth import diagnostic_sections
-from graphbench.report.expectations import Line, expectations
-from graphbench.report.external import external_section
+from graphbench.report.comparison import across_section, comparison_section, score_panels
+from graphbench.report.curves import gap_section, learning_curves, looked_at_test
+from graphbench.report.diagnostics import diagnostic_sections, picture_section
+from graphbench.report.external import expectations, external_section
+from graphbench.report.figures import Panel, Section
 from graphbench.report.formats import as_csv, as_latex, as_markdown
-from graphbench.report.gap import gap_section, looked_at_test
-from graphbench.report.groups import differences, flatten
+from graphbench.report.groups import differences, flatten, split_sizes
 from graphbench.report.loading import Run
-from graphbench.report.pictures import picture_section
-from graphbench.report.points import prediction_section, score_panels
-from graphbench.report.reliability import reliability_section
-from graphbench.report.residuals import residual_section
+from graphbench.report.predictions import reliability_section, worst_section
+from graphbench.report.residuals import prediction_section, residual_section
 from graphbench.report.scores import ResultTable
-from graphbench.report.sections import Panel, Section
-from graphbench.report.worst import worst_section
 
 _TEMPLATES = Path(__file__).parent / "templates"
-#: What decides times and memory.
+#: Facts of an environment that decide times and memory.
 _HARDWARE = ("processor", "cores", "torch_threads", "gpus")
 
 
 @dataclass(frozen=True)
 class Part:
-    """All that is shown of one benchmark.
+    """Everything shown of one benchmark.
 
     Args:
         table: its results.
         scores: panels beside the table.
         notes: sentences below the table.
         sections: figures.
-        expected: scores beside what configurations expect.
-        differences: options that tell its groups apart, with one value per group.
+        expected: rows of scores beside expected ones, header first.
+        differences: options that differ between groups, with one value per group.
     """
 
     table: ResultTable
     scores: list[Panel]
     notes: list[str]
     sections: list[Section]
-    expected: list[Line]
+    expected: list[list[str]]
     differences: dict[str, list[str]]
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Runs that share hardware and software.
-
-    Args:
-        runs: their names.
-        facts: dotted name -> value.
-    """
+    """Hardware and software that some runs share: names of the runs, and dotted name -> value."""
 
     runs: list[str]
     facts: dict[str, str]
 
     @property
     def summary(self) -> str:
-        """Processor, graphics cards and the two versions that matter most."""
-        gpus = [value for name, value in self.facts.items() if name.startswith("gpus.")]
-        told = [
-            f"{self.facts.get('processor', 'unknown processor')}, {self.facts.get('cores', 'unknown')} cores",
-            ", ".join(gpus) or "no GPU",
-            f"Python {self.facts.get('python', 'unknown')}",
-            f"torch {self.facts.get('packages.torch', 'unknown')}",
-        ]
-        return "; ".join(told)
+        """Return processor, GPUs and the two versions that matter most."""
+        unknown = dict.fromkeys(("cores", "python", "packages.torch"), "unknown")
+        facts = {"processor": "unknown processor", **unknown, **self.facts}
+        gpus = ", ".join(value for name, value in facts.items() if name.startswith("gpus.")) or "no GPU"
+        machine = f"{facts['processor']}, {facts['cores']} cores; {gpus}"
+        return f"{machine}; Python {facts['python']}; torch {facts['packages.torch']}"
 
 
 def render(tables: Sequence[ResultTable], first: Sequence[Section] = ()) -> str:
-    """The page of some result tables and the runs behind them; with sections that come before all others."""
+    """Render the page of some result tables and the runs behind them, with sections that come before all others."""
     runs = [run for table in tables for group in table.groups for run in group.runs]
     parts = [_part(table, f"p{number}") for number, table in enumerate(tables)]
-    together = across_section(tables)
-    parts[0].sections[:0] = [*first, *([together] if together is not None else [])]
+    across = across_section(tables)
+    parts[0].sections[:0] = [*first, *([across] if across is not None else [])]
     return _template().render(
         title=_title(tables),
         lead=_lead(runs),
@@ -101,7 +86,7 @@ def render(tables: Sequence[ResultTable], first: Sequence[Section] = ()) -> str:
 
 @cache
 def _template() -> Template:
-    """The page's template; everything it is given is escaped, unless a figure of ours."""
+    """Load the page's template, which escapes all values but our own figures."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -114,7 +99,7 @@ def _template() -> Template:
 
 def _part(table: ResultTable, name: str) -> Part:
     runs = [run for group in table.groups for run in group.runs]
-    found = [
+    sections = [
         comparison_section(table, f"{name}-differences"),
         learning_curves(table, f"{name}-curves"),
         prediction_section(table, f"{name}-predictions"),
@@ -126,27 +111,32 @@ def _part(table: ResultTable, name: str) -> Part:
         external_section(runs, f"{name}-external"),
         picture_section(runs, f"{name}-pictures"),
     ]
-    sections = [section for section in found if section is not None]
-    scores = score_panels(table, f"{name}-scores")
-    return Part(table, scores, _notes(table), sections, expectations(table.groups), differences(table.groups))
+    return Part(
+        table=table,
+        scores=score_panels(table, f"{name}-scores"),
+        notes=_notes(table),
+        sections=[section for section in sections if section is not None],
+        expected=expectations(table.groups),
+        differences=differences(table.groups),
+    )
 
 
 def _title(tables: Sequence[ResultTable]) -> str:
     models = list(dict.fromkeys(group.label for table in tables for group in table.groups))
-    who = models[0] if len(models) == 1 else f"{len(models)} models"
-    names = list(dict.fromkeys(group.benchmark for table in tables for group in table.groups))
-    where = names[0] if len(names) == 1 else f"{len(names)} benchmarks"
-    return f"{who} on {where}"
+    benchmarks = list(dict.fromkeys(group.benchmark for table in tables for group in table.groups))
+    model = models[0] if len(models) == 1 else f"{len(models)} models"
+    benchmark = benchmarks[0] if len(benchmarks) == 1 else f"{len(benchmarks)} benchmarks"
+    return f"{model} on {benchmark}"
 
 
 def _lead(runs: Sequence[Run]) -> str:
-    """How many runs, when, and what wrote the page."""
+    """Say how many runs there are, when they started, and the version that wrote the page."""
     count = "One run" if len(runs) == 1 else f"{len(runs)} runs"
     seeds = list(dict.fromkeys(run.seed for run in runs))
-    told = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(seeds)}"
+    seed = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(seeds)}"
     days = sorted({day for run in runs if (day := _day(run.environment))})
     when = f", started on {' to '.join(dict.fromkeys([days[0], days[-1]]))}" if days else ""
-    return f"{count}, {told}{when}. Written by graphbench-lightning {_version()} from the run folders alone."
+    return f"{count}, {seed}{when}. Written by graphbench-lightning {_version()} from the run folders alone."
 
 
 def _day(environment: Mapping[str, Any]) -> str:
@@ -164,13 +154,14 @@ def _version() -> str:
 
 
 def _notes(table: ResultTable) -> list[str]:
-    """What a reader must know before comparing rows."""
-    sizes = split_sizes([run for group in table.groups for run in group.runs])
+    """List caveats for comparing the rows."""
+    runs = [run for group in table.groups for run in group.runs]
+    sizes = split_sizes(runs)
     notes = [sizes] if sizes else []
     for group in table.groups:
         if group.repeated_seeds:
-            told = " and ".join(group.repeated_seeds)
-            notes.append(f"{group.label}: seed {told} was run more than once; ± counts every run, not every seed.")
+            seeds = " and ".join(group.repeated_seeds)
+            notes.append(f"{group.label}: seed {seeds} was run more than once; ± counts every run, not every seed.")
     notes += [
         f"{group.label}: the test split was looked at while training, so its score is no longer that of unseen graphs."
         for group in table.groups
@@ -178,18 +169,17 @@ def _notes(table: ResultTable) -> list[str]:
     ]
     if any(row.kind == "baseline" for row in table.rows):
         notes.append("Baselines are simple methods that the benchmark fits on the same splits; they have no seed.")
-    known = [run.environment for group in table.groups for run in group.runs if run.environment]
-    machines = {tuple(str(environment.get(fact)) for fact in _HARDWARE) for environment in known}
+    machines = {tuple(str(run.environment.get(fact)) for fact in _HARDWARE) for run in runs if run.environment}
     if len(machines) > 1:
         notes.append("These runs had different hardware: times, speeds and memory are not comparable between them.")
     return notes
 
 
 def _surroundings(runs: Sequence[Run]) -> list[Surroundings]:
-    """Every hardware and software that occurs, with its runs; when they started is left out."""
-    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    """Group runs by hardware and software, whenever they started."""
+    names: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run in runs:
         facts = flatten({key: value for key, value in run.environment.items() if key != "started"})
         if run.environment:
-            found.setdefault(tuple(facts.items()), []).append(run.name)
-    return [Surroundings(names, dict(facts)) for facts, names in found.items()]
+            names.setdefault(tuple(facts.items()), []).append(run.name)
+    return [Surroundings(shared, dict(facts)) for facts, shared in names.items()]

@@ -1,19 +1,29 @@
-"""What `predictions-test.csv` says: targets with their predictions, or classes with their probabilities."""
+"""Load predictions of the test split; draw how reliable probabilities are, and the molecules predicted worst."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
+from scipy.stats import binomtest
 
+from graphbench.diagnostics.figures.molecules import molecule_png
+from graphbench.errors import BadInput
+from graphbench.report.figures import RULE, Panel, Section, Style, panel_axes, shorten, svg
 from graphbench.report.groups import Group
-from graphbench.report.loading import Run
+from graphbench.report.loading import Run, is_number
 from graphbench.report.scores import ResultTable
 
 #: Metrics that only regressions have.
 REGRESSION = ("MAE", "RMSE", "MSE", "R2", "Spearman", "Pearson", "explained_variance")
+#: Molecules drawn for each model.
+SHOWN = 6
+_BINS = 15
 
 
 @dataclass(frozen=True)
@@ -21,12 +31,13 @@ class Target:
     """One target of a regression, in the rows where it is known.
 
     Args:
-        name: "" where there is but one.
+        name: "" for the only one.
         rows: index of these rows in the file.
         predicted: `[rows]`.
         true: `[rows]`.
-        low, high: ends of the intervals `[rows]`, None without.
-        label: the target's own name where intervals tell it, else `name`.
+        low: lower ends of the intervals `[rows]`, None without.
+        high: upper ends.
+        label: the target's name in the columns of intervals, else `name`.
     """
 
     name: str
@@ -39,77 +50,220 @@ class Target:
 
     @property
     def residuals(self) -> np.ndarray:
-        """Predicted less true `[rows]`."""
+        """Return predicted less true `[rows]`."""
         return self.predicted - self.true
 
 
-def scored_runs(table: ResultTable) -> Iterator[tuple[int, Group, Run]]:
-    """Of every group the first run that was tested and has test predictions, with the number of the group."""
+def scored_runs(table: ResultTable) -> Iterator[tuple[int, Group, Run, pd.DataFrame]]:
+    """Yield each group's number, its first run that was tested and has test predictions, and these."""
     for number, group in enumerate(table.groups):
         for run in group.runs:
             if run.predictions is not None and run.scores("test"):
-                yield number, group, run
+                yield number, group, run, run.predictions
                 break
 
 
-def target_columns(frame: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Name of each target, column of its predictions and column of the truth."""
-    pairs = []
-    for column in map(str, frame.columns):
-        if column == "prediction" or column.startswith("prediction_"):
-            target = column.removeprefix("prediction").removeprefix("_")
-            true = f"target_{target}" if target else "target"
-            if true in frame:
-                pairs.append((target, column, true))
-    return pairs
-
-
 def targets_of(frame: pd.DataFrame) -> list[Target]:
-    """Those of a regression that are known in some row."""
+    """Return the targets of a regression that are known in at least one row."""
     names = [c.removesuffix("_low") for c in map(str, frame.columns) if c.endswith("_low")]
     intervals = [name for name in names if f"{name}_high" in frame]
-    found = []
-    for name, predicted, true in target_columns(frame):
-        own = intervals[0] if not name and len(intervals) == 1 else name if name in intervals else None
-        columns = [predicted, true] + ([f"{own}_low", f"{own}_high"] if own else [])
-        known = frame[columns].apply(pd.to_numeric, errors="coerce").dropna()
-        if known.empty:
+    targets = []
+    for predicted in map(str, frame.columns):
+        name = predicted.removeprefix("prediction").removeprefix("_")
+        true = f"target_{name}" if name else "target"
+        if predicted not in ("prediction", f"prediction_{name}") or true not in frame:
             continue
-        values = [known[column].to_numpy(float) for column in columns]
-        low, high = values[2:] if own else (None, None)
-        found.append(Target(name, known.index.to_numpy(), values[0], values[1], low, high, own or name))
-    return found
+        label = intervals[0] if not name and len(intervals) == 1 else name if name in intervals else None
+        columns = [predicted, true] + ([f"{label}_low", f"{label}_high"] if label else [])
+        rows = _numeric_rows(frame, columns)
+        if rows.empty:
+            continue
+        values = [rows[column].to_numpy(float) for column in columns]
+        low, high = values[2:] if label else (None, None)
+        targets.append(Target(name, rows.index.to_numpy(), values[0], values[1], low, high, label or name))
+    return targets
 
 
-def choices_of(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Confidences and whether they were right, for classes and labels.
+def _numeric_rows(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    return frame[columns].apply(pd.to_numeric, errors="coerce").dropna()
 
-    Returns:
-        Of every known class the probability of the predicted one, whether that is the true one, and the probability of
-        the true one; of every known label the probability of yes, whether yes is true, and the probability of what is
-        true: `[n]` each. None where the file holds no probabilities.
+
+class _Classes(NamedTuple):
+    """Predicted probabilities of rows with a known class.
+
+    Args:
+        names: of the classes.
+        rows: index of the rows in the file.
+        probabilities: `[rows, classes]`.
+        truth: index of the true class `[rows]`.
     """
-    names = [column for column in map(str, frame.columns) if column.startswith("prediction_")]
-    if {"head", "tail"} & set(frame.columns):
-        return None
-    if "target" in frame and len(names) > 1:
-        rows = frame[[*names, "target"]].apply(pd.to_numeric, errors="coerce").dropna()
-        probabilities, truth = rows[names].to_numpy(float), rows["target"].to_numpy(int)
-        inside = (truth >= 0) & (truth < len(names))
-        probabilities, truth = probabilities[inside], truth[inside]
-        if not len(truth) or not _are_probabilities(probabilities):
-            return None
-        best = probabilities.argmax(1)
-        numbers = np.arange(len(best))
-        return probabilities[numbers, best], best == truth, probabilities[numbers, truth]
-    found = [(target.predicted, target.true) for target in targets_of(frame)]
-    if not found:
-        return None
-    yes, truth = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if not _are_probabilities(yes) or not np.isin(truth, (0, 1)).all():
-        return None
-    return yes, truth == 1, np.where(truth == 1, yes, 1 - yes)
+
+    names: list[str]
+    rows: pd.Index
+    probabilities: np.ndarray
+    truth: np.ndarray
 
 
-def _are_probabilities(values: np.ndarray) -> bool:
+def _classes_of(frame: pd.DataFrame) -> _Classes | None:
+    columns = [column for column in map(str, frame.columns) if column.startswith("prediction_")]
+    if "target" not in frame or len(columns) < 2:
+        return None
+    rows = _numeric_rows(frame, [*columns, "target"])
+    rows = rows[rows["target"].between(0, len(columns) - 1)]
+    probabilities, truth = rows[columns].to_numpy(float), rows["target"].to_numpy(int)
+    names = [column.removeprefix("prediction_") for column in columns]
+    return _Classes(names, rows.index, probabilities, truth) if len(rows) and _are_shares(probabilities) else None
+
+
+def _are_shares(values: np.ndarray) -> bool:
+    # a softmax in float32 may exceed 1 by rounding
     return bool(((values >= 0) & (values <= 1 + 1e-6)).all())
+
+
+def confidences_of(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return confidences `[n]`, and whether each came true `[n]`; None if the file holds no probabilities.
+
+    The confidence in a class is the probability of the predicted one; in a label, the probability of yes.
+    """
+    if {"head", "tail"} & set(frame.columns):  # predictions of links
+        return None
+    if (classes := _classes_of(frame)) is not None:
+        return classes.probabilities.max(1), classes.probabilities.argmax(1) == classes.truth
+    labels = targets_of(frame)
+    if not labels:
+        return None
+    yes, truth = (np.concatenate([getattr(label, name) for label in labels]) for name in ("predicted", "true"))
+    return (yes, truth == 1) if _are_shares(yes) and np.isin(truth, (0, 1)).all() else None
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Probabilities in bins of equal width, without the empty ones.
+
+    Args:
+        confidence: mean probability of each bin.
+        share: share of each bin that came true.
+        count: number of probabilities in each bin.
+
+    Examples:
+        >>> reliability = Reliability.of(np.array([0.61, 0.62, 0.95]), np.array([True, False, True]))
+        >>> reliability.count.tolist(), reliability.share.tolist(), round(reliability.error, 4)
+        ([2, 1], [0.5, 1.0], 0.0933)
+    """
+
+    confidence: np.ndarray
+    share: np.ndarray
+    count: np.ndarray
+
+    @classmethod
+    def of(cls, confidence: np.ndarray, correct: np.ndarray, bins: int = _BINS) -> Reliability:
+        """Sort probabilities `[n]` into bins, with `correct` `[n]` telling which came true."""
+        place = np.digitize(confidence, np.linspace(0, 1, bins + 1)[1:-1])
+        count = np.bincount(place, minlength=bins)
+        mask = count > 0
+        means = [np.bincount(place, values, bins)[mask] / count[mask] for values in (confidence, correct.astype(float))]
+        return cls(means[0], means[1], count[mask])
+
+    @property
+    def error(self) -> float:
+        """Return the expected calibration error: mean over all n of |share - confidence| of their bin (Guo 2017)."""
+        return float((self.count * np.abs(self.share - self.confidence)).sum() / self.count.sum())
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends of the 95 % confidence interval of each share (Clopper & Pearson 1934)."""
+        hits = np.rint(self.share * self.count).astype(int)
+        ends = [binomtest(k, n).proportion_ci(0.95, "exact") for k, n in zip(hits, self.count, strict=True)]
+        return np.array([interval.low for interval in ends]), np.array([interval.high for interval in ends])
+
+
+def reliability_section(table: ResultTable, name: str) -> Section | None:
+    """Draw a reliability diagram for tested runs with probabilities; None for regressions."""
+    if table.metric in REGRESSION:
+        return None
+    section = Section(
+        name, "Are probabilities shares?",
+        "Test predictions by the probability that the model gives its answer (of labels: a yes), and how many of them "
+        "come true, with 95 % confidence intervals. On the line a probability of 80 % is right in 80 of 100 rows; "
+        "below it the model is too sure. ECE is the mean distance from the line.",
+    )  # fmt: skip
+    for number, group, run, frame in scored_runs(table):
+        if (confidences := confidences_of(frame)) is None:
+            continue
+        reliability = Reliability.of(*confidences)
+        style, title = Style(number), shorten(group.label)
+        with panel_axes(title, "probability", "share that comes true", (3.7, 3.5)) as (figure, axes):
+            axes.axline((0, 0), slope=1, color=RULE, linewidth=1.2)
+            low, high = reliability.bounds
+            ends = np.abs(np.stack((reliability.share - low, high - reliability.share)))
+            axes.errorbar(
+                reliability.confidence, reliability.share, ends, color=style.colour, marker=style.marker, linestyle="",
+                capsize=2, elinewidth=1,
+            )  # fmt: skip
+            axes.set_xlim(0, 1.02)
+            axes.set_ylim(-0.02, 1.02)
+            axes.set_aspect("equal")
+            drawing = svg(figure, f"Reliability of {title}: ECE {reliability.error:.4f}", f"{name}-{number}")
+        total = int(reliability.count.sum())
+        caption = f"Seed {run.seed}, {total:,} predictions, ECE {reliability.error:.4f} in {_BINS} bins."
+        if is_number(temperature := run.results.get("temperature")):
+            caption += f" Calibrated on the validation split: temperature {temperature:.4g}."
+        section.panels.append(Panel(drawing, caption))
+    return section if section.panels else None
+
+
+def worst_section(table: ResultTable, name: str) -> Section | None:
+    """Draw the molecules with the largest errors of every model; None for predictions without SMILES."""
+    section = Section(
+        name, "Largest errors",
+        "The molecules of the test split that each model predicts worst: of regressions by the error in units of the "
+        "target's root mean square error, of classes by the probability of the true one.",
+    )  # fmt: skip
+    for _, group, run, frame in scored_runs(table):
+        if "smiles" not in frame:
+            continue
+        rows = _worst_values(frame) if table.metric in REGRESSION else _worst_classes(frame)
+        try:
+            section.panels += [_molecule(frame, row, f"{group.label}, {text}", run) for row, text in rows]
+        except BadInput as error:
+            section.notes.append(f"The molecules are not drawn: {error}")
+            break
+    return section if section.panels or section.notes else None
+
+
+def _worst_values(frame: pd.DataFrame) -> list[tuple[int, str]]:
+    """Return rows of a regression with a description, worst first."""
+    worst: dict[int, tuple[float, str]] = {}
+    for target in targets_of(frame):
+        scaled = np.abs(target.residuals) / (np.sqrt((target.residuals**2).mean()) or 1.0)
+        for place in np.argsort(-scaled, kind="stable")[:SHOWN]:
+            row, name = int(target.rows[place]), f"{target.name} " if target.name else ""
+            text = f"{name}predicted {target.predicted[place]:.4g}, true {target.true[place]:.4g}"
+            if row not in worst or scaled[place] > worst[row][0]:
+                worst[row] = (float(scaled[place]), text)
+    return [(row, text) for row, (_, text) in sorted(worst.items(), key=lambda item: -item[1][0])[:SHOWN]]
+
+
+def _worst_classes(frame: pd.DataFrame) -> list[tuple[int, str]]:
+    """Return rows with the least probable true class; none for labels, whose errors have no common order."""
+    if (classes := _classes_of(frame)) is None:
+        return []
+    probability = classes.probabilities[np.arange(len(classes.truth)), classes.truth]
+    return [
+        (
+            int(classes.rows[place]),
+            f"true class {classes.names[classes.truth[place]]}, its probability {probability[place]:.4g}",
+        )
+        for place in np.argsort(probability, kind="stable")[:SHOWN]
+    ]
+
+
+def _molecule(frame: pd.DataFrame, row: int, text: str, run: Run) -> Panel:
+    smiles = str(frame["smiles"].iloc[row])
+    name = f" {frame['id'].iloc[row]}" if "id" in frame else ""
+    png = molecule_png(smiles)
+    if png is None:
+        return Panel(Markup("<code>{}</code>").format(smiles), f"Row{name} ({text}, seed {run.seed})")
+    data = base64.b64encode(png).decode("ascii")
+    figure = Markup('<img src="data:image/png;base64,{}" alt="{}">').format(data, smiles)
+    return Panel(figure, f"Row{name} ({text}, seed {run.seed}): {smiles}")

@@ -1,23 +1,86 @@
-"""Errors of a regression on the test split, and how many of its intervals hold the truth."""
+"""Draw predictions of regressions against true values, and their residuals and intervals."""
 
 from __future__ import annotations
 
 import numpy as np
+from matplotlib.axes import Axes
 from scipy.stats import binomtest
 
-from graphbench.report.figures import INK, RULE, Style, panel_axes, shorten, svg
+from graphbench.report.figures import INK, RULE, Panel, Section, Style, panel_axes, shorten, svg, with_unit
 from graphbench.report.groups import Group
-from graphbench.report.loading import Run, is_number
+from graphbench.report.loading import Run, is_number, mapping
 from graphbench.report.predictions import REGRESSION, Target, scored_runs, targets_of
 from graphbench.report.scores import ResultTable
-from graphbench.report.sections import Panel, Section
 
-#: More points than these are drawn as an image, which stays small.
+#: Number of points above which they are drawn as an image, which stays small.
 _MANY_POINTS = 1500
 
 
+def prediction_section(table: ResultTable, name: str) -> Section | None:
+    """Draw predicted against true targets of the test split for tested runs; None without an error as metric."""
+    if table.metric not in ("MAE", "RMSE"):
+        return None
+    section = Section(
+        name, "Predictions on the test split",
+        "Every point is a graph of the test split, predicted by the best checkpoint of one seed; on the line, "
+        "prediction and truth are equal.",
+    )  # fmt: skip
+    for group in table.groups:
+        with_file = [run for run in group.runs if run.predictions is not None]
+        if with_file and not any(run.scores("test") for run in with_file):
+            section.notes.append(
+                f"{group.label}: there are test predictions, but `graphbench test` has not scored the run, so they are "
+                "not shown."
+            )
+    for number, group, run, frame in scored_runs(table):
+        targets = targets_of(frame)
+        for place, target in enumerate(targets):
+            section.panels.append(
+                _prediction_panel(target, group, run, table.unit, Style(number), f"{name}-{number}-{place}")
+            )
+        if not targets:
+            section.notes.append(
+                f"{group.label}: predictions-test.csv holds no pairs of a prediction and a known target."
+            )
+            continue
+        errors = np.concatenate([target.residuals for target in targets])
+        score = {"MAE": np.abs(errors).mean(), "RMSE": np.sqrt((errors**2).mean())}[table.metric]
+        stored = run.scores("test").get(table.metric)
+        if stored is not None and not np.isclose(score, stored, rtol=1e-3):
+            section.notes.append(
+                f"{group.label}, seed {run.seed}: predictions-test.csv gives a test {table.metric} of {score:.4f}, but "
+                f"the run's is {stored:.4f}: the file is from another checkpoint."
+            )
+    return section if section.panels or section.notes else None
+
+
+def _prediction_panel(target: Target, group: Group, run: Run, unit: str, style: Style, name: str) -> Panel:
+    title = f"{shorten(group.label)}{f': {target.name}' if target.name else ''}"
+    values = np.concatenate([target.true, target.predicted])
+    finite = values[np.isfinite(values)]
+    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
+    room = 0.04 * (high - low) or 1.0
+    with panel_axes(title, with_unit("true", unit), with_unit("predicted", unit), (3.7, 3.5)) as (figure, axes):
+        axes.set_xlim(low - room, high + room)
+        axes.set_ylim(low - room, high + room)
+        axes.set_aspect("equal")
+        axes.axline((low, low), slope=1, color=RULE, linewidth=1.2)
+        _scatter(axes, target.true, target.predicted, style)
+        drawing = svg(figure, f"Predicted against true targets, {title}", name)
+    count = "1 graph" if len(target.true) == 1 else f"{len(target.true):,} graphs"
+    mae = np.abs(target.residuals).mean()
+    return Panel(drawing, f"Seed {run.seed}, {count}, MAE {mae:.4f} from these points.")
+
+
+def _scatter(axes: Axes, x: np.ndarray, y: np.ndarray, style: Style) -> None:
+    axes.plot(
+        x, y, linestyle="", marker=style.marker, markersize=3.2, markeredgewidth=0, color=style.colour, alpha=0.45,
+        rasterized=len(x) > _MANY_POINTS,
+    )  # fmt: skip
+
+
 def residual_section(table: ResultTable, name: str) -> Section | None:
-    """Residuals of every target of the runs that were tested and have predictions; None for other tasks."""
+    """Draw the residuals of every target of tested runs; None for other tasks."""
     if table.metric not in REGRESSION:
         return None
     section = Section(
@@ -25,53 +88,46 @@ def residual_section(table: ResultTable, name: str) -> Section | None:
         "Predicted less true, over the prediction. Around the line at zero without a slope or a fan, the errors are "
         "alike everywhere; thin lines are the ends of intervals, where predictions have some.",
     )  # fmt: skip
-    for number, group, run in scored_runs(table):
-        assert run.predictions is not None
-        for place, target in enumerate(targets_of(run.predictions)):
-            section.panels.append(_panel(target, group, run, table.unit, Style(number), f"{name}-{number}-{place}"))
+    for number, group, run, frame in scored_runs(table):
+        for place, target in enumerate(targets_of(frame)):
+            section.panels.append(
+                _residual_panel(target, group, run, table.unit, Style(number), f"{name}-{number}-{place}")
+            )
             if target.low is not None:
                 section.notes.append(_coverage(target, group, run))
     return section if section.panels else None
 
 
-def _panel(target: Target, group: Group, run: Run, unit: str, style: Style, name: str) -> Panel:
+def _residual_panel(target: Target, group: Group, run: Run, unit: str, style: Style, name: str) -> Panel:
     errors = target.residuals
     title = f"{shorten(group.label)}{f': {target.name}' if target.name else ''}"
-    with panel_axes() as (figure, axes):
+    with panel_axes(title, with_unit("predicted", unit), with_unit("predicted less true", unit)) as (figure, axes):
         axes.axhline(0, color=RULE, linewidth=1.2)
         if target.low is not None and target.high is not None:
             order = np.argsort(target.predicted)
             for end in (target.low, target.high):
                 axes.plot(target.predicted[order], (target.predicted - end)[order], color=INK, linewidth=0.8)
-        axes.plot(
-            target.predicted, errors, linestyle="", marker=style.marker, markersize=3.2, markeredgewidth=0,
-            color=style.colour, alpha=0.45, rasterized=len(errors) > _MANY_POINTS,
-        )  # fmt: skip
-        axes.set_title(title)
-        axes.set_xlabel(f"predicted{f' [{unit}]' if unit else ''}")
-        axes.set_ylabel(f"predicted less true{f' [{unit}]' if unit else ''}")
-        figure_text = svg(figure, f"Residuals over predictions, {title}", name)
+        _scatter(axes, target.predicted, errors, style)
+        drawing = svg(figure, f"Residuals over predictions, {title}", name)
     spread = f", standard deviation {errors.std(ddof=1):.4g}" if len(errors) > 1 else ""
     rows = "1 row" if len(errors) == 1 else f"{len(errors):,} rows"
-    return Panel(figure_text, f"Seed {run.seed}, {rows}: mean {errors.mean():.4g}{spread}.")
+    return Panel(drawing, f"Seed {run.seed}, {rows}: mean {errors.mean():.4g}{spread}.")
 
 
 def _coverage(target: Target, group: Group, run: Run) -> str:
-    """How many intervals hold the truth, beside what they state."""
+    """Count the intervals that contain the true value, beside the coverage that they state."""
     assert target.low is not None
     assert target.high is not None
-    who = f"{group.label}, seed {run.seed}{f', {target.label}' if target.label else ''}"
     inside = int(((target.low <= target.true) & (target.true <= target.high)).sum())
     ends = binomtest(inside, len(target.true)).proportion_ci(0.95, "exact")
-    told = (
-        f"{inside:,} of {len(target.true):,} known test targets lie in their intervals, "
-        f"{inside / len(target.true):.1%} (95 % confidence: {ends.low:.1%} to {ends.high:.1%})"
+    counts = (
+        f"{group.label}, seed {run.seed}{f', {target.label}' if target.label else ''}: {inside:,} of "
+        f"{len(target.true):,} known test targets lie in their intervals, {inside / len(target.true):.1%} (95 % "
+        f"confidence: {ends.low:.1%} to {ends.high:.1%})"
     )
-    stated = run.results.get("intervals")
-    stated = stated if isinstance(stated, dict) else {}
-    widths = stated.get("half_widths")
-    width = widths.get(target.label) if isinstance(widths, dict) else None
+    stated = mapping(run.results.get("intervals"))
+    width = mapping(stated.get("half_widths")).get(target.label)
     half = float(np.median(target.high - target.low)) / 2
     if not is_number(stated.get("coverage")) or not is_number(width) or not np.isclose(half, width, rtol=1e-3):
-        return f"{who}: {told}; the run does not say which coverage they state."
-    return f"{who}: {told}; they state {stated['coverage']:.4g}."
+        return f"{counts}; the run does not say which coverage they state."
+    return f"{counts}; they state {stated['coverage']:.4g}."

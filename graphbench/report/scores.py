@@ -1,17 +1,22 @@
-"""The result table of one benchmark: one row per group of runs, and the baselines among them."""
+"""Compute the result table of one benchmark: a row per group of runs, and the baselines among them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graphbench.report.figures import with_unit
 from graphbench.report.groups import Group, replicate
 from graphbench.report.loading import Run, is_number
 from graphbench.report.significance import Comparison, compare, holm
 from graphbench.runs.tables import SCORED
+
+#: Quantities that are no scores.
+_MEASURED = ("parameters", "fit_seconds", "graphs_per_s", "peak_memory_mb")
+_SPEED = "time/graphs_per_s"
 
 
 @dataclass(frozen=True)
@@ -20,8 +25,8 @@ class Score:
 
     Args:
         values: of the runs that have it.
-        runs: of the group.
-        undefined: runs whose targets or predictions do not define it.
+        runs: number of runs in the group.
+        undefined: number of runs whose targets or predictions do not define it.
     """
 
     values: tuple[float, ...]
@@ -30,17 +35,17 @@ class Score:
 
     @property
     def broken(self) -> int:
-        """Values that are NaN or infinite."""
+        """Count values that are NaN or infinite."""
         return sum(not math.isfinite(value) for value in self.values)
 
     @property
     def mean(self) -> float:
-        """Mean; NaN without values, and where one is not finite: a mean that leaves diverged runs out would flatter."""
+        """Return the mean; NaN if a value is not finite, since a mean without diverged runs would flatter."""
         return float(np.mean(self.values)) if self.values and not self.broken else math.nan
 
     @property
     def sd(self) -> float:
-        """Standard deviation of the sample, with n - 1; NaN for fewer than two values or where one is not finite."""
+        """Return the standard deviation (n - 1); NaN for fewer than two values or if one is not finite."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 and not self.broken else math.nan
 
 
@@ -51,12 +56,12 @@ class Quantity:
     Args:
         key: stable name, used in table.csv.
         title: heading.
-        unit: of the numbers shown, "" where there is none.
-        absent: what a cell says when no run has the quantity.
-        scale: the number shown is the stored one times this.
+        unit: of the numbers shown, or "".
+        absent: text of a cell when no run has the quantity.
+        scale: factor from the stored number to the one shown.
         digits: decimals shown; None for as many as the number needs.
-        counted: a whole number that is shown alone where all runs agree.
-        further: a metric beside the benchmark's own.
+        counted: a whole number, shown without a deviation if all runs agree.
+        further: a metric other than the benchmark's own.
     """
 
     key: str
@@ -70,11 +75,11 @@ class Quantity:
 
     @property
     def heading(self) -> str:
-        """Title with the unit."""
-        return f"{self.title} [{self.unit}]" if self.unit else self.title
+        """Return the title with the unit."""
+        return with_unit(self.title, self.unit)
 
     def show(self, score: Score) -> str:
-        """Mean ± standard deviation, and from how many runs where not from all."""
+        """Format mean ± standard deviation, and the number of runs if some lack a score."""
         if not score.values:
             return "undefined" if score.undefined else self.absent
         if score.broken:
@@ -85,7 +90,7 @@ class Quantity:
         return text if len(score.values) == score.runs else f"{text} ({len(score.values)} of {_runs(score.runs)})"
 
     def number(self, value: float, beside: float) -> str:
-        """A number with as many decimals as the one it stands beside needs."""
+        """Format a number with as many decimals as the one beside it needs."""
         digits = self.digits if self.digits is not None else _digits(beside * self.scale)
         return f"{value * self.scale:,.{digits}f}" if digits <= 4 else f"{value * self.scale:.3g}"
 
@@ -95,7 +100,7 @@ def _runs(count: int) -> str:
 
 
 def _digits(value: float) -> int:
-    """Decimals for four significant digits, as in `graphbench test`; five (so: powers) for tiny and huge numbers."""
+    """Return decimals for four significant digits, as in `graphbench test`; 5, hence powers, for tiny and huge ones."""
     if value == 0 or not math.isfinite(value):
         return 4
     if abs(value) < 1e-3 or abs(value) >= 1e6:
@@ -110,11 +115,11 @@ class Row:
     Args:
         label: name of the group or the baseline.
         kind: "model" or "baseline".
-        seeds: of the runs.
-        best_epochs: of the runs, with the epochs each had in all.
+        seeds: of the runs, with their splits.
+        best_epochs: of the runs, with the epochs of each fit.
         scores: key of a quantity -> its values.
         group: the runs; None for a baseline.
-        comparison: with the best model; None for itself, for baselines, and where there are fewer than two pairs.
+        comparison: with the best model; None for itself, for baselines, and for fewer than two pairs.
     """
 
     label: str
@@ -126,7 +131,7 @@ class Row:
     comparison: Comparison | None = None
 
     def show(self, quantity: Quantity) -> str:
-        """Text of a cell; what a baseline cannot have is a dash."""
+        """Return the text of a cell; a dash for quantities that a baseline cannot have."""
         if quantity.key in self.scores:
             return quantity.show(self.scores[quantity.key])
         return quantity.absent if self.kind == "model" else "–"
@@ -137,9 +142,9 @@ class ResultTable:
     """All rows of one benchmark, best validation score first.
 
     Args:
-        benchmark: its name, with that of its data where there are several.
-        metric: its own metric, "" where no run says.
-        higher_is_better: whether more of the metric is better; None where no run says.
+        benchmark: its name, with options of its data if it has several tables.
+        metric: its own metric; "" if no run names it.
+        higher_is_better: None if no run says.
         unit: of the metric and of other errors in it.
         quantities: columns.
         rows: groups and baselines; those without a validation score last.
@@ -154,48 +159,48 @@ class ResultTable:
 
     @property
     def groups(self) -> list[Group]:
-        """Groups in the order of their rows."""
+        """Return groups in the order of their rows."""
         return [row.group for row in self.rows if row.group is not None]
 
     @property
     def best(self) -> Row:
-        """The model with the best validation score."""
+        """Return the model with the best validation score."""
         return next(row for row in self.rows if row.kind == "model")
 
     @property
     def better(self) -> str:
-        """`lower is better`, `higher is better` or nothing."""
+        """Return `lower is better`, `higher is better` or nothing."""
         return "" if self.higher_is_better is None else f"{'higher' if self.higher_is_better else 'lower'} is better"
 
     @property
     def comparisons(self) -> list[Row]:
-        """Rows that are compared with the best model."""
+        """Return rows that are compared with the best model."""
         return [row for row in self.rows if row.comparison is not None]
 
     @property
     def over(self) -> str:
-        """What ± is over."""
+        """Name the runs that ± is computed over."""
         return "seeds" if all(len(group.splits) == 1 for group in self.groups) else "seeds and splits"
 
     @property
     def main(self) -> list[Quantity]:
-        """The benchmark's own metric, size, time and memory; all metrics where no run says which is its own."""
+        """Return columns of the benchmark's own metric, size, time and memory; all metrics if no run names its own."""
         return [quantity for quantity in self.quantities if not quantity.further or not self.metric]
 
     @property
     def further(self) -> list[Quantity]:
-        """Other metrics."""
+        """Return columns of other metrics."""
         return [quantity for quantity in self.quantities if quantity not in self.main]
 
     def header(self) -> list[str]:
-        """Headings of all columns."""
+        """Return headings of all columns."""
         headings = ["model", "seeds", "best epoch", *(quantity.heading for quantity in self.quantities)]
         if self.comparisons:
             headings += [f"{self._compared.title} less that of the best", "paired test against the best"]
         return headings
 
     def lines(self) -> list[list[str]]:
-        """Text of all cells."""
+        """Return the text of all cells."""
         return [
             [
                 f"{row.label} (baseline)" if row.kind == "baseline" else row.label,
@@ -209,69 +214,98 @@ class ResultTable:
 
     @property
     def _compared(self) -> Quantity:
-        """The column that models are compared by."""
+        """Return the column that models are compared by."""
         key = next(row.comparison.key for row in self.rows if row.comparison is not None)
         return next(quantity for quantity in self.quantities if quantity.key == key)
 
     def _beside_best(self, row: Row) -> list[str]:
-        """Difference and test; "best" and a dash for the best model."""
+        """Return the cells of difference and test; "best" and a dash for the best model."""
         if not self.comparisons:
             return []
         if row.comparison is None:
             return ["best" if row is self.best else "–", "–"]
-        return [self.show_difference(row.comparison), row.comparison.words]
-
-    def show_difference(self, comparison: Comparison) -> str:
-        """`+0.0120 ± 0.0034`, with the decimals of the scores."""
-        number = self.show_number(comparison.difference)
-        return f"{'' if number.startswith('-') else '+'}{number} ± {self.show_number(comparison.sd)}"
+        number = self.show_number(row.comparison.difference)
+        sign = "" if number.startswith("-") else "+"
+        return [f"{sign}{number} ± {self.show_number(row.comparison.sd)}", row.comparison.words]
 
     def show_number(self, value: float) -> str:
-        """A difference with the decimals that the best score has."""
+        """Format a difference with the decimals of the best score."""
         quantity = self._compared
         return quantity.number(value, self.best.scores[quantity.key].mean)
 
 
-def result_table(groups: Sequence[Group], name: str = "") -> ResultTable:
-    """The table of groups of one benchmark, with the best validation score first.
+#: Fold and seed of a split -> scores of a baseline on it.
+_BySplit = dict[tuple[str, ...], dict[str, float]]
 
-    Args:
-        groups: on the same data.
-        name: of the table; that of the benchmark if empty.
-    """
+
+def result_table(groups: Sequence[Group], name: str) -> ResultTable:
+    """Compute the table, called `name`, of groups on the same data, best validation score first."""
     runs = [run for group in groups for run in group.runs]
     metric = next((str(run.results["metric"]) for run in runs if run.results.get("metric")), "")
     higher = next((bool(run.results["higher_is_better"]) for run in runs if "higher_is_better" in run.results), None)
     unit = next((str(run.results["unit"]) for run in runs if run.results.get("unit")), "")
-    rows = [_row(group) for group in groups]
     sign = -1 if higher else 1
 
     def rank(row: Row) -> float:
         mean = row.scores[f"val/{metric}"].mean if f"val/{metric}" in row.scores else math.nan
         return sign * mean if math.isfinite(mean) else math.inf
 
-    everything = sorted([*_compared(sorted(rows, key=rank), metric), *_baselines(groups)], key=rank)
-    columns = _quantities(runs, metric, unit)
-    return ResultTable(name or groups[0].benchmark, metric, higher, unit, columns, tuple(everything))
+    models = _compare_to_best(sorted(map(_row, groups), key=rank), metric)
+    rows = sorted([*models, *_baselines(groups)], key=rank)
+    return ResultTable(name, metric, higher, unit, _quantities(runs, metric, unit), tuple(rows))
 
 
-def _compared(rows: Sequence[Row], metric: str) -> list[Row]:
-    """Rows of models, all but the first with a comparison by test score, or by validation score before a test."""
+def _row(group: Group) -> Row:
+    names = dict.fromkeys(f"{split}/{name}" for run in group.runs for split in SCORED for name in run.scores(split))
+    names |= dict.fromkeys(name for run in group.runs for name in run.undefined)
+    count = len(group.runs)
+    scores = {}
+    for key in names:
+        split, _, name = key.partition("/")
+        values = tuple(run.scores(split)[name] for run in group.runs if name in run.scores(split))
+        scores[key] = Score(values, count, sum(key in run.undefined for run in group.runs))
+    for key in _MEASURED:
+        scores[key] = Score(tuple(_measured(group.runs, key)), count)
+    return Row(group.label, "model", group.replicates, _best_epochs(group), scores, group)
+
+
+def _best_epochs(group: Group) -> str:
+    """Format finished epochs at the best checkpoint of every seed, and of the whole fit: `2, 6 of 8`."""
+    best = ["–" if run.best_epoch is None else str(run.best_epoch) for run in group.runs]
+    totals = [str(run.results.get("epochs", "?")) for run in group.runs]
+    if set(best) == {"–"}:
+        return "unknown"
+    if len(set(totals)) == 1:
+        return f"{', '.join(best)} of {totals[0]}"
+    return ", ".join(f"{epoch} of {total}" for epoch, total in zip(best, totals, strict=True))
+
+
+def _measured(runs: Sequence[Run], key: str) -> list[float]:
+    """Return a quantity that is no score, from the runs that have it."""
+    if key == "graphs_per_s":  # the median over epochs, since the first one also warms up
+        return [float(run.curves[_SPEED].median()) for run in runs if _SPEED in run.curves]
+    return [float(run.results[key]) for run in runs if is_number(run.results.get(key))]
+
+
+def _compare_to_best(rows: Sequence[Row], metric: str) -> list[Row]:
+    """Compare all rows with the first one by test score, or by validation score before a test."""
     best = rows[0]
     keys = [key for split in ("test", "val") if (key := f"{split}/{metric}") in best.scores]
     if not keys or best.group is None or not math.isfinite(best.scores[keys[0]].mean):
         return list(rows)
-    found = [compare(best.group, row.group, keys[0]) if row.group is not None else None for row in rows[1:]]
-    adjusted = iter(holm([comparison.p for comparison in found if comparison is not None]))
-    told = [None if comparison is None else replace(comparison, holm=next(adjusted)) for comparison in found]
-    return [best, *(replace(row, comparison=comparison) for row, comparison in zip(rows[1:], told, strict=True))]
+    comparisons = [compare(best.group, row.group, keys[0]) if row.group is not None else None for row in rows[1:]]
+    adjusted = iter(holm([comparison.p for comparison in comparisons if comparison is not None]))
+    return [best, *(
+        replace(row, comparison=None if comparison is None else replace(comparison, holm=next(adjusted)))
+        for row, comparison in zip(rows[1:], comparisons, strict=True)
+    )]  # fmt: skip
 
 
 def _quantities(runs: Sequence[Run], metric: str, unit: str) -> tuple[Quantity, ...]:
-    """Validation and test score in the benchmark's metric, then other metrics, size, time and memory."""
-    found = dict.fromkeys(name for run in runs for split in SCORED for name in run.scores(split) if name != "loss")
-    found |= dict.fromkeys(name.partition("/")[2] for run in runs for name in run.undefined)
-    names = [metric] * bool(metric) + [name for name in found if name != metric]
+    """List validation and test score in the benchmark's metric, then other metrics, size, time and memory."""
+    names = dict.fromkeys([metric] if metric else [])
+    names |= dict.fromkeys(name for run in runs for split in SCORED for name in run.scores(split) if name != "loss")
+    names |= dict.fromkeys(name.partition("/")[2] for run in runs for name in run.undefined)
     looked = any(len(run.gap) and (run.gap["split"] == "test").any() for run in runs if not run.scores("test"))
     absent = {"val": "not scored", "test": "not recorded" if looked else "not looked at"}
     scores = [
@@ -295,83 +329,34 @@ def _quantities(runs: Sequence[Run], metric: str, unit: str) -> tuple[Quantity, 
 
 
 def _in_unit(key: str, title: str, runs: Sequence[Run], units: Iterable[tuple[str, float, float]]) -> Quantity:
-    """A quantity in the first unit whose threshold its largest value reaches."""
-    values = [value for run in runs for value in _MEASURES[key](run) if math.isfinite(value)]
-    largest = max(values, default=0.0)
+    """Return a quantity in the first unit whose threshold its largest value reaches."""
+    largest = max((value for value in _measured(runs, key) if math.isfinite(value)), default=0.0)
     unit, scale = next((unit, scale) for unit, threshold, scale in units if largest >= threshold)
     return Quantity(key, title, unit, scale=scale, digits=0 if scale == 1 and largest >= 100 else 1)
 
 
-def _stored(key: str) -> Callable[[Run], list[float]]:
-    return lambda run: [float(run.results[key])] if is_number(run.results.get(key)) else []
-
-
-def _speed(run: Run) -> list[float]:
-    """Median over epochs: the first one also warms up."""
-    speed = run.curves.get("time/graphs_per_s")
-    return [] if speed is None else [float(speed.median())]
-
-
-_MEASURES: dict[str, Callable[[Run], list[float]]] = {
-    "parameters": _stored("parameters"),
-    "fit_seconds": _stored("fit_seconds"),
-    "graphs_per_s": _speed,
-    "peak_memory_mb": _stored("peak_memory_mb"),
-}
-
-
-def _row(group: Group) -> Row:
-    count = len(group.runs)
-    names = dict.fromkeys(f"{split}/{name}" for run in group.runs for split in SCORED for name in run.scores(split))
-    names |= dict.fromkeys(name for run in group.runs for name in run.undefined)
-    scores = {}
-    for key in names:
-        split, _, name = key.partition("/")
-        values = tuple(r.scores(split)[name] for r in group.runs if name in r.scores(split))
-        scores[key] = Score(values, count, sum(key in run.undefined for run in group.runs))
-    for key, measure in _MEASURES.items():
-        scores[key] = Score(tuple(value for run in group.runs for value in measure(run)), count)
-    return Row(group.label, "model", group.told, _best_epochs(group), scores, group)
-
-
-def _best_epochs(group: Group) -> str:
-    """`2, 6 of 8`: finished epochs at the best checkpoint of every seed, and of the whole fit."""
-    best = ["–" if run.best_epoch is None else str(run.best_epoch) for run in group.runs]
-    totals = list(dict.fromkeys(str(run.results.get("epochs", "?")) for run in group.runs))
-    if set(best) == {"–"}:
-        return "unknown"
-    if len(totals) == 1:
-        return f"{', '.join(best)} of {totals[0]}"
-    return ", ".join(
-        f"{epoch} of {run.results.get('epochs', '?')}" for epoch, run in zip(best, group.runs, strict=True)
-    )
-
-
 def _baselines(groups: Sequence[Group]) -> list[Row]:
-    """One row per baseline, over all splits; one whose scores differ between groups (other data) has a row for each."""
-    found: dict[str, list[tuple[str, _BySplit]]] = {}
+    """Return one row per baseline, over all splits; several if its scores differ between groups, by their data."""
+    baselines: dict[str, list[tuple[str, _BySplit]]] = {}
     for group in groups:
         for name, versions in _baselines_of(group).items():
-            known = found.setdefault(name, [])
+            merged = baselines.setdefault(name, [])
             for version in versions:
-                alike = [one for _, one in known if one.keys() & version.keys() and _agree(one, version)]
-                if alike:
-                    alike[0].update(version)
+                alike = (one for _, one in merged if one.keys() & version.keys() and _agree(one, version))
+                if (one := next(alike, None)) is not None:
+                    one.update(version)
                 else:
-                    known.append((group.label, version))
+                    merged.append((group.label, version))
     rows = []
-    for name, known in found.items():
-        for label, version in known:
-            shown = name if len(known) == 1 else f"{name}, for {label}"
+    for name, versions_by_group in baselines.items():
+        for label, version in versions_by_group:
+            title = name if len(versions_by_group) == 1 else f"{name}, for {label}"
             keys = dict.fromkeys(key for scores in version.values() for key in scores)
             values = {key: tuple(scores[key] for scores in version.values() if key in scores) for key in keys}
-            scores = {key: Score(found_values, len(version)) for key, found_values in values.items()}
-            rows.append(Row(shown, "baseline", "–", "–", scores))
+            rows.append(
+                Row(title, "baseline", "–", "–", {key: Score(each, len(version)) for key, each in values.items()})
+            )
     return rows
-
-
-#: Fold and seed of a split -> scores of a baseline on it.
-_BySplit = dict[tuple[str, ...], dict[str, float]]
 
 
 def _agree(one: _BySplit, other: _BySplit) -> bool:
@@ -379,15 +364,15 @@ def _agree(one: _BySplit, other: _BySplit) -> bool:
 
 
 def _baselines_of(group: Group) -> dict[str, list[_BySplit]]:
-    """Scores of the baselines of a group by split; several versions where runs of one split do not agree."""
-    found: dict[str, list[_BySplit]] = {}
+    """Return the baselines' scores by split; several versions if runs of one split do not agree."""
+    baselines: dict[str, list[_BySplit]] = {}
     for run in group.runs:
         split = replicate(run)[1:]
         for name, scores in run.baselines.items():
-            versions = found.setdefault(name, [])
-            fitting = [version for version in versions if version.get(split, scores) == scores]
-            if fitting:
-                fitting[0][split] = scores
+            versions = baselines.setdefault(name, [])
+            fitting = (version for version in versions if version.get(split, scores) == scores)
+            if (version := next(fitting, None)) is not None:
+                version[split] = scores
             else:
                 versions.append({split: scores})
-    return found
+    return baselines

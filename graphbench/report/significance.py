@@ -1,4 +1,4 @@
-"""Paired tests of models against the best one: the same seeds and splits, so that what both share cancels.
+"""Test models against the best one, paired by seeds and splits so that their common variation cancels.
 
 Equations and sources:
 
@@ -14,14 +14,14 @@ Equations and sources:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from graphbench.data.files.json_files import load_json
 from graphbench.report.groups import Group, replicate
+from graphbench.report.loading import mapping
 
 PAIRED, CORRECTED = "paired t test", "corrected resampled t test"
 
@@ -31,16 +31,16 @@ class Comparison:
     """A model beside the best one.
 
     Args:
-        key: what is compared, such as `test/MAE`.
-        pairs: seeds, or splits where there are several, that both models have; at least two.
+        key: split and metric, such as `test/MAE`.
+        pairs: number of seeds, or of several splits, that both models have; at least two.
         over: "seeds" or "splits".
         difference: mean of this model's score less that of the best.
         sd: standard deviation of the differences (n - 1).
         low: lower end of the 95 % interval of the difference.
         high: upper end.
         test: name of the test.
-        p: its two-sided p-value; NaN where all differences are equal.
-        wilcoxon: that of Wilcoxon's signed-rank test; NaN where all differences are 0. It takes splits as independent.
+        p: its two-sided p-value; NaN if all differences are equal.
+        wilcoxon: p of Wilcoxon's signed-rank test, which assumes independent splits; NaN if all differences are 0.
         holm: p for all comparisons of the table together.
     """
 
@@ -58,12 +58,12 @@ class Comparison:
 
     @property
     def words(self) -> str:
-        """`p = 0.012 (paired t test, n = 5)`."""
+        """Format p-value and test: `p = 0.012 (paired t test, n = 5)`."""
         return f"{show_p(self.p)} ({self.test}, n = {self.pairs})"
 
 
 def show_p(p: float) -> str:
-    """`p = 0.012`.
+    """Format a p-value.
 
     Examples:
         >>> [show_p(p) for p in (0.04217, 0.5, 3e-9, math.nan)]
@@ -75,22 +75,15 @@ def show_p(p: float) -> str:
 
 
 def compare(best: Group, other: Group, key: str) -> Comparison | None:
-    """Hold a group against the best one; None where fewer than two pairs exist or a score is not finite.
-
-    Args:
-        best: the group with the best validation score.
-        other: another one.
-        key: split and metric.
-    """
+    """Compare a group with the best one by the score `key`; None for fewer than two pairs or a score not finite."""
     first, second = _scores(best, key), _scores(other, key)
-    common = [name for name in first if name in second]
     by_split: dict[tuple[str, ...], list[float]] = {}
-    for name in common:
-        by_split.setdefault(name[1:], []).append(second[name] - first[name])
-    if len(by_split) > 1:  # seeds of one split are no further splits
-        ratio = _test_share(best)
-        return paired(key, "splits", [float(np.mean(found)) for found in by_split.values()], ratio)
-    return paired(key, "seeds", [second[name] - first[name] for name in common])
+    for name, score in first.items():
+        if name in second:
+            by_split.setdefault(name[1:], []).append(second[name] - score)
+    if len(by_split) > 1:  # seeds of one split are averaged: they are no further splits
+        return paired(key, "splits", [float(np.mean(each)) for each in by_split.values()], _test_ratio(best))
+    return paired(key, "seeds", [difference for each in by_split.values() for difference in each])
 
 
 def paired(key: str, over: str, differences: Sequence[float], ratio: float = 0.0) -> Comparison | None:
@@ -106,8 +99,8 @@ def paired(key: str, over: str, differences: Sequence[float], ratio: float = 0.0
         None for fewer than two pairs, or one that is not finite.
 
     Examples:
-        >>> found = paired("test/MAE", "seeds", [1.0, 2.0, 3.0])
-        >>> found.difference, round(found.p, 6)  # t = 2 sqrt(3), 2 degrees of freedom: p = 1 - sqrt(6 / 7)
+        >>> test = paired("test/MAE", "seeds", [1.0, 2.0, 3.0])
+        >>> test.difference, round(test.p, 6)  # t = 2 sqrt(3), 2 degrees of freedom: p = 1 - sqrt(6 / 7)
         (2.0, 0.07418)
     """
     values = np.asarray(differences, dtype=float)
@@ -126,38 +119,35 @@ def paired(key: str, over: str, differences: Sequence[float], ratio: float = 0.0
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Holm's p-values, in the given order; those that are NaN stay NaN and do not count.
+    """Return Holm's p-values, in the given order; those that are NaN stay NaN and do not count.
 
     Examples:
         >>> [round(p, 4) for p in holm([0.01, 0.04, 0.03])]
         [0.03, 0.06, 0.06]
     """
-    known = sorted((p, place) for place, p in enumerate(values) if not math.isnan(p))
+    ordered = sorted((p, place) for place, p in enumerate(values) if not math.isnan(p))
     adjusted, least = list(values), 0.0
-    for number, (p, place) in enumerate(known):
-        least = max(least, min(1.0, (len(known) - number) * p))
+    for number, (p, place) in enumerate(ordered):
+        least = max(least, min(1.0, (len(ordered) - number) * p))
         adjusted[place] = least
     return adjusted
 
 
 def _scores(group: Group, key: str) -> dict[tuple[str, ...], float]:
-    """Score of every seed and split; the mean where one was run more than once."""
+    """Return the score of every seed and split, averaged over runs of the same."""
     split, _, metric = key.partition("/")
-    found: dict[tuple[str, ...], list[float]] = {}
+    scores: dict[tuple[str, ...], list[float]] = {}
     for run in group.runs:
-        scores: Mapping[str, float] = run.scores(split)
-        if metric in scores:
-            found.setdefault(replicate(run), []).append(scores[metric])
-    return {name: float(np.mean(values)) for name, values in found.items()}
+        if metric in run.scores(split):
+            scores.setdefault(replicate(run), []).append(run.scores(split)[metric])
+    return {name: float(np.mean(values)) for name, values in scores.items()}
 
 
-def _test_share(group: Group) -> float:
-    """Test graphs per training graph, a mean over runs; 0 where no run says."""
-    found = []
+def _test_ratio(group: Group) -> float:
+    """Return test graphs per training graph, a mean over runs; 0 if no run records its splits."""
+    ratios = []
     for run in group.runs:
-        try:
-            splits = load_json(run.folder.data)["splits"]
-            found.append(splits["test"]["graphs"] / splits["train"]["graphs"])
-        except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):  # a run of an earlier version
-            continue
-    return float(np.mean(found)) if found else 0.0
+        sizes = {split: record.get("graphs") for split, record in mapping(run.data.get("splits")).items()}
+        if sizes.get("train") and "test" in sizes:
+            ratios.append(sizes["test"] / sizes["train"])
+    return float(np.mean(ratios)) if ratios else 0.0

@@ -1,19 +1,19 @@
-"""What a study tried, in two figures: scores by trial, and which options decided about them."""
+"""Draw the trials of a study: scores by trial, and the importance of options."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from matplotlib.ticker import MaxNLocator
 
-from graphbench.report.figures import INK, PALETTE, panel_axes, shorten, svg
-from graphbench.report.sections import Panel, Section
+from graphbench.report.figures import INK, PALETTE, Panel, Section, panel_axes, svg
 
 State = Literal["finished", "pruned", "failed", "running"]
-#: Options with the largest importance that a figure shows.
+#: Largest number of options in the figure of importances.
 _SHOWN = 12
 
 
@@ -23,10 +23,10 @@ class Attempt:
 
     Args:
         number: from 0.
-        state: what became of it.
-        score: best validation score; of a pruned trial the last one; None where there is none.
-        options: what was tried, as on the command line.
-        problem: why it failed.
+        state: its outcome.
+        score: best validation score; of a pruned trial the last one; None without any.
+        options: as on the command line.
+        problem: reason of a failure.
     """
 
     number: int
@@ -42,10 +42,10 @@ class Tuning:
 
     Args:
         metric: logged name of the score.
-        higher_is_better: whether more of it is better.
+        higher_is_better: whether the best score is the largest.
         attempts: by number.
         best: number of the best one.
-        importances: option -> share of the scores' variance; empty where unknown.
+        importances: option -> share of the scores' variance; empty if unknown.
     """
 
     metric: str
@@ -56,24 +56,20 @@ class Tuning:
 
 
 def best_so_far(tuning: Tuning) -> list[tuple[int, float]]:
-    """Number of every finished trial, and the best score until then.
+    """Return the number of every finished trial, and the best score until then.
 
     Examples:
-        >>> tried = [Attempt(n, "finished", score, {}) for n, score in enumerate([0.5, 0.7, 0.4])]
-        >>> best_so_far(Tuning("val/MAE", False, tried, 2, {}))
+        >>> attempts = [Attempt(n, "finished", score, {}) for n, score in enumerate([0.5, 0.7, 0.4])]
+        >>> best_so_far(Tuning("val/MAE", False, attempts, 2, {}))
         [(0, 0.5), (1, 0.5), (2, 0.4)]
     """
-    found: list[tuple[int, float]] = []
-    better = max if tuning.higher_is_better else min
-    for attempt in tuning.attempts:
-        if attempt.state == "finished" and attempt.score is not None:
-            score = better(attempt.score, found[-1][1]) if found else attempt.score
-            found.append((attempt.number, score))
-    return found
+    finished = [(a.number, a.score) for a in tuning.attempts if a.state == "finished" and a.score is not None]
+    best = accumulate((score for _, score in finished), max if tuning.higher_is_better else min)
+    return [(number, score) for (number, _), score in zip(finished, best, strict=True)]
 
 
 def tuning_section(tuning: Tuning) -> Section:
-    """Figures of the trials, and what the best one is."""
+    """Draw the trials, and describe the best one."""
     section = Section(
         "tuning",
         "Tuning",
@@ -86,9 +82,9 @@ def tuning_section(tuning: Tuning) -> Section:
     else:
         section.notes.append("Importances are unknown: they take two finished trials with different scores.")
     best = next(attempt for attempt in tuning.attempts if attempt.number == tuning.best)
-    told = ", ".join(f"{option} {value}" for option, value in best.options.items())
+    options = ", ".join(f"{option} {value}" for option, value in best.options.items())
     section.notes.append(
-        f"Best trial: {best.number} of {len(tuning.attempts)}, {tuning.metric} {best.score:.4f}: {told}."
+        f"Best trial: {best.number} of {len(tuning.attempts)}, {tuning.metric} {best.score:.4f}: {options}."
     )
     counts = Counter(attempt.state for attempt in tuning.attempts)
     section.notes.append(", ".join(f"{count} {state}" for state, count in counts.items()).capitalize() + ".")
@@ -98,8 +94,8 @@ def tuning_section(tuning: Tuning) -> Section:
 
 
 def _history(tuning: Tuning) -> Panel:
-    """Scores by trial, and the best so far."""
-    with panel_axes() as (figure, axes):
+    """Draw scores by trial, and the best so far."""
+    with panel_axes(tuning.metric, "trial") as (figure, axes):
         for state, marker, colour in (("finished", "o", PALETTE[0]), ("pruned", "x", PALETTE[6])):
             shown = [(a.number, a.score) for a in tuning.attempts if a.state == state and a.score is not None]
             if shown:
@@ -107,21 +103,16 @@ def _history(tuning: Tuning) -> Panel:
         numbers, scores = zip(*best_so_far(tuning), strict=True)
         axes.step(numbers, scores, where="post", color=INK, linewidth=1, label="best so far")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.set_title(tuning.metric)
-        axes.set_xlabel("trial")
         axes.legend(frameon=False, fontsize=8)
         return Panel(svg(figure, f"{tuning.metric} of every trial", "tuning-history"))
 
 
 def _importance(tuning: Tuning) -> Panel:
-    """Options by the share of the variance that they explain."""
+    """Draw options by the share of the variance that they explain."""
     shown = sorted(tuning.importances.items(), key=lambda item: item[1])[-_SHOWN:]
-    with panel_axes((3.7, 0.9 + 0.3 * len(shown))) as (figure, axes):
+    labels = [option.rpartition(".")[2] for option, _ in shown]
+    with panel_axes("Importance", "share of the variance of the score", rows=labels) as (figure, axes):
         axes.barh(range(len(shown)), [share for _, share in shown], color=PALETTE[0], height=0.6)
-        axes.set_yticks(range(len(shown)), [shorten(option.rpartition(".")[2]) for option, _ in shown])
-        axes.grid(False, axis="y")
         axes.set_xlim(0, 1)
-        axes.set_title("Importance")
-        axes.set_xlabel("share of the variance of the score")
-        told = ", ".join(f"{option} {share:.2f}" for option, share in reversed(shown))
-        return Panel(svg(figure, f"Importance: {told}", "tuning-importance"), "fANOVA over the finished trials.")
+        shares = ", ".join(f"{option} {share:.2f}" for option, share in reversed(shown))
+        return Panel(svg(figure, f"Importance: {shares}", "tuning-importance"), "fANOVA over the finished trials.")

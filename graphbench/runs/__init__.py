@@ -1,10 +1,12 @@
-"""A run on disk and on the Hub: its folder, checkpoints and weights, and what its configuration may import.
+"""Read and write runs on disk and on the Hub: folders, checkpoints, weights, and imports of their configurations.
 
-- `folder`: what lies where in a run, and its small JSON records; `holding` lets one process write to it;
+- `folder`: paths in a run, and its small JSON records; `holding` lets one process write to it;
 - `environment`: versions and hardware of a run;
 - `checkpoints`, `weights`: written so that no kill tears them, read without running code from them; safetensors;
+- `differences`: configurations compared by meaning;
 - `hub`: models by name on the Hugging Face Hub;
-- `trust`: what the configuration of a run may import.
+- `tables`: CSV tables of a run;
+- `trust`: which imports the configuration of a run may name.
 """
 
 from graphbench.runs.folder import RunFolder as RunFolder

@@ -1,4 +1,4 @@
-"""Writing checkpoints that a kill cannot tear, and reading them without running code from them."""
+"""Write checkpoints atomically, and read them without running code from them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from graphbench.runs import RunFolder, hub, weights
 
 log = logging.getLogger(__name__)
 
-#: Lightning's function that makes a module of hyper-parameters, the only one that a checkpoint may name for that.
+#: Lightning's function that builds a module from hyper-parameters, the only one that a checkpoint may name for it.
 INSTANTIATOR = "pytorch_lightning.cli.instantiate_module"
-#: Where a checkpoint keeps those of module and data; the last two are of Lightning before 0.8.
+#: Their keys in a checkpoint, for module and data; the last two are of Lightning before 0.8.
 _HYPER_PARAMETERS = ("hyper_parameters", "datamodule_hyper_parameters", "hparams", "module_arguments")
-#: How torch names a class that it does not build, in the error of a file with more than tensors.
+#: The class in torch's error about a file with more than tensors.
 _FOREIGN = re.compile(r"GLOBAL (\S+) was not an allowed global|Trying to load unsupported GLOBAL (\S+)")
 
 
 class RunCheckpointIO(TorchCheckpointIO):
-    """Writes checkpoints beside their place, brings them to the disk and renames them.
+    """Write checkpoints to a temporary file in the same folder, sync it and rename it.
 
     Lightning writes into the system's temporary folder, from where a file has to be copied if the run lies on another
-    file system; a kill within the copy destroys the checkpoint that was there.
+    file system; a kill during the copy destroys the checkpoint that was there.
 
-    The run's last checkpoint becomes the previous one when the new one is whole.
+    The run's last checkpoint becomes the previous one when the new one is complete.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
@@ -49,7 +49,7 @@ class RunCheckpointIO(TorchCheckpointIO):
             return
         place = Path(path)
         run = RunFolder(place.parent.parent)
-        content = io.BytesIO()  # torch cannot report a full disk where it writes to a file by itself
+        content = io.BytesIO()  # torch does not report a full disk when it writes to a file itself
         torch.save(checkpoint, content)
         try:
             with writing(place, keep=run.previous if place == run.last else None) as file:
@@ -66,7 +66,7 @@ class RunCheckpointIO(TorchCheckpointIO):
 
 
 def check_whole(path: str | Path) -> None:
-    """Hold a checkpoint against the checksums in it: torch's format is a zip file with one of every tensor.
+    """Verify the checksums in a checkpoint: torch's format is a zip file with one of every tensor.
 
     Raises:
         CorruptData: it was altered after it was written. Files in torch's older format have no checksums and pass.
@@ -76,14 +76,14 @@ def check_whole(path: str | Path) -> None:
             return
         with zipfile.ZipFile(path) as file:
             damaged = file.testzip()
-    except Exception as error:  # whatever the parts of a damaged archive lead to
+    except Exception as error:  # a damaged archive may raise anything
         raise CorruptData(f"The checkpoint {path} cannot be read: {error}") from error
     if damaged is not None:
         raise CorruptData(f"The checkpoint {path} cannot be read: {damaged} in it does not match its checksum.")
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """The content of a checkpoint file, on the CPU; of a `.safetensors` file its weights as `state_dict`.
+    """Load a checkpoint file onto the CPU; of a `.safetensors` file its weights as `state_dict`.
 
     Raises:
         BadInput: there is no such file.
@@ -96,14 +96,14 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     check_whole(path)
     try:
         loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever the parts of a damaged pickle lead to
-        raise CorruptData(f"The checkpoint {path} cannot be read: {_why(Path(path), error)}") from error
+    except Exception as error:  # a damaged pickle may raise anything
+        raise CorruptData(f"The checkpoint {path} cannot be read: {_reason(Path(path), error)}") from error
     check_instantiator(loaded, path)
     return loaded
 
 
 def check_instantiator(content: Any, path: str | Path) -> None:
-    """Refuse a checkpoint that names a function to make a module with, which Lightning before 2.6.6 would call.
+    """Refuse a checkpoint that names a function to build its module, which Lightning before 2.6.6 would call.
 
     Args:
         content: of the checkpoint, or hyper-parameters alone.
@@ -115,37 +115,36 @@ def check_instantiator(content: Any, path: str | Path) -> None:
     if not isinstance(content, Mapping):
         return
     for hyper_parameters in (content, *(content.get(key) for key in _HYPER_PARAMETERS)):
-        found = hyper_parameters.get("_instantiator") if isinstance(hyper_parameters, Mapping) else None
-        if found is not None and found != INSTANTIATOR:
+        function = hyper_parameters.get("_instantiator") if isinstance(hyper_parameters, Mapping) else None
+        if function is not None and function != INSTANTIATOR:
             raise BadInput(
-                f"The checkpoint {path} names {found!r} as _instantiator, a function that would be called to make its "
-                f"module; expected {INSTANTIATOR}. Do not use it, unless you know who wrote it and why."
+                f"The checkpoint {path} names {function!r} as _instantiator, a function that would be called to make "
+                f"its module; expected {INSTANTIATOR}. Do not use it, unless you know who wrote it and why."
             )
 
 
-def _why(path: Path, error: Exception) -> str:
-    """What keeps torch from reading a file, without its advice to run what the file says."""
-    found = _FOREIGN.search(str(error))
-    if found:
-        return f"it holds {found[1] or found[2]}; only tensors and plain values are read, which can run no code."
+def _reason(path: Path, error: Exception) -> str:
+    """Say why torch cannot read a file, without torch's advice to allow the code in it."""
+    if foreign := _FOREIGN.search(str(error)):
+        return f"it holds {foreign[1] or foreign[2]}; only tensors and plain values are read, which can run no code."
     if not zipfile.is_zipfile(path):
         return "its end is missing, or torch.save did not write it."
-    said = str(error).strip().partition("\n")[0]
-    if said and not said.startswith("Weights only"):
-        return said
+    message = str(error).strip().partition("\n")[0]
+    if message and not message.startswith("Weights only"):
+        return message
     return f"its content is no checkpoint ({type(error).__name__})."
 
 
 def trained_weights(run: RunFolder) -> Path:
-    """The weights of a run's best epoch, else of its last one, else those of a folder that `graphbench export` wrote.
+    """Return the path of a run's best weights, else its last ones, else those of an exported folder.
 
-    Where there are none, the place of the best ones.
+    Without any, the path that the best ones would have.
     """
     return next((path for path in (run.best, run.last, run.path / weights.FILE) if path.is_file()), run.best)
 
 
 def weights_file(source: str | Path) -> Path:
-    """The file with the weights that a source means: a file, a folder of a run or an export, or `hf:owner/name`.
+    """Return the file of weights for a source: a file, a folder of a run or an export, or `hf:owner/name`.
 
     Raises:
         BadInput: there is no such model on the Hub.
@@ -157,7 +156,7 @@ def weights_file(source: str | Path) -> Path:
     return trained_weights(RunFolder(Path(source))) if Path(source).is_dir() else Path(source)
 
 
-#: What became of weights that were not loaded -> whose names they are, and why in words.
+#: Outcome of weights that were not loaded, whose names they are, and the reason.
 _NOT_LOADED = (
     ("missing", "model", "the file lacks them, so that they stay as initialised"),
     ("unused", "file", "this model has none of these names"),
@@ -166,65 +165,65 @@ _NOT_LOADED = (
 
 
 def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
-    """Copy the weights of a checkpoint into `module` where name and shape agree, and log what did not.
+    """Copy the weights of a checkpoint into `module` where name and shape agree, and log the others.
 
-    Options that modules keep beside their weights (PyTorch's extra state) belong to the trained model and stay there.
+    PyTorch's extra state of modules, such as options, is not copied: it belongs to the trained model.
 
     Args:
-        module: where to.
-        path: where from, see `weights_file`.
+        module: target.
+        path: source, see `weights_file`.
 
     Returns:
-        Names by what became of them: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks
-        them) and `other_shape` (the file has them in another one); and `unused` (the module lacks them).
+        Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them) and
+        `other_shape`; and `unused` (the module lacks them).
 
     Raises:
-        BadInput: no file, or nothing in it fits.
+        BadInput: there is no file, or no weight in it fits.
         CorruptData: the file cannot be read.
     """
     content = load_checkpoint(weights_file(path))
-    source, own = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
+    source, target = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
     outcome: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "other_shape": []}
-    for name, value in own.items():
+    for name, value in target.items():
         if name not in source:
             outcome["missing"].append(name)
         elif source[name].shape != value.shape:
             outcome["other_shape"].append(name)
         else:
             outcome["loaded"].append(name)
-    outcome["unused"] = [name for name in source if name not in own]
+    outcome["unused"] = [name for name in source if name not in target]
     if not outcome["loaded"]:
         raise BadInput(f"init_from: no weight of {path} fits this model by name and shape.")
     module.load_state_dict({name: source[name] for name in outcome["loaded"]}, strict=False)
     log.info("init_from %s: %d tensors loaded", path, len(outcome["loaded"]))
     for kind, every, words in _NOT_LOADED:
         if outcome[kind]:
-            names = ", ".join(folded(outcome[kind], own if every == "model" else source))
+            names = ", ".join(folded(outcome[kind], target if every == "model" else source))
             log.warning("init_from %s: not loaded, since %s: %s", path, words, names)
     return outcome
 
 
 def folded(names: Collection[str], every: Iterable[str], above: str = "") -> list[str]:
-    """Dotted names in short: a part of the model all of whose n > 1 tensors are named becomes `part.* (n)`.
+    """Shorten dotted names: a part of the model all of whose n > 1 tensors are named becomes `part.* (n)`.
 
     Args:
-        names: what to say.
-        every: all names there are, in order.
+        names: to shorten.
+        every: all names of the model, in order.
         above: the part that `every` belongs to; for the recursion.
     """
     parts: dict[str, list[str]] = {}
     for name in every:
         parts.setdefault(above + name.removeprefix(above).partition(".")[0], []).append(name)
-    said: list[str] = []
+    short: list[str] = []
     for part, inside in parts.items():
         named = [name for name in inside if name in names]
         if len(named) == len(inside) > 1:
-            said.append(f"{part}.* ({len(inside)})")
+            short.append(f"{part}.* ({len(inside)})")
         elif len(inside) > 1 and named:
-            said += folded(named, inside, f"{part}.")
+            short += folded(named, inside, f"{part}.")
         else:
-            said += named
-    return said
+            short += named
+    return short
 
 
 def _tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -1,37 +1,50 @@
-"""In what two configurations differ, by meaning: the one comparison for runs that go on, recipes and published tables.
+"""Compare configurations by meaning: of runs that go on, of recipes and published tables, and of a checkpoint.
 
-Classes are told by the last part of their name, since modules move; `init_args` is no part of an option's name, as on
-the command line; items of a list that are classes are found again by their class. Both configurations should be
-complete, as a run's `config.yaml` is: an option that one of them lacks is not compared.
+Classes are compared by the last part of their name, since modules move; `init_args` is no part of an option's name, as
+on the command line; items of a list that are classes are matched by class. Both configurations should be complete, as
+a run's `config.yaml` is: an option that one of them lacks is not compared.
+
+Weights may fit another model than the one that they were trained in: another number of heads or another temperature
+leaves all shapes as they are. So the options of a model are also compared with those stored in its checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Options that say where and on what a run works, what it shows and how long it goes on; a score follows from none of
-#: them. The length is held against what is expected by the epochs and steps that were trained.
-_BESIDE = re.compile(
-    r"seed_everything|expected(\..*)?|data\.(.*\.)?(root|store|num_workers|eval_batch_size|predict_split)"
+import yaml
+
+from graphbench.data.files.foreign import load_yaml
+from graphbench.runs.folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+#: Options that no score depends on: paths, hardware, display and length. The length is compared by the trained epochs
+#: and steps.
+_NEUTRAL = re.compile(
+    r"seed_everything|expected(\..*)?|data\.(.*\.)?(root|store|split_dir|num_workers|eval_batch_size|predict_split)"
     r"|model\.(compile|metrics(\..*)?)|trainer\.(accelerator|strategy(\..*)?|devices|num_nodes|logger(\..*)?"
     r"|max_epochs|min_epochs|max_steps|min_steps|max_time|limit_predict_batches|num_sanity_val_steps"
     r"|log_every_n_steps|enable_.*|deterministic|benchmark|inference_mode|use_distributed_sampler|profiler(\..*)?"
     r"|detect_anomaly|barebones|plugins(\..*)?|default_root_dir|model_registry)"
 )
-#: Callbacks that look on: they show, measure, or write what was trained.
-_ONLOOKERS = re.compile(
+#: Callbacks that only show, measure or write.
+_PASSIVE_CALLBACKS = re.compile(
     r"trainer\.callbacks\.(AttentionCapacity|AttentionMaps|RankProgression|TrainTestGap|Throughput|Forecast|NonFinite"
     r"|ExactResume|LastCheckpoint|EpochLines|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary|RichModelSummary"
     r"|OnExceptionCheckpoint|\w*ProgressBar)(\..*)?"
 )
-
-
-#: Mappings whose keys are a user's own, so that one which only one configuration has counts.
+#: Mappings with a user's own keys, so that one which only one configuration has counts.
 _FREE = (".lr_scales", ".learning_rates", ".dict_kwargs")
+#: Parts of the model's options that decide its output; the others decide its training.
+_MODEL_PARTS = ("architecture", "head", "positional_encoding", "standardize_targets")
+#: Endings of options that only matter in training.
+_TRAINING = ("dropout", "_drop", "checkpointing")
 
 
 class _Nothing:
@@ -46,7 +59,7 @@ NOTHING = _Nothing()
 
 @dataclass(frozen=True)
 class Difference:
-    """An option that two configurations give other values.
+    """An option with different values in two configurations.
 
     Args:
         option: dotted, as on the command line; a class among several is part of it: `trainer.callbacks.Timer.interval`.
@@ -60,24 +73,20 @@ class Difference:
 
     @property
     def decides_score(self) -> bool:
-        """Whether a score may follow from it: not from folders, devices, loggers and callbacks that look on.
+        """Tell whether a score may depend on it, other than on folders, devices, loggers and passive callbacks.
 
-        Several processes train on batches that are as many times as large.
+        The number of processes counts, since it multiplies the batch size.
         """
         if self.option in ("trainer.devices", "trainer.num_nodes"):
             return _is_several(self.now) or _is_several(self.before)
-        return not (_BESIDE.fullmatch(self.option) or _ONLOOKERS.fullmatch(self.option))
+        return not (_NEUTRAL.fullmatch(self.option) or _PASSIVE_CALLBACKS.fullmatch(self.option))
 
     def __str__(self) -> str:
-        return f"{self.option} is {_shown(self.now)} instead of {_shown(self.before)}"
+        return f"{self.option} is {_show(self.now)} instead of {_show(self.before)}"
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
-    """Every option that differs, in the order of the first configuration.
-
-    Args:
-        before: a configuration, as plain values.
-        now: another one.
+    """List every option that differs between two configurations of plain values, in the order of the first.
 
     Examples:
         >>> before = {"data": {"class_path": "a.NCI", "init_args": {"seed": 1}}, "trainer": {"callbacks": None}}
@@ -105,44 +114,42 @@ def _compare(name: str, before: Any, now: Any) -> Iterator[Difference]:
 
 
 def _compare_items(name: str, before: Sequence[Any], now: Sequence[Any]) -> Iterator[Difference]:
-    """Compare items that are classes, each with the one of its class; their order where it is another."""
+    """Compare items of the same class, and the order of all items."""
     old, new = _by_class(before), _by_class(now)
     for key in dict.fromkeys((*old, *new)):
-        inside = f"{name}.{key}"
+        option = f"{name}.{key}"
         if key in old and key in new:
-            yield from _compare(inside, _mapping(old[key]), _mapping(new[key]))
+            yield from _compare(option, _as_mapping(old[key]), _as_mapping(new[key]))
         else:
-            yield Difference(inside, old.get(key, NOTHING), new.get(key, NOTHING))
+            yield Difference(option, old.get(key, NOTHING), new.get(key, NOTHING))
     if old.keys() == new.keys() and list(old) != list(new):
         yield Difference(name, list(old), list(new))
 
 
 def _by_class(items: Sequence[Any]) -> dict[str, Any]:
-    """Items by the name of their class, a second one of a class with its number behind."""
-    found: dict[str, Any] = {}
+    """Index items by the name of their class, further ones of a class with their number: `Timer-2`."""
+    indexed: dict[str, Any] = {}
     for item in items:
         name = key = _class_of(item) or str(item).rpartition(".")[2]
         number = 1
-        while key in found:
+        while key in indexed:
             number += 1
             key = f"{name}-{number}"
-        found[key] = item
-    return found
+        indexed[key] = item
+    return indexed
 
 
-def _mapping(item: Any) -> Mapping[str, Any]:
+def _as_mapping(item: Any) -> Mapping[str, Any]:
     return item if isinstance(item, Mapping) else {"class_path": item}
 
 
 def _are_classes(value: Any) -> bool:
-    """Whether a value is a list of classes, which may be empty or None."""
+    """Tell whether a value is a list of classes, which may be empty or None."""
     if value is None:
         return True
-    return isinstance(value, (list, tuple)) and all(_class_of(item) or _is_class(item) for item in value)
-
-
-def _is_class(item: Any) -> bool:
-    return _is_path(item) and item.rpartition(".")[2][0].isupper()
+    return isinstance(value, (list, tuple)) and all(
+        _class_of(item) or (_is_path(item) and item.rpartition(".")[2][0].isupper()) for item in value
+    )
 
 
 def _is_path(item: Any) -> bool:
@@ -150,13 +157,13 @@ def _is_path(item: Any) -> bool:
 
 
 def _class_of(value: Any) -> str | None:
-    """The last part of the class that a mapping names."""
+    """Return the last part of the class that a mapping names."""
     path = value.get("class_path") if isinstance(value, Mapping) else None
     return path.rpartition(".")[2] if isinstance(path, str) else None
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values mean the same: 1 is 1.0, a tuple is a list, and a class is known by its last name."""
+    """Tell whether two values mean the same: 1 and 1.0, a tuple and a list, paths that end in one class."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -169,14 +176,14 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _is_several(value: Any) -> bool:
-    """Whether a number or list of devices or nodes is more than one by itself; `auto` depends on the machine."""
+    """Tell whether devices or nodes are certainly more than one; `auto` depends on the machine."""
     if isinstance(value, (list, tuple)):
         return len(value) > 1
     return bool(re.fullmatch(r"[1-9]\d*", str(value))) and int(value) > 1
 
 
-def _shown(value: Any) -> str:
-    """A value in a message: a class by its name, everything else as JSON."""
+def _show(value: Any) -> str:
+    """Format a value for a message: a class by its name, everything else as JSON."""
     if value is NOTHING:
         return "nothing"
     if (name := _class_of(value)) is not None:
@@ -186,13 +193,51 @@ def _shown(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-def told(differences: Iterable[Difference], most: int = 6) -> str:
-    """Differences in a line, the first ones by name.
+def differing_options(configured: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
+    """Describe options of a model that differ from those stored in a checkpoint.
+
+    Options that only the configuration has are those of a later version, and do not count.
 
     Examples:
-        >>> told([Difference("data.seed", 1, 2), Difference("data.batch_size", 32, 4)], most=1)
-        'data.seed is 2 instead of 1; and 1 more'
+        >>> trained = {"architecture": {"class_path": "old.SFT", "init_args": {"temperature": 2.0, "dropout": 0.1}}}
+        >>> differing_options({"architecture": {"class_path": "SFT", "init_args": {"temperature": 1.0}}}, trained)
+        ['model.architecture.temperature is 1.0 instead of 2.0']
     """
-    named = [str(one) for one in differences]
-    more = [f"and {len(named) - most} more"] if len(named) > most else []
-    return "; ".join([*named[:most], *more])
+    now = dict(_flatten({part: configured.get(part) for part in _MODEL_PARTS}, "model"))
+    then = dict(_flatten({part: trained[part] for part in _MODEL_PARTS if part in trained}, "model"))
+    return [
+        f"{name} is {json.dumps(now[name], default=str) if name in now else 'missing'} instead of {json.dumps(value)}"
+        for name, value in then.items()
+        if not name.endswith(_TRAINING) and now.get(name, NOTHING) != value
+    ]
+
+
+def _flatten(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield plain values with dotted names, and the last part of each class."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _flatten(item, name if key == "init_args" else f"{name}.{key}")
+    elif isinstance(value, (list, tuple)) and value:
+        yield f"{name}.length", len(value)
+        for number, item in enumerate(value):
+            yield from _flatten(item, f"{name}.{number}")
+    elif name.endswith(".class_path") and isinstance(value, str):
+        yield name, value.rpartition(".")[2]
+    else:
+        yield name, value
+
+
+def warn_of_other_options(run: RunFolder, checkpoint: Mapping[str, Any]) -> None:
+    """Warn if the configuration of a run builds another model than the one that a checkpoint was trained as.
+
+    Checkpoints of earlier versions and exported weights store no options.
+    """
+    trained = checkpoint.get("hyper_parameters")
+    try:
+        configured = load_yaml(run.config.read_text(encoding="utf-8"))["model"]
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        return  # building the model reports it
+    if not isinstance(trained, Mapping) or not isinstance(configured, Mapping):
+        return
+    if options := differing_options(configured, trained):
+        log.warning("%s is not what the checkpoint was trained with: %s.", run.config, "; ".join(options[:6]))

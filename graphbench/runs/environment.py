@@ -1,4 +1,4 @@
-"""With what a run was made: versions and hardware, for results that say how they were obtained."""
+"""Describe versions and hardware of a run, so that results state how they were obtained."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ _PACKAGES = (
 
 
 def timestamp() -> str:
-    """Now, with the time zone, as ISO 8601."""
+    """Return the current time, with the time zone, as ISO 8601."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions and hardware, for results that say how they were obtained."""
+    """Describe versions and hardware, see `environment.json` of a run."""
     import torch
 
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "started": timestamp(),
         "folder": str(Path.cwd()),
@@ -35,14 +34,14 @@ def describe_environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "kernels": describe_kernels(),
-        "gpus": gpus,
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "commit": _commit(),
         "packages": {package: _version(package) for package in _PACKAGES},
     }
 
 
 def describe_kernels() -> str:
-    """Which packages with kernels are installed, and what they compile with; needs no torch.
+    """Name the installed packages of kernels and their compilers; needs no torch.
 
     Examples:
         >>> "GRAPHBENCH_KERNELS=torch" in describe_kernels() or "graphbench-kernels" in describe_kernels()
@@ -50,18 +49,12 @@ def describe_kernels() -> str:
     """
     if os.environ.get("GRAPHBENCH_KERNELS") == "torch":
         return "none, as GRAPHBENCH_KERNELS=torch says"
-    packages = {f"{entry.dist.name} {entry.dist.version}" for entry in _kernel_entries() if entry.dist is not None}
+    entries = metadata.entry_points(group="graphbench.kernels")
+    packages = {f"{entry.dist.name} {entry.dist.version}" for entry in entries if entry.dist is not None}
     if not packages:
         return "none: everything is computed by torch (pip install graphbench-kernels)"
-    compilers = (
-        f"Numba {_version('numba')} for processors",
-        f"Triton {_version('triton')} for graphics cards",
-    )
-    return f"{', '.join(sorted(packages))} ({', '.join(compilers)})"
-
-
-def _kernel_entries() -> metadata.EntryPoints:
-    return metadata.entry_points(group="graphbench.kernels")
+    compilers = f"Numba {_version('numba')} for processors, Triton {_version('triton')} for graphics cards"
+    return f"{', '.join(sorted(packages))} ({compilers})"
 
 
 def _version(package: str) -> str:
@@ -72,9 +65,9 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    """Commit of the checkout that graphbench runs from, with `-dirty` where files differ from it; empty without one."""
+    """Return the commit of graphbench's checkout, with `-dirty` if files differ from it; "" without one."""
     root = Path(__file__).parents[2]
-    if not (root / ".git").exists():  # installed, perhaps inside of a repository of somebody else
+    if not (root / ".git").exists():  # installed, perhaps inside another project's repository
         return ""
     described = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     command = ["git", "--no-optional-locks", "-C", str(root), *described]

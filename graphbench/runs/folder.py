@@ -1,12 +1,9 @@
-"""The folder of a run: what lies where, and the small JSON records in it.
-
-config.yaml  metrics.csv  events.out.tfevents.*  checkpoints/{best,last,previous}.ckpt
-diagnostics/*.csv  predictions-*.csv  external/*  results.json  environment.json  data.json  training.json  report.html
-"""
+"""Name the files in the folder of a run, and read and write its small JSON records."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import math
@@ -19,9 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from graphbench.data.files.json_files import load_json
-from graphbench.data.files.together import finish_writing
-from graphbench.data.files.writing import write_text
+from graphbench.data.files.foreign import load_json
+from graphbench.data.files.writing import finish_writing, write_text
 from graphbench.errors import BadInput, CorruptData
 from graphbench.runs.holding import Place, locked
 
@@ -29,23 +25,56 @@ log = logging.getLogger(__name__)
 
 _FOLDER_VARIABLE = "GRAPHBENCH_RUN"
 
-#: Top-level keys of `results.json` that version 0.1.0 called otherwise.
+#: Top-level keys of `results.json` in version 0.1.0 -> today's.
 _OLD_KEYS = {"rivals": "baselines"}
+
+
+class _Below:
+    """A path below the folder of a run."""
+
+    def __init__(self, *parts: str) -> None:
+        self.parts = parts
+
+    def __get__(self, run: RunFolder, owner: type[RunFolder]) -> Path:
+        return run.path.joinpath(*self.parts)
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths of a run.
-
-    Args:
-        path: the folder.
-    """
+    """Paths in the folder `path` of a run."""
 
     path: Path
 
+    #: The resolved configuration.
+    config = _Below("config.yaml")
+    #: Everything logged, one row per step or epoch.
+    metrics = _Below("metrics.csv")
+    checkpoints = _Below("checkpoints")
+    #: Weights with the best validation metric.
+    best = _Below("checkpoints", "best.ckpt")
+    #: Everything needed to resume.
+    last = _Below("checkpoints", "last.ckpt")
+    #: The checkpoint before the last, in case the last is damaged.
+    previous = _Below("checkpoints", "previous.ckpt")
+    #: Tables and pictures of the diagnostics.
+    diagnostics = _Below("diagnostics")
+    attention_maps = _Below("diagnostics", "attention_maps")
+    #: Scores on labelled files, `NAME.json` each, and their predictions, `NAME.csv`.
+    external = _Below("external")
+    #: The page that shows this run.
+    report = _Below("report.html")
+    #: Scores.
+    results = _Below("results.json")
+    #: Hardware and software.
+    environment = _Below("environment.json")
+    #: Record of the training data.
+    data = _Below("data.json")
+    #: Sizes and feature values of the training graphs.
+    training = _Below("training.json")
+
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
-        """The folder of an earlier run.
+        """Open the folder of an earlier run.
 
         Raises:
             BadInput: there is no run in it.
@@ -61,7 +90,7 @@ class RunFolder:
 
     @classmethod
     def fresh(cls, benchmark: str, architecture: str) -> RunFolder:
-        """A new folder under `runs/`, named after what is run and when; it is made, so that nobody else gets it.
+        """Create a folder under `runs/`, named by benchmark, architecture and time, so that no other run gets it.
 
         The name is the same on every rank: processes that Lightning starts for further devices inherit it through the
         environment.
@@ -74,37 +103,34 @@ class RunFolder:
         if int(os.environ.get("WORLD_SIZE", 1)) > 1 and "LOCAL_RANK" in os.environ:
             raise BadInput("Name the folder with --run: several processes could not agree on one made up by the clock.")
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        first = path = Path(f"runs/{benchmark}-{architecture}-{stamp}".lower())
-        number = 1
-        while True:
-            try:
+        name = f"{benchmark}-{architecture}-{stamp}".lower()
+        for number in itertools.count(1):  # another run may have started in the same second
+            path = Path("runs", name if number == 1 else f"{name}-{number}")
+            with contextlib.suppress(FileExistsError):
                 path.mkdir(parents=True)
                 break
-            except FileExistsError:  # started in the same second
-                number += 1
-                path = first.with_name(f"{first.name}-{number}")
         os.environ[_FOLDER_VARIABLE] = str(path)
         return cls(path)
 
     @classmethod
     def temporary(cls) -> RunFolder:
-        """A folder for a run that leaves nothing; its first process removes it. The same on every rank."""
+        """Create a folder, the same on every rank, for a run that leaves nothing; its first process removes it."""
         if "LOCAL_RANK" not in os.environ or _FOLDER_VARIABLE not in os.environ:
             os.environ[_FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="graphbench-")
         return cls(Path(os.environ[_FOLDER_VARIABLE]))
 
     @contextlib.contextmanager
     def held(self, new: bool = False) -> Iterator[Place]:
-        """Let nobody else write here until the block ends; the lock ends with the process, however that ends.
+        """Lock the folder, created if missing, until the block or the process ends.
 
-        The folder is made where it is missing. The block gets its place, which tells when somebody moves or removes it.
+        The block gets its place, which detects that the folder was moved or removed.
 
         Args:
-            new: the folder was made for this run; like one made here it is removed where the block left nothing in it
-                to continue or to read.
+            new: the folder was created for this run; like one created here it is removed if the block leaves nothing
+                in it to continue or to read.
 
         Raises:
-            BadInput: another process writes here, which is named; or nobody can.
+            BadInput: another process, which is named, writes here; or the folder is not writable.
         """
         new = new or not self.path.exists()
         with locked(self.path) as place:
@@ -117,21 +143,21 @@ class RunFolder:
                     shutil.rmtree(self.path, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove what a killed process left half written."""
+        """Remove files that a killed process left half written."""
         for folder in (self.path, self.checkpoints):
             for name in (self.config.name, self.metrics.name, self.report.name, "*.json", "*.ckpt", ".holder"):
                 for torn in folder.glob(f".{name}-*"):
                     torn.unlink(missing_ok=True)
 
     def finish_writing(self) -> None:
-        """Let what a killed command had ready take its place, see `graphbench.data.files.together`."""
+        """Move files that a killed command had completed to their places, see `graphbench.data.files.writing`."""
         try:
             finish_writing(self.path)
         except OSError as error:
             log.warning("%s holds files of a command that was killed, which cannot be moved: %s.", self.path, error)
 
     def clear(self) -> None:
-        """Remove what a run left that stopped before its first checkpoint; other files stay."""
+        """Remove the files of a run that stopped before its first checkpoint; other files stay."""
         written = (self.metrics, self.environment, self.data, self.training, self.results, self.report)
         for path in (*written, *self.path.glob("events.out.tfevents.*")):
             path.unlink(missing_ok=True)
@@ -139,103 +165,33 @@ class RunFolder:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is something to continue or to read: a checkpoint or scores."""
+        """Tell whether there is a checkpoint to continue from or a score to read."""
         return any(path.is_file() for path in (self.last, self.previous, self.best, self.results))
 
     @property
     def resumable(self) -> Path | None:
-        """The checkpoint to go on from: the last one, or the one before where the last is gone; None without any."""
+        """The checkpoint to resume from: the last one, or the one before if that is gone; None without any."""
         return next((path for path in (self.last, self.previous) if path.is_file()), None)
 
     @property
-    def config(self) -> Path:
-        """The resolved configuration."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """Everything logged, one row per step or epoch."""
-        return self.path / "metrics.csv"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of `best.ckpt` and `last.ckpt`."""
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        """Weights with the best validation metric."""
-        return self.checkpoints / "best.ckpt"
-
-    @property
-    def last(self) -> Path:
-        """Everything needed to go on."""
-        return self.checkpoints / "last.ckpt"
-
-    @property
-    def previous(self) -> Path:
-        """The checkpoint before the last, for the case that the last is damaged."""
-        return self.checkpoints / "previous.ckpt"
-
-    @property
-    def diagnostics(self) -> Path:
-        """Folder of the diagnostics' tables."""
-        return self.path / "diagnostics"
-
-    def table(self, name: str) -> Path:
-        """The table of one diagnostic."""
-        return self.diagnostics / f"{name}.csv"
-
-    @property
     def tables(self) -> list[Path]:
-        """The tables of all diagnostics, by name."""
+        """Return the tables of all diagnostics, sorted by name."""
         return sorted(self.diagnostics.glob("*.csv"))
 
-    @property
-    def attention_maps(self) -> Path:
-        """Folder of the pictures of attention."""
-        return self.diagnostics / "attention_maps"
+    def table(self, name: str) -> Path:
+        """Return the path of the table of one diagnostic."""
+        return self.diagnostics / f"{name}.csv"
 
     def predictions(self, split: str) -> Path:
-        """Predictions of a split, where no other file was named for them."""
+        """Return the default path of the predictions of a split."""
         return self.path / f"predictions-{split}.csv"
 
-    @property
-    def external(self) -> Path:
-        """Folder of the scores on labelled files, `NAME.json` each, and of the predictions, `NAME.csv`."""
-        return self.path / "external"
-
-    @property
-    def report(self) -> Path:
-        """The page that shows this run."""
-        return self.path / "report.html"
-
-    @property
-    def results(self) -> Path:
-        """Scores: `results.json`."""
-        return self.path / "results.json"
-
-    @property
-    def environment(self) -> Path:
-        """Hardware and software of the run: `environment.json`."""
-        return self.path / "environment.json"
-
-    @property
-    def data(self) -> Path:
-        """What the run was trained on: `data.json`."""
-        return self.path / "data.json"
-
-    @property
-    def training(self) -> Path:
-        """Sizes and feature values of the training graphs: `training.json`."""
-        return self.path / "training.json"
-
     def note_environment(self, step: int, now: Mapping[str, Any]) -> None:
-        """Note code and versions with which a run goes on, where they are others than before.
+        """Record code and versions that a run resumes with, if they have changed.
 
         Args:
-            step: at which it goes on.
-            now: as `describe_environment` gives it.
+            step: at which it resumes.
+            now: from `describe_environment`.
         """
         try:
             stored = json.loads(self.environment.read_text(encoding="utf-8"))
@@ -244,15 +200,19 @@ class RunFolder:
                 return
             part = {name: now[name] for name in ("started", "commit", "packages")} | {"step": step}
             stored["continued"] = [*stored.get("continued", []), part]
-        except (OSError, ValueError, AttributeError):  # of an earlier version, or damaged: nothing is known of before
+        except (
+            OSError,
+            ValueError,
+            AttributeError,
+        ):  # of an earlier version, or damaged
             return
         write_text(self.environment, json.dumps(stored, indent=2) + "\n")
 
     def read_results(self) -> dict[str, Any]:
-        """Scores recorded so far; empty before the first.
+        """Read the scores recorded so far.
 
         Raises:
-            CorruptData: the file is not what `write_results` wrote.
+            CorruptData: the file was not written by `write_results`.
         """
         self.finish_writing()
         if not self.results.is_file():
@@ -266,7 +226,7 @@ class RunFolder:
         return with_present_keys(loaded)
 
     def write_results(self, values: Mapping[str, Any]) -> None:
-        """Replace `results.json`; JSON has no word for a score that is not finite, so it becomes null."""
+        """Replace `results.json`, with null for scores that are not finite, which JSON cannot write."""
         write_text(self.results, json.dumps(_finite(dict(values)), indent=2, allow_nan=False) + "\n")
 
     def update_results(self, values: Mapping[str, Any]) -> None:
@@ -275,7 +235,7 @@ class RunFolder:
 
 
 def with_present_keys(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Content of a `results.json` by the names that its keys have today, whichever version wrote it."""
+    """Rename the keys of a `results.json` of an earlier version."""
     return {_OLD_KEYS.get(key, key): value for key, value in results.items()}
 
 

@@ -1,4 +1,4 @@
-"""One process at a time writes to a folder of a run; who else comes is told which one that is."""
+"""Lock the folder of a run for one process, and name that process to others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from types import TracebackType
 
 from filelock import BaseFileLock, Timeout
 
-from graphbench.data.files.json_files import load_json
-from graphbench.data.files.locking import acquire_lock
+from graphbench.data.files.foreign import load_json
+from graphbench.data.files.sharing import acquire_lock
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.runs.environment import timestamp
@@ -22,9 +22,9 @@ _HOLDER = ".holder"
 
 
 class Place:
-    """Holds a folder open, so that a rename or removal is seen and no other folder is taken for it.
+    """An open folder, to detect that its path was renamed, removed or replaced.
 
-    Device and inode say which folder a name leads to; as long as this one is open, its inode is given to no other.
+    Device and inode identify a folder; while it is open, the system does not reuse its inode.
 
     Args:
         path: an existing folder.
@@ -49,14 +49,14 @@ class Place:
         self._identity = _identity(self.path)
 
     def is_there(self) -> bool:
-        """Return whether the path still leads to this folder."""
+        """Tell whether the path still leads to this folder."""
         try:
             return _identity(self.path) == self._identity
         except OSError:
             return False
 
     def current(self) -> Path | None:
-        """Return the folder's path of today; None where it was removed, or the system does not tell (outside Linux)."""
+        """Return the folder's current path; None if it was removed, or moved outside Linux."""
         if self.is_there():
             return self.path
         with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ class Place:
         return None
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Close the folder."""
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)
@@ -87,52 +87,52 @@ def _identity(path: Path) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[Place]:
-    """Let nobody else write to a folder until the block ends; the lock ends with the process, however that ends.
+    """Lock a folder, created if missing, until the block or the process ends.
 
-    The lock is `.lock`, and `.holder` says whose it is. The folder is made where it is missing. The block gets the
-    folder's place, which tells when somebody moves or removes it.
+    The lock is `.lock`, and `.holder` names its owner. The block gets the folder's place, which detects that the folder
+    was moved or removed.
 
     Raises:
-        BadInput: another process writes here, which is named; or nobody can.
+        BadInput: another process, which is named, writes here; or the folder is not writable.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _acquired(folder)
+        lock = _acquire(folder)
         place = Place(folder)
     except OSError as error:
         raise BadInput(f"The run folder {folder} cannot be written to: {error.strerror}.") from error
     try:
-        own = {"host": socket.gethostname(), "process": os.getpid(), "since": timestamp()}
-        write_text(folder / _HOLDER, json.dumps(own) + "\n")
+        holder = {"host": socket.gethostname(), "process": os.getpid(), "since": timestamp()}
+        write_text(folder / _HOLDER, json.dumps(holder) + "\n")
         yield place
     finally:
-        if (now := place.current()) is not None:
-            (now / _HOLDER).unlink(missing_ok=True)
+        if (path := place.current()) is not None:
+            (path / _HOLDER).unlink(missing_ok=True)
         place.close()
         lock.release()
 
 
-def _acquired(folder: Path) -> BaseFileLock:
+def _acquire(folder: Path) -> BaseFileLock:
     path = folder / ".lock"
     try:
         return acquire_lock(path, timeout=0)
     except Timeout:
-        name, alive = _described(folder / _HOLDER)
-        try:  # the workers of a killed process hold its lock until they notice, which takes seconds
+        name, alive = _describe(folder / _HOLDER)
+        try:  # workers of a killed process keep its lock for some seconds until they notice
             return acquire_lock(path, timeout=0 if alive else 15)
         except Timeout:
             raise BadInput(f"{folder} is in use: {name} writes to it. Wait for it or end it.") from None
 
 
-def _described(holder: Path) -> tuple[str, bool]:
-    """Who holds a lock, in words, and whether that process may be alive."""
+def _describe(holder: Path) -> tuple[str, bool]:
+    """Name the process that holds a lock, and tell whether it may be alive."""
     try:
-        said = load_json(holder)
-        words = f"process {said['process']} on {said['host']} (since {said['since']})"
-        if said["host"] == socket.gethostname():
-            os.kill(int(said["process"]), 0)
+        record = load_json(holder)
+        words = f"process {record['process']} on {record['host']} (since {record['since']})"
+        if record["host"] == socket.gethostname():
+            os.kill(int(record["process"]), 0)
     except ProcessLookupError:
         return words, False
-    except (OSError, ValueError, KeyError, TypeError):  # no holder is named, or it belongs to somebody else
+    except (OSError, ValueError, KeyError, TypeError):  # no readable holder, or a process of another user
         return "another process", True
     return words, True

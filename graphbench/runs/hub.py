@@ -1,6 +1,6 @@
-"""Models by name on the Hugging Face Hub, through its own client: `hf:owner/name`, or `hf:owner/name@revision`.
+"""Fetch and push models on the Hugging Face Hub, by names such as `hf:owner/name` or `hf:owner/name@revision`.
 
-Where the hub is, and who one is there, the client knows by itself: `HF_ENDPOINT`, `HF_TOKEN`, `hf auth login`.
+Address and user are settings of its client: `HF_ENDPOINT`, `HF_TOKEN`, `hf auth login`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from graphbench.errors import BadInput, GraphbenchError, MissingExtra
 
 PREFIX = "hf:"
-#: All that is ever fetched of a model: texts, and weights that cannot run anything.
+#: The only files fetched of a model: texts, and weights that can run no code.
 FETCHED = ("config.yaml", "model.safetensors", "results.json", "training.json", "README.md")
 _NAME = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w./-]+))?", re.ASCII)
 
@@ -32,7 +32,7 @@ class HubModel:
 
     @classmethod
     def parse(cls, text: str) -> HubModel:
-        """The model that `hf:owner/name` means.
+        """Parse `hf:owner/name`.
 
         Raises:
             BadInput: the text has another form.
@@ -41,17 +41,17 @@ class HubModel:
             >>> HubModel.parse("hf:mine/gps-zinc@v2")
             HubModel(name='mine/gps-zinc', revision='v2')
         """
-        found = _NAME.fullmatch(text)
-        if found is None:
+        match = _NAME.fullmatch(text)
+        if match is None:
             raise BadInput(f"{text!r} names no model on the Hugging Face Hub; write hf:owner/name, or with @revision.")
-        return cls(found["name"], found["revision"])
+        return cls(match["name"], match["revision"])
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.name}" + (f"@{self.revision}" if self.revision else "")
 
 
 def is_hub_name(source: object) -> bool:
-    """Whether a source is meant to lie on the Hub.
+    """Tell whether a source is a name on the Hub.
 
     Examples:
         >>> is_hub_name("hf:mine/gps"), is_hub_name("runs/gps")
@@ -61,12 +61,10 @@ def is_hub_name(source: object) -> bool:
 
 
 def fetch(model: HubModel) -> Path:
-    """The folder of a model in the client's cache; files that are there already are not fetched again.
-
-    Only `FETCHED` is, whatever else the model has.
+    """Fetch the files `FETCHED` of a model into the client's cache, unless they are there, and return their folder.
 
     Raises:
-        BadInput: there is no model of graphbench by this name.
+        BadInput: there is no model of graphbench with this name.
         GraphbenchError: the Hub refuses, or cannot be reached and the model is not in the cache.
         MissingExtra: huggingface_hub is not installed.
     """
@@ -77,8 +75,8 @@ def fetch(model: HubModel) -> Path:
                 model.name, revision=model.revision, allow_patterns=list(FETCHED), library_name="graphbench"
             )
         )
-    except Exception as error:  # of several libraries below the client
-        raise _told(error, f"{model} cannot be loaded") from error
+    except Exception as error:  # of any library below the client
+        raise _explain(error, f"{model} cannot be loaded") from error
     missing = [name for name in FETCHED[:2] if not (folder / name).is_file()]
     if missing:
         raise BadInput(f"{model} is no model of graphbench: it has no {' and no '.join(missing)}.")
@@ -86,13 +84,13 @@ def fetch(model: HubModel) -> Path:
 
 
 def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
-    """Upload a folder as one commit; the model is made where it is missing, and other files that it has stay.
+    """Upload a folder as one commit; the model is created if missing, and its other files stay.
 
     Args:
-        folder: what `graphbench export` wrote.
-        model: where to; with a revision, that branch.
+        folder: written by `graphbench export`.
+        model: with a revision, that branch.
         message: of the commit.
-        private: make a new model that only its owner sees; one that is there stays what it is.
+        private: create a missing model for its owner alone; an existing one keeps its visibility.
 
     Returns:
         The address of the commit.
@@ -103,14 +101,14 @@ def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
     """
     api = _client(f"Pushing to {model}").HfApi(library_name="graphbench")
     try:
-        api.create_repo(model.name, private=private or None, exist_ok=True)  # None: as the account has it
+        api.create_repo(model.name, private=private or None, exist_ok=True)  # None: the account's default
         if model.revision is not None:
             api.create_branch(model.name, branch=model.revision, exist_ok=True)
         commit = api.upload_folder(
             repo_id=model.name, folder_path=folder, revision=model.revision, commit_message=message
         )
-    except Exception as error:  # of several libraries below the client
-        raise _told(error, f"{folder} cannot be pushed to {model}") from error
+    except Exception as error:  # of any library below the client
+        raise _explain(error, f"{folder} cannot be pushed to {model}") from error
     return str(commit.commit_url)
 
 
@@ -122,8 +120,8 @@ def _client(purpose: str) -> Any:
     return huggingface_hub
 
 
-def _told(error: Exception, what: str) -> GraphbenchError:
-    """An error of the client in one line, with what to do where that is known."""
+def _explain(error: Exception, failure: str) -> GraphbenchError:
+    """Shorten an error of the client to one line, with advice if there is any."""
     from huggingface_hub import errors
 
     hints: dict[type[BaseException], str] = {
@@ -134,4 +132,4 @@ def _told(error: Exception, what: str) -> GraphbenchError:
     }
     hint = next((text for kind, text in hints.items() if isinstance(error, kind)), "")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return GraphbenchError(f"{what}: {lines[0] if lines else type(error).__name__}{hint}")
+    return GraphbenchError(f"{failure}: {lines[0] if lines else type(error).__name__}{hint}")

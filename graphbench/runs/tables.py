@@ -1,4 +1,4 @@
-"""The one reader and writer of a run's CSV tables; columns of those in `diagnostics/`; what splits are called."""
+"""Read and write a run's CSV tables; name the columns of those in `diagnostics/`, and the splits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 from graphbench.data.files.writing import write_text
 
-#: Every table begins with these: finished epochs, and optimizer steps done.
+#: First columns of every table: finished epochs, and optimizer steps.
 POSITION = ("epoch", "step")
-#: A table by layer: a row for every measure of a layer at a time.
+#: Columns of a table by layer, with a row for every measure of a layer at a time.
 LAYER_COLUMNS = ("layer", "module", "measure", "value", "graphs", "left_out")
-#: What the report needs of a table by layer; tables of other packages may have no more.
+#: Columns that the report needs of a table by layer; tables of other packages may have no more.
 SHOWN_OF_LAYERS = ("epoch", "layer", "measure", "value")
-#: The table of the gap between training and unseen graphs.
+#: Columns of the table of the gap between training and unseen graphs.
 GAP_COLUMNS = ("split", "measure", "train", "unseen", "gap", "stage")
-#: Those of all columns that hold numbers.
+#: Numeric columns of all tables.
 NUMBERS = ("epoch", "layer", "value", "train", "unseen", "gap")
-#: The splits with scores, and what they are called in tables for people.
+#: Splits with scores -> their names for readers.
 SCORED = {"val": "validation", "test": "test"}
 
 
@@ -30,9 +30,9 @@ class RunTable:
     """Rows of a table as text.
 
     Args:
-        columns: names in the header; none where there is no table.
-        rows: the cells of every whole row.
-        torn: line of the first row that is not whole, which is left out with all that follows; None without.
+        columns: names in the header; none without a table.
+        rows: the cells of every complete row.
+        torn: line of the first incomplete row, which is left out with all that follow; None without.
     """
 
     columns: tuple[str, ...] = ()
@@ -40,14 +40,14 @@ class RunTable:
     torn: int | None = None
 
     def as_dicts(self) -> list[dict[str, str]]:
-        """A mapping for every row."""
+        """Return a mapping for every row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 def load_table(path: Path) -> RunTable:
     """Read a table up to the first row that a killed process or a full disk left half written; empty without a file.
 
-    A row is whole when its line ends, it has a cell for every column, and its epoch and step are numbers or empty.
+    A row is complete if its line ends, it has a cell for every column, and its epoch and step are numbers or empty.
 
     Raises:
         OSError: the file cannot be read.
@@ -80,7 +80,7 @@ def load_table(path: Path) -> RunTable:
 
 
 def _is_whole(cells: Sequence[str], columns: Sequence[str]) -> bool:
-    """Whether a row has a cell for every column, and a number or nothing where it stands."""
+    """Tell whether a row has a cell for every column, and a number or nothing as its position."""
     return len(cells) == len(columns) and all(
         name not in POSITION or not cell or _is_finite(cell) for name, cell in zip(columns, cells, strict=True)
     )
@@ -94,7 +94,7 @@ def _is_finite(text: str) -> bool:
 
 
 def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Replace a table as a whole, so that a reader never sees half of it.
+    """Replace a table atomically.
 
     Raises:
         ValueError: a row has a column that is not among `columns`.
@@ -104,7 +104,7 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, 
 
 
 def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Add rows to a table, which is begun where there is none; its folder must be there.
+    """Append rows to a table, created if missing in an existing folder.
 
     Raises:
         ValueError: a row has a column that is not among `columns`.
@@ -124,7 +124,7 @@ def _as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]], header
 
 
 def show_number(value: float) -> str:
-    """A score in four significant digits, with its closing zeros; powers of ten where it is very large or small.
+    """Format a score with four significant digits, trailing zeros included; powers of ten for very large or small.
 
     Examples:
         >>> [show_number(value) for value in (0.62241, 1, 12.3456, 1234.6, 264435120, 0.00001234)]

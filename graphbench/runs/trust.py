@@ -1,13 +1,13 @@
-"""What the configuration of a run may import.
+"""Restrict the imports that the configuration of a run may cause.
 
-A run that somebody sends names classes and functions, and importing one runs the code of its module. So a run may name
-what is registered by an installed distribution, and what `ADMITTED` lists; anything else needs `--trust` (`trust=True`
-in Python), once: the checksum of the configuration is kept beside the user's other settings, for its folder. That of a
-run whose fit was told to import something else is kept in the same way, so that one's own runs are used again without a
-question. What a command line names itself is its user's.
+A run sent by somebody else names classes and functions, and importing one runs the code of its module. So a run may
+name objects that an installed distribution registers or `ADMITTED` lists; anything else needs `--trust` (`trust=True`
+in Python), once: the checksum of the configuration is stored for its folder, in the user's state directory. A fit
+stores the checksum of its own run in the same way, so that one's own runs need no `--trust`. Names on a command line
+are its user's, and trusted.
 
-Nothing here reads a configuration to find names in it: `Policy` is asked where something is imported, by jsonargparse
-(`enforced`) and by `graphbench.registry.importing`.
+A configuration is not searched for names: `Policy` decides at the import, for jsonargparse (`enforced`) and for
+`graphbench.registry.importing`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from typing import Any
 import yaml
 
 from graphbench import registry
-from graphbench.data.files.json_files import load_json
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
-from graphbench.registry import importing, plugins
+from graphbench.registry import importing, listings
 
-#: Packages whose classes any run may name; subpackages are meant as well.
+#: Packages whose classes any run may name, subpackages included.
 ADMITTED = (
     *(
         f"graphbench.{room}"
@@ -50,12 +49,14 @@ ADMITTED = (
     "torch.optim",
     "torchmetrics",
 )
-#: Parts of them that load models of others, which score no graphs.
+#: Parts of them that load other people's models, none of which scores graphs.
 REFUSED = tuple(
     f"torchmetrics.{base}{part}" for base in ("", "functional.") for part in ("audio", "image", "multimodal", "text")
 )
-#: The keys of a mapping that stands for a class.
-_OF_CLASS = frozenset({"class_path", "init_args", "dict_kwargs"})
+#: Keys of a mapping that stands for a class.
+_CLASS_KEYS = frozenset({"class_path", "init_args", "dict_kwargs"})
+#: jsonargparse has one setting for the process, so two threads that load models must take turns.
+_SETTING = threading.RLock()
 #: Parts of a configuration whose keys are options.
 _PARTS = (
     (), ("data",), ("data", "init_args"), ("model",), ("model", "architecture"), ("model", "architecture", "init_args"),
@@ -65,15 +66,15 @@ _PARTS = (
 
 @dataclass(frozen=True)
 class Policy:
-    """What may be imported for a configuration.
+    """Imports that are admitted for a configuration.
 
     Args:
         config: the file.
-        paths: dotted paths that may be named beside what is listed or registered.
-        trust: whether everything may.
-        keep: whether to keep that everything may, once it was of use.
-        foreign: what was imported that is neither listed nor registered; filled as it happens.
-        refusals: what was refused; filled as it happens.
+        paths: admitted dotted paths that are neither listed nor registered.
+        trust: whether everything is admitted.
+        keep: whether to store the trust, if it was needed.
+        foreign: imported paths that are neither listed nor registered, in the course of the command.
+        refusals: refused paths, in the course of the command.
     """
 
     config: Path
@@ -85,33 +86,33 @@ class Policy:
 
     @classmethod
     def of(cls, config: Path, trust: bool = False, paths: frozenset[str] = frozenset()) -> Policy:
-        """The policy for the configuration of a run: everything where it was trusted as it is, in this folder.
+        """Make the policy for the configuration of a run, which admits everything if its checksum is stored.
 
         Args:
             config: the file.
-            trust: the user trusts it.
-            paths: that the user's own command line names.
+            trust: whether the user trusts it.
+            paths: dotted paths on the user's own command line.
 
         Raises:
-            BadInput: the file is no YAML mapping, or it is not trusted and names other files or writes options in
-                another way than `fit` does.
+            BadInput: the file is no YAML mapping, or it is not trusted and names other files or has another form than
+                `fit` writes.
         """
-        text, content = _read(config)
-        known = _remembered().get(_key(config)) == _digest(text)
-        if not (trust or known):
+        raw, content = _read(config)
+        trusted = _stored_checksums().get(str(config.resolve())) == hashlib.sha256(raw).hexdigest()
+        if not (trust or trusted):
             _check_form(config, content)
-        return cls(config, paths, trust or known, keep=trust)
+        return cls(config, paths, trust or trusted, keep=trust)
 
     def check(self, path: str, listed: bool = True, shown: str = "") -> None:
-        """Refuse a dotted path that may not be imported.
+        """Refuse a dotted path that is not admitted.
 
         Args:
-            path: as it is named, or where the object is defined.
-            listed: whether what is registered and `ADMITTED` is enough.
-            shown: what to call it in the message.
+            path: as it is named, or of the object's definition.
+            listed: whether to admit `ADMITTED` and registered classes.
+            shown: the path for the message, `path` by default.
 
         Raises:
-            BadInput: names the path and what to do.
+            BadInput: the path is not admitted.
 
         Examples:
             >>> policy = Policy(Path("config.yaml"), frozenset({"mine.Model"}))
@@ -124,11 +125,11 @@ trust=True).
         """
         if listed and (_is_listed(path) or _is_registered(path)):
             return
-        if self.config != Path() and (owner := plugins.absent_owner(path)):
-            self.refusals.append(BadInput(f"{self.config} names {path}. {plugins.advice(owner)}"))
+        if self.config != Path() and (owner := listings.absent_owner(path)):
+            self.refusals.append(BadInput(f"{self.config} names {path}. {listings.advice(owner)}"))
             raise self.refusals[-1]
         self.foreign.add(path)
-        if self.trust or path in self.paths or any(path in _definitions(named) for named in self.paths):
+        if self.trust or path in self.paths or any(path == _definition(named) for named in self.paths):
             return
         self.refusals.append(
             BadInput(
@@ -141,16 +142,16 @@ trust=True).
 
 
 def _is_listed(path: str) -> bool:
-    """Whether `ADMITTED` covers a path; the longest entry that covers it decides."""
+    """Tell whether `ADMITTED` covers a path more closely than `REFUSED`."""
     parts = path.split(".")
-    covering = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
-    return next((entry in ADMITTED for entry in covering if entry in ADMITTED or entry in REFUSED), False)
+    prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next((prefix in ADMITTED for prefix in prefixes if prefix in ADMITTED or prefix in REFUSED), False)
 
 
 def _is_registered(path: str) -> bool:
-    """Whether a path leads to a registered class: where it is registered, defined, or shown by a package around it.
+    """Tell whether a path leads to a registered class, as registered, as defined, or by a parent package.
 
-    A plug-in that is named is imported, as any plug-in is whose name stands in a configuration.
+    Imports the plug-in that registers the class.
     """
     package, _, name = path.rpartition(".")
     for group in registry.GROUPS:
@@ -162,15 +163,11 @@ def _is_registered(path: str) -> bool:
     return False
 
 
-def _definitions(path: str) -> Iterator[str]:
-    """Where an object that is imported already is defined, if elsewhere than it is named."""
+def _definition(path: str) -> str | None:
+    """Return the path at which an object that is imported already is defined."""
     module, _, name = path.rpartition(".")
-    found: Any = getattr(sys.modules.get(module), name, None)
-    if hasattr(found, "__qualname__"):
-        yield f"{found.__module__}.{found.__qualname__}"
-
-
-# -- the file --------------------------------------------------------------------------------------------------------
+    loaded: Any = getattr(sys.modules.get(module), name, None)
+    return f"{loaded.__module__}.{loaded.__qualname__}" if hasattr(loaded, "__qualname__") else None
 
 
 def _read(config: Path) -> tuple[bytes, dict[str, Any]]:
@@ -185,11 +182,7 @@ def _read(config: Path) -> tuple[bytes, dict[str, Any]]:
 
 
 def _check_form(config: Path, content: Mapping[str, Any]) -> None:
-    """Refuse spellings that `fit` never writes: what reads a run otherwise than the parser would see another run.
-
-    Raises:
-        BadInput: names the place.
-    """
+    """Refuse forms that `fit` never writes, since other readers of a run might take them otherwise than the parser."""
     advice = "add --trust (in Python: trust=True) where you know this file, or write it as `graphbench fit` does."
     for part in _PARTS:
         value: Any = content
@@ -201,13 +194,13 @@ def _check_form(config: Path, content: Mapping[str, Any]) -> None:
         for key in value if isinstance(value, Mapping) else ():
             if not (isinstance(key, str) and key.isidentifier()) or (part == () and key == "config"):
                 raise BadInput(f"{config}: the key {key!r}{f' of {place}' * bool(place)} is no option; {advice}")
-    for place, found in _classes(content, ""):
-        if not found.keys() <= _OF_CLASS or not isinstance(found.get("init_args") or {}, Mapping):
+    for place, entry in _classes(content, ""):
+        if not entry.keys() <= _CLASS_KEYS or not isinstance(entry.get("init_args") or {}, Mapping):
             raise BadInput(f"{config}: {place} must hold class_path and a mapping init_args alone; {advice}")
 
 
 def _is_class(config: Path, part: Sequence[str], text: str) -> bool:
-    """Whether a part is the name of a class in place of a mapping, and not of a file."""
+    """Tell whether a text in place of a mapping is the name of a class, and not of a file."""
     name = all(piece.isidentifier() for piece in text.split("."))
     return (
         part[-1] in ("data", "architecture")
@@ -218,7 +211,7 @@ def _is_class(config: Path, part: Sequence[str], text: str) -> bool:
 
 
 def _classes(content: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every mapping that stands for a class, and where."""
+    """Yield every mapping that stands for a class, with its place."""
     if isinstance(content, Mapping):
         if isinstance(content.get("class_path"), str):
             yield place, content
@@ -229,29 +222,26 @@ def _classes(content: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]
             yield from _classes(value, f"{place}[{number}]")
 
 
-# -- what a user names -----------------------------------------------------------------------------------------------
-
-
 def named_in(words: Sequence[str]) -> frozenset[str]:
-    """Dotted paths that a command line names, by itself or in files of its own: they are its user's.
+    """Return the dotted paths that a command line names, by itself or in its files.
 
-    What is a file or folder is no name of a class, so that the name of a folder that was sent admits nothing.
+    Names of existing files and folders are no paths of classes, so that the name of a folder admits nothing.
 
     Examples:
         >>> sorted(named_in(["--data.source", "mine:load", "--trainer.callbacks+=mine.Watch", "--x", "0.1"]))
         ['mine.Watch', 'mine.load', 'mine:load']
     """
-    found: set[str] = set()
+    paths: set[str] = set()
     for word in words:
         text = word.partition("=")[2] if word.startswith("-") else word
         content: Any = text
-        with contextlib.suppress(OSError, ValueError, yaml.YAMLError):  # told by the parser, with the option
+        with contextlib.suppress(OSError, ValueError, yaml.YAMLError):  # the parser reports it, with the option
             if Path(text).is_file() and Path(text).suffix in (".yaml", ".yml", ".json"):
                 content = load_yaml(Path(text).read_text(encoding="utf-8"))
             elif text.startswith(("{", "[")):
                 content = load_yaml(text)
-        found.update(path for piece in _texts(content) for path in _paths_in(piece))
-    return frozenset(found)
+        paths.update(path for piece in _texts(content) for path in _paths_in(piece))
+    return frozenset(paths)
 
 
 def _texts(content: Any) -> Iterator[str]:
@@ -263,82 +253,64 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def _paths_in(text: str) -> Iterator[str]:
-    """What a text may name: a class, MODULE:FUNCTION, or a data set of PyG or others, arguments behind a colon."""
-    name, colon, given = text.partition(":")
+    """Yield the paths that a text may mean: a class, MODULE:FUNCTION, or a data set with arguments after a colon."""
+    name, colon, rest = text.partition(":")
     if os.path.lexists(text):
         return
     if colon:
         yield text
     if all(piece.isidentifier() for piece in name.split(".")):
         if "." in name or colon:
-            yield f"{name}.{given}" if colon else name
+            yield f"{name}.{rest}" if colon else name
         if "." not in name and name[:1].isupper():
             yield f"torch_geometric.datasets.{name}"
 
 
-# -- what was trusted before -----------------------------------------------------------------------------------------
-
-
-def _memory() -> Path:
-    """The user's file of what was trusted; the folder is that of the XDG specification."""
+def _trust_file() -> Path:
+    """Return the user's file of trusted configurations, in the folder of the XDG specification."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "graphbench" / "trusted.json"
 
 
-def _key(config: Path) -> str:
-    return str(config.resolve())
-
-
-def _digest(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
-
-
-def _remembered() -> dict[str, str]:
-    """Configuration -> its SHA-256 when it was trusted; empty where nothing is known."""
+def _stored_checksums() -> dict[str, str]:
+    """Return configuration -> SHA-256 at the time when it was trusted."""
     try:
-        found = load_json(_memory())
-    except (OSError, ValueError, RuntimeError):  # no home directory
+        content = load_json(_trust_file())
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: no home directory
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         return {}
-    return {config: checksum for config, checksum in found.items() if isinstance(checksum, str)}
+    return {config: checksum for config, checksum in content.items() if isinstance(checksum, str)}
 
 
 def remember(config: Path) -> None:
-    """Keep that a configuration is trusted as it is: its fit was told what is in it, or somebody said `--trust`.
+    """Store the checksum of a configuration as trusted, if this command imported anything that is not admitted.
 
-    Nothing is written where this command imported admitted classes alone. Where nothing can be written, `--trust` is
-    asked for again.
+    Without a writable state directory, `--trust` is needed again.
     """
     policy = importing.current_gate()
     if not isinstance(policy, Policy) or not policy.foreign:
         return
-    known = {other: checksum for other, checksum in _remembered().items() if Path(other).is_file()}
+    checksums = {other: checksum for other, checksum in _stored_checksums().items() if Path(other).is_file()}
     with contextlib.suppress(OSError, RuntimeError):
-        known[_key(config)] = _digest(config.read_bytes())
-        _memory().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_text(_memory(), json.dumps(known, indent=1) + "\n")
-
-
-# -- the import of what a parser is given ----------------------------------------------------------------------------
-
-#: jsonargparse has one setting for the process; two threads that load models wait for each other.
-_SETTING = threading.RLock()
+        checksums[str(config.resolve())] = hashlib.sha256(config.read_bytes()).hexdigest()
+        _trust_file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_text(_trust_file(), json.dumps(checksums, indent=1) + "\n")
 
 
 @contextlib.contextmanager
 def command() -> Iterator[None]:
-    """A command of one's own: everything may be imported, and what is foreign is noted; `require` changes that."""
+    """Admit all imports within a command, and record foreign ones; `require` restricts them."""
     with importing.limited_to(Policy(Path(), trust=True)):
         yield
 
 
 def require(policy: Policy) -> None:
-    """From now on, until the command ends, only what the policy admits is imported by name."""
+    """Restrict imports by name to those that the policy admits, until the command ends."""
     importing.set_gate(policy)
 
 
 class _Verdicts(dict[str, bool]):
-    """The list of jsonargparse, which asks for the whole path first: a policy answers. Read as a list it denies all."""
+    """Verdicts of a policy in place of jsonargparse's dictionary, which looks up whole paths; "*" denies all."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__({"*": False})
@@ -357,15 +329,15 @@ class _Verdicts(dict[str, bool]):
 
 @contextlib.contextmanager
 def enforced(policy: Policy | None = None) -> Iterator[None]:
-    """Within the block jsonargparse imports what a policy admits: this one, or that of this command if it has one.
+    """Restrict jsonargparse's imports in the block to those that a policy admits, by default that of the command.
 
-    It compares both the path that is named and the one where the object is defined, so `admitted.module.os.system` is
-    refused, too; and callables as well as classes.
+    jsonargparse checks classes and callables, by the path in the configuration and by that of the definition, so that
+    `admitted.module.os.system` is refused.
 
     Raises:
-        BadInput: a path is not admitted; names it.
+        BadInput: a path is not admitted.
     """
-    from jsonargparse._common import parsing_settings  # public functions only add to the settings
+    from jsonargparse._common import parsing_settings  # public functions can only add to the settings
 
     current = importing.current_gate()
     policy = policy or (current if isinstance(current, Policy) else None)

@@ -1,6 +1,6 @@
-"""Weights as safetensors, a format that can hold tensors and texts and nothing that runs.
+"""Read and write weights as safetensors, a format of tensors and texts that can run no code.
 
-What modules keep beside their tensors (PyTorch's extra state) stands as JSON in the header of the file.
+PyTorch's extra state of modules is stored as JSON in the header of the file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 from graphbench.data.files.writing import writing
 from graphbench.errors import BadInput, CorruptData, MissingExtra
 
-#: How the names of such files end.
+#: Suffix of such files.
 SUFFIX = ".safetensors"
-#: What they are called in a folder of `graphbench export`.
+#: Name of the file in a folder of `graphbench export`.
 FILE = "model.safetensors"
 _EXTRA = "extra_state"
 
@@ -33,7 +33,7 @@ def _safetensors(purpose: str) -> Any:
 
 
 def save_weights(state: Mapping[str, Any], path: Path, about: Mapping[str, str] | None = None) -> None:
-    """Write a `state_dict`; tensors that share memory are written once each.
+    """Write a `state_dict`, with a copy of each tensor that shares memory.
 
     Args:
         state: tensors, and extra states of plain values.
@@ -50,7 +50,7 @@ def save_weights(state: Mapping[str, Any], path: Path, about: Mapping[str, str] 
     try:
         extra = json.dumps(plain, allow_nan=False)
         if json.loads(extra) != plain:
-            raise ValueError("it would be read back as something else")
+            raise ValueError("it would be read back as another value")
     except (TypeError, ValueError) as error:
         raise BadInput(f"{', '.join(plain)}: what the model keeps beside its weights is no JSON: {error}.") from error
     header = dict(about or {}) | {"format": "pt"} | ({_EXTRA: extra} if plain else {})
@@ -62,11 +62,11 @@ def save_weights(state: Mapping[str, Any], path: Path, about: Mapping[str, str] 
 
 
 def read_weights(path: str | Path) -> dict[str, Any]:
-    """The `state_dict` in a file, on the CPU.
+    """Read the `state_dict` in a file onto the CPU.
 
     Raises:
         BadInput: there is no such file.
-        CorruptData: it is no such file, or damaged.
+        CorruptData: the file is damaged or no safetensors file.
         MissingExtra: safetensors is not installed.
     """
     if not Path(path).is_file():
@@ -84,7 +84,7 @@ def read_weights(path: str | Path) -> dict[str, Any]:
 
 
 def same_weights(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two `state_dict`s have equal names, types and values, bit for bit.
+    """Tell whether two `state_dict`s have equal names, types and values, bit for bit.
 
     Examples:
         >>> same_weights({"a": torch.ones(2)}, {"a": torch.ones(2)}), same_weights({}, {"a": 1})

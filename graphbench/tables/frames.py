@@ -1,262 +1,311 @@
-"""Tables whose columns have types, as pandas finds them: whole files of text, Parquet or Excel."""
+"""Read tables as frames with one type per column, in chunks, whose types are those of the whole table.
+
+The type of a column depends on all its cells: one text among numbers makes it text. So a file is read once to infer the
+types, and again for its rows. Both need the memory of a chunk, and of a Parquet file that of a row group.
+"""
 
 from __future__ import annotations
 
-import csv
 import logging
 import re
-import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
-from graphbench.errors import BadInput, CorruptData, GraphbenchError
-from graphbench.tables.layout import (
-    find_column,
-    is_decimal_comma,
-    is_decimal_point,
-    point_for_comma,
-    separator_of,
-    told_layout,
-)
-from graphbench.tables.missing import Missing
-from graphbench.tables.reader import PARQUET, SEPARATED
-from graphbench.tables.text import PACKED, open_text, suffix_of
-from graphbench.tables.workbooks import WORKBOOK, check_workbook
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from graphbench.data.progress import track
+from graphbench.errors import BadInput
+from graphbench.tables.cells import Missing
+from graphbench.tables.formats import BLANK, PARQUET
+from graphbench.tables.layout import is_decimal_comma, is_decimal_point, point_for_comma
+from graphbench.tables.reader import TABLES, Table, open_table
+from graphbench.tables.text import PACKED, suffix_of
+from graphbench.tables.workbooks import WORKBOOK
 
 logger = logging.getLogger(__name__)
 
-SUFFIXES = (PARQUET, *SEPARATED, *(f"{suffix}{PACKED}" for suffix in SEPARATED), WORKBOOK)
-#: How pandas reads text; without `low_memory=False`, a long column may be numbers above and text below.
-TEXT_OPTIONS: dict[str, Any] = {"skip_blank_lines": False, "low_memory": False}
-#: What pandas calls an index without a name in a Parquet file.
-_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
-_NAMELESS = re.compile(r"Unnamed: \d+")
-_USUAL_MISSING = Missing.of(None)
-#: What pandas raises for a file that is not what its suffix says.
-UNREADABLE = (ValueError, OSError, EOFError, KeyError, OverflowError, pd.errors.ParserError, zipfile.BadZipFile)
+SUFFIXES = (*TABLES, *(f"{suffix}{PACKED}" for suffix in TABLES if suffix not in (PARQUET, WORKBOOK)))
+#: Rows of a chunk.
+CHUNK = 8_192
+#: Words for a missing value in every column of text, those of pandas; the other usual ones are so among numbers alone.
+_MISSING = frozenset(
+    (
+        "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+        "NULL", "NaN", "None", "n/a", "nan", "null",
+    )
+)  # fmt: skip
+_MISSING_NUMBERS = Missing.of(None)
+_BOOLEANS = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # of pandas, in a Parquet file
+_INT64 = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True)
+class TypedTable:
+    """A table whose columns have known types.
+
+    Args:
+        path: of the table.
+        needed: columns that have these names where the file has them in another case.
+        kinds: type of each column: "int", "float", "bool", "bool with gaps", "text", "nothing", or "other" for those
+            of Parquet that stay as they are.
+        rows: of a chunk.
+        notes: differences from a plain file of its kind, in words.
+    """
+
+    path: Path
+    needed: tuple[str, ...]
+    kinds: dict[str, str]
+    rows: int
+    notes: tuple[str, ...]
+
+    def frames(self, only: str | None = None) -> Iterator[pd.DataFrame]:
+        """Yield the chunks in their order, at least one; the index is the line or row of the file.
+
+        Args:
+            only: a single column to convert; all by default.
+        """
+        table = _open(self.path, self.needed)
+        names = [only] if only is not None else list(self.kinds)
+        is_empty = True
+        for cells in _chunks(table, self.rows):
+            is_empty = False
+            yield pd.DataFrame({name: _convert(cells[name], self.kinds[name]) for name in names}, index=cells.index)
+        if is_empty:
+            yield pd.DataFrame({name: _convert(pd.Series(dtype=object), self.kinds[name]) for name in names})
+
+    def log_layout(self) -> None:
+        """Log differences from a plain file, if there are any."""
+        if self.notes:
+            logger.info("%s: %s", self.path, ", ".join(self.notes))
 
 
 def table_file(folder: Path, name: str) -> Path | None:
-    """The table of that name in a folder, whatever its format; None where there is none.
+    """Return the table of that name in a folder, in any format; None where there is none.
 
     Raises:
         BadInput: there are several.
     """
-    found = [folder / f"{name}{suffix}" for suffix in SUFFIXES if (folder / f"{name}{suffix}").is_file()]
-    if len(found) > 1:
-        raise BadInput(f"{folder} holds {' and '.join(path.name for path in found)}: keep one of them.")
-    return found[0] if found else None
+    paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES if (folder / f"{name}{suffix}").is_file()]
+    if len(paths) > 1:
+        raise BadInput(f"{folder} holds {' and '.join(path.name for path in paths)}: keep one of them.")
+    return paths[0] if paths else None
 
 
 def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
-    """A table with its columns as text names, but for blank columns without a name; of a workbook the first sheet.
+    """Read a whole table, see `typed_table`."""
+    table = typed_table(path, needed)
+    table.log_layout()
+    return pd.concat(list(table.frames()))
 
-    Text files may have commas, semicolons or tabs between cells, and where these are no commas, decimal commas; one
-    line in the log says so.
+
+def table_columns(path: Path, needed: Sequence[str]) -> list[str]:
+    """Read the names of the columns alone, but for blank ones, see `typed_table`."""
+    table = _open(path, needed)
+    titled = {name for name, title in zip(table.names, table.header, strict=True) if title}
+    return [renamed for name, renamed in _named(table).items() if name in titled]
+
+
+def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> TypedTable:
+    """Infer the types of all columns, reading the file once.
+
+    Columns of numbers may have decimal commas, where commas do not separate cells and no number of the file has a
+    decimal point, and words for missing values, unless they are needed columns, which name things. Blank columns
+    without a name are dropped, and so is an index without a name in a Parquet file.
 
     Args:
-        path: a file with one of `SUFFIXES`.
+        path: a table in one of the formats of `open_table`.
         needed: columns that get these names where the file has them in another case.
+        rows: of a chunk.
 
     Raises:
-        CorruptData: the file is not what its suffix says.
+        BadInput: the file is no table, a row has not the cells of the header, or two columns match a needed one.
+        CorruptData: it unpacks to far more than its size.
         MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
-        BadInput: two columns could be a needed one.
     """
-    check_workbook(path)
-    separator = ""
-    try:
-        if path.suffix == PARQUET:
-            import pyarrow.parquet as pq  # takes long to import
-
-            with pq.ParquetFile(path) as file:
-                frame = parquet_frame(file.read())
-        elif path.suffix == WORKBOOK:
-            frame = pd.read_excel(path, engine="openpyxl")
-        else:
-            separator = separator_in(path, needed)
-            with open_text(path) as text:
-                frame = _without_trailing(pd.read_csv(text, sep=separator, **TEXT_OPTIONS))
-    except GraphbenchError:
-        raise
-    except UNREADABLE as error:
-        raise unreadable(path, error) from error
-    frame = frame.loc[:, [not (is_nameless(str(name)) and frame[name].isna().all()) for name in frame]]
-    header = [str(name) for name in frame.columns]
-    read_for = columns_for(path, header, needed)
-    frame.columns = pd.Index(renamed(header, read_for))
-    commas = _convert_numbers(frame, needed, may_have_commas(separator))
-    tell_layout(path, separator, read_for, commas)
-    return frame
+    table = _open(path, needed)
+    facts: dict[str, set[str]] = {name: set() for name in _named(table).values()}
+    for cells in track(_chunks(table, rows), f"Inferring types of {path.name}", unit="chunks"):
+        for name, values in cells.items():
+            facts[str(name)] |= _typed_facts(values) if _is_typed(values) else _text_facts(values)
+    kinds = {name: _kind(facts[name], name in needed) for name in facts}
+    has_fractions = any(kinds[name] == "float" and "fraction" in facts[name] for name in facts)
+    if table.separator not in ("", ",") and not has_fractions:
+        kinds = {name: _kind(facts[name], name in needed, may_have_commas=True) for name in facts}
+    if suffix_of(path) == WORKBOOK:  # programs may write whole numbers with a point
+        kinds |= {name: "int" for name in facts if facts[name] - {"points", "int"} == {"float"}}
+    nameless = {name for name, title in zip(table.names, table.header, strict=True) if not title}
+    kinds = {name: kind for name, kind in kinds.items() if name not in nameless or kind != "nothing"}
+    commas = [name for name in kinds if kinds[name] == "float" and "commas" in facts[name]]
+    notes = [*table.notes, *([f"numbers have decimal commas in {', '.join(commas)}"] if commas else [])]
+    return TypedTable(path, tuple(needed), kinds, rows, tuple(notes))
 
 
-def is_nameless(name: str) -> bool:
-    """Whether pandas made up the name of a column; one without cells is what spreadsheets export beside a table.
-
-    Examples:
-        >>> is_nameless("Unnamed: 2"), is_nameless("x")
-        (True, False)
-    """
-    return _NAMELESS.fullmatch(name) is not None
+def _open(path: Path, needed: Sequence[str]) -> Table:
+    return open_table(path, "", optional=needed)
 
 
-def parquet_frame(table: pa.Table) -> pd.DataFrame:
-    """Content of a Parquet file with an index of pandas as columns, but for one without a name.
-
-    Integers with gaps are floats, as from a CSV file.
-    """
-    kept = [name for name in table.column_names if not _UNNAMED_INDEX.fullmatch(name)]
-    return table.select(kept).replace_schema_metadata().to_pandas()
+def _named(table: Table) -> dict[str, str]:
+    """Columns of the reader's frames -> names of columns here."""
+    renamed = {table.column(name): name for name in table.places}
+    return {name: renamed.get(name, name) for name in table.names if not _UNNAMED_INDEX.fullmatch(name)}
 
 
-def _without_trailing(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table whose rows end with a separator that its header has not: pandas takes their first cells for an index."""
-    if isinstance(frame.index, pd.RangeIndex) or frame.shape[1] == 0 or not frame.iloc[:, -1].isna().all():
-        return frame
-    shifted = frame.reset_index().iloc[:, : frame.shape[1]]
-    shifted.columns = frame.columns
-    return shifted
-
-
-def _convert_numbers(frame: pd.DataFrame, needed: Sequence[str], may_have_commas: bool) -> list[str]:
-    """Make columns of numbers with decimal commas or words for missing ones numeric; name those with commas."""
-    states = {str(name): number_state(frame[name]) for name in frame if is_text(frame[name])}
-    may_have_commas = may_have_commas and not any(has_fractions(frame[name]) for name in frame)
-    found = converted(states, needed, may_have_commas)
-    for name in found:
-        frame[name] = as_numbers(frame[name])
-    return [name for name in found if "commas" in states[name]]
-
-
-def unreadable(path: Path, error: Exception) -> CorruptData:
-    """What to say of a file that pandas cannot read."""
-    return CorruptData(f"{path} cannot be read as a table ({type(error).__name__}: {error}).")
-
-
-def separator_in(path: Path, needed: Sequence[str]) -> str:
-    """What separates the cells of a text file.
+def _chunks(table: Table, rows: int) -> Iterator[pd.DataFrame]:
+    """Yield frames of cells without blank rows; the index is the line or row of the file.
 
     Raises:
-        BadInput: a needed column is there twice, or it is no text in UTF-8 or UTF-16.
+        BadInput: a row could not be split into the cells of the header.
     """
-    with open_text(path) as file:
-        first = next((line for line in file if line.strip()), "")
-    separator = separator_of(first, SEPARATED[plain_suffix(path)], needed)
-    columns_for(path, [name.strip() for name in next(csv.reader([first], delimiter=separator), [])], needed)
-    return separator
+    names = _named(table)
+    for part in table.parts(rows):
+        frame = part.frame[list(names)].rename(columns=names).set_axis(part.numbers)
+        for place, (reason, detail) in part.problems.items():
+            if reason != BLANK:
+                raise BadInput(f"{table.source}, {table.unit} {part.numbers[place]}: {reason} ({detail}).")
+        yield frame.drop(index=[part.numbers[place] for place in part.problems]) if part.problems else frame
 
 
-def plain_suffix(path: Path) -> str:
-    """Suffix of a table without `.gz`."""
-    return suffix_of(path).removesuffix(PACKED)
+# -- types -----------------------------------------------------------------------------------------------------------
 
 
-def columns_for(path: Path, header: Sequence[str], needed: Sequence[str]) -> dict[str, str]:
-    """Needed column -> the column of the file that is read for it, of those that are there.
-
-    Raises:
-        BadInput: two columns could be a needed one.
-    """
-    places = {name: find_column(path, header, name) for name in needed}
-    return {name: header[place] for name, place in places.items() if place is not None}
+def _is_typed(values: pd.Series) -> bool:
+    """Return whether cells have the type of their Parquet file."""
+    return isinstance(values.dtype, pd.ArrowDtype)
 
 
-def renamed(header: Sequence[str], read_for: Mapping[str, str]) -> list[str]:
-    """Names of all columns, with those that are read for others under their names."""
-    called = {found: name for name, found in read_for.items()}
-    return [called.get(name, name) for name in header]
-
-
-def tell_layout(path: Path, separator: str, read_for: dict[str, str], commas: Sequence[str]) -> None:
-    """Log what is unlike a plain file, if anything is.
-
-    Args:
-        path: of the table.
-        separator: of its cells; empty where it is no text.
-        read_for: see `columns_for`.
-        commas: columns with decimal commas.
-    """
-    notes = told_layout(separator, SEPARATED.get(plain_suffix(path), ""), read_for)
-    if commas:
-        notes.append(f"numbers have decimal commas in {', '.join(commas)}")
-    if notes:
-        logger.info("%s: %s", path, ", ".join(notes))
-
-
-def may_have_commas(separator: str) -> bool:
-    """Whether numbers of a text file may have decimal commas."""
-    return separator not in ("", ",")
-
-
-def has_fractions(values: pd.Series) -> bool:
-    """Whether a column has real numbers that are not whole, which were written with a decimal point."""
-    return values.dtype.kind == "f" and bool((values.dropna() % 1 != 0).any())
-
-
-def is_text(values: pd.Series) -> bool:
-    """Whether pandas read a column as neither numbers nor true and false."""
-    return not pd.api.types.is_numeric_dtype(values.dtype)
-
-
-def number_state(values: pd.Series) -> set[str]:
-    """What is in a column of text: "text", or, of numbers and words for none, "commas", "points" and "words".
+def _text_facts(cells: pd.Series) -> set[str]:
+    """Describe the cells of a column of text by words that `_kind` combines over chunks.
 
     Examples:
-        >>> sorted(number_state(pd.Series(["1,5", "ND"]))), sorted(number_state(pd.Series(["1.5", "x"])))
-        (['commas', 'words'], ['text'])
+        >>> sorted(_text_facts(pd.Series(["1,5", "ND", ""]))), sorted(_text_facts(pd.Series(["1.5", "x"])))
+        (['commas', 'gaps', 'words'], ['float', 'fraction', 'points', 'text'])
     """
-    texts = pd.Series(values.dropna().unique(), dtype=object)
-    known = _without_words(texts)
-    if pd.to_numeric(known.map(point_for_comma), errors="coerce").isna().any():
-        return {"text"}
-    found = {"commas": any(map(is_decimal_comma, known)), "points": any(map(is_decimal_point, known))}
-    return {name for name, there in (found | {"words": len(known) < len(texts)}).items() if there}
+    texts = pd.Series([text.strip() for text in cells.unique()], dtype=object)
+    numbers = pd.to_numeric(texts, errors="coerce").astype(float)
+    others = set(texts[numbers.isna()])
+    plain = texts[numbers.notna()].tolist()
+    facts = _number_facts(plain, numbers.dropna().to_numpy()) if plain else set()
+    facts |= {"gaps"} if others & _MISSING else set()
+    others -= _MISSING
+    words = {text for text in others if text in _MISSING_NUMBERS}
+    facts |= {"words"} if words else set()
+    others -= words
+    if others and all(map(is_decimal_comma, others)):
+        facts.add("commas")
+    elif others:
+        facts.add("bool" if others <= _BOOLEANS.keys() else "text")
+    return facts
 
 
-def converted(states: Mapping[str, Collection[str]], needed: Collection[str], may_have_commas: bool) -> list[str]:
-    """Columns of text that are numbers: those with decimal commas where the file may have some, and those with words.
+def _number_facts(texts: list[str], numbers: np.ndarray) -> set[str]:
+    """Describe texts that are plain numbers."""
+    if all(map(_INTEGER.fullmatch, texts)):
+        return {"int" if all(_INT64.min <= int(text) <= _INT64.max for text in texts) else "large int"}
+    has_fraction = np.isinf(numbers).any() or not np.array_equal(numbers, np.trunc(numbers))
+    facts = {"points": any(map(is_decimal_point, texts)), "fraction": has_fraction, "float": True}
+    return {name for name, holds in facts.items() if holds}
 
-    Args:
-        states: what `number_state` finds in each column.
-        needed: columns that name things; "-" may be a name.
-        may_have_commas: see there.
+
+def _typed_facts(values: pd.Series) -> set[str]:
+    """Describe the cells of a column of a Parquet file."""
+    values = _from_arrow(values)
+    facts = {"gaps"} if values.isna().any() else set()
+    if values.isna().all():
+        return facts
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "iufb":
+        return facts | {{"i": "int", "u": "int", "f": "float", "b": "bool"}[values.dtype.kind]}
+    inferred = pd.api.types.infer_dtype(values.astype(object), skipna=True)
+    if inferred == "boolean":
+        return facts | {"bool"}
+    if inferred != "string":
+        return facts | {"other"}
+    texts = _text_facts(values.dropna().astype(str))
+    return facts | texts | {"declared text"} | ({"words"} if "gaps" in texts else set())
+
+
+def _kind(facts: set[str], is_name: bool, may_have_commas: bool = False) -> str:
+    """Combine the facts about all cells of a column to its type.
+
+    Examples:
+        >>> _kind({"int", "gaps"}, False), _kind({"int", "text"}, False), _kind({"int"}, False)
+        ('float', 'text', 'int')
     """
-    numbers = {name: set(found) for name, found in states.items() if "text" not in found}
-    commas = [name for name, found in numbers.items() if may_have_commas and {"commas", "points"} & found == {"commas"}]
-    words = [name for name, found in numbers.items() if "words" in found and name not in needed]
-    return [*commas, *(name for name in words if "commas" not in numbers[name])]
+    numbers = facts & {"int", "large int", "float", "commas"}
+    if "other" in facts:
+        return "other"
+    if (
+        "text" in facts
+        or ("declared text" in facts and "words" not in facts)
+        or ("bool" in facts and (numbers or "words" in facts))
+        or ("commas" in facts and (not may_have_commas or "points" in facts))
+        or ("words" in facts and is_name)
+        or ("large int" in facts and not facts & {"float", "commas"})  # as floats they would lose digits
+    ):
+        return "text"
+    if "bool" in facts:
+        return "bool with gaps" if "gaps" in facts else "bool"
+    if not numbers and "words" not in facts:
+        return "nothing"
+    return "int" if facts == {"int"} else "float"
 
 
-def as_numbers(values: pd.Series) -> pd.Series:
-    """Numbers out of texts, NaN for words that mean none."""
-    texts = _without_words(values.dropna().astype(object))
-    return pd.to_numeric(texts.map(point_for_comma)).astype(float).reindex(values.index)
+def _convert(cells: pd.Series, kind: str) -> pd.Series:
+    """Convert a column of a chunk to its type."""
+    if _is_typed(cells):
+        values = _from_arrow(cells)
+        if kind != "float":
+            return values.astype(object) if kind in ("text", "bool with gaps") else values
+        if values.dtype.kind in "iu":  # other chunks have gaps
+            return values.astype(np.float64)
+        if pd.api.types.is_numeric_dtype(values.dtype):
+            return values
+        cells = values.astype(object).fillna("")  # text with words for missing numbers
+    codes, texts = pd.factorize(cells)
+    parsed = _parse([text.strip() for text in texts], kind)[codes]
+    return pd.Series(parsed, index=cells.index, dtype=parsed.dtype)
 
 
-def _without_words(cells: pd.Series) -> pd.Series:
-    """Cells as text, without words for missing ones."""
-    texts = cells.map(str).map(str.strip)
-    return texts[[text not in _USUAL_MISSING for text in texts]]
+def _from_arrow(values: pd.Series) -> pd.Series:
+    """Convert a column of a Parquet file as pandas does: integers with gaps to floats."""
+    import pyarrow as pa  # slow to import and seldom needed
+
+    return pa.array(values).to_pandas().set_axis(values.index)
+
+
+def _parse(texts: list[str], kind: str) -> np.ndarray:
+    """Parse texts of a type that holds for all of them."""
+    values = np.empty(len(texts), dtype=object)
+    if kind in ("int", "float", "nothing"):
+        values[:] = texts
+        try:
+            return values.astype(np.int64 if kind == "int" else np.float64)
+        except ValueError:  # words for missing numbers, decimal commas, or whole numbers with a point
+            values[:] = [np.nan if text in _MISSING_NUMBERS else float(point_for_comma(text)) for text in texts]
+            return values.astype(np.int64 if kind == "int" else np.float64)
+    if kind == "bool":
+        return np.array([_BOOLEANS[text] for text in texts], dtype=bool)
+    values[:] = [np.nan if text in _MISSING else _BOOLEANS[text] if kind != "text" else text for text in texts]
+    return values
+
+
+# -- rows in messages ------------------------------------------------------------------------------------------------
 
 
 def row_place(path: Path, row: int) -> str:
-    """Where a row stands: its line in a text file with a header or row of a sheet, else its number from 1."""
+    """Name a row of a file by its number."""
     return f"{path}, {row_words(path, row)}"
 
 
 def row_words(path: Path, *rows: int) -> str:
-    """Rows as people count them.
+    """Name rows of a file by their numbers, which are lines of text files.
 
     Examples:
-        >>> row_words(Path("nodes.csv"), 0, 4), row_words(Path("nodes.parquet"), 0)
+        >>> row_words(Path("nodes.csv"), 2, 6), row_words(Path("nodes.parquet"), 1)
         ('lines 2 and 6', 'row 1')
     """
     word = "row" if path.suffix in (PARQUET, WORKBOOK) else "line"
-    numbers = [str(row + (1 if path.suffix == PARQUET else 2)) for row in rows]
-    return f"{word}{'s' if len(rows) > 1 else ''} {' and '.join(numbers)}"
+    return f"{word}{'s' if len(rows) > 1 else ''} {' and '.join(map(str, rows))}"

@@ -1,4 +1,4 @@
-"""Text files with columns: what separates their cells, whether decimals have commas, and which column is meant."""
+"""Detect the layout of text files with columns: separator, decimal commas, and columns by name."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Iterable, Sequence
 
 from graphbench.errors import BadInput
 
-#: What may separate the cells of a row, and how to say it.
+#: Separators of cells, and their names in messages.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 _POINT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 def separator_of(header: str, usual: str, wanted: Sequence[str]) -> str:
-    """What separates the cells of a file.
+    """Detect the separator of the cells of a file.
 
-    The wanted columns decide, then the number of cells. `csv.Sniffer`, by which pandas guesses, counts characters
-    alone, and takes the comma within the name of a column for one between two.
+    The wanted columns decide, then the number of cells. `csv.Sniffer`, by which pandas guesses, only counts
+    characters, and mistakes a comma within the name of a column for a separator.
 
     Args:
         header: first line of the file.
-        usual: that of files with this suffix; it is taken where another one finds no more.
-        wanted: columns that should be there.
+        usual: separator of files with this suffix, which wins ties.
+        wanted: names of expected columns.
 
     Examples:
         >>> separator_of("id;SMILES;logP", ",", ["smiles", "logP"])
@@ -44,7 +44,7 @@ def separator_of(header: str, usual: str, wanted: Sequence[str]) -> str:
 
 
 def is_decimal_comma(cell: str) -> bool:
-    """Whether a cell is a number that is written with a decimal comma.
+    """Return whether a cell is a number with a decimal comma.
 
     Examples:
         >>> is_decimal_comma("-1,5"), is_decimal_comma("1.5"), is_decimal_comma("1.234,5")
@@ -54,7 +54,7 @@ def is_decimal_comma(cell: str) -> bool:
 
 
 def is_decimal_point(cell: str) -> bool:
-    """Whether a cell is a number that is written with a decimal point.
+    """Return whether a cell is a number with a decimal point.
 
     Examples:
         >>> is_decimal_point("-1.5"), is_decimal_point("1,5"), is_decimal_point("15")
@@ -64,22 +64,18 @@ def is_decimal_point(cell: str) -> bool:
 
 
 def has_decimal_commas(cells: Iterable[str]) -> bool:
-    """Whether numbers have decimal commas: one cell at least has one, and none has a decimal point.
+    """Return whether numbers have decimal commas: at least one cell has one, and none has a decimal point.
 
     Examples:
         >>> has_decimal_commas(["1,5", "", "2"]), has_decimal_commas(["1,5", "2.5"]), has_decimal_commas(["1", "2"])
         (True, False, False)
     """
-    found = False
-    for cell in cells:
-        if is_decimal_point(cell):
-            return False
-        found = found or is_decimal_comma(cell)
-    return found
+    distinct = set(cells)
+    return any(map(is_decimal_comma, distinct)) and not any(map(is_decimal_point, distinct))
 
 
 def point_for_comma(cell: str) -> str:
-    """A number with a decimal point in place of a comma; any other cell as it is.
+    """Replace the decimal comma of a number by a point; leave any other cell as it is.
 
     Examples:
         >>> point_for_comma("1,5"), point_for_comma("C,N")
@@ -89,56 +85,58 @@ def point_for_comma(cell: str) -> str:
 
 
 def find_column(source: object, header: Sequence[str], name: str) -> int | None:
-    """Place of the column of a name, or of the only one whose name differs in case; None where there is none.
+    """Return the index of the named column, or of the only one whose name differs in case; None where there is none.
 
     Args:
         source: file, for messages.
         header: names of its columns.
-        name: the one that is wanted.
+        name: of the wanted column.
 
     Raises:
-        BadInput: several columns have it.
+        BadInput: several columns match.
 
     Examples:
         >>> find_column("a.csv", ["ID", "SMILES"], "smiles"), find_column("a.csv", ["y", "Y"], "Y")
         (1, 1)
     """
-    places = [place for place, found in enumerate(header) if found == name]
+    places = [place for place, column in enumerate(header) if column == name]
     if len(places) > 1:
-        told = ", ".join(str(place + 1) for place in places)
+        numbers = ", ".join(str(place + 1) for place in places)
         raise BadInput(
-            f"{source}: line 1 has duplicate columns: {name!r} as columns {told}. Rename or remove all but one."
+            f"{source}: line 1 has duplicate columns: {name!r} as columns {numbers}. Rename or remove all but one."
         )
-    places = places or [place for place, found in enumerate(header) if found.casefold() == name.casefold()]
+    places = places or [place for place, column in enumerate(header) if column.casefold() == name.casefold()]
     if len(places) > 1:
-        told = " or ".join(f"{header[place]!r} (column {place + 1})" for place in places)
-        raise BadInput(f"{source}: the column {name!r} may be {told}. Write it as the file does.")
+        candidates = " or ".join(f"{header[place]!r} (column {place + 1})" for place in places)
+        raise BadInput(f"{source}: the column {name!r} may be {candidates}. Write it as the file does.")
     return places[0] if places else None
 
 
-def near(missing: Sequence[str], known: Sequence[str]) -> str:
-    """What missing columns may have been meant to be, as a sentence; nothing where none is like them.
+def near(missing: Sequence[str], header: Sequence[str]) -> str:
+    """Suggest columns with names near those of missing ones, as a sentence; "" where there is none.
 
     Examples:
         >>> near(["logp", "mass"], ["logP_exp", "weight"])
         " Did you mean 'logP_exp'?"
     """
-    folded = {name.casefold(): name for name in known}
-    found = [folded[m] for name in missing for m in difflib.get_close_matches(name.casefold(), folded, n=1)]
-    return f" Did you mean {' or '.join(map(repr, dict.fromkeys(found)))}?" if found else ""
+    folded = {name.casefold(): name for name in header}
+    matches = [folded[m] for name in missing for m in difflib.get_close_matches(name.casefold(), folded, n=1)]
+    return f" Did you mean {' or '.join(map(repr, dict.fromkeys(matches)))}?" if matches else ""
 
 
-def told_layout(separator: str, usual: str, read_for: dict[str, str]) -> list[str]:
-    """What is unlike a plain file, in words.
+def describe_layout(separator: str, usual: str, read_for: dict[str, str]) -> list[str]:
+    """Describe in words how a file differs from a plain one.
 
     Args:
-        separator: that of the file.
-        usual: that of files with its suffix.
+        separator: of the file.
+        usual: separator of files with its suffix.
         read_for: wanted column -> column of the file.
 
     Examples:
-        >>> told_layout(";", ",", {"smiles": "SMILES", "y": "y"})
+        >>> describe_layout(";", ",", {"smiles": "SMILES", "y": "y"})
         ['cells are separated by semicolons', "the column 'SMILES' is read for 'smiles'"]
     """
-    told = [f"cells are separated by {SEPARATORS[separator]}"] if separator != usual else []
-    return told + [f"the column {found!r} is read for {name!r}" for name, found in read_for.items() if found != name]
+    notes = [f"cells are separated by {SEPARATORS[separator]}"] if separator != usual else []
+    return notes + [
+        f"the column {column!r} is read for {name!r}" for name, column in read_for.items() if column != name
+    ]

@@ -1,21 +1,21 @@
-"""Text formats of chemistry as rows of cells: lines of SMILES, and records of structures with properties."""
+"""Parse text formats of chemistry to rows of cells: lines of SMILES, and records of structures with properties."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-#: Column with a molecule's own name in SMILES and SDF files (RDKit's word for it).
+#: Column with the name of a molecule in SMILES and SDF files (RDKit's word for it).
 NAME = "_Name"
 #: The line that ends a record of an SDF file.
 RECORD_END = "$$$$"
-#: A SMILES, its CXSMILES extension, and what stands behind.
+#: A SMILES, its CXSMILES extension, and the rest of the line.
 EXTENDED = re.compile(r"(\S+)\s+(\|.*\|)(?:\s+(.*))?")
 _PROPERTY = re.compile(r"^>.*?<(.+?)>")
 
 
 def smiles_and_name(line: str) -> tuple[str, str]:
-    """A line of a SMILES file: the SMILES with its CXSMILES extension, if any, and what stands behind.
+    """Split a line of a SMILES file into the SMILES, with its CXSMILES extension if any, and the rest.
 
     Args:
         line: text with blanks or tabs between its parts; not blank.
@@ -31,10 +31,10 @@ def smiles_and_name(line: str) -> tuple[str, str]:
 
 
 def smiles_rows(lines: Iterable[str], key: str) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of a SMILES file, its header first: the one that it has, or `key` and `NAME`.
+    """Yield (line, cells) of a SMILES file, the header first: that of the file, or `key` and `NAME`.
 
     Args:
-        lines: of the file; blank ones are left out.
+        lines: of the file; blank ones are skipped.
         key: first word of a header.
 
     Examples:
@@ -43,34 +43,34 @@ def smiles_rows(lines: Iterable[str], key: str) -> Iterator[tuple[int, list[str]
         >>> list(smiles_rows(["SMILES y", "CCO 1.5"], "smiles"))
         [(1, ['SMILES', 'y']), (2, ['CCO', '1.5'])]
     """
-    headed: bool | None = None
+    has_header: bool | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         first, rest = smiles_and_name(line)
-        if headed is None:
-            headed = first.casefold() == key.casefold()
-            if not headed:
+        if has_header is None:
+            has_header = first.casefold() == key.casefold()
+            if not has_header:
                 yield number, [key, NAME]
-        yield number, [first, *rest.split()] if headed else [first, rest]
+        yield number, [first, *rest.split()] if has_header else [first, rest]
 
 
 def records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """(first line, lines) of each record of an SDF file, or of the one of a MOL file, without the line that ends it."""
+    """Yield (first line, lines) of each record of an SDF or MOL file, without the line that ends it."""
     first = 1
-    found: list[str] = []
+    record: list[str] = []
     for number, line in enumerate(lines, 1):
         if line.startswith(RECORD_END):
-            yield first, found or [""]
-            first, found = number + 1, []
+            yield first, record or [""]
+            first, record = number + 1, []
         else:
-            found.append(line.rstrip("\r\n"))
-    if any(map(str.strip, found)):
-        yield first, found
+            record.append(line.rstrip("\r\n"))
+    if any(map(str.strip, record)):
+        yield first, record
 
 
 def property_names(lines: Iterable[str]) -> list[str]:
-    """Names of the properties in an SDF file, in their order.
+    """List the names of the properties in an SDF file, in their order.
 
     Examples:
         >>> property_names(["mol", "M  END", ">  <logS>  (1)", "-3.3", "", "$$$$"])
@@ -80,14 +80,14 @@ def property_names(lines: Iterable[str]) -> list[str]:
 
 
 def properties(lines: Sequence[str]) -> dict[str, str]:
-    """Properties of a record as text; those of several lines keep them."""
-    found: dict[str, list[str]] = {}
+    """Parse the properties of a record as text, which may have several lines."""
+    values: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in lines:
         if match := _PROPERTY.match(line):
-            current = found.setdefault(match[1], [])
+            current = values.setdefault(match[1], [])
         elif current is not None and line.strip():
             current.append(line)
         else:
             current = None
-    return {name: "\n".join(text).strip() for name, text in found.items()}
+    return {name: "\n".join(text).strip() for name, text in values.items()}

@@ -1,4 +1,4 @@
-"""Text files as people save them: plain or packed, in UTF-8 or UTF-16, and told apart from what is no text."""
+"""Open text files of users: plain or packed, in UTF-8 or UTF-16, with one message for other encodings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from graphbench.errors import BadInput
 
 PACKED = ".gz"
 _MARKS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_HEAD = 64  # bytes by which an encoding without a mark is told
+_HEAD = 64  # bytes by which an encoding without a mark is recognised
 
 
 def suffix_of(path: Path) -> str:
-    """Suffix of a file in lower case, with that below `.gz`.
+    """Return the suffix of a file in lower case, with the one before `.gz`.
 
     Examples:
         >>> suffix_of(Path("a.CSV")), suffix_of(Path("b.tsv.gz")), suffix_of(Path("c"))
@@ -30,7 +30,7 @@ def suffix_of(path: Path) -> str:
 
 
 def encoding_of(head: bytes) -> str:
-    """Encoding of a text: UTF-16 and UTF-32 by their marks, UTF-16 by zeros beside ASCII, else UTF-8.
+    """Detect the encoding of a text: UTF-16 and UTF-32 by their marks, UTF-16 by zeros beside ASCII, else UTF-8.
 
     Args:
         head: first bytes of the file.
@@ -55,11 +55,11 @@ def open_text(path: Path, newline: str | None = "", errors: str = "strict") -> I
     Args:
         path: the file.
         newline: see `open`.
-        errors: what is done about bytes of another encoding, see `open`.
+        errors: handling of bytes of another encoding, see `open`.
 
     Raises:
         BadInput: it is in another encoding, or damaged.
-        CorruptData: it unpacks to far more than it is.
+        CorruptData: it unpacks to far more than its size.
     """
     try:
         with open_gzip(path) if path.suffix.lower() == PACKED else path.open("rb") as raw:
@@ -72,7 +72,7 @@ def open_text(path: Path, newline: str | None = "", errors: str = "strict") -> I
 
 
 def undecodable(path: Path, error: UnicodeDecodeError) -> str:
-    r"""What to say of a text in another encoding, and how to convert it.
+    r"""Describe a text in another encoding, and how to convert it.
 
     Examples:
         >>> undecodable(Path("a.csv"), UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "invalid")).partition(";")[0]

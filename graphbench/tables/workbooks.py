@@ -1,4 +1,4 @@
-"""The first sheet of an `.xlsx` file, row by row, as text; needs the extra `excel`."""
+"""Read the first sheet of an `.xlsx` file row by row as text; needs the extra `excel`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORKBOOK = ".xlsx"
 
 
 def check_workbook(path: Path) -> None:
-    """Refuse a workbook that nothing here can read, or that unpacks to far more than it is, before it is opened.
+    """Refuse a workbook without openpyxl, or one that unpacks to far more than its size, before it is opened.
 
     A workbook is a zip archive: some hundred kilobytes can hold gigabytes of shared strings, all of which openpyxl
     takes into memory.
@@ -36,13 +36,13 @@ def check_workbook(path: Path) -> None:
 
 
 def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str]], None, None]:
-    """(number of the row, cells) of every row that is not blank; all as wide as the first one, or wider.
+    """Yield (number of the row, cells) of every row that is not blank; all at least as wide as the first one.
 
-    Numbers come as Python writes them, formulas as the value that was saved with them, empty cells as "".
+    Numbers are written as Python writes them, formulas as their saved values, empty cells as "".
 
     Args:
         path: the file; one row at a time is in memory.
-        notes: gets a sentence where there are other sheets.
+        notes: receives a sentence where there are other sheets.
 
     Raises:
         MissingExtra: openpyxl is not installed.
@@ -59,7 +59,7 @@ def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str
         sheet = book.worksheets[0]
         if len(book.worksheets) > 1:
             notes.append(f"the sheet {sheet.title!r} is read, the first of {len(book.worksheets)}")
-        sheet.reset_dimensions()  # what the file says of its size may be wrong
+        sheet.reset_dimensions()  # the size that the file states may be wrong
         width = 0
         for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
             cells = ["" if value is None else str(value).strip() for value in values]

@@ -1,4 +1,4 @@
-"""What authors of plug-ins test with: contracts to inherit and tiny data that fits any specification.
+"""Tests for authors of plug-ins: contracts to inherit and tiny data that fits any specification.
 
     from graphbench.testing import ArchitectureContract
 

@@ -11,6 +11,7 @@ import inspect
 import io
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ from graphbench.contracts.spec import TaskName
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig, size_blocks
+from graphbench.testing.budget import step_work
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
 from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
 from graphbench.testing.waiting import check_reads_nothing
@@ -42,13 +44,17 @@ if TYPE_CHECKING:
     from graphbench.testing.precision import Precision
 
 
+#: A budget is lowered when a step takes less than this share of it; versions of torch differ by less.
+_SLACK = 0.8
+
+
 def _all_specs() -> list[BenchmarkSpec]:
     """Every task and every kind of features; the ordinary ones first."""
     return [tiny_spec(task, kind) for task in get_args(TaskName) for kind in FEATURE_KINDS]
 
 
 def _double(table: GraphTable) -> GraphBatch:
-    """The whole table as a batch in float64."""
+    """Gather the whole table in a batch in float64."""
     return table.batch(range(len(table))).apply(
         lambda tensor: tensor.double() if tensor.is_floating_point() else tensor
     )
@@ -73,7 +79,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 class ArchitectureContract:
-    """What every architecture must satisfy; subclass it in a test module and set `architecture`.
+    """Tests that every architecture must pass; subclass it in a test module and set `architecture`.
 
     A model may refuse a benchmark (`BadInput` from its constructor); unless `spec` is set, the checks run on the first
     tiny specification that it accepts.
@@ -93,11 +99,15 @@ class ArchitectureContract:
     random_order: ClassVar[str] = ""
     #: Why results may depend on the order in which edges are listed, such as weights that belong to edges; else "".
     numbered_edges: ClassVar[str] = ""
+    #: Launches of a training step on a card, counted on a pretended one; None for any number. Only ever lowered.
+    most_launches: ClassVar[int | None] = None
+    #: Times that a step waits for the card; models that wait say why in `waits_for_device`. Only ever lowered.
+    most_waits: ClassVar[int] = 0
     #: Relative and absolute tolerance of comparisons in float64.
     tolerance: ClassVar[float] = 1e-6
 
     def make_model(self, spec: BenchmarkSpec) -> Architecture:
-        """A model; override it when keyword options are not enough."""
+        """Make a model; override it when keyword options are not enough."""
         return self.architecture(spec, **self.options)
 
     # -- the checks ----------------------------------------------------------------------------------------------
@@ -120,8 +130,8 @@ class ArchitectureContract:
                 try:
                     self.architecture(spec, **dict(self.options) | {name: value})
                 except BadInput as error:
-                    said = str(error)
-                    assert name in said, f"{name}={value} is refused without its name: {said}"
+                    message = str(error)
+                    assert name in message, f"{name}={value} is refused without its name: {message}"
                 except Exception as error:
                     raise AssertionError(
                         f"{name}={value} is no BadInput, but {type(error).__name__}: {error}"
@@ -148,14 +158,16 @@ class ArchitectureContract:
                 raise SkipTest("the constructor refuses tasks on edges with BadInput")
             batch = _batch(model, tiny_table(model.spec, sizes=[5, 1, 4]))
             task_of = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim).double().eval()
-            said = task_of(model(batch), batch)
+            output = task_of(model(batch), batch)
             expected = (batch.edge_index.shape[1], model.spec.output_dim)
-            assert tuple(said.shape) == expected, f"predictions of edges are {list(said.shape)}, not {list(expected)}"
-            assert said.isfinite().all(), "predictions of edges are not finite"
+            assert tuple(output.shape) == expected, (
+                f"predictions of edges are {list(output.shape)}, not {list(expected)}"
+            )
+            assert output.isfinite().all(), "predictions of edges are not finite"
             back = {(i, j): row for row, (i, j) in enumerate(batch.edge_index.t().tolist())}
             reverse = torch.tensor([back[j, i] for i, j in back])
-            self._assert_close(said[reverse], said, "predictions of the two directions of edges")
-            task_of.loss(said, batch).backward()
+            self._assert_close(output[reverse], output, "predictions of the two directions of edges")
+            task_of.loss(output, batch).backward()
             _check_gradients(model)
 
     def test_node_order_does_not_matter(self) -> None:
@@ -227,13 +239,13 @@ class ArchitectureContract:
         self._skip_if_random()
         model = self._model()
         batch = _batch(model, tiny_table(model.spec, sizes=[4, 24, 1]))
-        weights, found = [weight for weight in model.parameters() if weight.requires_grad], []
+        weights, gradients = [weight for weight in model.parameters() if weight.requires_grad], []
         for cost in (math.inf, 0):
             with patch.object(size_blocks, "BLOCK_COST", cost):
                 outputs = [*parts(model(batch)).values()]
             total = torch.stack([output.square().sum() for output in outputs]).sum()
-            found.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])
-        for whole, cut in zip(*found, strict=True):
+            gradients.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])
+        for whole, cut in zip(*gradients, strict=True):
             assert (whole is None) == (cut is None), "a parameter has no gradient in blocks, or without them"
             if whole is not None and whole.numel():
                 unit = whole.abs().max().clamp(min=1)  # untrained deep models have huge gradients
@@ -271,11 +283,11 @@ class ArchitectureContract:
         """Two passes in eval mode agree to the last bit, and the batch holds what it held before."""
         model = self._model()
         batch = _batch(model, tiny_table(model.spec))
-        kept = batch.clone()
+        original = batch.clone()
         first = model(batch)
-        assert set(batch.keys()) == set(kept.keys()), "forward added or removed fields of the batch"
-        for key in kept.keys():  # noqa: SIM118 - PyG's Data is no mapping
-            assert _equal(batch[key], kept[key]), f"forward changed batch.{key}"
+        assert set(batch.keys()) == set(original.keys()), "forward added or removed fields of the batch"
+        for key in original.keys():  # noqa: SIM118 - PyG's Data is no mapping
+            assert _equal(batch[key], original[key]), f"forward changed batch.{key}"
         second = model(batch)
         for name, tensor in parts(first).items():
             assert torch.equal(tensor, parts(second)[name]), f"two evaluations differ in {name}"
@@ -345,6 +357,23 @@ class ArchitectureContract:
             raise SkipTest(model.waits_for_device)
         check_reads_nothing(model, _batch(model, tiny_table(model.spec)), _loss)
 
+    def test_a_step_stays_within_its_budget(self) -> None:
+        """A step on a pretended card mixes no devices, waits and launches at most as often as the class allows."""
+        if not hasattr(os, "fork"):
+            raise SkipTest("the pretended card needs a process of its own, by fork")
+        model = self._model().float()
+        batch = encode(tiny_table(model.spec), model.required_encodings())
+        waits, launches = step_work(model, batch.batch(range(len(batch))))
+        self._check_budget("most_waits", self.most_waits, waits)
+        if self.most_launches is not None:
+            self._check_budget("most_launches", self.most_launches, launches)
+
+    def _check_budget(self, name: str, most: int, counts: Mapping[str, int]) -> None:
+        total = sum(counts.values())
+        listed = "".join(f"\n  {count} x {what}" for what, count in Counter(counts).most_common(20))
+        assert total <= most, f"{name} is {most}, but a step has {total}:{listed}"
+        assert total >= _SLACK * most, f"{name} is {most}, but a step has only {total}: lower the budget"
+
     def test_traces_describe_the_layers(self) -> None:
         """Traces have the shapes that `LayerTrace` documents, and listening changes no output."""
         model = self._model()
@@ -366,7 +395,7 @@ class ArchitectureContract:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def taken_specifications(self, thorough: bool = False) -> dict[str, bool]:
-        """Whether the constructor takes each tiny specification, by its name; models that it gives must work.
+        """Tell whether the constructor takes each tiny specification, by its name; models that it gives must work.
 
         Args:
             thorough: run every model that the constructor gives; else each task and each kind of features once, since
@@ -387,7 +416,7 @@ class ArchitectureContract:
         return taken
 
     def _try_model(self, spec: BenchmarkSpec, seed: int = 0) -> Architecture | None:
-        """A model in float64 and evaluation mode; None when it refuses the specification."""
+        """Make a model in float64 and evaluation mode; None when it refuses the specification."""
         torch.manual_seed(seed)
         try:
             return self.make_model(spec).double().eval()

@@ -18,7 +18,7 @@ from graphbench.training.tasks import build_task
 
 
 class BenchmarkContract:
-    """What every benchmark must satisfy; subclass it in a test module and define `make_benchmark`."""
+    """Tests that every benchmark must pass; subclass it in a test module and define `make_benchmark`."""
 
     #: Whether the benchmark under test holds all its data, so that split sizes must be those of the specification.
     complete: ClassVar[bool] = False
@@ -27,7 +27,7 @@ class BenchmarkContract:
 
     @abstractmethod
     def make_benchmark(self) -> Benchmark:
-        """The benchmark, small enough for a test, with its files in a temporary folder."""
+        """Make the benchmark, small enough for a test, with its files in a temporary folder."""
 
     def test_specification_is_sound(self) -> None:
         """It bears the class's name, and its task knows its loss and metric."""
@@ -40,7 +40,7 @@ class BenchmarkContract:
         assert len(spec.target_units) in (0, spec.num_targets), f"{len(spec.target_units)} target_units"
 
     def test_listed_specification_is_the_real_one(self) -> None:
-        """What `graphbench list` finds is what the class says."""
+        """Compare what `graphbench list` finds with the class."""
         if self.reduced:
             raise SkipTest("the specification of the real files is not under test here")
         benchmark = self.make_benchmark()
@@ -89,7 +89,7 @@ def _batches(benchmark: Benchmark, split: str) -> Iterator[GraphBatch]:
 
 
 def check_batch(spec: BenchmarkSpec, batch: GraphBatch) -> None:
-    """A batch holds what its specification promises, and nothing that it denies.
+    """Check that a batch holds what its specification promises, and nothing that it denies.
 
     Raises:
         AssertionError: with what was expected and what came.
@@ -152,6 +152,6 @@ def _check_target(spec: BenchmarkSpec, batch: GraphBatch) -> None:
 
 
 def _rows(spec: BenchmarkSpec, batch: GraphBatch) -> int:
-    """How many rows of targets a batch has."""
+    """Count the rows of targets of a batch."""
     rows = {"node": int(batch.num_nodes), "edge": batch.edge_index.shape[1]}
     return rows.get(spec.level or "", batch.num_graphs)

@@ -27,7 +27,7 @@ from graphbench.testing.tiny import permute_nodes, tiny_spec, tiny_table
 
 
 class EncodingContract:
-    """What every encoding must satisfy; subclass it in a test module and set `encoding`."""
+    """Tests that every encoding must pass; subclass it in a test module and set `encoding`."""
 
     #: The class under test.
     encoding: ClassVar[type[Encoding]]
@@ -39,7 +39,7 @@ class EncodingContract:
     tolerance: ClassVar[float] = 1e-5
 
     def make_encoding(self) -> Encoding:
-        """An encoding; override it when keyword options are not enough."""
+        """Make an encoding; override it when keyword options are not enough."""
         return self.encoding(**self.options)
 
     def make_table(self, **options: Any) -> GraphTable:
@@ -83,7 +83,7 @@ class EncodingContract:
     def test_computing_repeats_and_leaves_graphs_alone(self) -> None:
         """Equal input gives equal tensors whatever the global random state; the input stays as it was."""
         table, encoding = self.make_table(), self.make_encoding()
-        kept = {name: tensor.clone() for name, tensor in table.columns.items()}
+        original = {name: tensor.clone() for name, tensor in table.columns.items()}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             first = encoding.compute(table)
@@ -91,7 +91,7 @@ class EncodingContract:
             second = encoding.compute(table)
         for name, tensor in first.columns.items():
             assert torch.equal(tensor, second.columns[name]), f"computing {name} twice gives different values"
-        for name, tensor in kept.items():
+        for name, tensor in original.items():
             assert torch.equal(tensor, table.columns[name]), f"compute changed {name} of the graphs"
 
     def test_node_order_moves_rows(self) -> None:
@@ -152,18 +152,18 @@ class _Positions(Architecture):
 
 
 class PositionalEncoderContract(ArchitectureContract):
-    """What every positional encoder must satisfy; subclass it in a test module and set `encoder`."""
+    """Tests that every positional encoder must pass; subclass it in a test module and set `encoder`."""
 
     architecture = _Positions
     #: The class under test.
     encoder: ClassVar[type[PositionalEncoder]]
 
     def make_encoder(self) -> PositionalEncoder:
-        """An encoder; override it when keyword options are not enough."""
+        """Make an encoder; override it when keyword options are not enough."""
         return self.encoder(**self.options)
 
     def make_model(self, spec: BenchmarkSpec) -> Architecture:
-        """The encoder, wrapped so that the checks of architectures apply."""
+        """Wrap the encoder so that the checks of architectures apply."""
         return _Positions(spec, self.make_encoder())
 
     def test_options_are_typed_and_have_defaults(self) -> None:

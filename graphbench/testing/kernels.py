@@ -38,12 +38,12 @@ def computed_by(way: Literal["numba", "torch"], *operations: str) -> Iterator[No
     if way == "numba" and (find_spec("numba") is None or not kernels.register_kernels()):
         raise unittest.SkipTest("graphbench-kernels is not installed")
     answer: Any = lambda: way == "numba" or bool(operations)  # noqa: E731 - stands where a cached function stood
-    asked, kernels._are_wanted = kernels._are_wanted, answer
+    wanted, kernels._are_wanted = kernels._are_wanted, answer
     left_out, kernels._LEFT_OUT = kernels._LEFT_OUT, set(operations)
     try:
         yield
     finally:
-        kernels._are_wanted, kernels._LEFT_OUT = asked, left_out
+        kernels._are_wanted, kernels._LEFT_OUT = wanted, left_out
 
 
 def run_with_triton(script: str, interpreted: bool = True) -> str:

@@ -37,7 +37,7 @@ class _Watch(pl.Callback):
             assert parameter.grad is None or parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """The loss of the step."""
+        """Keep the loss of the step."""
         self.losses.append(float(outputs["loss"]))
 
 
@@ -61,9 +61,9 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
     batches = [table.batch(range(0, len(table), 2)), table.batch(range(1, len(table), 2))]
     before = {name: parameter.detach().double() for name, parameter in module.named_parameters()}
     watch = _Watch(_WEIGHTS.get(precision, torch.float32))
-    own: dict[str, Any] = {"precision": precision}
+    options: dict[str, Any] = {"precision": precision}
     if precision == "16-mixed":
-        own = {"plugins": [MixedPrecision(precision, "cpu", torch.amp.GradScaler("cpu", init_scale=1.0))]}
+        options = {"plugins": [MixedPrecision(precision, "cpu", torch.amp.GradScaler("cpu", init_scale=1.0))]}
     with _quietly():
         trainer = pl.Trainer(
             accelerator="cpu",
@@ -76,7 +76,7 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
-            **own,
+            **options,
         )
         loader: DataLoader[GraphBatch] = DataLoader(batches, batch_size=None, collate_fn=_same)  # type: ignore[arg-type]
         trainer.fit(module, loader, loader)

@@ -1,16 +1,19 @@
-"""A pretended graphics card: tensors that hold numbers, say that they lie elsewhere, and count who waits for them.
+"""A pretended graphics card: tensors that hold numbers, say that they lie elsewhere, and count what they cost.
 
 A program runs ahead of a card until it reads a number from it, copies to it from ordinary memory, or asks for a shape
-that depends on numbers. On this device all of it works, on any machine, and is counted with the line that asked.
-Tensors of the device and of the processor do not mix, as with a card.
+that depends on numbers. On this device all of it works, on any machine, and is counted with the line that asked; so are
+the operations that a card would launch. Tensors of the device and of the processor do not mix, as with a card.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -33,7 +36,7 @@ _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_in
 
 
 class _Backend:
-    """What PyTorch asks of a device; numbers are drawn on the CPU, so the device has no state of its own."""
+    """Answers to what PyTorch asks of a device; numbers are drawn on the CPU, so the device has no state of its own."""
 
     def is_initialized(self) -> bool:
         return True
@@ -83,11 +86,12 @@ class PretendedTensor(Tensor):
     @staticmethod
     def __new__(cls: type[PretendedTensor], inner: Tensor) -> PretendedTensor:
         """Make a tensor of this size and kind without memory on the device."""
+        strided = inner.layout == torch.strided
         made: PretendedTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
             inner.size(),
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
+            strides=inner.stride() if strided else None,
+            storage_offset=inner.storage_offset() if strided else None,
             dtype=inner.dtype,
             layout=inner.layout,
             device=pretended_device(),
@@ -100,7 +104,7 @@ class PretendedTensor(Tensor):
         return _computed(func, args, kwargs or {})
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
-        """What PyTorch asks before it moves parameters of other kinds between devices."""
+        """Answer what PyTorch asks before it moves parameters of other kinds between devices."""
         return ["numbers"], None
 
     @staticmethod
@@ -116,27 +120,68 @@ class PretendedTensor(Tensor):
         return self.numbers.detach().tolist()
 
 
-_counts: Counter[str] | None = None
+@dataclass
+class Work:
+    """Work of the device: lines that waited for it, and operations that it computed.
+
+    Args:
+        waits: operation and line -> how often the program waited there.
+        launches: operation -> how often it was computed; views and empty tensors cost nothing.
+    """
+
+    waits: Counter[str] = field(default_factory=Counter)
+    launches: Counter[str] = field(default_factory=Counter)
+
+
+_work: Work | None = None
+#: Operations that compute nothing: they look at memory in another way, or reserve it.
+_FREE = {"detach", "alias", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh"}
 
 
 @contextlib.contextmanager
-def counted_waits() -> Iterator[Counter[str]]:
-    """Count who waits for the device within the block: operation and line -> how often.
+def counted_work() -> Iterator[Work]:
+    """Count what the device does within the block.
 
     Examples:
         >>> with on_pretended_device():
         ...     numbers = torch.ones(3).to(pretended_device())
-        ...     with counted_waits() as waits:
+        ...     with counted_work() as work:
         ...         total = float((2 * numbers).sum())
-        >>> total, sum(waits.values())
-        (6.0, 1)
+        >>> total, work.waits.total(), dict(work.launches)
+        (6.0, 1, {'mul': 1, 'sum': 1})
     """
-    global _counts
-    before, _counts = _counts, Counter()
+    global _work
+    before, _work = _work, Work()
     try:
-        yield _counts
+        yield _work
     finally:
-        _counts = before
+        _work = before
+
+
+def in_fork(action: Callable[[], str]) -> str:
+    """Run `action` in a child of this process, which alone knows a device more then.
+
+    Returns:
+        What the action returned, or the end of its traceback.
+
+    Raises:
+        AssertionError: the child ended without a word.
+    """
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            torch.set_num_threads(1)  # threads of the parent are not there any more
+            text = action()
+        except BaseException:
+            text = traceback.format_exc()
+        os.write(writing, text.encode()[-8_000:])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        text = file.read()
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, f"the process with the pretended device ended with status {status}"
+    return text
 
 
 @contextlib.contextmanager
@@ -174,7 +219,7 @@ class _Generators(type):
 
 
 class _Generator(metaclass=_Generators):
-    """What `torch.Generator` is within `on_pretended_device`."""
+    """Stand-in for `torch.Generator` within `on_pretended_device`."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
         """Make a generator of that device."""
@@ -189,12 +234,12 @@ class _Making(TorchDispatchMode):
 
 
 def _wait(operation: str) -> None:
-    if _counts is not None:
-        _counts[f"{operation} at {_caller()}"] += 1
+    if _work is not None:
+        _work.waits[f"{operation} at {_caller()}"] += 1
 
 
 def _caller() -> str:
-    """The lines outside of PyTorch that led here, the innermost first."""
+    """Return the lines outside of PyTorch that led here, the innermost first."""
     frame = sys._getframe(1)
     lines: list[str] = []
     while frame is not None and len(lines) < 3:
@@ -210,7 +255,7 @@ def _is_here(device: Any) -> bool:
 
 
 def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """What an operation makes, on the device where its operands lie or where it was asked for."""
+    """Compute an operation, on the device where its operands lie or where it was asked for."""
     leaves = tree_leaves((args, kwargs))
     here = [leaf for leaf in leaves if isinstance(leaf, PretendedTensor)]
     others = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not isinstance(leaf, PretendedTensor)]
@@ -237,19 +282,23 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         raise RuntimeError(f"{name}: all tensors must be on one device, but got {NAME}:0 and cpu at {_caller()}")
     if _is_here(device):
         kwargs = {**kwargs, "device": torch.device("cpu"), **({"pin_memory": False} if "pin_memory" in kwargs else {})}
+    if _work is not None and not func.is_view and name not in _FREE:
+        _work.launches[name] += 1
     made = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
     written = {id(one.numbers): one for one in here} if func._schema.is_mutable else {}
     return tree_map(lambda one: written[id(one)] if id(one) in written else _outer(one), made)
 
 
 def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-    """A copy between devices: one to the host waits unless told otherwise, as does one from ordinary memory."""
+    """Copy between devices: a copy to the host waits unless told otherwise, as does one from ordinary memory."""
     device, without_waiting = kwargs.pop("device", None), kwargs.pop("non_blocking", False)
     kwargs.pop("pin_memory", None)
     source = args[0]
     to_here = _is_here(device if device is not None else source.device)
     if to_here != isinstance(source, PretendedTensor) and not without_waiting:
         _wait("copy to the device" if to_here else "copy to the host")
+    if _work is not None:
+        _work.launches["copy"] += 1
     made: Tensor = func(_inner(source), **kwargs)
     return PretendedTensor(made) if to_here else made
 

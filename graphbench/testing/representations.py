@@ -1,4 +1,4 @@
-"""What the contracts check of representations and traces."""
+"""Checks of representations and traces that the contracts share."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from graphbench.contracts import GraphBatch, LayerTrace, Representation
 
 
 def parts(representation: Representation) -> dict[str, Tensor]:
-    """The tensors of a representation that are there, by name."""
+    """Return the tensors of a representation, by name."""
     named = {name: getattr(representation, name) for name in ("node", "edge", "graph", "tokens")}
     return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 
 def by_graph(representation: Representation, batch: GraphBatch) -> list[dict[str, Tensor]]:
-    """The parts of every graph; extra tokens as their sum, because their order is the model's own affair."""
+    """Split the parts by graph; extra tokens as their sum, because their order is the model's own affair."""
     graphs = range(batch.num_graphs)
     split = [{"node": representation.node[batch.batch == graph]} for graph in graphs]
     for graph in graphs:

@@ -51,7 +51,7 @@ class StandIn(GraphBenchmark):
         self.spec = dataclasses.replace(spec, split_sizes=sizes, source="generated stand-in", offline=True)
 
     def source_key(self) -> dict[str, Any]:
-        """What decides the graphs."""
+        """Identify the graphs."""
         return {"of": self.of, "options": self.of_options, "sizes": list(self.sizes)}
 
     def read(self) -> Mapping[str, GraphTable]:

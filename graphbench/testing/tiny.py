@@ -54,7 +54,7 @@ _EDGE_PROBABILITY = 0.4
 
 
 def tiny_spec(task: TaskName = "graph-regression", kind: str = "both") -> BenchmarkSpec:
-    """A specification for tests.
+    """Make a specification for tests.
 
     Args:
         task: what is to be learned.
@@ -133,7 +133,7 @@ def _target(spec: BenchmarkSpec, rows: int, generator: torch.Generator) -> Tenso
 
 
 def encode(table: GraphTable, encodings: Iterable[Encoding]) -> GraphTable:
-    """The table with the fields of these encodings."""
+    """Return the table with the fields of these encodings."""
     for encoding in encodings:
         encoded = encoding.compute(table)
         table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
@@ -141,13 +141,13 @@ def encode(table: GraphTable, encodings: Iterable[Encoding]) -> GraphTable:
 
 
 def tiny_batch(architecture: Architecture, num_graphs: int = 4, seed: int = 0) -> GraphBatch:
-    """A batch of tiny graphs with everything that an architecture reads: its benchmark's features, its encodings."""
+    """Make a batch of tiny graphs with all that an architecture reads: features and encodings."""
     table = encode(tiny_table(architecture.spec, num_graphs, seed), architecture.required_encodings())
     return table.batch(range(len(table)))
 
 
 def permute_nodes(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]:
-    """The same graphs with their nodes in another order; edges and the rows of other axes keep theirs.
+    """Return the same graphs with their nodes in another order; edges and the rows of other axes keep theirs.
 
     Returns:
         The table, and for every node of it the row it came from `[num_nodes]`.
@@ -177,7 +177,7 @@ def permute_nodes(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]
 
 
 def permute_edges(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]:
-    """The same graphs with their edges listed in another order; nodes and the rows of other axes keep theirs.
+    """Return the same graphs with their edges listed in another order; nodes and the rows of other axes keep theirs.
 
     The two directions of an edge move on their own. Encode the result anew to see what an encoding makes of the order.
 

@@ -1,4 +1,4 @@
-"""Whether a step waits for the device that it computes on."""
+"""Check whether a step waits for the device that it computes on."""
 
 from __future__ import annotations
 

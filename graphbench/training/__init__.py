@@ -1,4 +1,4 @@
-"""How a model is trained: the LightningModule, optimizers and schedules, frozen parts, several processes.
+"""Training of a model: the LightningModule, optimizers and schedules, frozen parts, several processes.
 
 - `module`: `BenchmarkModule`, an architecture with head, loss and metrics; `build` makes one with its data in Python;
 - `optim`: schedules and parameter groups; `parts`: parts that are frozen or have rates of their own;

@@ -43,14 +43,14 @@ def type_hints(cls: type) -> dict[str, Any]:
         >>> type_hints(HeadConfig)["num_layers"]
         <class 'int'>
     """
-    found: dict[str, Any] = {}
+    collected: dict[str, Any] = {}
     for base in _constructors(cls):
         try:
             hints = get_type_hints(base.__init__)  # type: ignore[misc]
         except Exception:  # names that are there for type checkers alone
             hints = {}
-        found = {name: hint for name, hint in hints.items() if name != "return"} | found
-    return found
+        collected = {name: hint for name, hint in hints.items() if name != "return"} | collected
+    return collected
 
 
 def check_options(argument: str, cls: type, options: object) -> None:
@@ -76,16 +76,16 @@ def check_options(argument: str, cls: type, options: object) -> None:
     """
     if not isinstance(options, Mapping):
         raise BadInput(f"{argument} must be a mapping of options, such as {{'name': value}}, but got {options!r}.")
-    known, hints = parameters(cls), type_hints(cls)
+    accepted, hints = parameters(cls), type_hints(cls)
     for name, value in options.items():
-        if name not in known and _tells_all(cls):
-            raise UnknownName(f"option of {cls.__name__} in {argument}", str(name), known)
+        if name not in accepted and _tells_all(cls):
+            raise UnknownName(f"option of {cls.__name__} in {argument}", str(name), accepted)
         if name in hints and not _fits(value, hints[name]):
             raise BadInput(f"{argument}: {name} must be {_told(hints[name])}, but got {value!r}.")
 
 
 def _constructors(cls: type) -> Iterator[type]:
-    """The class and, as long as options are handed on by name, its bases."""
+    """Return the class and, as long as options are handed on by name, its bases."""
     for base in cls.__mro__:
         if "__init__" in base.__dict__:
             yield base
@@ -104,12 +104,12 @@ def _named(base: type) -> list[str]:
 
 
 def _tells_all(cls: type) -> bool:
-    """Whether a constructor names all that it takes; one that ends in `**options` may look for more names there."""
+    """Tell whether a constructor names all its options; `**options` may hold more."""
     return not all(map(_hands_on, _constructors(cls)))
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a plain type; so is every one where the annotation is more than that."""
+    """Tell whether a value has its annotated plain type; True where the annotation is not a plain type."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, one) for one in get_args(hint))
@@ -122,7 +122,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _told(hint: Any) -> str:
-    """An annotation in words.
+    """Format an annotation in words.
 
     Examples:
         >>> _told(int | None), _told(Literal["mean", "max"])

@@ -29,17 +29,17 @@ def baselines_of(
         Name -> split -> metric as it is logged ("test/MAE") -> value, without those that are undefined; none for a task
         that does not compare predictions with targets.
     """
-    found = {name: {split: dict(values[split]) for split in splits} for name, values in data.baselines().items()}
+    scores = {name: {split: dict(values[split]) for split in splits} for name, values in data.baselines().items()}
     if not module.task.comparable:
-        return found
+        return scores
     for name, predictions in data.baseline_predictions().items():
-        scored = found.setdefault(name, {split: {} for split in splits})
+        scored = scores.setdefault(name, {split: {} for split in splits})
         for split in splits:
             guesses = torch.from_numpy(predictions[split])
             targets = data.tables[split].columns["y"].reshape(len(guesses), -1)
             values, _ = scores_of_predictions(module.task, guesses, targets)
             scored[split] |= {f"{split}/{name}": value for name, value in values.items()}
-    return found
+    return scores
 
 
 def scores_of_predictions(

@@ -40,7 +40,7 @@ def build(
 
 
 def _data(benchmark: object, options: object) -> Benchmark:
-    """The benchmark, made of its name where that came."""
+    """Return the benchmark; make it where its name was given."""
     if isinstance(benchmark, str):
         cls = registry.load("benchmarks", benchmark)
         check_options("data_options", cls, options)
@@ -59,7 +59,7 @@ def _data(benchmark: object, options: object) -> Benchmark:
 
 
 def _architecture(architecture: object, options: object) -> Callable[[BenchmarkSpec], Architecture]:
-    """What makes the architecture once the specification is known."""
+    """Return a function that makes the architecture from the specification."""
     cls = registry.load("architectures", architecture) if isinstance(architecture, str) else architecture
     if isinstance(cls, type):
         check_options("model_options", cls, options)

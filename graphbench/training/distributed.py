@@ -11,6 +11,7 @@ from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch import Tensor, distributed, nn
 
 from graphbench.contracts.table import GraphBatch, GraphTable
+from graphbench.training.lightning_internals import ddp_options
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], bat
 
 
 def poorest(table: GraphTable) -> GraphBatch:
-    """The graph with the fewest nodes, of these the fewest edges, as a batch: it asks for the least of a model."""
+    """Return the graph with the fewest nodes, then edges, as a batch: it asks for the least of a model."""
     nodes, edges = table.num_nodes, table.num_edges
     return table.batch([int((nodes * (int(edges.max()) + 1) + edges).argmin())])
 
@@ -125,16 +126,17 @@ def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor]
     """
     strategy = trainer.strategy
     assert isinstance(strategy, DDPStrategy)
-    if "find_unused_parameters" in strategy._ddp_kwargs or strategy._ddp_kwargs.get("static_graph"):
+    options = ddp_options(strategy)
+    if "find_unused_parameters" in options or options.get("static_graph"):
         return
     data = getattr(trainer, "datamodule", None)
     tables = getattr(data, "tables", None)
     if data is None or not tables:
-        strategy._ddp_kwargs["find_unused_parameters"] = True
+        options["find_unused_parameters"] = True
         return
     batch = data.on_before_batch_transfer(poorest(tables["train"]), 0)
     idle = idle_parameters(module, loss, data.on_after_batch_transfer(batch, 0))
-    strategy._ddp_kwargs["find_unused_parameters"] = bool(idle)
+    options["find_unused_parameters"] = bool(idle)
     if idle and trainer.is_global_zero:
         log.info("%d parameters get no gradient, such as %s: DDP is told not to wait for them.", len(idle), idle[0])
 
@@ -142,7 +144,7 @@ def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor]
 def suit_strategy(
     module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor], trainer: pl.Trainer, stage: str
 ) -> None:
-    """What DDP and FSDP need to know, or have, of a model before they wrap it.
+    """Set up what DDP and FSDP need of a model before they wrap it.
 
     Args:
         module: the model.

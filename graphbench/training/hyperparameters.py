@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from graphbench.contracts.spec import BenchmarkSpec
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.runs import trust
 from graphbench.runs.checkpoints import INSTANTIATOR as INSTANTIATOR
@@ -30,7 +30,7 @@ class _Unknown(Exception):
 
 
 def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module was given, as `class_path` and `init_args` where it was a class; what has no such form is left out.
+    """Return the arguments of a module, classes as `class_path` and `init_args`, without values of no such form.
 
     Args:
         arguments: option -> object. Classes, functions of a module, `functools.partial` of them, dataclasses and plain
@@ -41,25 +41,25 @@ def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
         >>> plain_arguments({"optimizer": partial(torch.optim.SGD, lr=0.1), "architecture": lambda spec: spec})
         {'optimizer': {'class_path': 'torch.optim.sgd.SGD', 'init_args': {'lr': 0.1}}}
     """
-    found = {}
+    plain = {}
     for name, value in arguments.items():
         try:
-            found[name] = _plain(value)
+            plain[name] = _plain(value)
         except _Unknown:
             continue
-    return found
+    return plain
 
 
 def plain_spec(spec: BenchmarkSpec) -> dict[str, Any]:
-    """A specification as plain values.
+    """Return a specification as plain values.
 
     Examples:
         >>> from graphbench.testing import tiny_spec
         >>> plain_spec(tiny_spec())["node"]["vocabularies"]
         [5, 3]
     """
-    found: dict[str, Any] = _plain(spec)
-    return found
+    plain: dict[str, Any] = _plain(spec)
+    return plain
 
 
 def _plain(value: Any) -> Any:
@@ -114,15 +114,15 @@ def rebuilding(
         stored = load_yaml(Path(file).read_text(encoding="utf-8"))
     check_instantiator(stored, file or path)
     check_instantiator(options, path)
-    found = dict(stored) | dict(options)
-    missing = [name for name in _NEEDED if name not in found]
+    merged = dict(stored) | dict(options)
+    missing = [name for name in _NEEDED if name not in merged]
     if missing:
         raise BadInput(
             f"{path} does not say with which {' and '.join(missing)} its module was made: an older version wrote it, "
             "or it was given in Python as an object that plain values cannot describe. Give what is missing: "
             f"load_from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
         )
-    named = list(_dotted({name: value for name, value in found.items() if name != "spec"}))
+    named = list(_dotted({name: value for name, value in merged.items() if name != "spec"}))
     imported = frozenset(where for text in named for where in _imported(text))
     try:
         with trust.enforced(trust.Policy(Path(path), imported, trusted)):
@@ -147,12 +147,12 @@ def _dotted(content: Any) -> Iterator[str]:
 
 
 def _imported(path: str) -> Iterator[str]:
-    """A part of a model whose class this process has imported already, and where that is defined.
+    """Find a class that this process has imported already, and where it is defined.
 
     Other classes are left out: `subprocess.Popen` is imported in most processes.
     """
     module, _, name = path.rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
-    if isinstance(found, type) and issubclass(found, (nn.Module, Optimizer)):
+    cls = getattr(sys.modules.get(module), name, None)
+    if isinstance(cls, type) and issubclass(cls, (nn.Module, Optimizer)):
         yield path
-        yield f"{found.__module__}.{found.__qualname__}"
+        yield f"{cls.__module__}.{cls.__qualname__}"

@@ -30,6 +30,7 @@ from graphbench.nn.heads import HeadConfig
 from graphbench.training import parts, targets
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
+from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
 from graphbench.training.tasks import build_task
 from graphbench.training.tasks.regression import Regression
@@ -42,7 +43,7 @@ from graphbench.training.tasks.scores import SplitScores as SplitScores
 
 
 def adam_w(parameters: Any) -> torch.optim.Optimizer:
-    """The optimizer when none is configured: AdamW at 1e-3 with torch's own defaults."""
+    """Make the optimizer when none is configured: AdamW at 1e-3 with torch's own defaults."""
     return torch.optim.AdamW(parameters, lr=1e-3)
 
 
@@ -177,7 +178,7 @@ class BenchmarkModule(pl.LightningModule):
         trust: bool = False,
         **options: Any,
     ) -> BenchmarkModule:
-        """The module of a checkpoint, made anew by its hyper-parameters, with its weights.
+        """Load the module of a checkpoint: rebuilt from its hyper-parameters, with its weights.
 
         Args:
             checkpoint_path: a file.
@@ -202,7 +203,7 @@ class BenchmarkModule(pl.LightningModule):
 
     @property
     def hparams_initial(self) -> Any:
-        """What trackers show: the options, and the benchmark's name instead of its whole specification."""
+        """Return what trackers show: the options, and the benchmark's name instead of its whole specification."""
         shown = dict(super().hparams_initial) | {"spec": self.spec.name}
         return {name: value for name, value in shown.items() if name != "_instantiator"}
 
@@ -222,11 +223,11 @@ class BenchmarkModule(pl.LightningModule):
 
     @property
     def monitor_mode(self) -> str:
-        """Whether that metric is best at its "max" or its "min" (one of these words)."""
+        """Return "max" or "min", the best end of that metric."""
         return "max" if self.spec.higher_is_better else "min"
 
     def required_encodings(self) -> tuple[Encoding, ...]:
-        """What the data must prepare for this model."""
+        """List the encodings that the data must prepare for this model."""
         of_position = declared_encodings(self.positional_encoding) if self.positional_encoding is not None else ()
         return merge_encodings((*self.architecture.required_encodings(), *of_position))
 
@@ -304,8 +305,8 @@ class BenchmarkModule(pl.LightningModule):
         sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
         all_sums, all_counts, processes = over_processes(sums.detach(), counts)
         epoch = torch.full((), self.epoch_number, device=self.device)  # filled there: a float would be copied, and wait
-        told = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": epoch}
-        self.log_dict(told, batch_size=batch.num_graphs)
+        logged = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": epoch}
+        self.log_dict(logged, batch_size=batch.num_graphs)
         loss = processes * self.task.combine(sums, all_counts)
         return loss if representation.penalty is None else loss + representation.penalty
 
@@ -322,17 +323,28 @@ class BenchmarkModule(pl.LightningModule):
         batch = self.read_batch(batch)
         output = self(batch)
         predictions, targets = self.task.predict(output, batch)
-        found = rows_of(self.task.level, batch) | {"prediction": predictions, "target": targets}
-        found |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}
-        found |= {OUTPUT: output[:, : self.spec.output_dim]} if self.predicts_outputs else {}
+        columns = rows_of(self.task.level, batch) | {"prediction": predictions, "target": targets}
+        columns |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}
+        columns |= {OUTPUT: output[:, : self.spec.output_dim]} if self.predicts_outputs else {}
         if "asked" in batch:  # a part of one graph: the other nodes are surroundings, and asked in another batch
-            found = {name: values[batch.asked] for name, values in found.items()}
-        return {name: values.cpu() for name, values in found.items()}
+            columns = {name: values[batch.asked] for name, values in columns.items()}
+        return {name: values.cpu() for name, values in columns.items()}
 
     @property
     def epoch_number(self) -> float:
         """Number of the epoch, from 1: as people count, in the progress bar, in log lines, in every logger."""
         return float(self.current_epoch + 1)
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """As Lightning does; and end the training where the schedule says that this rate does."""
+        super().lr_scheduler_step(scheduler, metric)
+        if self.ended_by_rate:
+            self.trainer.should_stop = True
+
+    @property
+    def ended_by_rate(self) -> bool:
+        """Tell whether the rate has fallen to where the schedule ends the training (`schedule.stop_below`)."""
+        return self.schedule.ends(group["lr"] for group in self.trainer.optimizers[0].param_groups)
 
     def on_train_epoch_end(self) -> None:
         """Log the training split."""
@@ -359,15 +371,16 @@ class BenchmarkModule(pl.LightningModule):
 
     def setup(self, stage: str) -> None:
         """Learn from targets and load starting weights at the start of a fit; suit the strategy; compile."""
-        if stage == "fit" and self.init_from and not getattr(self._trainer, "ckpt_path", None):  # else a run goes on
+        trainer = attached_trainer(self)
+        if stage == "fit" and self.init_from and not getattr(trainer, "ckpt_path", None):  # else a run goes on
             from graphbench.runs.checkpoints import load_matching
 
             parts.check_loaded(self.frozen, load_matching(self, self.init_from), self.init_from)
         if stage == "fit":
             targets.learn(self)  # after weights of another run, whose targets lie elsewhere
             targets.check_selection(self)
-        if self._trainer is not None:
-            suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), self.trainer, stage)
+        if trainer is not None:
+            suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), trainer, stage)
         if self.compile_architecture and self.architecture._compiled_call_impl is None:
             self.architecture.compile(dynamic=True)
 
@@ -380,7 +393,7 @@ class BenchmarkModule(pl.LightningModule):
             set_rates(self.trainer.optimizers[0], schedulers, [rate * factor for rate in self._rates])
 
     def _probe(self) -> torch.optim.Optimizer:
-        """The optimizer of one matrix, for its defaults; Muon takes nothing else."""
+        """Make the optimizer of one matrix, for its defaults; Muon takes nothing else."""
         return self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])
 
     def configure_optimizers(self) -> Any:

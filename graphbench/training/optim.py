@@ -22,7 +22,7 @@ ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "i
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate changes over a run; a factor of the optimizer's rate.
+    """Course of the learning rate over a run; a factor of the optimizer's rate.
 
     Warm-up rises linearly over `warmup` epochs (or steps) to 1; what follows depends on `name`, with p the share of
     the remaining run that has passed:
@@ -49,6 +49,8 @@ class Schedule:
         milestones: intervals after which the rate drops (step), in place of every `step_size`.
         gamma: factor of a drop (step, exponential).
         factor, patience, min_lr: as in torch's ReduceLROnPlateau.
+        stop_below: the training ends when plateau has cut the rate below it, as runs of "Benchmarking Graph Neural
+            Networks" do, whose length is no number of epochs; 0: it never does.
         watch: what plateau follows on the validation split: the benchmark's metric, or the loss, as GraphGPS and
             "Benchmarking Graph Neural Networks" do.
     """
@@ -65,6 +67,7 @@ class Schedule:
     factor: float = 0.5
     patience: int = 10
     min_lr: float = 0.0
+    stop_below: float = 0.0
     watch: Literal["metric", "loss"] = "metric"
 
     def __post_init__(self) -> None:
@@ -82,6 +85,12 @@ class Schedule:
             )
         if self.name != "step" and self.milestones:
             logger.warning("schedule.milestones are for name: step; with %s the rate does not drop at them.", self.name)
+        check_range("schedule.stop_below", self.stop_below, at_least=0)
+        if 0 < self.stop_below <= self.min_lr:
+            raise BadInput(
+                f"schedule.stop_below must be above min_lr, below which no rate falls, but got {self.stop_below} and "
+                f"{self.min_lr}."
+            )
         if self.name == "plateau" and self.warmup:
             raise BadInput("schedule.warmup does not combine with name: plateau, which follows the scores alone.")
 
@@ -117,6 +126,17 @@ class Schedule:
         if self.name == "inverse_sqrt":
             return math.sqrt(max(1, self.warmup) / max(1, self.warmup, count))
         return 1.0
+
+    def ends(self, rates: Iterable[float]) -> bool:
+        """Tell whether these rates of an optimizer's groups end the training.
+
+        Examples:
+            >>> Schedule("plateau", stop_below=1e-5).ends([7.8e-6])
+            True
+            >>> Schedule("plateau").ends([7.8e-6])
+            False
+        """
+        return self.name == "plateau" and max(rates) < self.stop_below
 
     def configure(
         self,
@@ -233,9 +253,9 @@ def fuse(optimizer: Optimizer) -> Optimizer:
     if type(optimizer) not in (Adam, AdamW):
         return optimizer
     for group in optimizer.param_groups:
-        asked = any(group.get(option) for option in ("foreach", "capturable", "differentiable"))
+        set_by_user = any(group.get(option) for option in ("foreach", "capturable", "differentiable"))
         fits = all(p.device.type in _FUSED_ON and p.is_floating_point() for p in group["params"])
-        if group.get("fused") is None and group.get("foreach") is None and not asked and fits:
+        if group.get("fused") is None and group.get("foreach") is None and not set_by_user and fits:
             group["fused"] = True
     return optimizer
 

@@ -39,7 +39,7 @@ def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
         >>> parse_rates("head=1e-3, architecture.layers.*=1e-4")
         {'head': 0.001, 'architecture.layers.*': 0.0001}
     """
-    found: dict[str, float] = {}
+    factors: dict[str, float] = {}
     if isinstance(rates, str):
         for item in parse_patterns(rates):
             pattern, equals, text = item.rpartition("=")
@@ -47,12 +47,12 @@ def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
                 raise BadInput(
                     f"learning_rates: {item!r} must be PATTERN=RATE, as in 'head=1e-3,architecture.layers.*=1e-4'."
                 )
-            found[pattern.strip()] = _number(pattern.strip(), text)
+            factors[pattern.strip()] = _number(pattern.strip(), text)
     else:
-        found = {pattern: _number(pattern, rate) for pattern, rate in (rates or {}).items()}
-    for pattern, rate in found.items():
+        factors = {pattern: _number(pattern, rate) for pattern, rate in (rates or {}).items()}
+    for pattern, rate in factors.items():
         check_range(f"learning_rates: the rate of {pattern!r}", rate, above=0, below=float("inf"))
-    return found
+    return factors
 
 
 def _number(pattern: str, rate: Any) -> float:
@@ -63,7 +63,7 @@ def _number(pattern: str, rate: Any) -> float:
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """The names that a pattern means: those that it matches, and everything within a part that it matches.
+    """Return the names that a pattern means: those that it matches, and everything within a part that it matches.
 
     `*` stands for any text, dots too, `?` for one character and `[...]` for one of several, as in file names.
 
@@ -78,11 +78,11 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
         >>> matching("head", names)
         ['task.head.mlp.weight']
     """
-    return [name for name in names if any(fnmatchcase(said, pattern) for said in _said(name))]
+    return [name for name in names if any(fnmatchcase(alias, pattern) for alias in _said(name))]
 
 
 def _said(name: str) -> Iterator[str]:
-    """What a parameter may be called by: its name and those of the parts it lies in."""
+    """List the names that a parameter goes by: its own and those of the parts it lies in."""
     for full in (name, name.removeprefix(_SILENT)) if name.startswith(_SILENT) else (name,):
         words = full.split(".")
         yield from (".".join(words[:length]) for length in range(1, len(words) + 1))
@@ -94,14 +94,14 @@ def chosen(option: str, pattern: str, names: Collection[str]) -> list[str]:
     Raises:
         BadInput: it means nothing; names the nearest parts.
     """
-    found = matching(pattern, names)
-    if not found:
-        parts = list(dict.fromkeys(said for name in names for said in _said(name)))
+    matched = matching(pattern, names)
+    if not matched:
+        parts = list(dict.fromkeys(alias for name in names for alias in _said(name)))
         near = difflib.get_close_matches(pattern.rstrip("*."), parts, n=3, cutoff=0.5)
         tops = list(dict.fromkeys(name.partition(".")[0] for name in names))
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Names start with {', '.join(tops)}."
         raise BadInput(f"{option}: no parameter's name matches {pattern!r}. {hint}")
-    return found
+    return matched
 
 
 def freeze_parts(module: nn.Module, patterns: Iterable[str]) -> frozenset[str]:
@@ -135,8 +135,8 @@ def rest_frozen_norms(module: nn.Module) -> None:
 
 
 def _rest(module: nn.Module, within: bool) -> None:
-    own = list(module.parameters())
-    frozen = not any(parameter.requires_grad for parameter in own) if own else within
+    parameters = list(module.parameters())
+    frozen = not any(parameter.requires_grad for parameter in parameters) if parameters else within
     if frozen and isinstance(module, _BatchNorm):
         module.eval()
     for child in module.children():
@@ -188,9 +188,9 @@ def with_learning_rates(
         parts: dict[str | None, list[nn.Parameter]] = {}
         for parameter in group["params"]:
             parts.setdefault(rate_of.get(id(parameter), (None, 0.0))[0], []).append(parameter)
-        for own, parameters in parts.items():
+        for options, parameters in parts.items():
             changed: dict[str, Any] = {"params": parameters}
-            if own is not None:
-                changed |= {"lr": rates[own], "name": f"{group.get('name', 'group')}/{own}"}
+            if options is not None:
+                changed |= {"lr": rates[options], "name": f"{group.get('name', 'group')}/{options}"}
             result.append(dict(group) | changed)
     return result

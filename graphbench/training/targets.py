@@ -1,4 +1,4 @@
-"""What a training learns of its targets before the first step, and which scores they can define."""
+"""Learn from the training targets before the first step: statistics, and the scores that they can define."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.spec import SPLITS
 from graphbench.contracts.table import WEIGHT
 from graphbench.errors import BadInput
+from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.tasks.base import target_labels
 from graphbench.training.tasks.classification import Classification
 from graphbench.training.tasks.defined import TargetRange
@@ -35,10 +36,10 @@ def learn(module: BenchmarkModule) -> None:
     }
     columns = _columns(module, "train")
     if columns is None:
-        for option, asked in wanted.items():
-            if asked:
+        for option, value in wanted.items():
+            if value:
                 raise BadInput(f"{option} needs a graphbench benchmark as the trainer's data module.")
-        if module.standardize_targets and module._trainer is not None:
+        if module.standardize_targets and attached_trainer(module) is not None:
             log.warning("Targets are not standardised: the trainer has no graphbench benchmark as its data module.")
         return
     if isinstance(module.task, Regression):
@@ -54,7 +55,7 @@ def learn(module: BenchmarkModule) -> None:
 
 def _columns(module: BenchmarkModule, split: str) -> Mapping[str, torch.Tensor] | None:
     """Columns of a split; None without a benchmark."""
-    tables: Any = getattr(getattr(module._trainer, "datamodule", None), "tables", None)
+    tables: Any = getattr(getattr(attached_trainer(module), "datamodule", None), "tables", None)
     return tables[split].columns if tables and split in tables and "y" in tables[split].columns else None
 
 
@@ -64,8 +65,8 @@ def _check_classes(module: BenchmarkModule, y: torch.Tensor) -> None:
     Raises:
         BadInput: one class alone has training rows, so that there is nothing to learn.
     """
-    known = y.reshape(-1).long()
-    counts = torch.bincount(known[known >= 0], minlength=module.task.spec.num_classes or 0)
+    labels = y.reshape(-1).long()
+    counts = torch.bincount(labels[labels >= 0], minlength=module.task.spec.num_classes or 0)
     absent = torch.nonzero(counts == 0).flatten().tolist()
     name = module.spec.name
     if len(counts) - len(absent) == 1:
@@ -94,27 +95,27 @@ def check_selection(module: BenchmarkModule) -> None:
     Raises:
         BadInput: the metric that selects, or one that a callback watches, is undefined on the validation split.
     """
-    trainer = module._trainer
+    trainer = attached_trainer(module)
     if trainer is None or trainer.limit_val_batches == 0:
         return
     data: Any = getattr(trainer, "datamodule", None)
     if isinstance(data, Benchmark) and data.is_empty("val"):  # no epoch is selected
         return
-    found = undefined(module, "val")
+    reasons = undefined(module, "val")
     watched = {module.spec.metric: "selects the best epoch"}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         split, _, name = str(getattr(callback, "monitor", None) or "").partition("/")
         if split == "val":
             watched.setdefault(name, f"is what {type(callback).__name__} watches")
     for name, role in watched.items():
-        if name in found:
+        if name in reasons:
             sizes = [len(trainer.datamodule.tables[split]) for split in SPLITS]  # type: ignore[attr-defined]
             raise BadInput(
-                f"{module.spec.name}: val/{name} {role}, but is undefined on the validation split: {found[name]} "
+                f"{module.spec.name}: val/{name} {role}, but is undefined on the validation split: {reasons[name]} "
                 f"(graphs in train, val, test: {', '.join(map(str, sizes))}). Give a split whose validation part "
-                f"defines it{_others(module, found)}."
+                f"defines it{_others(module, reasons)}."
             )
-    tell_undefined({f"val/{name}": reason for name, reason in found.items()}, module)
+    tell_undefined({f"val/{name}": reason for name, reason in reasons.items()}, module)
 
 
 def _others(module: BenchmarkModule, found: Mapping[str, str]) -> str:

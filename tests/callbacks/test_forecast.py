@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphbench.callbacks import forecast
-from graphbench.callbacks.forecast import Forecast
+from graphbench.callbacks import progress as forecast
+from graphbench.callbacks.progress import Forecast
 
 
 def trainer(**options):

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from graphbench.callbacks.last_checkpoint import LastCheckpoint
+from graphbench.callbacks.checkpoints import LastCheckpoint
 from graphbench.callbacks.probe import choose_graphs
 from graphbench.callbacks.train_test_gap import TrainTestGap
 from graphbench.errors import BadInput

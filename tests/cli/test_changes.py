@@ -16,9 +16,10 @@ from jsonargparse import ArgumentError
 from graphbench.cli import main
 from graphbench.cli.commands.fit import fit
 from graphbench.cli.lightning import GraphbenchCLI, resolve
-from graphbench.cli.options import OWN, own_parser, split
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.cli.options import own_parser, split
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, GraphbenchError
+from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.differences import differing
 
@@ -330,7 +331,7 @@ def state_of(trainer, module, data):
 
 
 def asked(run, option, value):
-    return split(own_parser("fit", **OWN["fit"]), ["--resume", str(run), f"--{option}={value}"], run_option="resume")
+    return split(own_parser("fit"), ["--resume", str(run), f"--{option}={value}"], run_option="resume")
 
 
 def other_value(parser, run, option, value):
@@ -409,3 +410,19 @@ def test_a_plateau_counts_the_epoch_at_whose_end_it_was_stopped(begin, data_opti
     states = [load_checkpoint(run / "checkpoints" / "last.ckpt") for run in (whole, parts)]
     assert states[0]["lr_schedulers"] == states[1]["lr_schedulers"]
     assert states[0]["lr_schedulers"][0]["last_epoch"] == 2  # the last epoch is told to the next one
+
+
+def test_a_rate_below_the_limit_ends_the_run_also_where_it_was_killed_before(begin, data_options, tmp_path):
+    """At 1e-7 no epoch is better by torch's threshold: the rate falls after epoch 2."""
+    options = [*OPTIONS, *PLATEAU, "--model.schedule.patience", "0", "--model.schedule.factor", "0.1"]
+    options += ["--model.optimizer.lr", "1e-7", "--model.schedule.stop_below", "5e-8"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main(["fit", *data_options, *options, "--trainer.max_epochs", "9", "--run", str(whole)]) == 0
+    ended = RunFolder(whole).read_results()
+    assert (ended["ended_by_rate"], ended["epochs"]) == (True, 2)
+    assert main(["fit", *data_options, *options, "--trainer.max_epochs", "2", "--run", str(parts)]) == 0
+    assert main(["fit", "--resume", str(parts), "--trainer.max_epochs", "9"]) == 0  # the last drop is not stored
+    assert {name: RunFolder(parts).read_results()[name] for name in ("ended_by_rate", "epochs")} == {
+        "ended_by_rate": True,
+        "epochs": 2,
+    }

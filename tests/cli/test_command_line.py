@@ -12,8 +12,7 @@ import torch
 from graphbench.cli import COMMANDS, main
 from graphbench.cli.command_line import CommandLine, spell_out
 from graphbench.cli.lightning import GraphbenchCLI, resolve
-from graphbench.cli.names import import_named
-from graphbench.cli.options import OWN
+from graphbench.cli.options import OWN, import_named
 
 #: A model and its data, by one file.
 RECIPE = "data: {class_path: NCI, init_args: {batch_size: 8}}\nmodel: {architecture: {class_path: GPS}}\n"
@@ -146,7 +145,7 @@ REFUSED = {
     "-c=": "--config",
     "-c nowhere.yaml": "--config nowhere.yaml",
     "-c q.yaml -c": "--config needs a value",
-    "-c q.yaml q.yaml": "'q.yaml' is the value of no option",
+    "-c q.yaml q.yaml": "Unexpected argument 'q.yaml'",
 }
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from itertools import chain
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
+import yaml
+from command_line import SMALL_MODEL
 from parsed import model_of
 from quick import one_of_each
 
 from graphbench import registry
-from graphbench.cli.measures import count_parameters
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.cli import main
+from graphbench.cli.console import count_parameters
+from graphbench.data.files.foreign import load_yaml
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 #: Plug-ins whose recipes are for sets that PyG and OGB download, whose sizes are known with the data alone; their own
@@ -137,3 +142,50 @@ VARIANTS = list(published_variants())
 def test_every_published_variant_has_the_parameters_it_expects(paths):
     assert expected_of(*paths)["value"]
     check_count(*paths)
+
+
+CONFIGS = Path(__file__).parents[2] / "plugins" / "baselines" / "configs" / "gps"
+PUBLISHED = {
+    "zinc": 423_717,
+    "pattern": 337_201,
+    "cluster": 502_054,
+    "mnist": 115_394,
+    "cifar10": 112_726,
+    "pascalvoc-sp": 510_453,
+    "coco-sp": 516_273,
+    "peptides-func": 504_442,
+    "peptides-struct": 504_539,
+    "pcqm-contact": 512_784,
+    "pcqm4mv2-small": 6_152_285,
+    "pcqm4mv2-medium": 19_415_005,
+}
+
+
+def test_no_configuration_is_left_out():
+    assert {path.stem for path in CONFIGS.glob("*.yaml")} - {"tsp"} == PUBLISHED.keys(), "GPS was not published on TSP"
+
+
+@pytest.mark.parametrize("name", one_of_each(PUBLISHED, number=4))
+def test_parameters_are_the_published_ones(name, capsys):
+    assert main(["params", "--config", str(CONFIGS / f"{name}.yaml"), "--json"]) == 0
+    expected = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["expected"]
+    assert (
+        json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"] == PUBLISHED[name] == expected["parameters"]
+    )
+
+
+DIAGNOSTICS = Path(__file__).parents[2] / "configs" / "callbacks" / "diagnostics.yaml"
+
+
+@pytest.mark.slow
+def test_a_run_with_every_diagnostic(data_options, tmp_path):
+    arguments = ["--config", str(DIAGNOSTICS), *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1"]
+    assert main(["fit", *arguments, "--run", str(tmp_path / "run")]) == 0
+    found = tmp_path / "run" / "diagnostics"
+    for name in ("attention_capacity", "rank_progression"):
+        table = pd.read_csv(found / f"{name}.csv")
+        assert sorted(table["epoch"].unique()) == [0, 1]
+        assert table["value"].notna().all()
+    assert set(pd.read_csv(found / "train_test_gap.csv")["split"]) == {"val"}
+    kinds = sorted(path.stem.rpartition("_")[2] for path in (found / "attention_maps").glob("*.png"))
+    assert kinds == ["drawing", "drawing", "matrices", "matrices"]

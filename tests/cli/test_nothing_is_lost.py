@@ -324,7 +324,7 @@ def test_the_last_checkpoint_knows_the_best_one_also_where_it_is_configured(data
 @pytest.mark.slow
 def test_the_row_of_an_epoch_is_written_though_a_kill_came_between_checkpoint_and_row(whole, data_options, tmp_path):
     def prepare():
-        from graphbench.callbacks.last_checkpoint import LastCheckpoint
+        from graphbench.callbacks.checkpoints import LastCheckpoint
 
         original = LastCheckpoint._save
 

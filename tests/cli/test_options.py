@@ -64,7 +64,7 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
         (["--run", ""], ["--run is empty"]),
         (["--data.batch_size"], ["--data.batch_size needs a value."]),
         (["--config"], ["--config needs a value."]),
-        (["--trainer.max_epochs", "3", "stray"], ["'stray' is the value of no option."]),
+        (["--trainer.max_epochs", "3", "stray"], ["Unexpected argument 'stray'."]),
         (["--data.class_path", ""], ["--data.class_path is ''; expected the name of a class"]),
         (["--trainer.callbacks+=EarlyStopping"], ["--trainer.callbacks.monitor must be given"]),
         (

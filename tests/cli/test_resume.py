@@ -1,16 +1,22 @@
 """A killed fit that is continued ends with the weights of one that was never killed, bit for bit."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil
 import signal
 
 import pytest
+import yaml
 from command_line import SMALL_MODEL
 from equal_runs import assert_equal_runs, content
 from forked import at, forked, signal_at_step
 
 from graphbench.cli import main
+from graphbench.cli.options import own_parser, split
+from graphbench.cli.resume import altered_options, recipe_of, without_repeats
+from graphbench.data.files.foreign import load_yaml
 from graphbench.runs.checkpoints import RunCheckpointIO, load_checkpoint
 
 OPTIONS = [
@@ -86,11 +92,11 @@ def test_a_finished_run_says_so_and_is_not_trained(finished_run, data_options, t
     again = ["--run", str(run), "--if-exists", "resume", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "3"]
     assert main(["fit", *(["--resume", str(run)] if way == "--resume" else again)]) == 0
     said = capsys.readouterr().err
-    assert f"{run} is finished: --trainer.max_epochs is 3, and so many are trained. To train on, name more: " in said
+    assert f"{run} is finished: all of --trainer.max_epochs 3 are trained" in said
     assert "Continuing" not in said
     assert load_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"] == before
     assert main(["fit", "--resume", str(run), "--trainer.max_steps", str(before)]) == 0
-    assert "is finished: --trainer.max_" in capsys.readouterr().err
+    assert "is finished: all of --trainer.max_" in capsys.readouterr().err
 
 
 def test_a_finished_run_goes_on_as_it_is_told(finished_run, tmp_path, capsys):
@@ -135,3 +141,146 @@ def test_a_validation_within_an_epoch_is_not_lost(data_options, tmp_path, step):
     assert ended.code == -signal.SIGKILL, ended.text
     assert forked(tmp_path, "fit", "--resume", run).code == 0
     assert_equal_runs(tmp_path / "whole", run)
+
+
+CONFIG = {
+    "trainer": {"callbacks": [{"class_path": "pytorch_lightning.callbacks.EarlyStopping", "init_args": {}}]},
+    "model": {
+        "metrics": ["R2"],
+        "architecture": {"class_path": "GPS", "init_args": {"encoders": [{"class_path": "A"}]}},
+    },
+}
+STOP = "--trainer.callbacks+=EarlyStopping"
+TIMER = ["--trainer.callbacks+=Timer", "--trainer.callbacks.interval", "epoch"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ([STOP, "--trainer.callbacks.monitor", "val/MAE", "--seed", "1"], ["--seed", "1"]),
+        ([STOP, "--trainer.callbacks.strict=false", "--seed", "1"], ["--seed", "1"]),
+        ([STOP, "--trainer.callbacks.verbose"], []),
+        (["--trainer.callbacks+", "EarlyStopping", "--model.metrics+=R2"], []),
+        (["--trainer.callbacks+={class_path: EarlyStopping, init_args: {patience: 3}}"], []),
+        (["--model.metrics+=[R2]", "--model.architecture.encoders+=A"], []),
+        (["--model.metrics+=[R2, MCC]"], ["--model.metrics+=[R2, MCC]"]),
+        ([*TIMER, STOP], TIMER),
+        (["--trainer.logger+=CSVLogger"], ["--trainer.logger+=CSVLogger"]),
+        (["--data.nothing+=here"], ["--data.nothing+=here"]),
+        (["--trainer.max_epochs=3", "--trainer.callbacks+"], ["--trainer.max_epochs=3", "--trainer.callbacks+"]),
+    ],
+)  # fmt: skip
+def test_what_the_run_has_is_left_out_with_its_options(words, kept):
+    assert without_repeats(words, CONFIG) == kept
+
+
+def test_a_list_that_the_command_gives_is_appended_to_anew(tmp_path):
+    words, file = [STOP, "--trainer.max_epochs", "3"], tmp_path / "mine.yaml"
+    file.write_text("trainer: {callbacks: [{class_path: Timer}]}")
+    assert without_repeats(["--config", str(file), *words], CONFIG)[2:] == words
+    file.write_text("trainer: {max_epochs: 3}")
+    assert without_repeats(["--config", str(file), *words], CONFIG)[2:] == words[1:]
+    whole = ["--trainer.callbacks", "[{class_path: Timer}]", STOP]
+    assert without_repeats(whole, CONFIG) == whole
+    assert without_repeats([f"{whole[0]}={whole[1]}", STOP], CONFIG) == [f"{whole[0]}={whole[1]}", STOP]
+
+
+@pytest.mark.slow
+def test_the_same_command_with_a_file_goes_on_with_all_callbacks(data_options, tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("trainer: {callbacks: [{class_path: TrainTestGap}]}")
+    folder = tmp_path / "run"
+    words = ["fit", *data_options, *SMALL_MODEL, "--config", str(tmp_path / "mine.yaml"), "--run", str(folder),
+             "--if-exists", "resume", "--trainer.callbacks+=LastCheckpoint"]  # fmt: skip
+    for epochs in ("1", "2"):
+        assert main([*words, "--trainer.max_epochs", epochs]) == 0, capsys.readouterr().err
+        stated = yaml.safe_load((folder / "config.yaml").read_text())["trainer"]
+        assert stated["max_epochs"] == int(epochs)
+        assert [one["class_path"].rpartition(".")[2] for one in stated["callbacks"]] == [
+            "TrainTestGap",
+            "LastCheckpoint",
+        ]
+
+
+def test_the_same_command_goes_on(data_options, tmp_path, capsys):
+    folder = tmp_path / "run"
+    words = ["fit", *data_options, *SMALL_MODEL, "--run", str(folder), "--if-exists", "resume", "--model.metrics+=R2",
+             "--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "5",
+             "--trainer.callbacks+=TrainTestGap"]  # fmt: skip
+    assert main([*words, "--trainer.max_epochs", "1"]) == 0
+    first = yaml.safe_load((folder / "config.yaml").read_text())
+    assert main([*words, "--trainer.max_epochs", "2"]) == 0, capsys.readouterr().err
+    assert "The run has --trainer.callbacks+=TrainTestGap already" in capsys.readouterr().err
+    second = yaml.safe_load((folder / "config.yaml").read_text())
+    assert second["trainer"].pop("max_epochs") == 2
+    assert first["trainer"].pop("max_epochs") == 1
+    assert second == first
+    assert [one["class_path"].rpartition(".")[2] for one in second["trainer"]["callbacks"]] == [
+        "LastCheckpoint", "TrainTestGap",
+    ]  # fmt: skip
+
+
+def altered(*words):
+    request = split(own_parser("fit"), words, run_option="resume")
+    return [one.option for one in altered_options(request)]
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ([], []),
+        (["--trainer.accelerator=cpu", "--data.root=elsewhere", "--data.num_workers=2", "--seed_everything=3"], []),
+        (["--trainer.max_epochs=2"], []),  # held against the epochs that were trained
+        (["--data", "Molecules", "--data.file", "a.csv", "--data.target", "y"], ["data"]),
+        (["--data.train_fraction=0.5"], ["data.train_fraction"]),
+        (["--model.architecture.hidden_dim=16"], ["model.architecture.hidden_dim"]),
+        (["--model.architecture", "GT"], ["model.architecture"]),
+        (["--model.optimizer.lr=1e-2", "--trainer.limit_train_batches=2"],
+         ["trainer.limit_train_batches", "model.optimizer.lr"]),
+    ],
+)  # fmt: skip
+def test_options_over_the_quickstart(words, options):
+    assert altered("--config", "quickstart", *words) == options
+
+
+def test_a_file_behind_the_recipe_alters_it_and_one_that_expects_something_is_part_of_it(tmp_path):
+    (tmp_path / "over.yaml").write_text("data: {init_args: {batch_size: 8}}\n")
+    (tmp_path / "variant.yaml").write_text("data: {init_args: {batch_size: 8}}\nexpected: {variant: eight}\n")
+    assert altered("--config", "quickstart", "--config", str(tmp_path / "over.yaml")) == ["data.batch_size"]
+    assert altered("--config", "quickstart", "--config", str(tmp_path / "variant.yaml")) == []
+    assert recipe_of(["--data", "NCI", "--model.architecture=GPS"]) == []
+
+
+@pytest.fixture(scope="module")
+def recipe(data_options, tmp_path_factory):
+    """A configuration that expects something of a small model on the file of molecules."""
+    folder = tmp_path_factory.mktemp("recipe")
+    first = folder / "first"
+    assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(first)]) == 0
+    text = (first / "config.yaml").read_text().partition("\nexpected:")[0]
+    path = folder / "recipe.yaml"
+    path.write_text(text + "\nexpected: {metric: test/MAE, value: 0.5, sd: 0.1}\n")
+    return path
+
+
+@pytest.mark.parametrize(("words", "stands"), [([], True), (["--data.split_seed", "1"], False)])
+def test_the_score_expected_of_a_recipe_stands_beside_runs_of_it_alone(recipe, tmp_path, capsys, words, stands):
+    run = tmp_path / "run"
+    assert main(["fit", "--config", str(recipe), *words, "--run", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["test", "--run", str(run)]) == 0
+    told = capsys.readouterr()
+    assert ("expected" in told.out) is stands
+    assert ("expected" in json.loads((run / "results.json").read_text())) is stands
+    assert ("data.split_seed is 1 instead of 0" in told.err) is not stands
+    written = load_yaml((run / "config.yaml").read_text())["expected"]["altered"]
+    assert written == ([] if stands else ["data.split_seed is 1 instead of 0"])
+    if stands:  # options of the test itself, and of a run that goes on, alter it as well
+        assert main(["test", "--run", str(run), "--data.train_fraction=0.5", "--data-changed", "accept"]) == 0
+        assert "train_fraction" in capsys.readouterr().err
+        assert "expected" not in json.loads((run / "results.json").read_text())
+        more = ["--trainer.max_epochs", "2", "--model.optimizer.lr", "1e-4"]
+        assert main(["fit", "--resume", str(run), *more]) == 0
+        told = load_yaml((run / "config.yaml").read_text())["expected"]["resumed"]
+        assert told == ["model.optimizer.lr is 0.0001 instead of 0.001 from step 6 on"]
+        assert main(["test", "--run", str(run)]) == 0
+        assert "expected" not in json.loads((run / "results.json").read_text())

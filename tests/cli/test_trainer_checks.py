@@ -1,11 +1,16 @@
 """A misspelt monitor ends a fit before its first step; right ones, those of training too, do not."""
 
+from __future__ import annotations
+
 import sys
 import types
+from collections.abc import Iterable
 
 import pandas as pd
 import pytest
 import pytorch_lightning as pl
+import torch
+import yaml
 from command_line import SMALL_MODEL
 from quick import slow
 
@@ -64,3 +69,70 @@ def test_beside_a_callback_of_the_users_own_any_score_may_be_watched(
     assert main(["fit", *data_options, *SMALL_MODEL, *own, "--run", str(tmp_path / "run")]) == 0, (
         capsys.readouterr().err
     )
+
+
+SEARCH = ["--trainer.callbacks+=LearningRateFinder", "--trainer.callbacks.num_training_steps"]
+
+
+def _fit(data_options, folder, *options):
+    return main(["fit", *data_options, *SMALL_MODEL, *options, "--run", str(folder)])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([*SEARCH, "12"], "LearningRateFinder: num_training_steps must be at least 13, but got 12"),
+        ([*SEARCH, "500", "--trainer.max_epochs", "1"], "steps, too few to try 500 rates. Give it more steps"),
+        (
+            [*SEARCH, "40", "--trainer.callbacks.early_stop_threshold", "0", "--trainer.max_epochs", "40"],
+            "of 40 rates, too few to choose from. Lower its max_lr, or set its early_stop_threshold higher",
+        ),
+    ],
+)
+def test_no_rate_found_is_one_line_and_no_training(data_options, tmp_path, capsys, options, told):
+    assert _fit(data_options, tmp_path / "run", *options) == 1
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("graphbench: ")
+    assert told in last
+    assert not list((tmp_path / "run").rglob("*.ckpt"))
+
+
+@pytest.mark.slow
+def test_a_run_without_an_end_has_steps_enough(data_options, tmp_path):
+    end = ["--trainer.max_epochs", "-1", "--trainer.max_time", "00:00:00:02"]
+    assert _fit(data_options, tmp_path / "run", *SEARCH, "13", *end) == 0
+
+
+@pytest.mark.parametrize("optimizer", [slow([]), ["--model.optimizer", "SGD", "--model.optimizer.momentum", "0.5"]])
+def test_a_found_rate_stands_in_the_configuration_and_trains(data_options, tmp_path, capsys, optimizer):
+    folder = tmp_path / "run"
+    assert _fit(data_options, folder, *SEARCH, "15", "--trainer.max_epochs", "15", *optimizer) == 0
+    stated = yaml.safe_load((folder / "config.yaml").read_text())["model"]["optimizer"]
+    found = stated["init_args"]["lr"]
+    assert f"Learning rate found: {found:.3g}" in capsys.readouterr().err
+    assert 1e-8 < found < 1
+    groups = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"][0]["param_groups"]
+    assert {group["lr"] for group in groups} == {found}
+    assert all(group.get("momentum", 0.5) == 0.5 for group in groups)
+
+
+@pytest.mark.slow
+def test_an_optimizer_that_is_a_function_stays_what_it_is(data_options, tmp_path, monkeypatch, capsys):
+    module = types.ModuleType("my_optimizers")
+
+    def slow_sgd(parameters: Iterable) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=1e-4)
+
+    slow_sgd.__module__, slow_sgd.__qualname__ = "my_optimizers", "slow_sgd"
+    module.slow_sgd = slow_sgd
+    monkeypatch.setitem(sys.modules, "my_optimizers", module)
+    folder = tmp_path / "run"
+    own = ["--model.optimizer", "my_optimizers.slow_sgd"]
+    assert _fit(data_options, folder, *SEARCH, "13", "--trainer.max_epochs", "13", *own) == 0, capsys.readouterr().err
+    assert "the rate stands in the checkpoints, not in config.yaml" in capsys.readouterr().err
+    assert yaml.safe_load((folder / "config.yaml").read_text())["model"]["optimizer"] == own[1]
+    (group,) = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["optimizer_states"][0][
+        "param_groups"
+    ]
+    assert "momentum" in group, "still SGD"
+    assert group["lr"] != 1e-4

@@ -12,7 +12,7 @@ import pytest
 from command_line import SMALL_MODEL
 from forked import forked, killed_at_write
 
-from graphbench.data.files.together import finish_writing
+from graphbench.data.files.writing import finish_writing
 from graphbench.runs.tables import load_table
 
 GAP = "diagnostics/train_test_gap.csv"

@@ -125,8 +125,7 @@ _WITHOUT = """
     for package in PACKAGES:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
             if module.name not in skipped and not module.name.rpartition(".")[2].endswith(("_numba", "_triton")):
-                if module.name != "graphbench_sfi_former.native":
-                    importlib.import_module(module.name)
+                importlib.import_module(module.name)
     import torch
     from graphbench.nn import DenseLayout, attend_within_graphs
 

@@ -320,16 +320,17 @@ def test_a_download_without_end_is_ended(server, tmp_path, monkeypatch):
 
 
 def test_every_published_address_is_fetched_with_https():
-    from graphbench.benchmarks.lrgb import archive
-    from graphbench.benchmarks.molecules import ogb, pcqm, qm9_sources, zinc_published
+    from graphbench.benchmarks.lrgb import files
+    from graphbench.benchmarks.molecules import ogb, pcqm, qm9_sources, zinc_files
     from graphbench.benchmarks.points import modelnet, shapenet
-    from graphbench.benchmarks.sequences import aan, reviews
-    from graphbench.benchmarks.superpixels import cifar
+    from graphbench.benchmarks.sequences import long_text
+    from graphbench.benchmarks.superpixels import readers
 
     urls = [ogb.MolHIV._about(ogb.MolHIV, "url"), ogb.MolPCBA._about(ogb.MolPCBA, "url")]
     urls += [pcqm.PCQM4M.address, pcqm.PCQM4Mv2.address, *qm9_sources.addresses()]
-    zinc, index = zinc_published.addresses()
-    urls += [zinc, *index, archive.address("peptides-func"), archive.address("coco-sp")]
+    zinc, index = zinc_files.addresses()
+    urls += [zinc, *index, files.address("peptides-func"), files.address("coco-sp")]
     assert all(download._secure(url).startswith("https://") for url in urls)
-    told = [module.ADDRESS for module in (modelnet, shapenet, aan, reviews, cifar)]
+    told = [module.ADDRESS for module in (modelnet, shapenet, readers)]
+    told += [long_text.REVIEWS_ADDRESS, long_text.PAIRS_ADDRESS]
     assert all(url.startswith("https://") for url in told)

@@ -73,7 +73,7 @@ def test_large_entry_that_may_not_have_reached_the_disk_is_verified_after_a_rest
     stat = (folder / "values.npy").stat()
     _flip(folder / "values.npy", -7)  # what a power cut may leave: the size and the times of what was written
     os.utime(folder / "values.npy", ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    monkeypatch.setattr("graphbench.data.entry.start_of_machine", lambda: start)
+    monkeypatch.setattr("graphbench.data.entry.boot_id", lambda: start)
     store.open_or_build(KEY, build, "numbers")
     assert build.calls == 2
     (folder / "verified.json").write_text(noted)

@@ -28,6 +28,12 @@ def entrypoint():
 
 
 @pytest.fixture(scope="session")
+def check_stderr():
+    """docker/check_stderr.py."""
+    return _module("check_stderr")
+
+
+@pytest.fixture(scope="session")
 def requirements():
     """docker/requirements.py."""
     return _module("requirements")

@@ -43,6 +43,18 @@ def test_a_source_change_comes_after_the_dependencies(instructions):
     assert re.findall(r"COPY (\S+)", dependencies) == ["constraints.txt", "--from=requirements"]
 
 
+def test_what_is_compiled_can_be_loaded(root, instructions, services):
+    """The compiler is there, and what it makes lies in a volume: no engine lets code of a /tmp in memory be loaded."""
+    stages = [text for name, text in instructions if name == "RUN" and "apt-get install" in text]
+    assert any("g++" in text.split() for text in stages)
+    settings = dict(word.split("=", 1) for name, text in instructions if name == "ENV" for word in text.split())
+    volumes = [volume.split(":")[1] for volume in services["train"]["volumes"]]
+    for cache in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        assert any(settings[cache].startswith(f"{volume}/") for volume in volumes)
+        assert not any(settings[cache].startswith(folder) for folder in services["train"]["tmpfs"])
+    assert "noexec" in (root / "docker/check_run.sh").read_text()
+
+
 def test_signals_reach_the_program(root, instructions):
     words = json.loads(dict(instructions)["ENTRYPOINT"])  # the exec form: no shell between
     assert words == ["python", "/opt/entrypoint.py"]

@@ -10,8 +10,7 @@ from scipy.sparse import csr_array
 
 from graphbench.contracts import GraphTable
 from graphbench.encodings import _sparse, lap_pe, rwse
-from graphbench.encodings._dense import laplacian
-from graphbench.encodings._eigenvectors import smallest_eigenpairs
+from graphbench.encodings._dense import laplacian, smallest_eigenpairs
 from graphbench.encodings.lap_pe import LapPE
 from graphbench.encodings.rwse import RWSE
 from graphbench.errors import BadInput

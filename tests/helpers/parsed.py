@@ -7,7 +7,7 @@ from functools import cache
 from graphbench import BenchmarkModule
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI, LightningArgumentParser
-from graphbench.cli.names import import_named, with_optimizer
+from graphbench.cli.options import import_named, with_optimizer
 from graphbench.runs import trust
 
 _SMALL = ("--data", "PATTERN", "--model.architecture", "GCN")

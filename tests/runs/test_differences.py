@@ -1,10 +1,10 @@
-"""The comparison of two configurations by meaning."""
+"""Configurations compared by meaning, with each other and with a checkpoint's options."""
 
 from __future__ import annotations
 
 import pytest
 
-from graphbench.runs.differences import NOTHING, Difference, differing, told
+from graphbench.runs.differences import NOTHING, Difference, differing, differing_options
 
 BEFORE = {
     "seed_everything": 0,
@@ -105,6 +105,37 @@ def test_what_a_score_follows_from(option, decides):
     assert Difference(option, 1, 2).decides_score is decides
 
 
-def test_a_line_names_the_first_and_counts_the_others():
-    found = [Difference(f"data.{name}", 1, 2) for name in "abc"]
-    assert told(found, most=2) == "data.a is 2 instead of 1; data.b is 2 instead of 1; and 1 more"
+TRAINED = {
+    "architecture": {"class_path": "package.GPS", "init_args": {"num_heads": 4, "dropout": 0.1, "encoders": [1, 2]}},
+    "head": {"pooling": "mean"},
+    "lr_scales": None,
+}
+
+
+def test_equal_options_say_nothing():
+    later = TRAINED["architecture"] | {"init_args": TRAINED["architecture"]["init_args"] | {"new": 3}}
+    assert differing_options(TRAINED, TRAINED) == []
+    assert differing_options(TRAINED | {"architecture": later, "lr_scales": {"a": 2}}, TRAINED) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"head": {"pooling": "sum"}}, 'model.head.pooling is "sum" instead of "mean"'),
+        ({"head": {}}, 'model.head.pooling is missing instead of "mean"'),
+        (
+            {"architecture": {"class_path": "x.GPS", "init_args": {"num_heads": 8, "encoders": [1, 2]}}},
+            "model.architecture.num_heads is 8 instead of 4",
+        ),
+        (
+            {"architecture": {"class_path": "x.GPS", "init_args": {"num_heads": 4, "encoders": [1, 2, 3]}}},
+            "model.architecture.encoders.length is 3 instead of 2",
+        ),
+        (
+            {"architecture": {"class_path": "x.GT", "init_args": {"num_heads": 4, "encoders": [1, 2]}}},
+            'model.architecture.class_path is "GT" instead of "GPS"',
+        ),
+    ],
+)
+def test_what_differs_is_named(options, told):
+    assert differing_options(TRAINED | options, TRAINED) == [told]

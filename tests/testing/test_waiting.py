@@ -1,33 +1,18 @@
-import os
-import traceback
-
 import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
 
 from graphbench.contracts import Representation
-from graphbench.testing.pretend import counted_waits, on_pretended_device
+from graphbench.testing.pretend import counted_work, in_fork, on_pretended_device
 from graphbench.testing.waiting import check_reads_nothing
 
 GRAPH = Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]))
 
 
 def in_a_fork(action):
-    """The traceback of a process of its own, which alone knows a device more then; "" where all went well."""
-    reading, writing = os.pipe()
-    if not os.fork():
-        try:
-            action()
-        except BaseException:
-            os.write(writing, traceback.format_exc().encode()[-4000:])
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as file:
-        said = file.read()
-    os.wait()
-    return said
+    """The traceback of a process of its own; "" where all went well."""
+    return in_fork(lambda: action() or "")
 
 
 class Model(nn.Module):
@@ -122,9 +107,9 @@ def test_waits_for_a_pretended_card_are_counted(step, waits):
     def count():
         with on_pretended_device() as device:
             x = torch.randn(2, 2).to(device)
-            with counted_waits() as counted:
+            with counted_work() as work:
                 step(x)
-            assert sum(counted.values()) == waits, counted
+            assert work.waits.total() == waits, work
 
     assert in_a_fork(count) == ""
 

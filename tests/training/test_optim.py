@@ -116,6 +116,15 @@ def test_plateau_watches_the_loss_when_asked_to():
     assert rates == pytest.approx([1.0, 1.0, 0.1])
 
 
+def test_the_rate_ends_a_run_once_every_group_is_below_the_limit():
+    schedule = Schedule("plateau", stop_below=1e-5)
+    assert [schedule.ends(rates) for rates in ([1e-5], [9.9e-6], [9e-6, 2e-5])] == [False, True, False]
+    assert not Schedule("plateau").ends([0.0])
+    assert not Schedule("cosine", stop_below=1e-5).ends([0.0])
+    with pytest.raises(BadInput, match="stop_below must be above min_lr"):
+        Schedule("plateau", min_lr=1e-5, stop_below=1e-5)
+
+
 def test_a_watch_without_plateau_is_told(caplog):
     Schedule("cosine", watch="loss")
     assert "schedule.watch: loss is for name: plateau; with cosine nothing is watched." in caplog.text

@@ -1,4 +1,4 @@
-"""Graphs sampled from models: PATTERN and CLUSTER (stochastic blocks), CSL (circulant graphs), CYCLES and TSP."""
+"""Benchmarks of sampled graphs: PATTERN and CLUSTER (stochastic blocks), CSL (circulant graphs), CYCLES and TSP."""
 
 from graphbench.benchmarks.families import attach
 

@@ -9,7 +9,7 @@ import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.block_models import specs
-from graphbench.contracts import SPLITS, GraphTable
+from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 from graphbench.errors import BadInput, check_range
 
@@ -23,14 +23,14 @@ class CSL(GraphBenchmark):
 
     Node i of class c is joined to i +- 1 and i +- R_c modulo 41, with R in 2, 3, 4, 5, 6, 9, 11, 12, 13, 16; each
     class comes as 15 relabellings (Murphy et al., ICML 2019; "Benchmarking Graph Neural Networks", Dwivedi et al.,
-    JMLR 2023). Nodes and edges carry nothing, so that a model without positional encodings scores 0.1.
+    JMLR 2023). Nodes and edges have no features, so that a model without positional encodings scores 0.1.
 
     The graphs are the published ones but for the order of nodes and of graphs within a class. Folds are stratified:
     90 graphs train, 30 validate and 30 test; the five test folds share no graph. Published results are means over
     the five folds; the published folds divide other relabellings, which no property of a graph can tell from these.
 
     Args:
-        fold: which of the five folds tests; the next one validates.
+        fold: one of five folds that tests; the next one validates.
         graph_seed: of the relabellings.
         options: see `GraphBenchmark`.
 
@@ -46,34 +46,34 @@ class CSL(GraphBenchmark):
         self.fold, self.graph_seed = fold, graph_seed
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
-        """The published number of folds, which is the only one."""
+        """Return the options of each fold; there are five."""
         if count != _FOLDS:
             raise BadInput(f"--folds {count}: {self.spec.name} has {_FOLDS} folds, on which its scores are compared.")
         return [{"fold": fold} for fold in range(count)]
 
     def source_key(self) -> dict[str, Any]:
-        """Seed and fold."""
+        """Return seed and fold."""
         return {"graph_seed": self.graph_seed, "fold": self.fold}
 
     def read(self) -> dict[str, GraphTable]:
-        """Draw all graphs and take the fold's."""
+        """Sample all graphs and split them by the fold."""
         table = circulant_graphs(self.graph_seed)
-        part = (np.arange(len(table)) % _PER_CLASS) * _FOLDS // _PER_CLASS  # 3 graphs of every class a fold
-        ahead = (part - self.fold) % _FOLDS
-        chosen = {"test": ahead == 0, "val": ahead == 1, "train": ahead > 1}
-        return {name: table.select(torch.from_numpy(np.flatnonzero(chosen[name]))) for name in SPLITS}
+        fold_of = (np.arange(len(table)) % _PER_CLASS) * _FOLDS // _PER_CLASS  # 3 graphs of every class a fold
+        distance = (fold_of - self.fold) % _FOLDS
+        masks = {"train": distance > 1, "val": distance == 1, "test": distance == 0}
+        return {name: table.select(torch.from_numpy(np.flatnonzero(mask))) for name, mask in masks.items()}
 
 
 def circulant_graphs(seed: int) -> GraphTable:
-    """All 150 graphs in the order of classes, edges sorted by (from, to)."""
+    """Sample all 150 graphs in the order of classes, edges sorted by (from, to)."""
     graphs = len(_SKIPS) * _PER_CLASS
     rng = np.random.RandomState(seed % (1 << 32))
     labels = np.argsort(rng.random_sample((graphs, _NODES)), axis=1)  # of each node of the ring
     skips = np.repeat(_SKIPS, _PER_CLASS)
     steps = np.stack([np.ones_like(skips), -np.ones_like(skips), skips, -skips], axis=1)  # [graphs, 4]
-    reached = (np.arange(_NODES)[:, None] + steps[:, None, :]) % _NODES  # [graphs, nodes, 4]
+    neighbour = (np.arange(_NODES)[:, None] + steps[:, None, :]) % _NODES  # [graphs, nodes, 4]
     row = np.arange(graphs)[:, None, None]
-    codes = labels[:, :, None] * _NODES + labels[row, reached]
+    codes = labels[:, :, None] * _NODES + labels[row, neighbour]
     codes = np.sort(codes.reshape(graphs, -1), axis=1).reshape(-1)
     edge_index = np.stack([codes // _NODES, codes % _NODES], axis=1)
     columns = {

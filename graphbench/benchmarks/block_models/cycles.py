@@ -1,4 +1,4 @@
-"""CYCLES: which graphs have a cycle of six nodes."""
+"""CYCLES: find the graphs with a cycle of six nodes."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.base import GraphBenchmark, with_sizes
 from graphbench.benchmarks.block_models import specs
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
 
-_WANTED = 6
+_LENGTH = 6
 _OTHERS = np.array([3, 4, 5, 7, 8, 9])  # mean 6, so that both classes have as many nodes on cycles
-_NODES = (37, 65)  # sizes seen in the published set
-_ROOTS = (4, 10)  # trees without a cycle, so nodes less edges: 10, 4 and 8 in the published set's first graphs
+_NODES = (37, 65)  # as in the published set
+_ROOTS = (4, 10)  # trees without a cycle, which is nodes minus edges: 10, 4 and 8 in the first published graphs
 
 
 class CYCLES(GraphBenchmark):
     """Does a sparse, disconnected graph contain a cycle of six nodes? 20,000 graphs, generated.
 
     This is not the published file (Loukas, ICLR 2020; Vignac et al., NeurIPS 2020; "Benchmarking Graph Neural
-    Networks", Dwivedi et al., JMLR 2023), whose generator is not known here, but the same task at the same sizes:
-    scores do not compare with published ones. Every graph has 37 to 65 nodes, two components with one cycle
+    Networks", Dwivedi et al., JMLR 2023), whose generator is unknown, but the same task at the same sizes: scores are
+    not comparable with published ones. Every graph has 37 to 65 nodes, two components with one cycle
     each, and 4 to 10 trees. Half of the graphs have a cycle of 6 nodes and one of 3, 4, 5, 7, 8 or 9; the
     others have two of the latter. Numbers of nodes, edges and components are sampled alike for both classes, and so is
-    the mean number of nodes on cycles. Nodes and edges carry nothing.
+    the mean number of nodes on cycles. Nodes and edges have no features.
 
     Args:
         graph_seed: of the graphs.
@@ -46,25 +45,25 @@ class CYCLES(GraphBenchmark):
         self.spec = with_sizes(type(self).spec, sizes)
 
     def source_key(self) -> dict[str, Any]:
-        """Seed and sizes."""
+        """Return seed and sizes."""
         return {"graph_seed": self.graph_seed, "sizes": list(self.spec.split_sizes or ())}
 
     def read(self) -> dict[str, GraphTable]:
-        """Draw the graphs of each split."""
+        """Sample the graphs of each split."""
         sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
         return {name: cycle_graphs(size, self.graph_seed, number) for number, (name, size) in enumerate(sizes)}
 
 
 def cycle_graphs(count: int, *seeds: int) -> GraphTable:
-    """Graphs with and without a cycle of six nodes, in random order; edges sorted by (from, to)."""
+    """Sample graphs with and without a cycle of six nodes, in random order; edges sorted by (from, to)."""
     rng = np.random.RandomState([seed % (1 << 32) for seed in seeds])
     y = rng.permutation(np.arange(count) % 2)
     lengths = rng.choice(_OTHERS, (count, 2))
-    lengths[y == 1, 0] = _WANTED
+    lengths[y == 1, 0] = _LENGTH
     num_nodes = rng.randint(_NODES[0], _NODES[1] + 1, count)
     roots = rng.randint(_ROOTS[0], _ROOTS[1] + 1, count)
 
-    graph, ends = _ends(rng, lengths, num_nodes, roots)
+    graph, ends = _sample_edges(rng, lengths, num_nodes, roots)
     both = np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2)
     both = both[np.lexsort((both[:, 1], both[:, 0], np.repeat(graph, 2)))]
     return GraphTable(
@@ -74,22 +73,13 @@ def cycle_graphs(count: int, *seeds: int) -> GraphTable:
     )
 
 
-def _ends(
+def _sample_edges(
     rng: np.random.RandomState, lengths: np.ndarray, num_nodes: np.ndarray, roots: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of all graphs, each once.
+    """Return the graph of each edge `[edges]`, and its nodes within the graph `[edges, 2]`, each edge once.
 
-    Every node begins one edge at most: a node of a cycle to the next one, any later node to an earlier one, and the
-    roots of further trees none. Nodes are numbered at random.
-
-    Args:
-        rng: samples everything else.
-        lengths: of the two cycles of each graph `[G, 2]`.
-        num_nodes: `[G]`.
-        roots: trees without a cycle `[G]`.
-
-    Returns:
-        Graph of each edge `[edges]`, and its nodes within the graph `[edges, 2]`.
+    Every node has at most one outgoing edge: from a node of a cycle to the next one, from any later node to an earlier
+    one, and from the roots of further trees none. Nodes are numbered at random.
     """
     graph = np.repeat(np.arange(len(num_nodes)), num_nodes)
     start = np.cumsum(num_nodes) - num_nodes
@@ -99,14 +89,14 @@ def _ends(
     on_tree = local >= first + second
     target[on_tree] = (rng.random_sample(len(graph)) * local)[on_tree].astype(np.int64)
 
-    # the roots: the first ones of a random order of a graph's tree nodes
+    # roots are the first nodes of each graph in a random order of its tree nodes
     order = np.lexsort((rng.random_sample(len(graph)), ~on_tree, graph))
     rank = np.empty_like(order)
     rank[order] = local
-    begins = ~on_tree | (rank >= roots[graph])
+    has_edge = ~on_tree | (rank >= roots[graph])
 
     shuffled = np.argsort(graph + rng.random_sample(len(graph)), kind="stable")
     number = np.empty_like(shuffled)
     number[shuffled] = local
     ends = np.stack([number, number[start[graph] + target]], axis=1)
-    return graph[begins], ends[begins]
+    return graph[has_edge], ends[has_edge]

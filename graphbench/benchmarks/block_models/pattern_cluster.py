@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.base import GraphBenchmark, with_sizes
 from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.block_models.sampling import (
     NUM_PATTERNS,
@@ -24,7 +24,6 @@ from graphbench.benchmarks.block_models.sampling import (
     sample_patterns,
 )
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.data.worker_pool import map_in_processes
@@ -32,25 +31,25 @@ from graphbench.errors import BadInput, check_choice
 
 Source = Literal["generated", "pyg"]
 _CHUNK = 100  # graphs per job: about 20 ms; another number would sample other graphs
-_BYTE = 256  # features and classes are stored in one byte
+_BYTE = 256  # exclusive limit of features and classes, which are stored in one byte
 
 
 class BlockModelBenchmark(GraphBenchmark):
     """Base of PATTERN and CLUSTER.
 
     Args:
-        source: `generated`: sampled here with the published parameters, the same for the same `graph_seed` whatever the
-            number of processes; the published graphs have the same distribution, but their seed is not known.
-            `pyg`: the published graphs, downloaded from where PyG does.
+        source: `generated`: sampled here with the published parameters, the same for the same `graph_seed` with any
+            number of processes; the published graphs have the same distribution, but their seed is unknown. `pyg`: the
+            published graphs, downloaded from the address in PyG.
         graph_seed: of the generated graphs.
         sizes: graphs in train, validation and test for a smaller (or larger) generated set.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for options that the source cannot honour.
+        BadInput: an option does not apply to the source.
     """
 
-    #: Mean nodes and mean directed edges of the published graphs; the specification says those of the generated ones.
+    #: Mean nodes and mean directed edges of the published graphs; the specification has those of the generated ones.
     published_sizes: ClassVar[tuple[float, float]]
 
     def __init__(
@@ -63,7 +62,7 @@ class BlockModelBenchmark(GraphBenchmark):
         super().__init__(**options)
         check_choice("source", source, get_args(Source))
         if source == "pyg" and (graph_seed or sizes):
-            raise BadInput("source=pyg brings its own graphs: graph_seed and sizes belong to source=generated.")
+            raise BadInput("source=pyg has its own graphs: graph_seed and sizes belong to source=generated.")
         self.source, self.graph_seed = source, graph_seed
         self.spec = with_sizes(type(self).spec, sizes)
         if source == "pyg":
@@ -77,27 +76,27 @@ class BlockModelBenchmark(GraphBenchmark):
             )
 
     def source_key(self) -> dict[str, Any]:
-        """Address of the published file, or what decides about the generated graphs."""
+        """Return the address of the published file, or the seed and sizes of the generated graphs."""
         if self.source == "pyg":
             return {"source": "pyg", "address": address(self.spec.name)}
         return {"source": "generated", "graph_seed": self.graph_seed, "sizes": list(self.spec.split_sizes or ())}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Draw the graphs on all cores, or download and convert them.
+        """Sample the graphs on all cores, or download and convert them.
 
         Raises:
-            MissingData: the published file could not be fetched; says how to get it.
+            MissingData: the published file could not be fetched; names ways to get it.
             CorruptData: the published file is damaged.
         """
         name = self.spec.name
         if self.source == "generated":
             sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
-            return {split: self._drawn(number, size) for number, (split, size) in enumerate(sizes)}
+            return {split: self._sample(number, size) for number, (split, size) in enumerate(sizes)}
         otherwise = "Or use graphs of the same distribution without a network: source=generated."
         path = fetch(name, Path(self.root, name), otherwise)
         return read_splits(path, partial(_from_published, vocabulary=self.spec.node.vocabularies[0]))
 
-    def _drawn(self, split: int, size: int) -> Iterator[GraphTable]:
+    def _sample(self, split: int, size: int) -> Iterator[GraphTable]:
         jobs = [
             Chunk((self.graph_seed, split + 1, start // _CHUNK), min(_CHUNK, size - start), self.patterns(start, size))
             for start in range(0, size, _CHUNK)
@@ -108,20 +107,20 @@ class BlockModelBenchmark(GraphBenchmark):
 
     @abstractmethod
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
-        """The function that samples a chunk."""
+        """Return the function that samples a chunk."""
 
     def patterns(self, start: int, size: int) -> np.ndarray | None:
-        """Pattern of each graph of the chunk that begins with graph `start` of a split of `size` graphs."""
+        """Return the pattern of each graph of the chunk from graph `start` on, in a split of `size` graphs."""
         return None
 
 
 class PATTERN(BlockModelBenchmark):
-    """Which nodes belong to a pattern that is hidden among communities? 14,000 graphs, generated or downloaded.
+    """Find the nodes of a pattern that is hidden among communities: 14,000 graphs, generated or downloaded.
 
     Five communities of 5 to 34 nodes (edge probability 0.5 inside, 0.35 across) and one of 100 patterns of 5 to 34
     nodes (0.5), each of whose nodes is joined to every other node with probability 0.5; the patterns are the same in
     all splits ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023). Generated graphs have 117 nodes and
-    5,870 directed edges in expectation; how far a set is from that depends on its 100 patterns.
+    5,870 directed edges in expectation; a set deviates from that by its 100 patterns.
 
     Args:
         options: `source`, `graph_seed` and `sizes` as in `BlockModelBenchmark`; see also `GraphBenchmark`.
@@ -132,16 +131,16 @@ class PATTERN(BlockModelBenchmark):
     published_sizes = (118.9, 6078.6)
 
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
-        """Samples graphs around the patterns of `graph_seed`."""
+        """Return the sampler of graphs around the patterns of `graph_seed`."""
         return partial(sample_pattern_graphs, patterns=sample_patterns(self.graph_seed))
 
     def patterns(self, start: int, size: int) -> np.ndarray | None:
-        """Equally many graphs of each pattern, one pattern after the other."""
+        """Return equally many graphs of each pattern, one pattern after the other."""
         return np.arange(start, min(start + _CHUNK, size)) * NUM_PATTERNS // size
 
 
 class CLUSTER(BlockModelBenchmark):
-    """Which community is each node of, when one node per community tells? 12,000 graphs, generated or downloaded.
+    """Find the community of each node, given one node of each: 12,000 graphs, generated or downloaded.
 
     Six communities of 5 to 34 nodes (edge probability 0.55 inside, 0.25 across); the feature of one random node of
     each is its community, that of the others is 0 ("Benchmarking Graph Neural Networks", Dwivedi et al., JMLR 2023).
@@ -156,7 +155,7 @@ class CLUSTER(BlockModelBenchmark):
     published_sizes = (117.2, 4301.8)
 
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
-        """Samples communities alone."""
+        """Return the sampler of communities."""
         return sample_cluster_graphs
 
 
@@ -170,11 +169,7 @@ def _to_table(graphs: BlockGraphs) -> GraphTable:
 
 
 def _from_published(graphs: Sequence[Graph], vocabulary: int) -> dict[str, tuple[Tensor, str]]:
-    """Categories out of one-hot rows (or plain numbers), and classes; both `[nodes, 1]`.
-
-    Raises:
-        ValueError: the rows are neither.
-    """
+    """Convert one-hot rows (or plain numbers) to categories, and classes; both `[nodes, 1]`."""
     x = torch.cat([graph["x"] for graph in graphs])
     if x.dim() == 2 and x.shape[1] == vocabulary:
         if not bool(((x == 0) | (x == 1)).all()) or not bool((x.sum(1) == 1).all()):

@@ -1,7 +1,4 @@
-"""Specifications of the generated graphs of "Benchmarking GNNs".
-
-No heavy import: `graphbench list` reads them without torch.
-"""
+"""Specify the generated graphs of "Benchmarking GNNs"; `graphbench list` imports this without torch."""
 
 from __future__ import annotations
 

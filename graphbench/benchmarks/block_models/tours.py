@@ -1,10 +1,10 @@
-"""Shortest tours through points of the plane, with proof, by the linear and integer programming of SciPy (HiGHS).
+"""Find shortest tours through points of the plane, with proof, by SciPy's linear and integer programming (HiGHS).
 
 The linear program has a variable for each pair of points, two edges at every point, and a cut `x(delta(S)) >= 2` for
 every set S of points that its solution leaves fewer than twice (Dantzig, Fulkerson and Johnson, "Solution of a
 large-scale traveling-salesman problem", 1954). Its value L is at most the length of any tour, and a tour through an
 edge of reduced cost r is at least `L + r` long. So the integer program needs only the edges with r at most U - L, where
-U is the length of a tour that is known: one that it finds itself among fewer edges.
+U is the length of any tour: one that it finds first among fewer edges.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from scipy.spatial import KDTree
 
 from graphbench.errors import BadInput
 
-#: Neighbours of each point whose edges begin the linear program; others enter as their reduced costs tell.
+#: Neighbours of each point whose edges start the linear program; others enter by their reduced costs.
 _NEIGHBOURS = 8
-#: What counts as zero, in lengths and in shares of an edge; HiGHS works to 1e-7.
-_TINY = 1e-6
+_TINY = 1e-6  # counts as zero in lengths and shares of an edge; HiGHS works to 1e-7
 #: Reduced costs of the first integer program, as a share of the bound; random points have gaps of this size.
 _FIRST_GAP = 4e-3
-#: Capacities of flows are whole numbers.
-_SCALE = 1 << 20
+_SCALE = 1 << 20  # of shares of an edge as integer capacities
 
 
 def shortest_tour(points: np.ndarray) -> np.ndarray:
@@ -49,17 +47,17 @@ def shortest_tour(points: np.ndarray) -> np.ndarray:
         raise BadInput(f"A tour needs three or more finite points [n, 2], but got an array {list(points.shape)}.")
     problem = _Problem(points)
     bound, reduced = problem.relax()
-    gap, known = _FIRST_GAP * bound, None
-    while known is None:  # some tour, of nearly the least length
-        known = problem.solve(np.flatnonzero(reduced <= gap + _TINY), _FIRST_GAP)
+    gap, tour = _FIRST_GAP * bound, None
+    while tour is None:  # first a nearly shortest tour
+        tour = problem.solve(np.flatnonzero(reduced <= gap + _TINY), _FIRST_GAP)
         gap *= 2
-    gap = float(problem.lengths[known].sum()) - bound
+    gap = float(problem.lengths[tour].sum()) - bound
     shortest = problem.solve(np.flatnonzero(reduced <= gap + _TINY), 0.0)
-    return _in_order(problem.ends[known if shortest is None else shortest], len(points))
+    return _in_order(problem.ends[tour if shortest is None else shortest], len(points))
 
 
 class _Problem:
-    """All pairs of points, and the inequalities that tours satisfy and linear programs did not."""
+    """Hold all pairs of points, and inequalities of tours that solutions of linear programs have violated."""
 
     def __init__(self, points: np.ndarray) -> None:
         self.points = points
@@ -72,7 +70,7 @@ class _Problem:
         """Return the value of the linear program, and the reduced cost of every pair `[pairs]`."""
         active = self._near()
         while True:
-            found = linprog(
+            result = linprog(
                 self.lengths[active],
                 A_ub=-self._cut_rows(active) if self.cuts else None,
                 b_ub=-np.array(self.least) if self.cuts else None,
@@ -81,33 +79,33 @@ class _Problem:
                 bounds=(0, 1),
                 method="highs-ds",
             )
-            if found.status == 2:  # these pairs hold no such tour
+            if result.status == 2:  # infeasible on these pairs
                 active = np.arange(len(self.ends))
                 continue
-            if self._separate(active, found.x):
+            if self._separate(active, result.x):
                 continue
-            reduced = self._reduced(found)
+            reduced = self._reduced(result)
             missing = np.setdiff1d(np.flatnonzero(reduced < -_TINY), active)
             if not missing.size:
-                reduced[active[found.x > _TINY]] = 0.0
-                return float(found.fun), reduced
+                reduced[active[result.x > _TINY]] = 0.0
+                return float(result.fun), reduced
             active = np.union1d(active, missing)
 
     def solve(self, chosen: np.ndarray, tolerance: float) -> np.ndarray | None:
-        """Return the rows of a tour among some pairs, shortest up to a share; None where they hold none."""
+        """Return the rows of a tour among some pairs, shortest up to a relative tolerance; None if there is none."""
         n = len(self.points)
         while True:
             rows = sparse.vstack([self._degree_rows(chosen), self._cut_rows(chosen)])
-            found = milp(
+            result = milp(
                 self.lengths[chosen],
                 integrality=np.ones(len(chosen)),
                 bounds=Bounds(0, 1),
                 constraints=LinearConstraint(rows, [2.0] * n + self.least, [2.0] * n + [np.inf] * len(self.cuts)),
                 options={"mip_rel_gap": tolerance},
             )
-            if found.x is None:
+            if result.x is None:
                 return None
-            tour = chosen[found.x > 0.5]
+            tour = chosen[result.x > 0.5]
             if not self._cut_parts(tour):
                 return tour
 
@@ -121,19 +119,19 @@ class _Problem:
 
     def _degree_rows(self, chosen: np.ndarray) -> sparse.csr_array:
         numbers = np.tile(np.arange(len(chosen)), 2)
-        at = (self.ends[chosen].T.reshape(-1), numbers)
-        return sparse.csr_array((np.ones(len(numbers)), at), shape=(len(self.points), len(chosen)))
+        entries = (self.ends[chosen].T.reshape(-1), numbers)
+        return sparse.csr_array((np.ones(len(numbers)), entries), shape=(len(self.points), len(chosen)))
 
     def _cut_rows(self, chosen: np.ndarray) -> sparse.csr_array:
         if not self.cuts:
             return sparse.csr_array((0, len(chosen)))
         return sparse.csr_array(np.stack([cut[chosen] for cut in self.cuts]).astype(np.float64))
 
-    def _reduced(self, found: Any) -> np.ndarray:
-        """Return the reduced cost of every pair out of the dual values of points and cuts."""
-        of_points = found.eqlin.marginals
-        reduced = self.lengths - of_points[self.ends[:, 0]] - of_points[self.ends[:, 1]]
-        for cut, value in zip(self.cuts, found.ineqlin.marginals if self.cuts else (), strict=True):
+    def _reduced(self, result: Any) -> np.ndarray:
+        """Return the reduced cost of every pair from the dual values of points and cuts."""
+        duals = result.eqlin.marginals
+        reduced = self.lengths - duals[self.ends[:, 0]] - duals[self.ends[:, 1]]
+        for cut, value in zip(self.cuts, result.ineqlin.marginals if self.cuts else (), strict=True):
             if value:
                 reduced += value * cut
         return np.asarray(reduced)
@@ -149,7 +147,7 @@ class _Problem:
         self.least.append(least)
 
     def _cut_parts(self, rows: np.ndarray) -> bool:
-        """Cut off pairs that do not connect all points; returns whether that was so."""
+        """Add cuts if the pairs do not connect all points; return whether that was so."""
         count, part = self._parts(rows)
         for number in range(count if count > 1 else 0):
             self._add(self._leaving(part == number), 2.0)
@@ -161,7 +159,7 @@ class _Problem:
         return connected_components(graph, directed=False)  # type: ignore[no-any-return]
 
     def _separate(self, active: np.ndarray, x: np.ndarray) -> bool:
-        """Add inequalities that a solution violates; returns whether there were any."""
+        """Add inequalities that a solution violates; return whether there were any."""
         used = x > _TINY
         if self._cut_parts(active[used]):
             return True
@@ -192,18 +190,18 @@ class _Problem:
         capacity = np.round(x * _SCALE).astype(np.int32)
         both = (np.concatenate([low, high]), np.concatenate([high, low]))
         graph = sparse.csr_array((np.concatenate([capacity, capacity]), both), shape=(n, n))
-        found: list[np.ndarray] = []
+        sides: list[np.ndarray] = []
         for sink in range(1, n):
-            if any(not inside[sink] for inside in found):
+            if any(not inside[sink] for inside in sides):
                 continue
             flow = maximum_flow(graph, 0, sink)
             if flow.flow_value < (2 - 1e-3) * _SCALE:
-                left = graph - flow.flow
-                left.data[left.data < 0] = 0
-                left.eliminate_zeros()
+                residual = graph - flow.flow
+                residual.data[residual.data < 0] = 0
+                residual.eliminate_zeros()
                 inside = np.zeros(n, dtype=bool)
-                inside[breadth_first_order(left, 0, return_predecessors=False)] = True
-                found.append(inside)
+                inside[breadth_first_order(residual, 0, return_predecessors=False)] = True
+                sides.append(inside)
                 self._add(self._leaving(inside), 2.0)
 
 

@@ -1,9 +1,10 @@
-"""TSP: which edges among near points belong to a shortest tour? Solved here, downloaded, or read from text."""
+"""TSP: find the edges of a shortest tour among near points; solved here, downloaded, or read from text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,28 +12,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.base import GraphBenchmark, with_sizes
 from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.block_models.tours import shortest_tour
-from graphbench.benchmarks.block_models.tsp_files import read_tours, text_file
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
-from graphbench.data.checksums import remembered_sha256
+from graphbench.data.package_files import remembered_sha256
 from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import BadInput, CorruptData, MissingData, check_choice
 
 Source = Literal["generated", "pyg", "text"]
-#: Edges lead from each point to so many nearest others, or to all others where there are fewer.
+#: Edges lead from each point to so many nearest others, or to all others if there are fewer.
 NEIGHBOURS = 25
-#: What the published graphs are; the specification tells the generated ones.
+#: Facts on the published graphs; the specification has those of the generated ones.
 _PUBLISHED: dict[str, Any] = {
     "split_sizes": (10_000, 1_000, 1_000), "mean_nodes": 275.4, "max_nodes": 500, "mean_edges": 6885.0,
     "disk_mb": None, "licence": "MIT",
 }  # fmt: skip
 _CHUNK = 5  # graphs per job: some seconds; another number would sample other graphs
-_READ = 100  # graphs of a text file per table
+_TEXT_CHUNK = 100  # graphs of a text file per table
+#: Text files of the authors: `x1 y1 x2 y2 ... output i1 i2 ... in i1`, a line an instance, points numbered from 1 and
+#: the first one of the tour repeated at its end.
+_TEXT_FILES = ("TSP_{}.txt", "tsp50-500_{}.txt")
+_WORD = "output"
 
 
 class TSP(GraphBenchmark):
@@ -47,8 +50,8 @@ class TSP(GraphBenchmark):
     unweighted, as in the released code; `--model.class_weights balanced` weighs the rare edges of the tour.
 
     Args:
-        source: `generated`: drawn and solved here, the same for the same `graph_seed`. `pyg`: the published graphs,
-            downloaded from where PyG does. `text`: the authors' files of points and tours, `TSP_train.txt` (or
+        source: `generated`: sampled and solved here, the same for the same `graph_seed`. `pyg`: the published graphs,
+            downloaded from the address in PyG. `text`: the authors' files of points and tours, `TSP_train.txt` (or
             `tsp50-500_train.txt`), `..._val.txt` and `..._test.txt`, or others of that form, in `TSP/raw` of the data.
         graph_seed: of the generated graphs.
         sizes: graphs in train, validation and test for a smaller (or larger) generated set.
@@ -56,7 +59,7 @@ class TSP(GraphBenchmark):
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for options that the source cannot honour.
+        BadInput: an option does not apply to the source.
     """
 
     spec = specs.TSP
@@ -73,7 +76,7 @@ class TSP(GraphBenchmark):
         check_choice("source", source, get_args(Source))
         if source != "generated" and (graph_seed or sizes or num_nodes):
             raise BadInput(
-                f"source={source} brings its own graphs: graph_seed, sizes and num_nodes belong to source=generated."
+                f"source={source} has its own graphs: graph_seed, sizes and num_nodes belong to source=generated."
             )
         self.source, self.graph_seed = source, graph_seed
         self.num_nodes = num_nodes or (50, 100)
@@ -91,7 +94,7 @@ class TSP(GraphBenchmark):
             self.spec = replace(self.spec, mean_nodes=mean, max_nodes=most, mean_edges=edges, disk_mb=None)
 
     def source_key(self) -> dict[str, Any]:
-        """Address or checksums of the published files, or what decides about the generated graphs."""
+        """Return address or checksums of the published files, or seed and sizes of the generated graphs."""
         if self.source == "pyg":
             return {"source": "pyg", "address": address("TSP")}
         if self.source == "text":
@@ -101,10 +104,10 @@ class TSP(GraphBenchmark):
         return {"source": "generated", "graph_seed": self.graph_seed, "sizes": sizes, "num_nodes": [*self.num_nodes]}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Draw and solve the graphs on all cores, or convert published ones.
+        """Sample and solve the graphs on all cores, or convert published ones.
 
         Raises:
-            MissingData: a published file is not there or could not be fetched; says how to get it.
+            MissingData: a published file is missing or could not be fetched; names ways to get it.
             CorruptData: a published file is damaged; names the line.
         """
         folder = Path(self.root, "TSP")
@@ -114,21 +117,21 @@ class TSP(GraphBenchmark):
             path = fetch("TSP", folder, "Or use graphs that are solved here, without a network: source=generated.")
             return read_splits(path, _from_published, most_nodes=int(_PUBLISHED["max_nodes"]))
         sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
-        return {split: self._drawn(number, size) for number, (split, size) in enumerate(sizes)}
+        return {split: self._sample(number, size) for number, (split, size) in enumerate(sizes)}
 
-    def _drawn(self, split: int, size: int) -> Iterator[GraphTable]:
+    def _sample(self, split: int, size: int) -> Iterator[GraphTable]:
         jobs = [
             Chunk((self.graph_seed, split + 1, start // _CHUNK), min(_CHUNK, size - start), self.num_nodes)
             for start in range(0, size, _CHUNK)
         ]
-        told = f"Solving TSP {SPLITS[split]}"
-        for found in map_in_processes(solve_chunk, jobs, len(jobs), told, unit=f"chunks of {_CHUNK} graphs"):
-            yield graphs_of(found)
+        description = f"Solving TSP {SPLITS[split]}"
+        for solved in map_in_processes(solve_chunk, jobs, len(jobs), description, unit=f"chunks of {_CHUNK} graphs"):
+            yield graphs_of(solved)
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Graphs that one process draws and solves.
+    """Graphs that one process samples and solves.
 
     Args:
         seed: of the random numbers.
@@ -151,8 +154,8 @@ def solve_chunk(chunk: Chunk) -> list[tuple[np.ndarray, np.ndarray]]:
     """
     random = np.random.default_rng(chunk.seed)
     counts = random.integers(chunk.num_nodes[0], chunk.num_nodes[1], size=chunk.size, endpoint=True)
-    drawn = [random.random((count, 2)) for count in counts.tolist()]
-    return [(points, shortest_tour(points)) for points in drawn]
+    instances = [random.random((count, 2)) for count in counts.tolist()]
+    return [(points, shortest_tour(points)) for points in instances]
 
 
 def graphs_of(instances: Sequence[tuple[np.ndarray, np.ndarray]]) -> GraphTable:
@@ -171,7 +174,7 @@ def graphs_of(instances: Sequence[tuple[np.ndarray, np.ndarray]]) -> GraphTable:
 
 
 def near_edges(points: np.ndarray, tour: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return edges from each point to its nearest others, in ascending order, their lengths, and which the tour takes.
+    """Return edges from each point to its nearest others, in ascending order, their lengths, and those of the tour.
 
     Args:
         points: `[n, 2]`.
@@ -198,22 +201,13 @@ def near_edges(points: np.ndarray, tour: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _from_text(file: Path) -> Iterator[GraphTable]:
-    waiting: list[tuple[np.ndarray, np.ndarray]] = []
-    for instance in read_tours(file, fewest=NEIGHBOURS + 1):
-        waiting.append(instance)
-        if len(waiting) == _READ:
-            yield graphs_of(waiting)
-            waiting = []
-    if waiting:
-        yield graphs_of(waiting)
+    instances = read_tours(file, fewest=NEIGHBOURS + 1)
+    while chunk := list(islice(instances, _TEXT_CHUNK)):
+        yield graphs_of(chunk)
 
 
 def _from_published(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
-    """Coordinates `[nodes, 2]`, distances and classes `[edges, 1]`.
-
-    Raises:
-        ValueError: they have other shapes, or classes other values than 0 and 1.
-    """
+    """Convert coordinates `[nodes, 2]`, distances and classes `[edges, 1]`; refuse other shapes and classes."""
     x, distance, y = (torch.cat([graph[name] for graph in graphs]) for name in ("x", "edge_attr", "y"))
     edges = sum(graph["edge_index"].shape[1] for graph in graphs)
     if x.dim() != 2 or x.shape[1] != 2:
@@ -228,3 +222,54 @@ def _from_published(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
         "edge_dense": (distance.reshape(-1, 1).float(), EDGE),
         "y": (y.reshape(-1, 1).to(torch.uint8), EDGE),
     }
+
+
+def text_file(folder: Path, split: str) -> Path:
+    """Return the file of a split.
+
+    Raises:
+        MissingData: there is none; names the file and its folder.
+    """
+    for name in _TEXT_FILES:
+        if (path := folder / name.format(split)).is_file():
+            return path
+    names = " or ".join(name.format(split) for name in _TEXT_FILES)
+    raise MissingData(
+        f"TSP, source=text: {names} is not in {folder}. Put the files of the authors' archive TSP there (see "
+        "their repository benchmarking-gnns), or take source=pyg or source=generated."
+    )
+
+
+def read_tours(file: Path, fewest: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield points `[n, 2]` and the order of the tour `[n]`, from 0, of every line.
+
+    Args:
+        file: of a split.
+        fewest: minimum of points of an instance.
+
+    Raises:
+        CorruptData: a line is no instance; names it.
+    """
+    with file.open(encoding="ascii", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                try:
+                    yield _parse_instance(line.split(), fewest)
+                except ValueError as error:
+                    raise CorruptData(f"{file}, line {number}: {error}.") from error
+
+
+def _parse_instance(words: list[str], fewest: int) -> tuple[np.ndarray, np.ndarray]:
+    if words.count(_WORD) != 1:
+        raise ValueError(f"expected the word {_WORD!r} once, between points and tour")
+    middle = words.index(_WORD)
+    points = np.array(words[:middle], dtype=np.float64)
+    tour = np.array(words[middle + 1 :], dtype=np.int64) - 1
+    if len(points) % 2 or len(points) < 2 * fewest:
+        raise ValueError(f"{len(points)} coordinates before {_WORD!r} are no {fewest} or more points of two each")
+    points = points.reshape(-1, 2)
+    if not np.isfinite(points).all():
+        raise ValueError("a coordinate is not finite")
+    if len(tour) != len(points) + 1 or tour[0] != tour[-1] or set(tour.tolist()) != set(range(len(points))):
+        raise ValueError(f"the tour does not visit each of {len(points)} points once and end where it began")
+    return points, tour[:-1]

@@ -1,4 +1,4 @@
-"""Resistor networks: fresh graphs in every batch, with the potentials, resistances or heat to recover."""
+"""Benchmark of resistor networks: fresh graphs in every batch, with the potentials, resistances or heat to recover."""
 
 from graphbench.benchmarks.families import attach
 

@@ -1,4 +1,4 @@
-"""ElectricFlow: which currents, heat and eigenvectors a model computes of networks that are sampled while it trains."""
+"""ElectricFlow: compute currents, heat or eigenvectors of networks that are sampled during training."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.base import GraphBenchmark, with_sizes
 from graphbench.benchmarks.electric_flow import specs
 from graphbench.benchmarks.electric_flow.loader import FreshLoader
 from graphbench.benchmarks.electric_flow.resistor_graphs import Family, TableWiring, Wiring, make_wiring
 from graphbench.benchmarks.electric_flow.sampling import Problem, Target, stream
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphBatch, GraphTable
 from graphbench.data.encode import with_encoding
 from graphbench.data.loader import GraphLoader
 from graphbench.errors import BadInput, check_choice, check_range
 
+Demands = Literal["gaussian", "sphere"]
+
 _CHUNK = 1000  # graphs of a fixed split that are sampled together: another number would sample other graphs
-_FIXED = 1  # first word of the streams of the fixed splits; training batches have another
-_DEMANDS = 10  # on another benchmark's graphs
-_MOST_NODES = 2000  # all pairs are two million edges then, and every graph is a dense system of equations
+_FIXED = 1  # first word of the random streams of fixed splits; training batches have another
+_DEMANDS = 10  # for graphs of another benchmark
+_MAX_NODES = 2000  # with two million pairs, and a dense system of equations for every graph
 
 
 class ElectricFlow(GraphBenchmark):
@@ -33,12 +34,12 @@ class ElectricFlow(GraphBenchmark):
     n = 10 nodes, all joined (FC) or on a cycle with links that skip 2, 4, 6 or 8 nodes (CSL); resistances e^u with u
     uniform in [-2, 2]; n Gaussian demands whose columns add up to 0; nodes and edges in random order. Other families,
     numbers of nodes and the graphs of any other benchmark are options. The authors' notebook of figure 1 centres
-    demands for the heat kernel alone; `centred=False` is what it does for the other two maps, whose losses then are
+    demands for the heat kernel only; `centred=False` is its setting for the other two maps, whose losses then are
     units higher.
 
-    Training graphs are sampled on the device that trains, fresh ones in every batch (or every `fresh_every` steps):
-    an epoch is `steps_per_epoch` steps. Validation and test graphs are fixed by `graph_seed`, and so is the train
-    split that diagnostics and `predict_split=train` read, and that `fresh=False` trains on.
+    Training graphs are sampled on the training device, fresh ones in every batch (or every `fresh_every` steps): an
+    epoch is `steps_per_epoch` steps. `graph_seed` fixes the validation and test graphs, and the train split that
+    diagnostics and `predict_split=train` read, and that `fresh=False` trains on.
 
     A batch holds resistances `edge_dense [num_edges, 1]` (every edge in both directions), demands
     `x_dense [num_nodes, k]` and targets `y [num_nodes, k]`. Eigenvectors need no demands; their targets are
@@ -48,29 +49,32 @@ class ElectricFlow(GraphBenchmark):
         family: FC, CSL, ER (Erdős-Rényi), grid (the most square one) or regular; the last three are connected.
         target: electric (L†), resistive (√L†), heat (e^(-sL)) or eigenvectors.
         num_nodes: nodes of a graph, at most 2,000.
-        min_nodes: sample sizes uniformly from `min_nodes` to `num_nodes`, leaving out those the family does not have.
+        min_nodes: sample sizes uniformly from `min_nodes` to `num_nodes`, without those that the family does not have.
         num_demands: k; by default `num_nodes`, as in the paper, and 10 on another benchmark's graphs.
-        num_eigenvectors: how many of the smallest, for target=eigenvectors; by default `num_nodes` (10 on another
+        num_eigenvectors: number of the smallest, for target=eigenvectors; by default `num_nodes` (10 on another
             benchmark's graphs). Graphs with fewer nodes have columns of zeros instead.
-        laplacian: whose eigenvectors, unnormalised (L, the paper's) or symmetric (D^(-1/2) L D^(-1/2)).
-        skip_trivial: leave out the first eigenvector, which is known beforehand.
-        centred: the columns of demands add up to 0, as in the paper's text.
+        laplacian: of the eigenvectors: unnormalised (L, the paper's) or symmetric (D^(-1/2) L D^(-1/2)).
+        skip_trivial: leave out the first eigenvector, which is the same for all graphs.
+        centred: let the columns of demands add up to 0, as in the paper's text.
+        demands: distribution of a column: `gaussian`, as in the authors' code, or `sphere`, as in the paper's text:
+            uniform on the unit sphere (of the vectors that add up to 0, if centred). The loss that the paper prints
+            is `--model.loss column_MSE`.
         heat_time: s of the heat kernel.
         log_resistance: resistances are e^u with u uniform between minus and plus this.
         edge_probability: of ER.
         degree: of regular; 3 or 4.
-        graphs: another benchmark whose graphs are taken instead of a family: simple, undirected, connected ones, with
-            resistances sampled here; sampled with replacement, each split from the same split.
-        fresh: sample training graphs while training; without it, train on the fixed train split.
-        fresh_every: steps for which a batch serves before another is sampled; the paper's is 10.
+        graphs: another benchmark whose graphs replace the family: made simple and undirected, connected ones only,
+            with resistances sampled here; sampled with replacement, each split from the same split.
+        fresh: sample training graphs during training; otherwise train on the fixed train split.
+        fresh_every: steps for which a batch is used before another is sampled; 10 in the paper.
         steps_per_epoch: optimizer steps between two validations.
         graph_seed: of the fixed splits; training graphs follow `seed`.
         sizes: graphs in the fixed train, validation and test splits.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for options out of range, that the chosen target or source of graphs does not use, or whose loss is
-            degenerate: one map for all graphs, eigenvectors that are arbitrary, nothing left to learn.
+        BadInput: an option is out of range or not used by the target, or the task is degenerate: one map for all
+            graphs, arbitrary eigenvectors, or nothing to learn.
     """
 
     spec = specs.ELECTRIC_FLOW
@@ -86,6 +90,7 @@ class ElectricFlow(GraphBenchmark):
         laplacian: Literal["unnormalised", "symmetric"] = "unnormalised",
         skip_trivial: bool = False,
         centred: bool = True,
+        demands: Demands = "gaussian",
         heat_time: float = 0.5,
         log_resistance: float = 2.0,
         edge_probability: float = 0.5,
@@ -103,29 +108,34 @@ class ElectricFlow(GraphBenchmark):
         self.min_nodes = num_nodes if min_nodes is None else min_nodes
         self.num_demands, self.num_eigenvectors = num_demands, num_eigenvectors
         self.laplacian, self.skip_trivial = laplacian, skip_trivial
-        self.centred, self.heat_time, self.log_resistance = centred, heat_time, log_resistance
+        self.centred, self.demands = centred, demands
+        self.heat_time, self.log_resistance = heat_time, log_resistance
         self.edge_probability, self.degree, self.graphs = edge_probability, degree, graphs
         self.fresh, self.fresh_every, self.steps_per_epoch = fresh, fresh_every, steps_per_epoch
         self.graph_seed = graph_seed
         self._check()
-        asked = num_eigenvectors if target == "eigenvectors" else num_demands
-        self.num_targets = (num_nodes - self.skip_trivial if graphs is None else _DEMANDS) if asked is None else asked
+        count = num_eigenvectors if target == "eigenvectors" else num_demands
+        default = num_nodes - self.skip_trivial if graphs is None else _DEMANDS
+        self.num_targets = default if count is None else count
         self._wirings: dict[str, Wiring] = {}
         if graphs is None:
             family_wiring = make_wiring(family, range(self.min_nodes, num_nodes + 1), edge_probability, degree)
             self._wirings = dict.fromkeys(SPLITS, family_wiring)
-        self.spec = with_sizes(self._described(), sizes)
+        self.spec = with_sizes(self._build_spec(), sizes)
 
     def _check(self) -> None:
         check_choice("target", self.target, get_args(Target))
         check_choice("laplacian", self.laplacian, ("unnormalised", "symmetric"))
-        if self.target == "eigenvectors" and not self.centred:
-            raise BadInput("centred is about demands, which target=eigenvectors has not: leave it out.")
+        check_choice("demands", self.demands, get_args(Demands))
+        if self.target == "eigenvectors" and not (self.centred and self.demands == "gaussian"):
+            raise BadInput(
+                "centred and demands do not apply to target=eigenvectors, which has no demands: leave them out."
+            )
         if self.target != "eigenvectors" and (self.laplacian == "symmetric" or self.skip_trivial):
-            raise BadInput(f"laplacian and skip_trivial do not go with target={self.target}: leave them out.")
+            raise BadInput(f"laplacian and skip_trivial do not apply to target={self.target}: leave them out.")
         unused = "num_demands" if self.target == "eigenvectors" else "num_eigenvectors"
         if getattr(self, unused) is not None:
-            raise BadInput(f"{unused} does not go with target={self.target}: leave it out.")
+            raise BadInput(f"{unused} does not apply to target={self.target}: leave it out.")
         numbers = {"num_demands": self.num_demands, "num_eigenvectors": self.num_eigenvectors}
         numbers |= {"fresh_every": self.fresh_every, "steps_per_epoch": self.steps_per_epoch}
         for name, value in numbers.items():
@@ -134,14 +144,14 @@ class ElectricFlow(GraphBenchmark):
         if not 3 <= self.min_nodes <= self.num_nodes:
             raise BadInput(
                 f"Expected 3 <= min_nodes <= num_nodes, got {self.min_nodes} and {self.num_nodes}. (On two nodes every "
-                "map is a number times the demands.)"
+                "map is a multiple of the demands.)"
             )
-        check_range("num_nodes", self.num_nodes, at_most=_MOST_NODES)
+        check_range("num_nodes", self.num_nodes, at_most=_MAX_NODES)
         check_range("heat_time", self.heat_time, above=0, below=math.inf)
         check_range("log_resistance", self.log_resistance, at_least=0, below=math.inf)
         check_range("edge_probability", self.edge_probability, above=0, at_most=1)
         if self.fresh and self.train_fraction < 1:
-            raise BadInput("train_fraction takes a part of a fixed training split: set fresh=False with it.")
+            raise BadInput("train_fraction selects a part of a fixed training split: set fresh=False with it.")
         wanted = (self.num_eigenvectors or 0) + self.skip_trivial
         if self.graphs is None and wanted > self.min_nodes:
             raise BadInput(f"Graphs of {self.min_nodes} nodes have no {wanted} eigenvectors.")
@@ -153,14 +163,14 @@ class ElectricFlow(GraphBenchmark):
         first_alone = self.target == "eigenvectors" and self.num_eigenvectors == 1 and not self.skip_trivial
         if first_alone and self.laplacian == "unnormalised":
             raise BadInput(
-                "num_eigenvectors=1 asks for the first eigenvector alone, which is constant on every graph: ask "
-                "for more, or set skip_trivial."
+                "num_eigenvectors=1 is the first eigenvector alone, which is constant on every graph: take more, or "
+                "set skip_trivial."
             )
         if self.log_resistance > 0:
             return
         if self.family == "FC":
             raise BadInput(
-                "family=FC with log_resistance=0 is one graph on which every map is a number times the demands and "
+                "family=FC with log_resistance=0 is one graph on which every map is a multiple of the demands and "
                 "every eigenvalue but the first is the same: take log_resistance above 0, or another family."
             )
         sizes = range(self.min_nodes, self.num_nodes + 1)
@@ -171,17 +181,16 @@ class ElectricFlow(GraphBenchmark):
                 "are arbitrary: take log_resistance above 0."
             )
 
-    def _described(self) -> BenchmarkSpec:
-        """The specification of these options."""
+    def _build_spec(self) -> BenchmarkSpec:
+        """Build the specification of these options."""
         spec = type(self).spec
         demands = 0 if self.target == "eigenvectors" else self.num_targets
         loss = "eigenvector" if self.target == "eigenvectors" else "normalised_MSE"
         spec = replace(spec, node=Features(dense=demands), num_targets=self.num_targets, loss=loss)
         if self.graphs is not None:
-            of = self.graphs.spec
-            spec = replace(spec, mean_nodes=of.mean_nodes, max_nodes=of.max_nodes, mean_edges=of.mean_edges, extra={})
-            return replace(spec, offline=of.offline, disk_mb=None, licence=of.licence, source=of.source)
-        if self._is_default_size():
+            shared = ("mean_nodes", "max_nodes", "mean_edges", "offline", "licence", "source")
+            return replace(spec, disk_mb=None, extra={}, **{name: getattr(self.graphs.spec, name) for name in shared})
+        if (self.family, self.min_nodes, self.num_nodes) == ("FC", 10, 10):
             return spec
         wiring = self._wirings["train"]
         fixed = self.min_nodes == self.num_nodes
@@ -195,13 +204,10 @@ class ElectricFlow(GraphBenchmark):
             extra={"max_edges": str(wiring.max_edges)},
         )
 
-    def _is_default_size(self) -> bool:
-        return (self.family, self.min_nodes, self.num_nodes) == ("FC", 10, 10)
-
     # -- the fixed splits ----------------------------------------------------------------------------------------
 
     def source_key(self) -> dict[str, Any]:
-        """Everything that decides about the graphs of the fixed splits."""
+        """Return all options of the graphs of the fixed splits."""
         key: dict[str, Any] = {
             "target": self.target,
             "num_targets": self.num_targets,
@@ -213,21 +219,23 @@ class ElectricFlow(GraphBenchmark):
             key["heat_time"] = self.heat_time
         if not self.centred:
             key["centred"] = False
+        if self.demands != "gaussian":
+            key["demands"] = self.demands
         if self.laplacian != "unnormalised" or self.skip_trivial:
             key |= {"laplacian": self.laplacian, "skip_trivial": self.skip_trivial}
         if self.graphs is not None:
-            of = {"name": type(self.graphs).__name__, "version": self.graphs.data_version}
-            return key | {"graphs": of | {"source": self.graphs.source_key()}}
+            name, version = type(self.graphs).__name__, self.graphs.data_version
+            return key | {"graphs": {"name": name, "version": version, "source": self.graphs.source_key()}}
         key |= {"family": self.family, "nodes": [self.min_nodes, self.num_nodes]}
         option = {"ER": "edge_probability", "regular": "degree"}.get(self.family)
         return key | ({option: getattr(self, option)} if option else {})
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Draw the fixed splits."""
+        """Sample the fixed splits."""
         sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
-        return {split: self._drawn(split, number, size) for number, (split, size) in enumerate(sizes)}
+        return {split: self._sample(split, number, size) for number, (split, size) in enumerate(sizes)}
 
-    def _drawn(self, split: str, number: int, size: int) -> Iterator[GraphTable]:
+    def _sample(self, split: str, number: int, size: int) -> Iterator[GraphTable]:
         problem = self.problem(split)
         for chunk in range(-(-size // _CHUNK)):
             generator = stream(torch.device("cpu"), _FIXED, self.graph_seed, number, chunk)
@@ -239,7 +247,7 @@ class ElectricFlow(GraphBenchmark):
             yield table.slice(0, min(_CHUNK, size - chunk * _CHUNK))
 
     def problem(self, split: str) -> Problem:
-        """What the graphs of a split are sampled from.
+        """Return the distribution of the graphs of a split.
 
         Raises:
             BadInput: the other benchmark has no connected graph.
@@ -259,6 +267,7 @@ class ElectricFlow(GraphBenchmark):
             normalised,
             skip,
             self.centred,
+            self.demands == "sphere",
         )
 
     def prepare_data(self) -> None:
@@ -270,7 +279,7 @@ class ElectricFlow(GraphBenchmark):
     # -- fresh batches -------------------------------------------------------------------------------------------
 
     def train_dataloader(self) -> GraphLoader | FreshLoader:  # type: ignore[override]
-        """Fresh graphs; the fixed split with `fresh=False`, or while a trainer overfits a few batches."""
+        """Return fresh graphs; the fixed split with `fresh=False`, or while a trainer overfits a few batches."""
         trainer = self.trainer
         if not self.fresh or getattr(trainer, "overfit_batches", 0) > 0:
             return super().train_dataloader()
@@ -284,7 +293,7 @@ class ElectricFlow(GraphBenchmark):
             table.graph_ids = torch.arange(first_id, first_id + len(table))
             return self._encoded_batch(table)
 
-        # Encodings are computed from tables, which live on the CPU
+        # encodings are computed from tables, which are on the CPU
         device = torch.device("cpu") if trainer is None or self.encodings else trainer.strategy.root_device
         return FreshLoader(
             draw,
@@ -298,7 +307,7 @@ class ElectricFlow(GraphBenchmark):
         )
 
     def _encoded_batch(self, table: GraphTable) -> GraphBatch:
-        """Fresh graphs with the encodings that the model asked for, computed here and now."""
+        """Return fresh graphs with the required encodings."""
         raw = table
         for encoding in self.encodings:
             table = with_encoding(table, encoding, encoding.compute(raw))

@@ -1,4 +1,4 @@
-"""Fresh graphs in every batch, made where they are used, and the same again for a seed."""
+"""Sample fresh graphs in every batch, on the training device, reproducibly by a seed."""
 
 from __future__ import annotations
 
@@ -14,29 +14,25 @@ from graphbench.errors import BadInput
 #: Samples a batch from a generator; the second argument is the number of its first graph.
 Draw = Callable[[torch.Generator, int], GraphBatch]
 
-#: First word of the streams of training batches; the fixed splits have another.
-_TRAINING = 0
+_TRAINING = 0  # first word of the random streams of training batches; fixed splits have another
 
 
 class FreshLoader:
-    """Hands out batches that are sampled on the device that trains, none of them twice.
+    """Yield batches that are sampled on the training device.
 
-    The seed, the rank and how many batches came before decide a batch, and nothing else does: neither a global
-    generator nor where epochs end. So a run that is resumed sees what an uninterrupted one sees. CPUs and GPUs sample
-    different numbers from one seed.
-
-    It has no sampler and no epochs of its own: an iteration goes on where the one before stopped, for `steps` batches.
-    Lightning keeps its `state_dict()` in checkpoints.
+    A batch depends only on the seed, the rank and its number, neither on a global generator nor on the ends of epochs,
+    so that a resumed run sees the same batches as an uninterrupted one. CPUs and GPUs sample different numbers from
+    one seed. An iteration of `steps` batches continues where the one before stopped; Lightning stores `state_dict()`
+    in checkpoints.
 
     Args:
-        draw: makes a batch.
+        draw: samples a batch.
         steps: batches per epoch.
         batch_size: graphs per batch and rank.
-        fresh_every: steps for which a batch serves before another is sampled.
+        fresh_every: steps for which a batch is used before another is sampled.
         seed: of the run.
-        device: where to draw.
-        world_size: number of ranks.
-        rank: which of them this is.
+        device: of the batches.
+        world_size, rank: number of ranks, and number of this one.
     """
 
     def __init__(
@@ -52,8 +48,7 @@ class FreshLoader:
     ) -> None:
         self.draw, self.steps, self.batch_size, self.fresh_every = draw, steps, batch_size, fresh_every
         self.seed, self.device, self.world_size, self.rank = seed, device, world_size, rank
-        #: Batches handed out so far.
-        self.done = 0
+        self.done = 0  # batches yielded so far
         self._current: tuple[int, GraphBatch] | None = None
 
     def __len__(self) -> int:
@@ -66,7 +61,7 @@ class FreshLoader:
             yield batch
 
     def _batch(self, number: int) -> GraphBatch:
-        """The batch of that number, kept for the steps that it serves."""
+        """Return the batch of that number, which is cached for `fresh_every` steps."""
         if self._current is None or self._current[0] != number:
             generator = stream(self.device, _TRAINING, self.seed, number, self.rank)
             first_id = (number * self.world_size + self.rank) * self.batch_size
@@ -74,14 +69,14 @@ class FreshLoader:
         return self._current[1]
 
     def state_dict(self) -> dict[str, Any]:
-        """How many batches were handed out; equal on all ranks."""
+        """Return the number of batches so far, which is equal on all ranks."""
         return {"done": self.done, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where the state was taken.
+        """Continue from a state.
 
         Raises:
-            BadInput: the state is of other options, with which other graphs would follow.
+            BadInput: the options differ from those of the state, so that other graphs would follow.
         """
         changed = [f"{k} was {state.get(k)} and is {v}" for k, v in self._identity().items() if state.get(k) != v]
         if changed:
@@ -92,7 +87,7 @@ class FreshLoader:
         self.done = int(state["done"])
 
     def _identity(self) -> dict[str, Any]:
-        """All that decides which graphs a step sees, beside the distribution itself."""
+        """Return the options that select the graphs of a step, beside their distribution."""
         return {
             "batch_size": self.batch_size,
             "fresh_every": self.fresh_every,

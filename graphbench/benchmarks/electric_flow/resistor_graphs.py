@@ -1,7 +1,7 @@
-"""Which nodes are joined: many graphs of a family at once, on any device, without a loop over graphs.
+"""Sample the edges of many graphs of a family at once, on any device, without a loop over graphs.
 
-Legend: G graphs, N nodes and D undirected edges of the largest one. Graphs are padded rows, so that every family goes
-through the same few vectorised operations. All randomness comes from the generator that is handed in.
+Legend: G graphs, N nodes and D undirected edges of the largest one. Graphs are padded rows. All randomness comes from
+the given generator.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from graphbench.errors import BadInput, check_choice, check_range
 #: square grid. "regular": random regular. The last three are sampled among connected graphs.
 Family = Literal["FC", "CSL", "ER", "grid", "regular"]
 
-_CANDIDATES = (5_000, 400)  # before giving up: at least, and a graph
-_LARGEST_ROUND = 1 << 24  # adjacency entries of the candidates of a round: bounds memory where hardly any is accepted
+_CANDIDATES = (5_000, 400)  # before giving up: in all, and per graph, whichever is more
+_ROUND = 1 << 24  # adjacency entries of the candidates of a round, which limits memory where few are accepted
 _DEGREES = (3, 4)  # pairing stubs gives a simple graph with probability e^((1 - r^2) / 4): 1 in 43 for r = 4
 
 
@@ -39,7 +39,7 @@ class Wires:
     Args:
         tail: one end of every edge `[G, D]`, int64, numbered within the graph; 0 where an edge is absent.
         head: the other end `[G, D]`.
-        present: which edges exist `[G, D]`, bool.
+        present: mask of existing edges `[G, D]`.
         num_nodes: nodes of each graph `[G]`.
         max_nodes: N.
     """
@@ -51,7 +51,7 @@ class Wires:
     max_nodes: int
 
     def shuffled(self, generator: torch.Generator) -> Wires:
-        """The same graphs with their nodes and their edges in random order, present edges first."""
+        """Return the graphs with their nodes and their edges in random order, present edges first."""
         nodes = torch.arange(self.max_nodes, device=self.tail.device) < self.num_nodes[:, None]
         label = random_orders(nodes, generator)
         order = random_orders(self.present, generator)
@@ -61,14 +61,10 @@ class Wires:
 
 
 def random_orders(present: Tensor, generator: torch.Generator) -> Tensor:
-    """A uniform permutation of the present columns of every row, followed by the absent ones: `[rows, columns]`.
+    """Return a uniform permutation of the present columns of every row, followed by the absent ones `[rows, columns]`.
 
-    Random keys carry their column in the low bits, so sorting the keys alone sorts the columns; NumPy's vectorised
-    sort does this many times as fast as `torch.argsort` on a CPU.
-
-    Args:
-        present: `[rows, columns]`, bool.
-        generator: on the same device.
+    Random keys have their column in the low bits, so that sorting the keys sorts the columns; on a CPU, NumPy's
+    vectorised sort is many times faster than `torch.argsort`.
     """
     rows, columns = present.shape
     bits = max(columns - 1, 1).bit_length()
@@ -90,11 +86,11 @@ class Wiring(ABC):
 
     @abstractmethod
     def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
-        """That many graphs on the generator's device, nodes and edges in an order of no significance."""
+        """Sample graphs on the device of the generator; the order of nodes and edges has no meaning."""
 
 
 class FixedWiring(Wiring):
-    """One of a few graphs of equal size, each equally likely.
+    """Distribution over a few graphs of equal size, each equally likely.
 
     Args:
         kinds: undirected edges of each kind `[kinds, 2, D]`.
@@ -105,7 +101,7 @@ class FixedWiring(Wiring):
         self.kinds, self.max_nodes, self.max_edges = kinds, num_nodes, kinds.shape[2]
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
-        """Random kinds."""
+        """Sample kinds."""
         kinds = self.kinds.to(generator.device)
         chosen = kinds[torch.randint(len(kinds), (num_graphs,), generator=generator, device=kinds.device)]
         sizes = torch.full((num_graphs,), self.max_nodes, device=kinds.device)
@@ -113,14 +109,14 @@ class FixedWiring(Wiring):
 
 
 class ErdosRenyiWiring(Wiring):
-    """G(n, p) given that it is connected: graphs that are not are sampled again."""
+    """Distribution G(n, p) of connected graphs; others are sampled again."""
 
     def __init__(self, num_nodes: int, probability: float) -> None:
         self.pairs = all_pairs(num_nodes)
         self.max_nodes, self.max_edges, self.probability = num_nodes, self.pairs.shape[1], probability
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
-        """Connected graphs.
+        """Sample connected graphs.
 
         Raises:
             BadInput: hardly any graph is connected.
@@ -128,42 +124,42 @@ class ErdosRenyiWiring(Wiring):
         tail, head = self.pairs.to(generator.device)
 
         def candidates(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            drawn = torch.rand(count, len(tail), generator=generator, device=tail.device) < self.probability
-            ends = tail.expand_as(drawn) * drawn, head.expand_as(drawn) * drawn
-            return *ends, drawn, _connected(*ends, drawn, self.max_nodes)
+            present = torch.rand(count, len(tail), generator=generator, device=tail.device) < self.probability
+            ends = tail.expand_as(present) * present, head.expand_as(present) * present
+            return *ends, present, _are_connected(*ends, present, self.max_nodes)
 
         what = f"ER graphs of {self.max_nodes} nodes and edge_probability {self.probability}"
-        return _accepted(candidates, num_graphs, self.max_nodes, what)
+        return _rejection_sample(candidates, num_graphs, self.max_nodes, what)
 
 
 class RegularWiring(Wiring):
-    """Uniform among connected simple graphs in which every node has the same degree: stubs are paired at random."""
+    """Uniform distribution over connected simple regular graphs: stubs are paired at random."""
 
     def __init__(self, num_nodes: int, degree: int) -> None:
         self.max_nodes, self.degree, self.max_edges = num_nodes, degree, num_nodes * degree // 2
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
-        """Pairings without loops and double edges that connect all nodes."""
+        """Sample pairings without loops and double edges that connect all nodes."""
         n, stubs = self.max_nodes, self.max_nodes * self.degree
 
         def candidates(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            everywhere = torch.ones(count, stubs, dtype=torch.bool, device=generator.device)
-            tail, head = (random_orders(everywhere, generator) // self.degree).chunk(2, dim=1)
+            all_stubs = torch.ones(count, stubs, dtype=torch.bool, device=generator.device)
+            tail, head = (random_orders(all_stubs, generator) // self.degree).chunk(2, dim=1)
             pairs = (torch.minimum(tail, head) * n + torch.maximum(tail, head)).sort(1).values
             simple = (pairs.diff(dim=1) != 0).all(1) & (tail != head).all(1)
-            present = everywhere[:, : stubs // 2]
+            present = all_stubs[:, : stubs // 2]
             valid = simple.clone()
-            valid[simple] = _connected(tail[simple], head[simple], present[simple], n)
+            valid[simple] = _are_connected(tail[simple], head[simple], present[simple], n)
             return tail, head, present, valid
 
-        return _accepted(candidates, num_graphs, n, f"regular graphs of {n} nodes and degree {self.degree}")
+        return _rejection_sample(candidates, num_graphs, n, f"regular graphs of {n} nodes and degree {self.degree}")
 
 
 class TableWiring(Wiring):
-    """Graphs of a table, any of them equally likely.
+    """Distribution over the graphs of a table, each equally likely.
 
-    They are made simple and undirected; those that are not connected or have a single node are left out, for current
-    cannot flow between their parts.
+    They are made simple and undirected; graphs with one node or several components are left out, since no current can
+    flow between their parts.
 
     Args:
         table: the graphs.
@@ -181,17 +177,17 @@ class TableWiring(Wiring):
         base = int(sizes.max())
         keys = ((graph * base + low) * base + high)[low != high].unique()
         graph, tail, head = keys // base**2, keys // base % base, keys % base
-        kept = (_num_components(sizes, graph, tail, head) == 1) & (sizes > 1)
-        if not bool(kept.any()):
+        connected = (_num_components(sizes, graph, tail, head) == 1) & (sizes > 1)
+        if not bool(connected.any()):
             raise BadInput(f"{name} has no connected graph with an edge: no current can flow in any of them.")
         edges = torch.bincount(graph, minlength=len(table))
-        mine = kept[graph]
-        self._tail, self._head = tail[mine], head[mine]
-        self._sizes, self._first = sizes[kept], pointer(edges[kept])
-        self.max_nodes, self.max_edges = int(self._sizes.max()), int(edges[kept].max())
+        chosen = connected[graph]
+        self._tail, self._head = tail[chosen], head[chosen]
+        self._sizes, self._first = sizes[connected], pointer(edges[connected])
+        self.max_nodes, self.max_edges = int(self._sizes.max()), int(edges[connected].max())
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
-        """Random rows of the table."""
+        """Sample rows of the table."""
         device = generator.device
         if self._tail.device != device:
             self._tail, self._head = self._tail.to(device), self._head.to(device)
@@ -206,7 +202,7 @@ class TableWiring(Wiring):
 
 
 class MixedWiring(Wiring):
-    """Graphs of several sizes: each distribution equally likely."""
+    """Mixture of distributions for several sizes, each equally likely."""
 
     def __init__(self, parts: Sequence[Wiring]) -> None:
         self.parts = tuple(parts)
@@ -214,21 +210,21 @@ class MixedWiring(Wiring):
         self.max_edges = max(part.max_edges for part in parts)
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
-        """Graphs ordered by size."""
+        """Sample graphs, ordered by size."""
         chosen = torch.randint(len(self.parts), (num_graphs,), generator=generator, device=generator.device)
         counts = torch.bincount(chosen, minlength=len(self.parts)).tolist()
         drawn = [part.draw(count, generator) for part, count in zip(self.parts, counts, strict=True) if count]
         sizes = torch.cat([wires.num_nodes for wires in drawn])
 
-        def joined(parts: list[Tensor]) -> Tensor:
+        def join(parts: list[Tensor]) -> Tensor:
             return torch.cat([pad(part, (0, self.max_edges - part.shape[1])) for part in parts])
 
-        tail, head, present = (joined([getattr(w, name) for w in drawn]) for name in ("tail", "head", "present"))
+        tail, head, present = (join([getattr(w, name) for w in drawn]) for name in ("tail", "head", "present"))
         return Wires(tail, head, present, sizes, self.max_nodes)
 
 
 def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float = 0.5, degree: int = 3) -> Wiring:
-    """The distribution of a family, with sizes uniform among those of `sizes` that the family has.
+    """Return the distribution of a family, uniform over those of `sizes` that the family has.
 
     Args:
         family: see `Family`.
@@ -237,7 +233,7 @@ def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float = 
         degree: of "regular".
 
     Raises:
-        BadInput: the family is not known, or has no graph of any of these sizes.
+        BadInput: the family is unknown, or has no graph of any of these sizes.
 
     Examples:
         >>> from graphbench.benchmarks.electric_flow import make_wiring
@@ -249,20 +245,20 @@ def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float = 
     if family == "ER":
         check_range("edge_probability", edge_probability, above=0, at_most=1)
     if family == "regular":
-        check_choice("degree", degree, _DEGREES)  # graphs of others are hardly ever simple
-    made = [_of_size(family, size, edge_probability, degree) for size in sizes]
-    known = [wiring for wiring in made if wiring is not None]
-    if not known:
+        check_choice("degree", degree, _DEGREES)  # pairings of others are hardly ever simple
+    per_size = [_wiring_of_size(family, size, edge_probability, degree) for size in sizes]
+    wirings = [wiring for wiring in per_size if wiring is not None]
+    if not wirings:
         least = {"CSL": "5 nodes", "regular": f"{degree + 1} nodes, and an even number for degree 3"}
         raise BadInput(
             f"There is no {family} graph of {min(sizes)} to {max(sizes)} nodes; it takes at least "
             f"{least.get(family, '2 nodes')}."
         )
-    return known[0] if len(known) == 1 else MixedWiring(known)
+    return wirings[0] if len(wirings) == 1 else MixedWiring(wirings)
 
 
-def _of_size(family: Family, n: int, probability: float, degree: int) -> Wiring | None:
-    """The distribution for one number of nodes; None where the family has no such graph."""
+def _wiring_of_size(family: Family, n: int, probability: float, degree: int) -> Wiring | None:
+    """Return the distribution for one number of nodes; None where the family has no such graph."""
     if n < 2:
         return None
     if family == "FC":
@@ -278,7 +274,7 @@ def _of_size(family: Family, n: int, probability: float, degree: int) -> Wiring 
 
 
 def all_pairs(num_nodes: int) -> Tensor:
-    """Every pair of nodes `[2, n (n - 1) / 2]`.
+    """Return every pair of nodes `[2, n (n - 1) / 2]`.
 
     Examples:
         >>> from graphbench.benchmarks.electric_flow import all_pairs
@@ -289,28 +285,28 @@ def all_pairs(num_nodes: int) -> Tensor:
 
 
 def skip_links(num_nodes: int, skip: int) -> Tensor:
-    """A cycle and a link from every node to the one `skip` further on, `[2, 2 n]`."""
+    """Return a cycle and a link from every node to the one `skip` further on `[2, 2 n]`."""
     node = torch.arange(num_nodes)
     return torch.cat([torch.stack((node, (node + hop) % num_nodes)) for hop in (1, skip)], dim=1)
 
 
 def grid_edges(num_nodes: int) -> Tensor:
-    """Edges `[2, D]` of the most square grid with that many nodes; a path where the number is prime."""
+    """Return the edges `[2, D]` of the most square grid with that many nodes; a path if the number is prime."""
     rows = max(divisor for divisor in range(1, math.isqrt(num_nodes) + 1) if num_nodes % divisor == 0)
     node = torch.arange(num_nodes).view(rows, -1)
     across = torch.stack((node[:, :-1].flatten(), node[:, 1:].flatten()))
     return torch.cat((across, torch.stack((node[:-1].flatten(), node[1:].flatten()))), dim=1)
 
 
-def _accepted(
+def _rejection_sample(
     candidates: Callable[[int], tuple[Tensor, Tensor, Tensor, Tensor]], num_graphs: int, num_nodes: int, what: str
 ) -> Wires:
-    """The first `num_graphs` valid candidates; `candidates(count)` returns tail, head, present and valid."""
+    """Return the first `num_graphs` valid candidates; `candidates(count)` returns tail, head, present and valid."""
     parts: list[list[Tensor]] = []
     missing, share = num_graphs, 0.5
     left = max(_CANDIDATES[0], _CANDIDATES[1] * num_graphs)
     while left > 0:
-        count = min(math.ceil(missing / share) + 8, _LARGEST_ROUND // num_nodes**2 + 1, left)
+        count = min(math.ceil(missing / share) + 8, _ROUND // num_nodes**2 + 1, left)
         left -= count
         *columns, valid = candidates(count)
         rows = valid.nonzero().flatten()
@@ -321,22 +317,22 @@ def _accepted(
             tail, head, present = (torch.cat(column) for column in zip(*parts, strict=True))
             sizes = torch.full((num_graphs,), num_nodes, device=tail.device)
             return Wires(tail, head, present, sizes, num_nodes)
-    raise BadInput(f"Hardly any is connected: {missing} of {num_graphs} {what} could not be sampled.")
+    raise BadInput(f"{missing} of {num_graphs} {what} could not be sampled, since hardly any is connected.")
 
 
-def _connected(tail: Tensor, head: Tensor, present: Tensor, num_nodes: int) -> Tensor:
-    """Whether each graph is connected `[G]`: reachability by repeated squaring."""
-    reached = torch.eye(num_nodes, device=tail.device).repeat(len(tail), 1, 1)
-    weight = present.to(reached.dtype)
+def _are_connected(tail: Tensor, head: Tensor, present: Tensor, num_nodes: int) -> Tensor:
+    """Return whether each graph is connected `[G]`, by repeated squaring of its reachability."""
+    reachable = torch.eye(num_nodes, device=tail.device).repeat(len(tail), 1, 1)
+    weight = present.to(reachable.dtype)
     for row, column in ((tail, head), (head, tail)):
-        reached.view(len(tail), -1).scatter_add_(1, row * num_nodes + column, weight)
+        reachable.view(len(tail), -1).scatter_add_(1, row * num_nodes + column, weight)
     for _ in range(max(num_nodes - 1, 1).bit_length()):
-        reached = (reached @ reached).clamp_(max=1)
-    return (reached[:, 0] > 0).all(1)
+        reachable = (reachable @ reachable).clamp_(max=1)
+    return (reachable[:, 0] > 0).all(1)
 
 
 def _num_components(sizes: Tensor, graph: Tensor, tail: Tensor, head: Tensor) -> Tensor:
-    """Connected components of each graph `[G]`."""
+    """Count the connected components of each graph `[G]`."""
     first = pointer(sizes)
     total = int(first[-1])
     ends = ((first[graph] + tail).numpy(), (first[graph] + head).numpy())

@@ -1,4 +1,4 @@
-"""Random resistor networks and what is to be computed on them, many graphs at once on any device.
+"""Sample resistor networks and compute their targets, many graphs at once on any device.
 
 "Graph Transformers Dream of Electric Flow" (Cheng, Carin, Sra, ICLR 2025, arXiv 2410.16699), sections 3.5 and 4.1 and
 appendix 13. Legend: G graphs, N nodes and D undirected edges of the largest one, k demands. L is the Laplacian with
@@ -19,20 +19,20 @@ from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
 from graphbench.errors import BadInput
 
-#: What becomes of the demands Ψ: L† Ψ, its root's √L† Ψ, e^(-sL) Ψ; or the eigenvectors of L, which need no demands.
+#: Map of the demands Ψ: L† Ψ, √L† Ψ, e^(-sL) Ψ; or the eigenvectors of L, which need no demands.
 Target = Literal["electric", "resistive", "heat", "eigenvectors"]
 
-#: Norm of a target, per unit of its demands', below which it is made of the rounding of demands.
-_SHORTEST = 1e-5
-#: Mean loss of returning the demands below which there is nothing to learn: what is left is rounding.
-_LEAST_LOSS = 1e-9
+#: Norm of a target, relative to that of its demands, below which it consists of rounding errors.
+_MIN_NORM = 1e-5
+#: Mean loss of a model that returns its input, below which the rest is rounding errors and there is nothing to learn.
+_MIN_LOSS = 1e-9
 
 LAYOUT = {"edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "x_dense": Column(NODE), "y": Column(NODE)}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is sampled and asked.
+    """Distribution of networks and their targets.
 
     Args:
         wiring: distribution of the graphs.
@@ -40,9 +40,10 @@ class Problem:
         num_targets: k demands, or the number of eigenvectors.
         log_resistance: resistances are e^u with u uniform between minus and plus this.
         time: s of the heat kernel.
-        normalised: eigenvectors are those of `D^(-1/2) L D^(-1/2)`.
-        skip: eigenvectors to leave out, from the smallest eigenvalue on.
-        centred: the columns of demands add up to 0.
+        normalised: take eigenvectors of `D^(-1/2) L D^(-1/2)`.
+        skip: number of eigenvectors to leave out, from the smallest eigenvalue on.
+        centred: whether the columns of demands add up to 0.
+        unit: whether the columns of demands have length 1.
     """
 
     wiring: Wiring
@@ -53,12 +54,10 @@ class Problem:
     normalised: bool = False
     skip: int = 0
     centred: bool = True
+    unit: bool = False
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Networks:
-        """That many networks on the generator's device; nodes and edges in random order.
-
-        Graphs, resistances, demands and targets depend on the generator's state alone.
-        """
+        """Sample networks on the device of the generator, which alone decides; nodes and edges in random order."""
         wires, resistance = sample_resistors(self.wiring, num_graphs, generator, self.log_resistance)
         laplacian = laplacians(wires, resistance)
         if self.target == "eigenvectors":
@@ -71,6 +70,8 @@ class Problem:
             demands = centred(demands, wires.num_nodes)
         else:
             demands = demands * _node_mask(wires.num_nodes, wires.max_nodes)[..., None]
+        if self.unit:
+            demands = torch.nn.functional.normalize(demands, dim=1)
         mapped = map_demands(laplacian, wires.num_nodes, demands.double(), self.target, self.time)
         return Networks(wires, resistance, demands, mapped.float())
 
@@ -91,34 +92,31 @@ class Networks:
     demands: Tensor | None
     targets: Tensor
 
-    def check(self, told: str) -> None:
-        """Refuse a map that leaves nothing of the demands, or nothing to learn.
-
-        Args:
-            told: the options that decide, for the message.
+    def check(self, options: str) -> None:
+        """Refuse a map that leaves nothing of the demands, or nothing to learn; `options` start the message.
 
         Raises:
-            BadInput: the loss, which divides maps by their norms, is 0 / 0 or 0 for a model that returns its input.
+            BadInput: the loss, which divides maps by their norms, is 0 / 0, or 0 for a model that returns its input.
         """
         if self.demands is None:
             return
         lengths = [torch.linalg.vector_norm(matrix, dim=(1, 2)) for matrix in (self.targets, self.demands)]
-        left = float((lengths[0] / lengths[1]).min())
-        if not left > _SHORTEST:
+        norm = float((lengths[0] / lengths[1]).min())
+        if not norm > _MIN_NORM:
             raise BadInput(
-                f"{told}: the map leaves {left:.1g} of the norm of some demands, which is rounding, and the loss "
-                "divides by it. Take values for which it leaves more."
+                f"{options}: the map leaves {norm:.1g} of the norm of some demands, which is rounding error, and the "
+                "loss divides by it. Take values for which it leaves more."
             )
         units = [m / n[:, None, None] for m, n in zip((self.targets, self.demands), lengths, strict=True)]
         loss = float((units[0] - units[1]).square().sum((1, 2)).mean())
-        if loss < _LEAST_LOSS:
+        if loss < _MIN_LOSS:
             raise BadInput(
-                f"{told}: the target is the demands times a number, so a model that returns its input has loss "
+                f"{options}: the target is a multiple of the demands, so a model that returns its input has loss "
                 f"{loss:.1g}. Take values for which the graph matters."
             )
 
     def table(self) -> GraphTable:
-        """The graphs as a table on the CPU; node numbers as int16 where they fit, else int32."""
+        """Return the graphs as a table on the CPU; node numbers as int16 where they fit, else int32."""
         columns, nodes, edges = self._columns()
         ends = torch.stack((columns.pop("tail"), columns.pop("head")), dim=1)
         columns["edge_index"] = ends.to(torch.int16 if self.wires.max_nodes < 2**15 else torch.int32)
@@ -127,7 +125,7 @@ class Networks:
         return GraphTable(columns, {name: LAYOUT[name] for name in columns}, ptr)
 
     def batch(self, first_id: int = 0) -> GraphBatch:
-        """The graphs as a batch on their device, numbered from `first_id`."""
+        """Return the graphs as a batch on their device, numbered from `first_id`."""
         columns, nodes, edges = self._columns()
         device, num_graphs = nodes.device, len(nodes)
         ptr = torch.zeros(num_graphs + 1, dtype=torch.int64, device=device)
@@ -151,9 +149,9 @@ class Networks:
         return self.targets.shape[0] * self.wires.max_nodes == int(self.wires.num_nodes.sum())
 
     def _columns(self) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """Rows of all graphs one after the other, nodes of each graph and directed edges of each graph.
+        """Return the rows of all graphs, and the number of nodes and of directed edges of each graph.
 
-        An edge comes in both directions: all of a graph's edges one way, then all of them the other way.
+        Each graph has all its edges in one direction, then all of them in the other one.
         """
         wires = self.wires
         present = wires.present.repeat(1, 2)
@@ -172,16 +170,16 @@ class Networks:
 def sample_resistors(
     wiring: Wiring, num_graphs: int, generator: torch.Generator, log_resistance: float = 2.0
 ) -> tuple[Wires, Tensor]:
-    """Graphs with their nodes and edges in random order, and resistances e^u of their edges.
+    """Sample graphs with their nodes and edges in random order, and resistances e^u of their edges.
 
     Args:
         wiring: distribution of the graphs.
         num_graphs: G.
-        generator: decides everything; the graphs are on its device.
+        generator: source of all randomness; the graphs are on its device.
         log_resistance: u is uniform between minus and plus this.
 
     Returns:
-        The edges, and a resistance for each `[G, D]`, float32; where an edge is absent it means nothing.
+        The edges, and a resistance for each `[G, D]`, float32; those of absent edges are arbitrary.
 
     Examples:
         >>> import torch
@@ -196,7 +194,7 @@ def sample_resistors(
 
 
 def _rows(padded: Tensor, present: Tensor) -> Tensor:
-    """The rows `[rows, ...]` of `padded [G, width, ...]` where `present [G, width]`."""
+    """Return the rows `[rows, ...]` of `padded [G, width, ...]` where `present [G, width]`."""
     if padded.shape[1] == 0 or bool(present.all()):
         return padded.flatten(0, 1)
     return padded[present]
@@ -207,7 +205,7 @@ def _node_mask(num_nodes: Tensor, max_nodes: int) -> Tensor:
 
 
 def laplacians(wires: Wires, resistance: Tensor) -> Tensor:
-    """`L = D - A` with `A_uv = 1 / r_uv`: `[G, N, N]`, float64; absent nodes have zero rows and columns."""
+    """Return `L = D - A` with `A_uv = 1 / r_uv`: `[G, N, N]`, float64; absent nodes have zero rows and columns."""
     n = wires.max_nodes
     conductance = resistance.double().reciprocal() * wires.present
     adjacency = conductance.new_zeros(len(wires.tail), n * n)
@@ -218,7 +216,7 @@ def laplacians(wires: Wires, resistance: Tensor) -> Tensor:
 
 
 def centred(demands: Tensor, num_nodes: Tensor) -> Tensor:
-    """Demands `[G, N, k]` whose columns add up to 0 over the nodes of each graph; 0 at absent nodes.
+    """Centre demands `[G, N, k]`: columns add up to 0 over the nodes of each graph; absent nodes have 0.
 
     Examples:
         >>> import torch
@@ -232,10 +230,10 @@ def centred(demands: Tensor, num_nodes: Tensor) -> Tensor:
 
 
 def map_demands(laplacian: Tensor, num_nodes: Tensor, demands: Tensor, target: Target, time: float = 0.5) -> Tensor:
-    """`U Ψ` `[G, N, k]` for U = L†, √L† or e^(-sL).
+    """Return `U Ψ` `[G, N, k]` for U = L†, √L† or e^(-sL).
 
-    `L† = (L + 11^T / n)^(-1) - 11^T / n` on a connected graph, so `L† Ψ = (L + 11^T / n)^(-1) Ψ` once the columns of
-    Ψ are centred, which changes nothing for L†; the others take the eigenvalues.
+    `L† = (L + 11^T / n)^(-1) - 11^T / n` on a connected graph, so `L† Ψ = (L + 11^T / n)^(-1) Ψ` for centred columns
+    of Ψ, and centring them changes nothing for L†; the other maps are computed from eigenvalues.
 
     Args:
         laplacian: L `[G, N, N]`; absent nodes have zero rows and columns.
@@ -267,14 +265,14 @@ def map_demands(laplacian: Tensor, num_nodes: Tensor, demands: Tensor, target: T
 
 
 def symmetric_normalised(laplacian: Tensor) -> Tensor:
-    """`D^(-1/2) L D^(-1/2)` `[G, N, N]`, D the diagonal of L; absent nodes keep zero rows and columns."""
+    """Return `D^(-1/2) L D^(-1/2)` `[G, N, N]`, D the diagonal of L; absent nodes have zero rows and columns."""
     degree = laplacian.diagonal(dim1=-2, dim2=-1)
     root = torch.where(degree > 0, degree, 1.0).rsqrt()
     return root[..., :, None] * laplacian * root[..., None, :]
 
 
 def smallest_eigenvectors(laplacian: Tensor, num_nodes: Tensor, number: int) -> Tensor:
-    """v_1, v_2, ... in ascending order of eigenvalues `[G, N, number]`; of L itself v_1 is the constant `1 / sqrt(n)`.
+    """Return v_1, v_2, ... in ascending order of eigenvalues `[G, N, number]`; v_1 of L is the constant `1 / sqrt(n)`.
 
     Graphs with fewer nodes have columns of zeros instead.
     """
@@ -284,13 +282,13 @@ def smallest_eigenvectors(laplacian: Tensor, num_nodes: Tensor, number: int) -> 
 
 
 def _eigen(laplacian: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues `[G, N]` in ascending order and eigenvectors; those of absent nodes come last."""
+    """Return eigenvalues `[G, N]` in ascending order and eigenvectors; those of absent nodes come last."""
     largest = 2 * laplacian.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)  # no eigenvalue of L is above
     values, vectors = torch.linalg.eigh(laplacian + torch.diag_embed((1 - mask) * (1 + largest)))
     return values, vectors
 
 
 def stream(device: torch.device, *numbers: int) -> torch.Generator:
-    """A generator that depends on the numbers alone: another stream for any other numbers."""
+    """Return a generator that is seeded by the numbers."""
     state = np.random.SeedSequence([number % (1 << 64) for number in numbers]).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(state[0] >> np.uint64(1)))

@@ -1,7 +1,4 @@
-"""Specification of the electric flow benchmark.
-
-No heavy import: `graphbench list` reads them without torch.
-"""
+"""Specify the electric flow benchmark; `graphbench list` imports this without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of your own: a benchmark by configuration out of files, tables, functions and named data sets."""
+"""Train on your own graphs, from files, tables, functions and named data sets."""
 
 from graphbench.benchmarks.families import attach
 

@@ -1,4 +1,4 @@
-"""Graphs of your own: files, tables, functions and named data sets by configuration."""
+"""Train on your own graphs: files, tables, functions and named data sets by configuration."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.graphs import specs
-from graphbench.benchmarks.graphs.by_nodes.splits import known_in
+from graphbench.benchmarks.graphs.by_nodes.level import keep_targets
 from graphbench.benchmarks.graphs.features import FeaturePlan
-from graphbench.benchmarks.graphs.inference import LOSSES, OF_NEGATIVES, TASKS
-from graphbench.benchmarks.graphs.inputs import GraphInputs, told_as
-from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts
+from graphbench.benchmarks.graphs.inputs import GraphInputs, option_in_errors
+from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts, summary_rows, summary_text
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
-from graphbench.benchmarks.graphs.sources import open_source
-from graphbench.benchmarks.graphs.splits.joined import source_by_split
+from graphbench.benchmarks.graphs.readers.sources import Source, open_source, source_by_split
 from graphbench.benchmarks.graphs.splits.links import split_links
 from graphbench.benchmarks.graphs.splits.splitting import (
     SplitRequest,
@@ -29,7 +27,6 @@ from graphbench.benchmarks.graphs.splits.splitting import (
     units_of,
     used_columns,
 )
-from graphbench.benchmarks.graphs.summary import summary_rows, summary_text
 from graphbench.benchmarks.graphs.targets import (
     Target,
     find_target,
@@ -37,14 +34,15 @@ from graphbench.benchmarks.graphs.targets import (
     metrics_of,
     predicts_links,
     target_array,
+    weight_array,
 )
-from graphbench.benchmarks.graphs.weights import weight_array
+from graphbench.benchmarks.graphs.tasks import LOSSES, NEGATIVE_METRICS, TASKS
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT
-from graphbench.data.checksums import remembered_sha256
+from graphbench.data.columns import scaled_weights
 from graphbench.data.entry import Entry, EntryWriter
-from graphbench.data.row_weights import scaled_weights
+from graphbench.data.package_files import remembered_sha256
 from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_choice
 
@@ -52,11 +50,10 @@ logger = logging.getLogger(__name__)
 
 
 class Graphs(GraphInputs):
-    """Graphs of your own, out of files, tables, a function, or a data set by its name.
+    """Your own graphs, from files, tables, a function, or a data set by its name.
 
-    What the features, the task and its targets are is inferred from the data, shown in one table before training, and
-    can be overridden by the options. Integers and texts are categories, real numbers are numbers. `docs/graphs.md` has
-    the formats.
+    Features, task and targets are inferred from the data, shown in a table before training, and can be overridden by
+    options. Integers and texts are categories, real numbers are numbers. `docs/graphs.md` describes the formats.
 
     Args:
         source: a file of `torch.save` with PyG's `Data`; a folder of tables `graphs`, `nodes` and `edges` (CSV or
@@ -65,52 +62,51 @@ class Graphs(GraphInputs):
             class of `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a set of OGB (`ogbg-molbace`,
             `ogbn-arxiv`); a set of graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by
             split.
-        target: column to be predicted, or several; `y:4` is one column of a matrix. By default `y`, `edge_label`
+        target: column to predict, or several; `y:4` is one column of a matrix. By default `y`, `edge_label`
             or `edge_y` of edges, pairs of links, or the only column of the graphs.
         task: graph-regression, graph-classification, graph-multilabel, node-classification, node-multilabel,
             node-regression, edge-classification, edge-regression or link-ranking.
-        num_classes: of a classification whose data do not show all classes.
-        missing: words or numbers that say that the target is missing, beside the usual ones (empty, NA, N/A, NaN,
-            null, None, ND, - and the like): `[-999]`. By default also -1 of classes, beside two or more of them of
-            which none is negative; `[]` for empty cells and NaN alone, so that -1 is a class.
-        on_error: stop at a graph without a target, or skip such graphs. Nodes and edges without one are in no
-            split.
+        num_classes: of a classification whose data do not contain all classes.
+        missing: words or numbers that mean a missing target, beside the usual ones (empty, NA, N/A, NaN, null, None,
+            ND, - and the like): `[-999]`. By default also -1 of classes, beside two or more classes of which none is
+            negative; `[]` for empty cells and NaN alone, so that -1 is a class.
+        on_error: stop at a graph without a target, or skip such graphs. Nodes and edges without one are in no split.
         node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.
         edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
-        categorical: columns to read as categories though they are real numbers.
-        continuous: columns to read as numbers though they are integers.
+        categorical: columns of real numbers to read as categories.
+        continuous: columns of integers to read as numbers.
         normalize_features: divide the real numbers of each node by their sum where that is above 1, as PyG's
             `NormalizeFeatures` divides the words of Cora, CiteSeer and PubMed.
-        positions: whether the column `pos` of nodes holds coordinates; by default where it is there.
-        directed: edges of tables and lists go one way; otherwise each goes both ways. Graphs of PyG stay as they are.
-        to_undirected: add the reverse of every edge that has none, with its features, as is done for citations.
-        split: given (with the source, or by a column), random, stratified (the same shares of each class), k-fold, or
-            groups. By default what the source gives, else stratified for classes, else random.
-        split_level: graph, or node or edge: all splits hold all graphs and differ in the nodes or edges whose targets
-            are known. By default that of the target where the masks or the column of the split are theirs, or there
-            is one graph. Both directions of an edge stay in one split that is random.
-        split_column: column of the graphs, nodes or edges that says train, val or test, of which a missing one is cut
-            from training; or that has fold numbers from 0, three or more.
+        positions: whether the column `pos` of nodes holds coordinates; by default if it exists.
+        directed: edges of tables and lists lead one way; otherwise both ways. Graphs of PyG stay as they are.
+        to_undirected: add the reverse of every edge that has none, with its features, as is usual for citations.
+        split: given (by the source or a column), random, stratified (the same shares of each class), k-fold, or
+            groups. By default the split of the source, else stratified for classes, else random.
+        split_level: graph, or node or edge: all splits hold all graphs, with the targets of different nodes or edges.
+            By default that of the target if the masks or the column of the split are theirs, or there is one graph.
+            Both directions of an edge stay in one split that is random.
+        split_column: column of the graphs, nodes or edges with the words train, val and test, of which a missing one
+            is cut from training; or with fold numbers from 0, three or more.
         test_source, val_source: sources of the same columns whose graphs test and validate; without one of them its
             part is cut from `source`.
         group_column: column of the graphs, nodes or edges; those of one value stay in one split.
         fractions: shares of train, validation and test, also of what is cut from training. 0 leaves validation or test
             out: `[1, 0, 0]` trains a final model on all.
-        fold: the fold that tests with split=k-fold or with fold numbers, the next one validates; or the column of masks
-            that hold several splits.
+        fold: with split=k-fold or fold numbers, the fold that tests, of which the next one validates; or the column of
+            masks with several splits.
         num_folds: folds of split=k-fold.
-        split_seed: decides every split that is random.
-        metric: the score that selects checkpoints.
+        split_seed: of every random split.
+        metric: that selects checkpoints.
         loss: L1 or MSE; cross_entropy or weighted_cross_entropy.
         arguments: of a named data set or function, by name.
-        weight: column with the weight of each graph, or of each node or edge of a task on those, in the loss, 0 or
-            more. Only ratios count: weights are divided by their mean over the training rows. Losses of all splits are
-            weighted, metrics are not. The column is no feature.
+        weight: column of weights in the loss, 0 or more, of each graph, or each node or edge for tasks on those. Only
+            ratios count: weights are divided by their mean over the training rows. Losses of all splits are weighted,
+            metrics are not. The column is no feature.
         options: of batches of one graph, see `NodeLevel`; and of every benchmark, see `GraphBenchmark`.
 
     Raises:
-        BadInput: names the file, the graph and the row that cannot be used, or the option that does not fit.
-        UnknownName: a column or a data set is not there; names near matches.
+        BadInput: names the file, the graph and the row that is invalid, or the option that does not fit.
+        UnknownName: there is no such column or data set; names near matches.
         MissingData: there is no such file.
     """
 
@@ -163,34 +159,33 @@ class Graphs(GraphInputs):
         self.task = cast("TaskName | None", task)
         self.num_classes, self.weight, self.missing, self.on_error = num_classes, weight, missing, on_error
         wanted = {NODE: node_features, EDGE: edge_features}
-        self.wanted = FeatureRequest(
-            wanted, list(categorical or []), list(continuous or []), normalize_features, positions
-        )
+        self.wanted = FeatureRequest(wanted, categorical or [], continuous or [], normalize_features, positions)
         self.directed, self.to_undirected = directed, to_undirected
         if directed and to_undirected:
             raise BadInput("directed and to_undirected exclude each other.")
-        checksum = partial(remembered_sha256, store=self.store.root)
-        self.source = open_source(source, arguments or {}, directed, Path(self.root), checksum)
-        others = {name: given for name, given in (("val", val_source), ("test", test_source)) if given is not None}
-        if others:
-            self.request.check_sources(others)
-            opened = {}
-            for name, given in others.items():
-                with told_as(f"--data.{name}_source"):
-                    opened[name] = open_source(given, {}, directed, Path(self.root), checksum)
-            self.source = source_by_split({"train": self.source, **opened})
+        self.source = self._open_source(source, arguments or {}, {"val": val_source, "test": test_source})
         self._raw: RawGraphs | None = None
         self._shown = False
-        self._take_over(self._inspected(), metric, loss)
+        self._apply(self._open_inspection(), metric, loss)
+
+    def _open_source(self, source: Any, arguments: Mapping[str, Any], others: Mapping[str, Any]) -> Source:
+        checksum = partial(remembered_sha256, store=self.store.root)
+        opened = {"train": open_source(source, arguments, self.directed, Path(self.root), checksum)}
+        for name, other in others.items():
+            if other is not None:
+                self.request.check_sources(name)
+                with option_in_errors(f"--data.{name}_source"):
+                    opened[name] = open_source(other, {}, self.directed, Path(self.root), checksum)
+        return source_by_split(opened) if len(opened) > 1 else opened["train"]
 
     # -- inspection ----------------------------------------------------------------------------------------------
 
     def source_key(self) -> dict[str, Any]:
-        """Checksum of the source, and every option that decides about columns, targets or splits."""
+        """Return the checksum of the source, and every option that decides about columns, targets or splits."""
         return dict(self._key)
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
-        """Folds of graphs or nodes, stratified for classes; or the splits of masks with so many columns."""
+        """Return options of each fold: of a k-fold split, or of the splits that the source gives."""
         given = self.facts["given"]
         if given and given != count:
             columns = f" of {given} columns" if given > 1 else ""
@@ -210,8 +205,8 @@ class Graphs(GraphInputs):
                 "or stratified to split it anew."
             )
 
-    def _inspected(self) -> Entry:
-        """What the data are, from the store; the source is read where it has changed or was not seen before."""
+    def _open_inspection(self) -> Entry:
+        """Open what was inferred from the store; a new or changed source is read and inspected."""
         self._key: dict[str, Any] = {
             "source": self.source.key() | ({"to_undirected": True} if self.to_undirected else {}),
             "target": [self.target and list(self.target), self.task, self.num_classes],
@@ -231,7 +226,6 @@ class Graphs(GraphInputs):
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
 
     def _graphs(self) -> RawGraphs:
-        """All graphs, read once."""
         if self._raw is None:
             self._raw = self.source.read()
             self._raw.check()
@@ -242,19 +236,19 @@ class Graphs(GraphInputs):
         return self._raw
 
     def _inspect(self, writer: EntryWriter) -> None:
-        """Infer everything, refuse what cannot be used, and write down the rest."""
+        """Infer everything from the graphs, refuse invalid ones, and store the result."""
         raw = self._graphs()
         weight = () if self.weight is None else (self.weight,)
         used = (*used_columns(raw, self.request), *weight)
         skip = self.on_error == "skip"
         target = find_target(raw, self.target, self.task, self.num_classes, used, self.missing, skip)
         if self.weight is not None:
-            weight_array(raw, target, self.weight)  # says what is wrong with it
+            weight_array(raw, target, self.weight)  # raises for invalid weights
         level = split_level(raw, self.request, target.level)
-        of_rows = used_columns(raw, self.request, level) if level in (NODE, EDGE) else ()
-        plans = self.wanted.plans(raw, target, (*of_rows, *(weight if target.level in (NODE, EDGE) else ())))
+        row_columns = used_columns(raw, self.request, level) if level in (NODE, EDGE) else ()
+        plans = self.wanted.plans(raw, target, (*row_columns, *(weight if target.level in (NODE, EDGE) else ())))
         units = units_of(raw, target, level)
-        rows, told = split_units(units, self.request)
+        rows, description = split_units(units, self.request)
         for split in SPLITS:
             writer.append(f"rows.{split}", rows[split].astype(np.int64))
         writer.meta |= {
@@ -263,22 +257,24 @@ class Graphs(GraphInputs):
             "coordinates": self.wanted.coordinates(raw),
             **split_facts(units, self.request, target, rows),
             **size_facts(raw),
-            "split": told,
+            "split": description,
         }
-        if target.level == EDGE and (found := target_array(raw, target)) is not None:
-            writer.meta["symmetric"] = is_symmetric(raw, found[1])
+        if target.level == EDGE and (y := target_array(raw, target)) is not None:
+            writer.meta["symmetric"] = is_symmetric(raw, y[1])
 
-    def _take_over(self, entry: Entry, metric: str | None, loss: str | None) -> None:
-        """The specification, out of what was inferred."""
+    def _apply(self, entry: Entry, metric: str | None, loss: str | None) -> None:
+        """Build the specification from what was inferred."""
         self.facts: dict[str, Any] = entry.meta
         self._rows: dict[str, np.ndarray] = {split: np.array(entry.arrays[f"rows.{split}"]) for split in SPLITS}
         self._target = Target.from_json(self.facts["target"])
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
         target = self._target
-        known = metrics_of(target)
-        known += OF_NEGATIVES if target.level == "link" and self.facts["num_negatives"] else ()
-        self._chosen(metric, "metric", known, target.task)
-        self._chosen(loss, "loss", LOSSES[target.task], target.task)
+        metrics = metrics_of(target)
+        metrics += NEGATIVE_METRICS if target.level == "link" and self.facts["num_negatives"] else ()
+        for option, value, admitted in (("metric", metric, metrics), ("loss", loss, LOSSES[target.task])):
+            if value is not None and value not in admitted:
+                raise BadInput(f"{option}={value}: {target.task} knows {', '.join(admitted)}.")
+        names = target.names if len(target.names) == target.width else ()
         self.spec = replace(
             type(self).spec,
             task=target.task,
@@ -287,8 +283,8 @@ class Graphs(GraphInputs):
             coordinates=self.facts["coordinates"],
             num_targets=target.width,
             num_classes=target.num_classes,
-            target_names=self._target_names(),
-            metric=metric or self.facts["metric"] or known[0],
+            target_names=names if target.num_classes is None else target.classes,
+            metric=metric or self.facts["metric"] or metrics[0],
             higher_is_better=not target.task.endswith("regression"),
             loss=loss or LOSSES[target.task][0],
             split_sizes=tuple(self._sizes()),  # type: ignore[arg-type]
@@ -307,27 +303,16 @@ class Graphs(GraphInputs):
         self.check_sampled()
 
     def _extra(self) -> dict[str, str]:
-        """Facts that the specification has no field for."""
-        found = {"split": f"{self.facts['split_level']}s"} if self._by_nodes else {}
-        found |= {"edges": "undirected"} if self.facts.get("symmetric") else {}
+        """Return facts that the specification has no field for."""
+        extra = {"split": f"{self.facts['split_level']}s"} if self._by_nodes else {}
+        extra |= {"edges": "undirected"} if self.facts.get("symmetric") else {}
         if self._target.level == "link":
-            found |= {"links": "edges"} if self.facts["of_one_graph"] else {}
-            found |= {"negatives": "given"} if self.facts["num_negatives"] else {}
-        return found
+            extra |= {"links": "edges"} if self.facts["of_one_graph"] else {}
+            extra |= {"negatives": "given"} if self.facts["num_negatives"] else {}
+        return extra
 
     def _sizes(self) -> list[int]:
-        """Graphs in each split."""
         return [self.facts["num_graphs"] if self._by_nodes else len(self._rows[split]) for split in SPLITS]
-
-    def _chosen(self, value: str | None, option: str, known: Sequence[str], task: str) -> None:
-        if value is not None and value not in known:
-            raise BadInput(f"{option}={value}: {task} knows {', '.join(known)}.")
-
-    def _target_names(self) -> tuple[str, ...]:
-        target = self._target
-        if target.num_classes is not None:
-            return target.classes
-        return target.names if len(target.names) == target.width else ()
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -345,22 +330,22 @@ class Graphs(GraphInputs):
         self._shown = True
 
     def summary(self) -> list[tuple[str, str, str]]:
-        """What was inferred: rows of (what, value, why)."""
+        """Return what was inferred as rows of (what, value, reason)."""
         rows: dict[str, int] = {split: len(self._rows[split]) for split in SPLITS}
-        return summary_rows(self.spec, self.facts, self._target, self._plan, rows) + self.told_batches()
+        return summary_rows(self.spec, self.facts, self._target, self._plan, rows) + self.batch_rows()
 
     def read(self) -> Mapping[str, GraphTable]:
-        """All graphs as tables, split."""
+        """Return the table of each split."""
         raw = self._graphs()
         table = self._table(raw, targets=True)
-        self._raw = None  # what is stored need not stay in memory
+        self._raw = None  # frees memory: the store has the graphs
         self.left_out = 0 if self._target.level in (NODE, EDGE) else self.facts["unlabelled"]
         if self._by_nodes:
-            return scaled_weights({split: known_in(table, self._rows[split]) for split in SPLITS})
+            return scaled_weights({split: keep_targets(table, self._rows[split]) for split in SPLITS})
         return scaled_weights({split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS})
 
     def _table(self, raw: RawGraphs, targets: bool = False) -> GraphTable:
-        """Graphs with their features, and with what is to be predicted."""
+        """Build the table of graphs with their features, and with targets and weights."""
         columns = self.feature_columns(raw)
         if targets and (y := target_array(raw, self._target)) is not None:
             columns["y"] = y
@@ -369,7 +354,7 @@ class Graphs(GraphInputs):
         return raw.table(columns)
 
     def ids(self, split: str) -> Sequence[Any]:
-        """What the source calls the graphs; their numbers in it where it has no names."""
+        """Return the names of the graphs; their numbers in the source where it has no names."""
         names = self.facts["names"]
         rows = range(self.facts["num_graphs"]) if self._by_nodes else self._rows[split]
         return [names[row] if names else int(row) for row in rows]

@@ -1,4 +1,4 @@
-"""Which columns are features of nodes or edges: integers and texts as categories, real numbers as they are."""
+"""Choose the features of nodes and edges: integers and texts are categories, real numbers stay numbers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
 from graphbench.contracts import Features
-from graphbench.data.precision import single_numbers
+from graphbench.data.columns import single_numbers
 from graphbench.errors import BadInput
 
-#: Largest vocabulary of integers that is taken for categories.
-MOST_CATEGORIES = 65_536
+MAX_CATEGORIES = 65_536  # largest vocabulary of a column of integers
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class FeatureColumn:
         name: in the source.
         width: columns of it.
         sizes: vocabulary of each, for categorical ones; empty for dense ones.
-        values: what the categories 0, 1, ... are called in the source, where they are text.
+        values: texts of the categories 0, 1, ..., where they are text.
     """
 
     name: str
@@ -35,12 +34,12 @@ class FeatureColumn:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name for each column."""
+        """Return one name for each column."""
         return (self.name,) if self.width == 1 else tuple(f"{self.name}_{number}" for number in range(self.width))
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> FeatureColumn:
-        """A column out of plain values."""
+        """Build a column from plain values."""
         return cls(record["name"], record["width"], tuple(record["sizes"]), tuple(record["values"]))
 
 
@@ -51,9 +50,8 @@ class FeaturePlan:
     Args:
         level: "node" or "edge".
         columns: in the order of the source.
-        left_out: columns that are not used, with the reason.
-        normalized: the real numbers of a row are divided by their sum where that is above 1, as PyG's
-            `NormalizeFeatures` divides them.
+        left_out: unused columns with the reason.
+        normalized: divide the real numbers of a row by the larger of their sum and 1, as PyG's `NormalizeFeatures`.
     """
 
     level: str
@@ -62,19 +60,19 @@ class FeaturePlan:
     normalized: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, for the store."""
+        """Return plain values, for the store."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> FeaturePlan:
-        """What `as_json` gave."""
+        """Build a plan from what `as_json` returned."""
         columns = tuple(FeatureColumn.from_json(column) for column in record["columns"])
         left_out = tuple((name, why) for name, why in record["left_out"])
         return cls(record["level"], columns, left_out, record.get("normalized", False))
 
     @property
     def features(self) -> Features:
-        """As the specification has them: categorical columns first."""
+        """Return the features for the specification, categorical columns first."""
         coded = [column for column in self.columns if column.sizes]
         dense = [column for column in self.columns if not column.sizes]
         return Features(
@@ -93,41 +91,40 @@ def plan_features(
     taken: Collection[str],
     normalized: bool = False,
 ) -> FeaturePlan:
-    """Decide what is a feature.
+    """Choose the features of a level.
 
     Args:
         raw: the graphs.
         level: "node" or "edge".
-        wanted: columns by name; by default those that the source says, or all that are left over.
-        categorical: columns to read as categories though they are real numbers.
-        continuous: columns to read as numbers though they are integers.
+        wanted: columns by name; by default those of the source, or all that have no other use.
+        categorical: columns of real numbers to read as categories.
+        continuous: columns of integers to read as numbers.
         taken: columns that are targets, masks or positions.
         normalized: see `FeaturePlan`.
 
     Raises:
-        UnknownName: a wanted column is not there.
-        BadInput: a column cannot be what it is asked to be, or numbers cannot be normalized; names the row.
+        UnknownName: there is no such column.
+        BadInput: a column cannot be read as requested, or numbers cannot be normalized; names the row.
     """
-    default = raw.features.get(level)
-    chosen = wanted if wanted is not None else default
-    known = (*raw.columns[level], *(name for at, name in raw.faults if at == level))
-    names = [name for name in known if name not in taken] if chosen is None else list(chosen)
+    chosen = raw.features.get(level) if wanted is None else wanted
+    present = (*raw.columns[level], *(name for at, name in raw.faults if at == level))
+    names = [name for name in present if name not in taken] if chosen is None else list(chosen)
     columns, left_out = [], []
     for name in names:
         values = raw.column(level, name)
-        if wanted is None and chosen is None and (reason := _looks_like_a_name(values)):
+        if chosen is None and (reason := _looks_like_a_name(values)):
             left_out.append((name, reason))
             continue
         columns.append(_column(raw, level, name, values, categorical, continuous))
-    left_out += [(name, "not asked for") for name in known if name not in (*names, *taken)]
+    left_out += [(name, "not asked for") for name in present if name not in (*names, *taken)]
     plan = FeaturePlan(level, tuple(columns), tuple(left_out), normalized)
     if normalized:
-        feature_arrays(raw, plan)  # says what is wrong with them
+        feature_arrays(raw, plan)  # raises where they cannot be normalized
     return plan
 
 
 def _looks_like_a_name(values: np.ndarray) -> str:
-    """Why a column of text is rather a name than a feature; empty where it is none."""
+    """Say why a column of text holds names and no categories; empty where it does not."""
     if values.dtype != object:
         return ""
     distinct = len({value for value in values.reshape(-1) if value is not None})
@@ -161,7 +158,7 @@ def _column(
         f"--data.continuous '[{name}]'",
     )  # fmt: skip
     tops = as_rows(values).max(0, initial=0).astype(np.int64)
-    if len(tops) and int(tops.max()) >= MOST_CATEGORIES:
+    if len(tops) and int(tops.max()) >= MAX_CATEGORIES:
         raise BadInput(
             f"{raw.origin}: {name} of {level}s reaches {int(tops.max()):,}, which is too many for categories. Read it "
             f"as a number with --data.continuous '[{name}]', or leave it out with --data.{level}_features."
@@ -170,44 +167,44 @@ def _column(
 
 
 def _refuse(raw: RawGraphs, level: str, name: str, wrong: np.ndarray, fault: str) -> None:
-    """Raise for the first row that is wrong, naming it."""
     wrong = as_rows(wrong)
     if not wrong.any():
         return
-    row, column = (int(found) for found in np.argwhere(wrong)[0])
+    row, column = np.argwhere(wrong)[0].tolist()
     value = as_rows(raw.columns[level][name])[row, column]
     which = f", column {column}" if wrong.shape[1] > 1 else ""
     raise BadInput(f"{raw.place(level, row)}: {name}{which} is {value}, which {fault}.")
 
 
 def _refuse_infinite(raw: RawGraphs, level: str, name: str, values: np.ndarray) -> None:
-    """Raise for the first row that is not finite. The extremes tell without a mask of all values: NaN is one, too."""
+    # the extremes of a column with NaN are NaN, so no mask of all values is needed for a valid one
     if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):
         _refuse(raw, level, name, ~np.isfinite(values), "is not finite")
 
 
 def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Categories `[rows, k]` (int64) and real numbers `[rows, d]` (float32) of a level; None where there are none.
+    """Return categories `[rows, k]` (int64) and real numbers `[rows, d]` (float32) of a level; None for no columns.
 
     Raises:
-        BadInput: graphs that were not there when the plan was made hold a category that it does not know.
+        BadInput: new graphs hold a category that the plan does not have, or a column of another width.
     """
     coded, dense = [], []
     for column in plan.columns:
         values = raw.column(plan.level, column.name)
         width = 1 if values.ndim == 1 else values.shape[1]
         if width != column.width:
-            told = f"{column.name} of {plan.level}s has {width} columns instead of {column.width}"
-            raise BadInput(f"{raw.origin}: {told}.")
+            raise BadInput(
+                f"{raw.origin}: {column.name} of {plan.level}s has {width} columns instead of {column.width}."
+            )
         if column.values:
-            place = {value: number for number, value in enumerate(column.values)}
-            values = np.array([place.get(value, len(place)) for value in values], dtype=np.int64)
+            code = {value: number for number, value in enumerate(column.values)}
+            values = np.array([code.get(value, len(code)) for value in values], dtype=np.int64)
         rows = as_rows(values)
         if column.sizes:
             if rows.dtype.kind == "f":
                 _refuse(raw, plan.level, column.name, ~(np.isfinite(rows) & (rows % 1 == 0)), "is no whole number")
             unknown = (rows < 0) | (rows >= np.array(column.sizes))
-            _refuse(raw, plan.level, column.name, unknown, "is none of the categories that are known")
+            _refuse(raw, plan.level, column.name, unknown, "is none of the known categories")
             coded.append(rows.astype(np.int64, copy=False))
         else:
             _refuse_infinite(raw, plan.level, column.name, rows)
@@ -217,11 +214,6 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
 
 
 def _normalized(raw: RawGraphs, plan: FeaturePlan, numbers: np.ndarray | None) -> np.ndarray:
-    """Rows divided by the greater of their sum and 1.
-
-    Raises:
-        BadInput: there are no numbers, or a row holds a negative one.
-    """
     if numbers is None:
         raise BadInput(
             f"normalize_features is set, but {raw.origin} has no real numbers for features of {plan.level}s."
@@ -229,14 +221,14 @@ def _normalized(raw: RawGraphs, plan: FeaturePlan, numbers: np.ndarray | None) -
     if numbers.size and numbers.min() < 0:
         row = int(np.argwhere((numbers < 0).any(1))[0, 0])
         raise BadInput(
-            f"{raw.place(plan.level, row)}: a feature is {numbers[row].min():g}; normalize_features divides by sums of "
-            "what is not negative."
+            f"{raw.place(plan.level, row)}: a feature is {numbers[row].min():g}; normalize_features needs features of "
+            "0 or more."
         )
     return numbers / numbers.sum(1, keepdims=True).clip(min=1)
 
 
 def _side_by_side(columns: list[np.ndarray]) -> np.ndarray | None:
-    """Columns as one matrix; a single one is not copied, since a large graph's may be gigabytes."""
+    """Join columns; a single one is not copied, since that of a large graph may take gigabytes."""
     if not columns:
         return None
     return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)

@@ -1,10 +1,12 @@
-"""Graphs that nobody trained on, with the features of a benchmark, and with its target where they are scored."""
+"""Read new graphs with the features of a benchmark, and with its target where they are scored."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice, product
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +15,24 @@ import pandas as pd
 import torch
 
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
-from graphbench.benchmarks.graphs.data_objects import raw_from_objects
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
 from graphbench.benchmarks.graphs.inspection import POSITION
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, RawPart, Unread, parts_of_raw, stack, undirected
-from graphbench.benchmarks.graphs.sources import Source, open_source
+from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, undirected
+from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
+from graphbench.benchmarks.graphs.readers.sources import Source, open_source
 from graphbench.benchmarks.graphs.targets import Target, check_columns, target_array
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.table import EDGE, NODE
-from graphbench.data.precision import single_numbers
+from graphbench.data.columns import single_numbers
 from graphbench.errors import BadInput, GraphbenchError
 
-#: Makes graphs with their features out of raw ones.
-MakeTable = Callable[[RawGraphs], GraphTable]
+#: Graphs -> table with their features.
+BuildTable = Callable[[RawGraphs], GraphTable]
 
 
 @contextlib.contextmanager
-def told_as(option: str) -> Iterator[None]:
-    """Errors of a source name the option that it was given by, not that of the data to train on."""
+def option_in_errors(option: str) -> Iterator[None]:
+    """Let errors of a source name this option instead of `--data.source`."""
     try:
         yield
     except GraphbenchError as error:
@@ -40,127 +42,72 @@ def told_as(option: str) -> Iterator[None]:
 
 
 def parts_of_source(
-    source: Source, needed: Sequence[tuple[str, str]], table_of: MakeTable, size: int
+    source: Source, columns: Sequence[tuple[str, str]], build: BuildTable, size: int
 ) -> Iterator[InputPart]:
-    """Graphs of a source part by part, by their names; one that cannot be used is a problem of its row.
-
-    Args:
-        source: of the graphs; where it gives them one by one or in parts, never more than a part is in memory.
-        needed: `(level, name)` of the columns that are features.
-        table_of: makes the features of graphs.
-        size: graphs per part.
+    """Yield the graphs of a source in parts of `size`; an invalid graph is a problem of its row.
 
     Raises:
-        BadInput: there is no graph, or they lack a column; of graphs that come one by one, the first is asked.
+        BadInput: there is no graph, or one of `columns`, (level, name), is missing in the first.
     """
-    if source.unread is None:
-        parts = parts_of_raw(source.read(), size) if source.parts is None else source.parts(size)
-        return _parts_of_raw(parts, needed, table_of, source.origin)
-    first = next(source.unread(), None)
-    if first is None:
-        raise BadInput(f"{source.origin} holds no graph.")
-    asked: list[RawGraphs] = []
-    with contextlib.suppress(GraphbenchError):  # which is a problem of its row
-        asked.append(stack([first.read()], source.origin))
-    for raw, (level, name) in product(asked, needed):
-        raw.column(level, name)
-    return _parts_of_unread(source.unread(), table_of, size, source.origin)
-
-
-def _parts_of_raw(
-    parts: Iterator[RawPart], needed: Sequence[tuple[str, str]], table_of: MakeTable, origin: str
-) -> Iterator[InputPart]:
+    parts = source.parts(size)
     first = next(parts, None)
     if first is None:
-        raise BadInput(f"{origin} holds no graph.")
-    no_graph = first.join([])  # which has all columns nevertheless
-    for level, name in needed:
-        no_graph.column(level, name)
-    return (_part_of_raw(part, table_of) for part in chain([first], parts))
+        raise BadInput(f"{source.origin} holds no graph.")
+    if (sample := _sample(first)) is not None:
+        for level, name in columns:
+            sample.column(level, name)
+    return (_build_part(part, build) for part in chain([first], parts))
 
 
-def _part_of_raw(part: RawPart, table_of: MakeTable) -> InputPart:
-    frame = pd.DataFrame({"id": part.names})
-    return _with_graphs(frame, range(len(part.names)), part.join, table_of, part.names_nodes)
+def _sample(part: RawPart) -> RawGraphs | None:
+    """Return no graph with all columns, as tables can, else the first graph; None if that is invalid."""
+    for rows in ([], [0]):
+        with contextlib.suppress(GraphbenchError):
+            return part.join(rows)
+    return None
 
 
-def _parts_of_unread(graphs: Iterator[Unread], table_of: MakeTable, size: int, origin: str) -> Iterator[InputPart]:
-    while chosen := list(islice(graphs, size)):
-        yield _part_of_unread(chosen, table_of, origin)
-
-
-def _part_of_unread(chosen: Sequence[Unread], table_of: MakeTable, origin: str) -> InputPart:
-    read: dict[int, OneGraph] = {}
-    problems: dict[int, str] = {}
-    for row, unread in enumerate(chosen):
-        try:
-            read[row] = unread.read()
-        except GraphbenchError as error:
-            problems[row] = str(error)
-    names = [read[row].name if row in read else unread.name_in_vain() for row, unread in enumerate(chosen)]
-    frame, join = pd.DataFrame({"id": names}), lambda rows: stack([read[row] for row in rows], origin)
-    part = _with_graphs(frame, list(read), join, table_of, chosen[0].names_nodes)
-    part.problems |= problems
-    return part
-
-
-def parts_of_objects(objects: Sequence[Any], directed: bool, table_of: MakeTable, size: int) -> Iterator[InputPart]:
-    """Graphs of Python part by part; one that cannot be used is a problem of its row.
-
-    Args:
-        objects: PyG's `Data`, mappings of tensors, or networkx graphs.
-        directed: see `raw_from_objects`.
-        table_of: makes their features.
-        size: graphs per part.
-    """
+def parts_of_objects(objects: Sequence[Any], directed: bool, size: int) -> Iterator[RawPart]:
+    """Yield graphs of Python in parts of `size`; see `raw_from_objects`."""
     for start in range(0, len(objects), size):
-        count = len(objects[start : start + size])
+        chunk = objects[start : start + size]
 
-        def join(rows: Sequence[int], start: int = start) -> RawGraphs:
+        def join(rows: Sequence[int], start: int = start, chunk: Sequence[Any] = chunk) -> RawGraphs:
             origin = f"input {start + rows[0]}" if len(rows) == 1 else "the inputs"
-            return raw_from_objects([objects[start + row] for row in rows], origin, directed)
+            return raw_from_objects([chunk[row] for row in rows], origin, directed)
 
-        yield _with_graphs(pd.DataFrame(index=pd.RangeIndex(count)), range(count), join, table_of)
+        yield RawPart(len(chunk), join, name_of=None)
 
 
-def _with_graphs(
-    frame: pd.DataFrame,
-    rows: Sequence[int],
-    join: Callable[[Sequence[int]], RawGraphs],
-    table_of: MakeTable,
-    names_nodes: bool = False,
-) -> InputPart:
-    """A part with those of its rows whose graphs can be used, and why the others cannot.
-
-    All are tried at once; only where that fails, each alone.
-
-    Args:
-        frame: all rows of the part.
-        rows: those that have a graph.
-        join: makes the graphs of some rows.
-        table_of: makes the features of graphs.
-        names_nodes: whether the source names nodes, which counts where no graph can be used.
-    """
-
-    def usable(some: Sequence[int], problems: dict[int, str]) -> InputPart:
-        if not some:
-            return InputPart(frame, _no_graph(), [], problems, {} if names_nodes else None)
-        raw = join(some)
-        raw.check()
-        names = raw.names_of_nodes()
-        called = None if names is None else dict(zip(some, names, strict=True))
-        return InputPart(frame, table_of(raw), list(some), problems, called)
-
+def _build_part(part: RawPart, build: BuildTable) -> InputPart:
+    """Build the graphs of a part: all at once, and one by one only where that fails."""
+    rows = list(range(part.size))
+    problems: dict[int, str] = {}
+    built: tuple[RawGraphs, GraphTable] | None
     try:
-        return usable(rows, {})
-    except GraphbenchError:  # a loop over graphs, which is for files with faults alone
-        problems: dict[int, str] = {}
+        built = _build_rows(part, rows, build)
+    except GraphbenchError:
         for row in rows:
             try:
-                usable([row], {})
+                _build_rows(part, [row], build)
             except GraphbenchError as error:
                 problems[row] = str(error)
-    return usable([row for row in rows if row not in problems], problems)
+        rows = [row for row in rows if row not in problems]
+        built = _build_rows(part, rows, build) if rows else None
+    raw, table = built or (None, _no_graph())
+    frame = pd.DataFrame(index=pd.RangeIndex(part.size))
+    if part.name_of is not None:
+        names = {} if raw is None else dict(zip(rows, raw.names, strict=True))
+        frame["id"] = [names[row] if row in names else part.name_of(row) for row in range(part.size)]
+    node_names = ([] if part.names_nodes else None) if raw is None else raw.names_of_nodes()
+    by_row = None if node_names is None else dict(zip(rows, node_names, strict=True))
+    return InputPart(frame, table, rows, problems, by_row)
+
+
+def _build_rows(part: RawPart, rows: Sequence[int], build: BuildTable) -> tuple[RawGraphs, GraphTable]:
+    raw = part.join(rows)
+    raw.check()
+    return raw, build(raw)
 
 
 def _no_graph() -> GraphTable:
@@ -168,20 +115,20 @@ def _no_graph() -> GraphTable:
 
 
 class GraphInputs(NodeLevel):
-    """Base of `Graphs`: reads graphs that it was not trained on.
+    """Base of `Graphs`: reads new graphs.
 
     Args:
         options: see `NodeLevel`.
     """
 
-    #: Set by `Graphs`: features of each level, the target, and what becomes of edges.
+    #: Set by `Graphs`: features of each level, the target, and options of edges.
     _plan: dict[str, FeaturePlan]
     _target: Target
     directed: bool
     to_undirected: bool
 
     def feature_columns(self, raw: RawGraphs) -> dict[str, tuple[str, np.ndarray]]:
-        """Columns of features by name, with their level."""
+        """Return the columns of features by name, with their level."""
         columns: dict[str, tuple[str, np.ndarray]] = {}
         for level, coded_name, dense_name in ((NODE, "x", "x_dense"), (EDGE, "edge_attr", "edge_dense")):
             coded, dense = feature_arrays(raw, self._plan[level])
@@ -192,59 +139,56 @@ class GraphInputs(NodeLevel):
         return columns
 
     def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Graphs of another source of any kind; they need the columns that are features, and no target.
+        """Read graphs of any source, which need the columns that are features, and no target.
 
         JSON lines and folders of networkx files are read graph by graph, tables in chunks where their rows are grouped
-        by graph, so that they may be longer than memory. Other sources are read whole.
+        by graph, so that they may be larger than memory. Other sources are read whole.
 
         Args:
             source: as the option of this name.
-            column: not used: graphs are told by their own layout.
+            column: not used.
             size: graphs per part.
 
         Raises:
             BadInput: the source cannot be read, or its graphs lack a column.
         """
-        return self._read_parts(source, self._features_only, size)
+        return self._read_parts(source, self._build_table, size)
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """As `read_input`, with the target in the column `y`: of graphs, or of nodes.
+        """Read graphs as `read_input`, with the target of graphs or nodes in the column `y`.
 
         Raises:
             BadInput: as `read_input`, or the source lacks the target.
         """
-        return self._read_parts(source, self._labelled, size)
+        return self._read_parts(source, partial(self._build_table, labelled=True), size)
 
-    def _read_parts(self, source: str, table_of: MakeTable, size: int) -> Iterator[InputPart]:
-        """Graphs of another source, as tables that `table_of` makes."""
+    def _read_parts(self, source: str, build: BuildTable, size: int) -> Iterator[InputPart]:
         if source == "-":
             raise BadInput(f"{self.spec.name} reads files, folders and names, not standard input.")
-        needed = [(plan.level, found.name) for plan in self._plan.values() for found in plan.columns]
-        with told_as("--input"):
+        columns = [(plan.level, column.name) for plan in self._plan.values() for column in plan.columns]
+        with option_in_errors("--input"):
             opened = open_source(source, {}, self.directed, Path(self.root))
-            return parts_of_source(opened, needed, table_of, size)
+            return parts_of_source(opened, columns, build, size)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
-        """PyG's `Data`, mappings of tensors, or networkx graphs; one that cannot be used is a problem of its row."""
-        return parts_of_objects(objects, self.directed, self._features_only, size)
+        """Read PyG's `Data`, mappings of tensors, or networkx graphs; an invalid one is a problem of its row."""
+        parts = parts_of_objects(objects, self.directed, size)
+        return (_build_part(part, self._build_table) for part in parts)
 
-    def _features_only(self, raw: RawGraphs) -> GraphTable:
-        return self._prepared(raw, {})
-
-    def _labelled(self, raw: RawGraphs) -> GraphTable:
-        check_columns(raw, self._target)
-        y = target_array(raw, self._target)
-        assert y is not None, "links are not scored"
-        return self._prepared(raw, {"y": y})
-
-    def _prepared(self, raw: RawGraphs, further: dict[str, tuple[str, np.ndarray]]) -> GraphTable:
-        raw = (undirected(raw) if self.to_undirected else raw).without_links()
-        return raw.table({**self.feature_columns(raw), **further})
+    def _build_table(self, raw: RawGraphs, labelled: bool = False) -> GraphTable:
+        raw = undirected(raw) if self.to_undirected else raw
+        columns = self.feature_columns(raw)
+        if labelled:
+            check_columns(raw, self._target)
+            y = target_array(raw, self._target)
+            assert y is not None, "links are not scored"
+            columns["y"] = y
+        return replace(raw, pairs={}).table(columns)
 
     def value_words(self, feature: str, value: int) -> str:
-        """A category by what the source calls it."""
+        """Return a category as the source writes it."""
         for plan in self._plan.values():
-            for found in plan.columns:
-                if found.name == feature and found.values:
-                    return f"{feature} {found.values[value]}"
+            for column in plan.columns:
+                if column.name == feature and column.values:
+                    return f"{feature} {column.values[value]}"
         return super().value_words(feature, value)

@@ -1,36 +1,42 @@
-"""What is inferred of graphs beside their target: features, positions, unused masks, classes that a split lacks."""
+"""Infer features, positions and facts on the split from the graphs, and print all that was inferred as one table."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from graphbench.benchmarks.graphs.features import FeaturePlan, plan_features
-from graphbench.benchmarks.graphs.missing import class_name
-from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.benchmarks.graphs.missing import MISSING_WORDS, class_name
+from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs
 from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
-from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, given_splits
+from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, num_given_splits
 from graphbench.benchmarks.graphs.targets import Target, labelled
-from graphbench.contracts import SPLITS
+from graphbench.contracts import SPLITS, BenchmarkSpec
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
 POSITION = "pos"
+_SHOWN = 8  # names in a cell of the summary
+_WIDTH = 120  # characters of the summary
+Row = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class FeatureRequest:
-    """What a user asks of features.
+    """Options that decide about features.
 
     Args:
-        wanted: columns by level; None for the usual ones.
-        categorical, continuous: columns to be read so, whatever they hold.
+        wanted: columns by level; None for the default.
+        categorical, continuous: columns to read as such.
         normalized: divide the real numbers of nodes by their sums.
-        positions: whether `pos` holds coordinates; None where it is there.
+        positions: whether `pos` holds coordinates; None to decide by its presence.
     """
 
     wanted: Mapping[str, Sequence[str] | None]
@@ -40,48 +46,37 @@ class FeatureRequest:
     positions: bool | None
 
     def coordinates(self, raw: RawGraphs) -> int:
-        """Width of positions; 0 where there are none.
+        """Return the width of positions; 0 without them.
 
         Raises:
-            BadInput: positions are asked for and are not there, or are no numbers.
+            BadInput: positions are requested, but missing or no numbers.
         """
         values = raw.columns[NODE].get(POSITION)
-        usable = values is not None and values.ndim == 2 and values.dtype.kind == "f"
-        if self.positions and not usable:
+        if values is not None and values.ndim == 2 and values.dtype.kind == "f":
+            return 0 if self.positions is False else int(values.shape[1])
+        if self.positions:
             raise BadInput(f"positions: {raw.origin} has no column {POSITION} of real numbers, [nodes, width].")
-        if self.positions is False or not usable or values is None:
-            return 0
-        return int(values.shape[1])
+        return 0
 
     def plans(self, raw: RawGraphs, target: Target, other: Sequence[str]) -> dict[str, FeaturePlan]:
-        """Features of nodes and of edges.
-
-        Args:
-            raw: the graphs.
-            target: what is predicted.
-            other: columns of the target's level that say how to split, or are weights.
+        """Choose the features of nodes and of edges, without `other` columns of the level of the target.
 
         Raises:
-            BadInput: a wanted column is no feature, or is to be two things at once.
-            UnknownName: a column is not there.
+            BadInput: a requested column has another use, or is both categorical and continuous.
+            UnknownName: there is no such column.
         """
-        unknown = [
-            name
-            for name in (*self.categorical, *self.continuous)
-            if not any(name in raw.columns[level] for level in (NODE, EDGE))
-        ]
-        if unknown:
-            raw.column(NODE, unknown[0])  # says which there are
+        for name in (*self.categorical, *self.continuous):
+            if name not in raw.columns[EDGE]:
+                raw.column(NODE, name)  # raises, with near matches
         both = sorted(set(self.categorical) & set(self.continuous))
         if both:
             raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
-        masks = (*split_masks(raw, NODE).values(), counted_mask(raw, NODE))
-        taken = {
-            NODE: {*(name for name in masks if name), *((POSITION,) if self.coordinates(raw) else ())},
-            EDGE: set(),
+        taken: dict[str, set[str]] = {
+            NODE: _masks(raw, NODE),
+            EDGE: _masks(raw, EDGE) if target.level == EDGE else set(),
         }
-        if target.level == EDGE:
-            taken[EDGE] |= {*split_masks(raw, EDGE).values(), *filter(None, (counted_mask(raw, EDGE),))}
+        if self.coordinates(raw):
+            taken[NODE].add(POSITION)
         if target.level in taken:
             taken[target.level] |= {*other, *target.names, *(name.partition(":")[0] for name in target.names)}
         plans = {}
@@ -97,41 +92,32 @@ class FeatureRequest:
         return plans
 
 
-def unused_masks(raw: RawGraphs, request: SplitRequest, target: Target, level: str) -> list[tuple[str, str]]:
-    """Masks that came with the graphs and do not decide about the split, with the reason.
+def _masks(raw: RawGraphs, level: str) -> set[str]:
+    return {*split_masks(raw, level).values(), *filter(None, (counted_mask(raw, level),))}
 
-    Args:
-        raw: the graphs.
-        request: how to split.
-        target: what is predicted.
-        level: whether graphs, nodes or edges are split.
-    """
-    found = []
-    for of in (GRAPH, NODE, *((EDGE,) if target.level == EDGE else ())):
-        names = list(split_masks(raw, of).values())
-        if of == level and (request.column is None and request.kind in (None, "given") and request.group is None):
-            names = []
-        asked = request.kind or ("split_column" if request.column else "group_column" if request.group else "")
-        why = f"split={asked} was asked for" if of == level and request.kind else f"{asked} was given"
-        if of != level:
-            why = f"they are of the {of}s, but the {level}s are split"
-        if (counted := counted_mask(raw, of)) is not None and of != target.level:
-            found.append((counted, f"it is of the {of}s, but the target is of the {target.level}s"))
-        found += [(name, why) for name in names]
-    return found
+
+def unused_masks(raw: RawGraphs, request: SplitRequest, target: Target, level: str) -> list[tuple[str, str]]:
+    """Return the masks of the source that do not decide about the split of a level, with the reason."""
+    unused = []
+    for at in (GRAPH, NODE, *((EDGE,) if target.level == EDGE else ())):
+        if (counted := counted_mask(raw, at)) is not None and at != target.level:
+            unused.append((counted, f"it is of the {at}s, but the target is of the {target.level}s"))
+        if at != level:
+            why = f"they are of the {at}s, but the {level}s are split"
+        elif request.column or request.group or request.kind not in (None, "given"):
+            option = "split_column" if request.column else "group_column"
+            why = f"split={request.kind} was asked for" if request.kind else f"{option} was given"
+        else:
+            continue
+        unused += [(name, why) for name in split_masks(raw, at).values()]
+    return unused
 
 
 def lacking_classes(units: Units, rows: Mapping[str, np.ndarray], target: Target) -> list[tuple[str, str]]:
-    """Splits in which a class has no row, with the names of those classes; empty without classes.
-
-    Args:
-        units: what was split.
-        rows: of each split, among all graphs or nodes.
-        target: what is predicted.
-    """
+    """Return the splits in which a class has no row, with the names of those classes; empty without classes."""
     if units.classes is None or target.num_classes is None:
         return []
-    found: list[tuple[str, str]] = []
+    lacking: list[tuple[str, str]] = []
     for split in SPLITS:
         if not len(rows[split]):  # nothing is scored there
             continue
@@ -139,22 +125,15 @@ def lacking_classes(units: Units, rows: Mapping[str, np.ndarray], target: Target
         absent = np.flatnonzero(np.bincount(chosen, minlength=target.num_classes)[: target.num_classes] == 0)
         names = [target.classes[number] if target.classes else class_name(int(number)) for number in absent.tolist()]
         if names:
-            found.append((split, ", ".join([*names[:8], *(["..."] if len(names) > 8 else [])])))
-    return found
+            lacking.append((split, ", ".join(_shorten(names))))
+    return lacking
 
 
 def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What people and the specification are told of a split, as plain values.
-
-    Args:
-        units: what was split.
-        request: how to split.
-        target: what is predicted.
-        rows: of each split, among all graphs or nodes.
-    """
+    """Return facts on a split, `rows` among all graphs, nodes or edges, for the summary and the specification."""
     raw = units.raw
     return {
-        "given": given_splits(units, request),
+        "given": num_given_splits(units, request),
         "split_level": units.level,
         "unlabelled": 0 if target.level == "link" else int((~labelled(raw, target)).sum()),
         "in_no_split": len(units) - sum(map(len, rows.values())),
@@ -165,14 +144,91 @@ def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mappi
 
 
 def size_facts(raw: RawGraphs) -> dict[str, Any]:
-    """Sizes and names of graphs, as plain values."""
+    """Return sizes and names of graphs, as plain values."""
     return {
         "names": None if raw.names == [str(number) for number in range(len(raw))] else raw.names,
         "num_graphs": len(raw),
         "mean_nodes": float(raw.num_nodes.mean()),
         "max_nodes": int(raw.num_nodes.max()),
         "mean_edges": float(raw.num_edges.mean()),
-        "num_links": None if raw.num_links is None else int(raw.num_links.sum()),
-        "num_negatives": 0 if raw.negatives is None else len(raw.negatives),
+        "num_links": len(raw.pairs[LINK].ends) if LINK in raw.pairs else None,
+        "num_negatives": len(raw.pairs[NEGATIVE].ends) if NEGATIVE in raw.pairs else 0,
         "metric": raw.hints.get("metric"),
     }
+
+
+def summary_rows(
+    spec: BenchmarkSpec,
+    facts: Mapping[str, Any],
+    target: Target,
+    plans: Mapping[str, FeaturePlan],
+    split_rows: Mapping[str, int],
+) -> list[Row]:
+    """Return rows of (what, value, reason or option) from `split_facts`, `size_facts`, and sizes of the splits."""
+    sizes = (
+        f"{facts['mean_nodes']:.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:.1f} directed edges"
+    )
+    rows: list[Row] = [("graphs", f"{facts['num_graphs']:,}", f"{sizes} on average")]
+    rows += [row for level in ("node", "edge") for row in _feature_rows(plans[level])]
+    if spec.coordinates:
+        rows.append(("positions", f"{spec.coordinates} coordinates", "column pos; --data.positions"))
+    what = ", ".join(_shorten(target.names)) if target.names else f"{facts['num_links']:,} pairs of nodes"
+    rows.append(("target", what, "--data.target"))
+    if target.level == "link" and facts["num_negatives"]:
+        why = "of your own: trained on where a batch has some, else sampled; ogb_MRR and ogb_hits@K rank against them"
+        rows.append(("wrong pairs", f"{facts['num_negatives']:,}", why))
+    rows.append(("task", spec.task, f"{target.why}; --data.task"))
+    if spec.num_classes is not None:
+        names = ", ".join(_shorten(target.classes)) if target.classes else f"0 to {spec.num_classes - 1}"
+        rows.append(("classes", f"{spec.num_classes}", names))
+    elif spec.num_targets > 1:
+        rows.append(("targets", f"{spec.num_targets}", ""))
+    rows.append(("metric, loss", f"{spec.metric}, {spec.loss}", "--data.metric, --data.loss"))
+    if target.level == "edge":
+        both = spec.extra.get("edges") == "undirected"
+        why = "as they are; --model.head.symmetric" if both else "no reverse edge, or another target there"
+        rows.append(("directions", "predicted alike" if both else "predicted apart", why))
+    if facts["unlabelled"]:
+        rows.append(("no target", f"{facts['unlabelled']:,} {target.level}s", f"in no split: {MISSING_WORDS}"))
+    counts = " / ".join(f"{split_rows[split]:,}" for split in SPLITS)
+    units = f"{spec.extra['split']}, " if "split" in spec.extra else ""
+    rows.append(("split", f"{counts} ({units}{', '.join(SPLITS)})", f"{facts['split']}; --data.split"))
+    if facts["in_no_split"]:
+        rows.append(
+            ("  in none", f"{facts['in_no_split']:,}", "the source leaves them out: neither trained on nor scored")
+        )
+    rows += [("  not used", name, why) for name, why in facts["unused_masks"]]
+    rows += [
+        ("  lacking", f"{split}: class {names}", "no row of it, so that scores of it are undefined there")
+        for split, names in facts["lacking"]
+    ]
+    return rows
+
+
+def _feature_rows(plan: FeaturePlan) -> list[Row]:
+    """Describe the features of nodes or edges, and columns that are none."""
+    features = plan.features
+    parts = []
+    if features.vocabularies:
+        sizes = [f"{size:,}" for size in features.vocabularies]
+        parts.append(f"{len(sizes)} categorical ({', '.join(_shorten(sizes))} values)")
+    if features.dense:
+        parts.append(f"{features.dense} continuous")
+    rows = [(f"{plan.level} features", " and ".join(parts) or "none", ", ".join(_shorten(features.names)))]
+    if plan.left_out:
+        rows.append(("  left out", ", ".join(_shorten([name for name, _ in plan.left_out])), plan.left_out[0][1]))
+    return rows
+
+
+def _shorten(items: Sequence[str]) -> list[str]:
+    return [*items[:_SHOWN], *(["..."] if len(items) > _SHOWN else [])]
+
+
+def summary_text(title: str, rows: Sequence[Row]) -> str:
+    """Format the rows as a table of text."""
+    table = Table(title=f"Read from {title}", title_justify="left", title_style="", show_header=False)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, markup=False, emoji=False)
+    console.print(table)
+    return console.file.getvalue().rstrip()  # type: ignore[attr-defined,no-any-return]

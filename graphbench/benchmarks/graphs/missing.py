@@ -1,4 +1,4 @@
-"""Which cells of a target are missing, by values, words and masks."""
+"""Find the missing cells of a target by values, words and masks."""
 
 from __future__ import annotations
 
@@ -12,34 +12,29 @@ import numpy as np
 from graphbench.benchmarks.graphs.raw import RawGraphs
 from graphbench.benchmarks.graphs.splits.masks import counted_rows
 from graphbench.errors import BadInput
-from graphbench.tables.missing import RULE, Missing, as_number
+from graphbench.tables.cells import RULE, Missing, as_number
 
 _SHOWN = 8  # words that a message names
-#: What says that a row has no class, where two or more classes are left without it and none of them is negative.
-UNLABELLED = -1
-#: The rule, in words.
+UNLABELLED = -1  # class of a row without a target
+#: Values that mean a missing target, for messages.
 MISSING_WORDS = f"-1 beside two or more classes of which none is negative, {RULE}"
 
 
 def words_for_missing(parts: Iterable[np.ndarray], missing: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Values that mean no target: those that are given, and words for it that columns of text hold.
-
-    Args:
-        parts: the columns, `[rows, width]` each.
-        missing: see `Missing.of`.
+    """Return the values that mean no target: `missing`, and usual words for it in columns of text `[rows, width]`.
 
     Examples:
         >>> words_for_missing([np.array([["ND"], ["wet"]], dtype=object)], [-999])
         (-999, 'ND')
     """
-    known = Missing.of(missing)
+    rule = Missing.of(missing)
     cells = (cell for part in parts if part.dtype == object for cell in part.ravel().tolist())
-    found = {cell for cell in cells if isinstance(cell, str) and cell in known}
-    return (*(missing or ()), *sorted(found - set(missing or ())))
+    words = {cell for cell in cells if isinstance(cell, str) and cell in rule}
+    return (*(missing or ()), *sorted(words - set(missing or ())))
 
 
 def text_as_numbers(values: np.ndarray, missing: Sequence[Any]) -> np.ndarray:
-    """Text `[rows, width]` as numbers, NaN for missing ones, where it is nothing else and has words for these.
+    """Convert text `[rows, width]` to numbers, NaN for missing ones, where it holds missing words and numbers only.
 
     Examples:
         >>> text_as_numbers(np.array([["1.5"], ["ND"]], dtype=object), ["ND"]).tolist()
@@ -50,12 +45,12 @@ def text_as_numbers(values: np.ndarray, missing: Sequence[Any]) -> np.ndarray:
         return values
     cells = [None if cell is None or str(cell) in words else cell for cell in values.ravel().tolist()]
     numbers = np.array([as_number(cell) for cell in cells])
-    known = np.array([cell is not None for cell in cells])
-    return values if np.isnan(numbers[known]).any() else numbers.reshape(values.shape)
+    present = np.array([cell is not None for cell in cells])
+    return values if np.isnan(numbers[present]).any() else numbers.reshape(values.shape)
 
 
 def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], values: np.ndarray, marked: np.ndarray) -> None:
-    """Refuse text of which most cells are numbers: the others are words that nobody knows.
+    """Refuse text of which most cells are numbers and the others unknown words.
 
     Raises:
         BadInput: names column, row and word.
@@ -68,25 +63,24 @@ def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], values: n
         for name, cell, left_out in zip(names, cells, hidden, strict=False)
         if cell is not None and not left_out and math.isnan(as_number(cell))
     ]
-    known = int((~(marked | empty_cells(values))).sum())
-    if odd and len(odd) < known / 2:
+    if odd and len(odd) < (~(marked | empty_cells(values))).sum() / 2:
         row, name, word = odd[0]
         words = json.dumps(sorted({word for _, _, word in odd})[:_SHOWN], ensure_ascii=False)
         raise BadInput(
-            f"{raw.place(level, row)}: the target {name} is {word!r}, though most are numbers. If it means that there "
-            f"is none: --data.missing '{words}'; if these are classes: --data.task {level}-classification."
+            f"{raw.place(level, row)}: the target {name} is {word!r}, though most are numbers. If it means a "
+            f"missing target: --data.missing '{words}'; if these are classes: --data.task {level}-classification."
         )
 
 
 def empty_cells(values: np.ndarray) -> np.ndarray:
-    """Cells `[rows, width]` without a value."""
+    """Return the mask of cells without a value `[rows, width]`."""
     if values.dtype == object:
         return np.array([[value is None for value in row] for row in values], dtype=bool).reshape(values.shape)
     return np.isnan(values.astype(float))
 
 
 def marked_cells(raw: RawGraphs, level: str, values: np.ndarray, missing: Sequence[Any]) -> np.ndarray:
-    """Cells `[rows, width]` that hold a value which means missing, or whose row a mask of the source leaves out."""
+    """Return the mask of cells `[rows, width]` with a value in `missing`, or in a row that does not count."""
     marked = np.zeros(values.shape, dtype=bool)
     counted = counted_rows(raw, level)
     if counted is not None:
@@ -101,7 +95,7 @@ def marked_cells(raw: RawGraphs, level: str, values: np.ndarray, missing: Sequen
 
 
 def usual_missing(values: np.ndarray) -> tuple[int, ...]:
-    """-1 where it means that there is no class; see `MISSING_WORDS`."""
+    """Return -1 where it means that there is no class; see `MISSING_WORDS`."""
     if values.dtype == object or values.shape[1] != 1:
         return ()
     present = values[~np.isnan(values.astype(float))]
@@ -111,5 +105,5 @@ def usual_missing(values: np.ndarray) -> tuple[int, ...]:
 
 
 def class_name(value: Any) -> str:
-    """A class as text; whole numbers without a point."""
+    """Format a class as text; whole numbers without a decimal point."""
     return str(int(value)) if isinstance(value, float | bool) else str(value)

@@ -1,13 +1,13 @@
-"""Graphs as a source gives them: named columns of nodes, edges and graphs, before anything is inferred from them.
+"""Represent graphs as a source gives them: named columns of nodes, edges and graphs, before anything is inferred.
 
-Legend: G graphs, N nodes, E directed edges, L pairs to be ranked, each of all graphs together.
+Legend: G graphs, N nodes, E directed edges, L pairs to rank, each of all graphs together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,23 +19,31 @@ from graphbench.errors import BadInput, UnknownName
 
 Level = Literal["graph", "node", "edge"]
 LEVELS: tuple[Level, ...] = ("graph", "node", "edge")
-LINK, LINKS = "contact", "contact_index"  # the names under which the task of links reads its pairs
-WRONG, NEGATIVES = "negative", "negative_index"  # and pairs that are known to be wrong
+#: Kinds of pairs: those to rank, and pairs that are labelled as wrong.
+LINK, NEGATIVE = "link", "negative"
+#: Kind of pairs -> axis and column of a table, as the task of links reads them.
+_PAIR_COLUMNS = {LINK: ("contact", "contact_index"), NEGATIVE: ("negative", "negative_index")}
+
+
+class Pairs(NamedTuple):
+    """Pairs of nodes: `ends [L, 2]`, and their number in each graph, `counts [G]`."""
+
+    ends: np.ndarray
+    counts: np.ndarray
 
 
 @dataclass
 class OneGraph:
-    """One graph of a source that gives them one by one.
+    """One graph of a source that is read graph by graph.
 
     Args:
-        place: where it stands, for messages.
-        name: what predictions call it.
+        place: file and line, for messages.
+        name: of the graph in predictions.
         num_nodes: its nodes.
         edges: `[2, edges]`, integers.
         node, edge, graph: columns by name; one row per node or edge, and one value (or row of values) of the graph.
-        links: pairs to be ranked `[2, links]`, or None.
-        negatives: pairs that are wrong `[2, negatives]`, or None.
-        node_names: what the source calls the nodes; None where it numbers them.
+        pairs: kind -> `[2, pairs]`.
+        node_names: names of the nodes; None where the source numbers them.
     """
 
     place: str
@@ -45,45 +53,39 @@ class OneGraph:
     node: dict[str, np.ndarray] = field(default_factory=dict)
     edge: dict[str, np.ndarray] = field(default_factory=dict)
     graph: dict[str, np.ndarray] = field(default_factory=dict)
-    links: np.ndarray | None = None
+    pairs: dict[str, np.ndarray] = field(default_factory=dict)
     node_names: Sequence[str] | None = None
-    negatives: np.ndarray | None = None
 
-
-@dataclass(frozen=True)
-class Unread:
-    """A graph of a source that can be read one by one, before it is read.
-
-    Args:
-        name: what predictions call it where it cannot be read and says no name of its own.
-        read: reads it.
-        names_nodes: whether the graph has `node_names`.
-        own_name: finds the name that a graph gives itself though it cannot be read; None where it gives none.
-    """
-
-    name: str
-    read: Callable[[], OneGraph]
-    names_nodes: bool = False
-    own_name: Callable[[], str | None] | None = None
-
-    def name_in_vain(self) -> str:
-        """What to call the graph once reading it has failed."""
-        own = None if self.own_name is None else self.own_name()
-        return self.name if own is None else own
+    def as_raw(self) -> RawGraphs:
+        """Return this graph alone, with the same arrays."""
+        ends = {kind: pairs.T.reshape(-1, 2).astype(np.int64) for kind, pairs in self.pairs.items()}
+        return RawGraphs(
+            origin=self.place,
+            num_nodes=np.array([self.num_nodes]),
+            num_edges=np.array([self.edges.shape[1]]),
+            edges=self.edges.T.reshape(-1, 2),
+            columns={GRAPH: {name: row[None] for name, row in self.graph.items()}, NODE: self.node, EDGE: self.edge},
+            names=[self.name],
+            place=lambda level, row: self.place if level == GRAPH else f"{self.place}, {level} {row}",
+            pairs={kind: Pairs(rows, np.array([len(rows)])) for kind, rows in ends.items()},
+            node_names=None if self.node_names is None else np.array(self.node_names, dtype=object),
+        )
 
 
 @dataclass(frozen=True)
 class RawPart:
-    """Graphs of a source that can be read in parts, before they are made.
+    """Some graphs of a source, before they are built.
 
     Args:
-        names: what predictions call them.
-        join: makes some of them, by their places in `names` in ascending order.
-        names_nodes: whether they have `node_names`.
+        size: number of graphs.
+        join: builds some of them, by ascending positions.
+        name_of: name of a graph that cannot be built; None where graphs have no names.
+        names_nodes: whether the graphs have `node_names`.
     """
 
-    names: list[str]
+    size: int
     join: Callable[[Sequence[int]], RawGraphs]
+    name_of: Callable[[int], str] | None
     names_nodes: bool = False
 
 
@@ -92,19 +94,18 @@ class RawGraphs:
     """Many graphs.
 
     Args:
-        origin: what they were read from, for messages.
+        origin: of the graphs, for messages.
         num_nodes, num_edges: of each graph `[G]`.
         edges: node numbers within their graph `[E, 2]`.
-        columns: level -> name -> `[rows]` or `[rows, width]`; text is of dtype object.
-        names: what predictions call the graphs.
-        place: `(level, row)` -> where that row stands.
-        links, num_links: pairs `[L, 2]` and their number in each graph `[G]`; None where there are none.
-        negatives, num_negatives: the same for pairs that the source calls wrong.
-        splits: rows of "train", "val" and "test" where the source says so.
-        faults: `(level, name)` -> why a column cannot be used; said when it is asked for.
-        features: level -> columns that are features unless others are named; None means all that are left over.
-        hints: what the source knows of its task: `task`, `metric`.
-        node_names: what the source calls the nodes `[N]`; None where it numbers them.
+        columns: level -> name -> `[rows]` or `[rows, width]`; text has dtype object.
+        names: of the graphs in predictions.
+        place: `(level, row)` -> file and line of that row.
+        pairs: kind -> pairs, as far as the source has some.
+        splits: rows of "train", "val" and "test" where the source gives them.
+        faults: `(level, name)` -> message for whoever uses a column that cannot be used.
+        features: level -> columns that are features by default; None for all that have no other use.
+        hints: `task`, `metric` and `split` where the source determines them.
+        node_names: names of the nodes `[N]`; None where the source numbers them.
     """
 
     origin: str
@@ -114,21 +115,18 @@ class RawGraphs:
     columns: dict[str, dict[str, np.ndarray]]
     names: list[str]
     place: Callable[[str, int], str]
-    links: np.ndarray | None = None
-    num_links: np.ndarray | None = None
+    pairs: dict[str, Pairs] = field(default_factory=dict)
     splits: dict[str, np.ndarray] | None = None
     faults: dict[tuple[str, str], str] = field(default_factory=dict)
     features: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     hints: dict[str, str] = field(default_factory=dict)
     node_names: np.ndarray | None = None
-    negatives: np.ndarray | None = None
-    num_negatives: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.num_nodes)
 
     def column(self, level: str, name: str) -> np.ndarray:
-        """A column that is there and whole.
+        """Return a column.
 
         Raises:
             BadInput: some graphs lack it, or have it in another shape.
@@ -141,103 +139,84 @@ class RawGraphs:
         return self.columns[level][name]
 
     def check(self) -> None:
-        """Refuse what is no set of graphs.
+        """Refuse invalid graphs.
 
         Raises:
-            BadInput: there is no graph, one has no node, or an edge or pair leads to a node that is not there.
+            BadInput: there is no graph, one has no node, or an edge or pair leads to a node out of range.
         """
         if not len(self):
             raise BadInput(f"{self.origin} holds no graph.")
         if (empty := np.flatnonzero(self.num_nodes < 1)).size:
             raise BadInput(f"{self.place(GRAPH, int(empty[0]))} has no node.")
-        self._check_ends(self.edges, self.num_edges, EDGE)
-        if self.links is not None and self.num_links is not None:
-            self._check_ends(self.links, self.num_links, "link")
-        if self.negatives is not None and self.num_negatives is not None:
-            self._check_ends(self.negatives, self.num_negatives, WRONG)
+        for level, (ends, counts) in {EDGE: Pairs(self.edges, self.num_edges), **self.pairs}.items():
+            if not ends.size or (ends.min() >= 0 and ends.max() < self.num_nodes.min()):
+                continue  # valid in every graph, without an array of limits for each row
+            limit = np.repeat(self.num_nodes, counts)[:, None]
+            wrong = np.flatnonzero(((ends < 0) | (ends >= limit)).any(1))
+            if wrong.size:
+                row = int(wrong[0])
+                raise BadInput(
+                    f"{self.place(level, row)}: joins the nodes {ends[row, 0]} and {ends[row, 1]}, but its graph has "
+                    f"{limit[row, 0]} nodes, numbered from 0."
+                )
 
-    def without_links(self) -> RawGraphs:
-        """The graphs without pairs."""
-        return replace(self, links=None, num_links=None, negatives=None, num_negatives=None)
-
-    def _check_ends(self, pairs: np.ndarray, counts: np.ndarray, level: str) -> None:
-        if not pairs.size or (pairs.min() >= 0 and pairs.max() < self.num_nodes.min()):
-            return  # true of every row, which a single large graph need not be asked one by one
-        limit = np.repeat(self.num_nodes, counts)[:, None]
-        wrong = np.flatnonzero(((pairs < 0) | (pairs >= limit)).any(1))
-        if wrong.size:
-            row = int(wrong[0])
-            raise BadInput(
-                f"{self.place(level, row)}: joins the nodes {pairs[row, 0]} and {pairs[row, 1]}, but its graph has "
-                f"{limit[row, 0]} nodes, numbered from 0."
-            )
-
-    def copied(self) -> RawGraphs:
-        """The graphs in arrays of their own, which nobody else can change."""
-        columns = {
-            level: {name: values.copy() for name, values in found.items()} for level, found in self.columns.items()
-        }
+    def copy(self) -> RawGraphs:
+        """Return the graphs with copies of all arrays."""
+        columns = {level: {name: rows.copy() for name, rows in named.items()} for level, named in self.columns.items()}
         return replace(self, edges=self.edges.copy(), columns=columns)
 
     def select(self, graphs: Sequence[int]) -> RawGraphs:
-        """Some graphs, in ascending order; messages still name where they stand in the source."""
+        """Return some graphs, in ascending order; messages still name their place in the source."""
         chosen = np.zeros(len(self), dtype=bool)
         chosen[list(graphs)] = True
-        of_level = {GRAPH: np.ones(len(self), dtype=np.int64), NODE: self.num_nodes, EDGE: self.num_edges}
-        rows = {level: np.flatnonzero(np.repeat(chosen, counts)) for level, counts in of_level.items()}
-        if self.links is not None and self.num_links is not None:
-            rows["link"] = np.flatnonzero(np.repeat(chosen, self.num_links))
-        if self.negatives is not None and self.num_negatives is not None:
-            rows[WRONG] = np.flatnonzero(np.repeat(chosen, self.num_negatives))
+        counts = {GRAPH: np.ones(len(self), dtype=np.int64), NODE: self.num_nodes, EDGE: self.num_edges}
+        counts |= {kind: pairs.counts for kind, pairs in self.pairs.items()}
+        rows = {level: np.flatnonzero(np.repeat(chosen, count)) for level, count in counts.items()}
         return replace(
             self,
             num_nodes=self.num_nodes[chosen],
             num_edges=self.num_edges[chosen],
             edges=self.edges[rows[EDGE]],
             columns={
-                level: {name: values[rows[level]] for name, values in found.items()}
-                for level, found in self.columns.items()
+                level: {name: values[rows[level]] for name, values in named.items()}
+                for level, named in self.columns.items()
             },
-            names=[name for name, kept in zip(self.names, chosen.tolist(), strict=True) if kept],
+            names=[self.names[number] for number in rows[GRAPH]],
             place=lambda level, row: self.place(level, int(rows[level][row])),
-            links=None if self.links is None else self.links[rows["link"]],
-            num_links=None if self.num_links is None else self.num_links[chosen],
-            negatives=None if self.negatives is None else self.negatives[rows[WRONG]],
-            num_negatives=None if self.num_negatives is None else self.num_negatives[chosen],
+            pairs={kind: Pairs(ends[rows[kind]], count[chosen]) for kind, (ends, count) in self.pairs.items()},
             splits=None,
             node_names=None if self.node_names is None else self.node_names[rows[NODE]],
         )
 
     def names_of_nodes(self) -> list[Sequence[str]] | None:
-        """What the source calls the nodes of each graph; None where it numbers them."""
+        """Return the names of the nodes of each graph; None where the source numbers them."""
         if self.node_names is None:
             return None
         return [part.tolist() for part in np.split(self.node_names, np.cumsum(self.num_nodes)[:-1])]
 
     def table(self, columns: Mapping[str, tuple[str, np.ndarray]]) -> GraphTable:
-        """All graphs with these columns, name -> (level, values), and the pairs where there are some."""
+        """Return all graphs with their pairs and these columns, name -> (level, values)."""
         layout = {"edge_index": EDGE_INDEX} | {name: Column(level) for name, (level, _) in columns.items()}
         tensors = {"edge_index": torch.from_numpy(self.edges)}
         tensors |= {name: torch.from_numpy(values) for name, (_, values) in columns.items()}
         ptr = {NODE: pointer(torch.from_numpy(self.num_nodes)), EDGE: pointer(torch.from_numpy(self.num_edges))}
-        if self.links is not None and self.num_links is not None:
-            tensors[LINKS], layout[LINKS] = torch.from_numpy(self.links), Column(LINK, index_of=NODE)
-            ptr[LINK] = pointer(torch.from_numpy(self.num_links))
-        if self.negatives is not None and self.num_negatives is not None:
-            tensors[NEGATIVES], layout[NEGATIVES] = torch.from_numpy(self.negatives), Column(WRONG, index_of=NODE)
-            ptr[WRONG] = pointer(torch.from_numpy(self.num_negatives))
+        for kind, (ends, counts) in self.pairs.items():
+            axis, name = _PAIR_COLUMNS[kind]
+            tensors[name], layout[name] = torch.from_numpy(ends), Column(axis, index_of=NODE)
+            ptr[axis] = pointer(torch.from_numpy(counts))
         return GraphTable(tensors, layout, ptr)
 
 
 def parts_of_raw(raw: RawGraphs, size: int) -> Iterator[RawPart]:
-    """Graphs that are in memory, so many at a time."""
+    """Yield graphs that are in memory in parts of `size`."""
     for start in range(0, len(raw), size):
+        names = raw.names[start : start + size]
         select = lambda rows, start=start: raw.select([start + row for row in rows])  # noqa: E731
-        yield RawPart(raw.names[start : start + size], select, raw.node_names is not None)
+        yield RawPart(len(names), select, names.__getitem__, raw.node_names is not None)
 
 
 def as_array(value: Any) -> np.ndarray | None:
-    """Numbers or texts as an array; None for anything else. Text becomes dtype object."""
+    """Convert numbers or texts to an array, text with dtype object; None for anything else."""
     if value is None:
         return None
     if isinstance(value, Tensor):
@@ -257,142 +236,126 @@ def as_array(value: Any) -> np.ndarray | None:
 
 
 def as_rows(values: np.ndarray) -> np.ndarray:
-    """A column as `[rows, width]`, also where there is no row."""
+    """Return a column as `[rows, width]`, also with no row."""
     return values.reshape(len(values), int(np.prod(values.shape[1:], dtype=np.int64)))
 
 
 def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
-    """Join single graphs; columns that do not fit together are noted as faults. A graph alone shares its arrays.
+    """Join single graphs as `concatenate` does; a graph alone shares its arrays.
 
     Raises:
         BadInput: there is no graph.
     """
     if not graphs:
         raise BadInput(f"{origin} holds no graph.")
-    faults: dict[tuple[str, str], str] = {}
-    columns: dict[str, dict[str, np.ndarray]] = {}
+    return concatenate([graph.as_raw() for graph in graphs], origin)
+
+
+def concatenate(parts: Sequence[RawGraphs], origin: str) -> RawGraphs:
+    """Join graphs in their order; columns that some lack, or have in another shape, become faults."""
+    faults = {key: fault for part in parts for key, fault in part.faults.items()}
+    columns: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
     for level in LEVELS:
-        per_graph = [getattr(graph, level) for graph in graphs]
+        per_part = [part.columns[level] for part in parts]
         if level == EDGE:
-            per_graph = _with_no_rows(per_graph, graphs)
-        columns[level] = {}
-        for name in dict.fromkeys(name for found in per_graph for name in found):
-            fault = _misfit(name, level, per_graph, graphs)
-            if fault:
+            per_part = _with_empty_columns(per_part, parts)
+        for name in dict.fromkeys(name for named in per_part for name in named):
+            if (level, name) in faults:
+                continue
+            if fault := _mismatch(name, per_part, parts):
                 faults[level, name] = fault
             else:
-                parts = [found[name] for found in per_graph]
-                columns[level][name] = np.stack(parts) if level == GRAPH else _concatenated(parts)
-    edges = [graph.edges.T.reshape(-1, 2) for graph in graphs]
-    starts = {
-        NODE: np.cumsum([0, *(graph.num_nodes for graph in graphs)]),
-        EDGE: np.cumsum([0, *map(len, edges)]),
-    }
-    links, starts["link"] = _pairs([graph.links for graph in graphs])
-    negatives, starts[WRONG] = _pairs([graph.negatives for graph in graphs])
+                columns[level][name] = _concatenated([named[name] for named in per_part])
+    pairs = {kind: _joined_pairs(parts, kind) for kind in _PAIR_COLUMNS if any(kind in part.pairs for part in parts)}
+    offsets = {GRAPH: [len(part) for part in parts], NODE: [int(part.num_nodes.sum()) for part in parts]}
+    offsets |= {EDGE: [len(part.edges) for part in parts]}
+    offsets |= {kind: [len(part.pairs[kind].ends) if kind in part.pairs else 0 for part in parts] for kind in pairs}
+    starts = {level: np.cumsum([0, *counts]) for level, counts in offsets.items()}
 
     def place(level: str, row: int) -> str:
-        if level == GRAPH:
-            return graphs[row].place
         number = int(np.searchsorted(starts[level], row, side="right")) - 1
-        return f"{graphs[number].place}, {level} {row - int(starts[level][number])}"
+        return parts[number].place(level, row - int(starts[level][number]))
 
+    node_names = [part.node_names for part in parts if part.node_names is not None]
     return RawGraphs(
         origin=origin,
-        num_nodes=np.diff(starts[NODE]),
-        num_edges=np.diff(starts[EDGE]),
-        edges=_concatenated(edges).astype(np.int64, order="C", copy=False),
+        num_nodes=np.concatenate([part.num_nodes for part in parts]),
+        num_edges=np.concatenate([part.num_edges for part in parts]),
+        edges=_concatenated([part.edges for part in parts]).astype(np.int64, order="C", copy=False),
         columns=columns,
-        names=[graph.name for graph in graphs],
+        names=[name for part in parts for name in part.names],
         place=place,
-        links=links,
-        num_links=None if links is None else np.diff(starts["link"]),
-        negatives=negatives,
-        num_negatives=None if negatives is None else np.diff(starts[WRONG]),
+        pairs=pairs,
         faults=faults,
-        node_names=_joined_names(graphs),
+        features=dict(parts[0].features),
+        hints=dict(parts[0].hints),
+        node_names=np.concatenate(node_names) if len(node_names) == len(parts) else None,
     )
 
 
-def _pairs(parts: Sequence[np.ndarray | None]) -> tuple[np.ndarray | None, np.ndarray]:
-    """Pairs of all graphs `[L, 2]`, None where no graph has any, and where those of each graph begin and end."""
-    none = np.empty((0, 2), dtype=np.int64)
-    rows = [none if part is None else part.T.reshape(-1, 2).astype(np.int64) for part in parts]
-    joined = None if all(part is None for part in parts) else np.concatenate(rows)
-    return joined, np.cumsum([0, *map(len, rows)])
-
-
-def _with_no_rows(
-    columns: Sequence[Mapping[str, np.ndarray]], graphs: Sequence[OneGraph]
-) -> list[dict[str, np.ndarray]]:
-    """Columns of edges, of which a graph without edges has all that others have, with no row."""
-    first: dict[str, np.ndarray] = {}
-    for found, graph in zip(columns, graphs, strict=True):
-        for name in found if graph.edges.size else ():
-            first.setdefault(name, found[name])
-    none = {name: values[:0] for name, values in first.items()}
-    return [
-        dict(found) if graph.edges.size else {**found, **none} for found, graph in zip(columns, graphs, strict=True)
+def _joined_pairs(parts: Sequence[RawGraphs], kind: str) -> Pairs:
+    pairs = [
+        part.pairs.get(kind, Pairs(np.empty((0, 2), dtype=np.int64), np.zeros(len(part), dtype=np.int64)))
+        for part in parts
     ]
+    return Pairs(np.concatenate([ends for ends, _ in pairs]), np.concatenate([counts for _, counts in pairs]))
+
+
+def _with_empty_columns(
+    columns: Sequence[dict[str, np.ndarray]], parts: Sequence[RawGraphs]
+) -> list[dict[str, np.ndarray]]:
+    """Give graphs without edges every column of edges that others have, with no row."""
+    empty: dict[str, np.ndarray] = {}
+    for named, part in zip(columns, parts, strict=True):
+        for name in named if part.edges.size else ():
+            empty.setdefault(name, named[name][:0])
+    return [named if part.edges.size else {**named, **empty} for named, part in zip(columns, parts, strict=True)]
+
+
+def _mismatch(name: str, columns: Sequence[Mapping[str, np.ndarray]], parts: Sequence[RawGraphs]) -> str:
+    """Say why a column cannot be joined; empty where it can."""
+    lacking = next((number for number, named in enumerate(columns) if name not in named), None)
+    if lacking is not None:
+        owner = next(number for number, named in enumerate(columns) if name in named)
+        return f"{parts[lacking].origin} has no {name}, but {parts[owner].origin} has."
+    first = columns[0][name]
+    for named, part in zip(columns, parts, strict=True):
+        values = named[name]
+        if values.shape[1:] != first.shape[1:]:
+            widths = [max(1, int(np.prod(shape[1:]))) for shape in (values.shape, first.shape)]
+            return f"{part.origin}: {name} has {widths[0]} columns, but {widths[1]} in {parts[0].origin}."
+        if (values.dtype == object) != (first.dtype == object):
+            kinds = ["text" if rows.dtype == object else "numbers" for rows in (values, first)]
+            return f"{part.origin}: {name} is {kinds[0]}, but {kinds[1]} in {parts[0].origin}."
+    return ""
 
 
 def _concatenated(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """All rows; a large graph's may be gigabytes, so one part is not copied."""
+    """Join rows; one part is not copied, since that of a large graph may take gigabytes."""
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def both_ways(ends: np.ndarray, graph: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every edge with its reverse beside it; one whose reverse is listed too, and a loop, stay as they are.
+    """Add the reverse of every edge, except of loops and of edges whose reverse is listed too.
 
-    Args:
-        ends: `[E, 2]`.
-        graph: of each edge, ascending `[E]`.
-        count: graphs there are.
-
-    Returns:
-        Ends of all directed edges, their number in each graph, and the row that each is from; within a graph first
-        the listed edges in their order, then the reverse ones.
+    Edges `[E, 2]` are sorted by graph `[E]`. Returns all directed edges, their number in each of `count` graphs, and
+    the row that each is from; within a graph first the listed edges in their order, then the reverse ones.
     """
     width = int(ends.max(initial=0)) + 1
-    numbers = np.unique(graph[:, None] * width + ends, return_inverse=True)[1].reshape(-1, 2)  # small: squares fit
+    # numbers of the nodes that occur, so that their squares fit into 64 bits
+    numbers = np.unique(graph[:, None] * width + ends, return_inverse=True)[1].reshape(-1, 2)
     total = int(numbers.max(initial=0)) + 1
-    lonely = ~np.isin(numbers[:, 1] * total + numbers[:, 0], numbers[:, 0] * total + numbers[:, 1])
-    row = np.concatenate([np.arange(len(ends)), np.flatnonzero(lonely)])
-    every = np.concatenate([ends, ends[lonely][:, ::-1]])
+    one_way = ~np.isin(numbers[:, 1] * total + numbers[:, 0], numbers[:, 0] * total + numbers[:, 1])
+    row = np.concatenate([np.arange(len(ends)), np.flatnonzero(one_way)])
+    all_ends = np.concatenate([ends, ends[one_way][:, ::-1]])
     order = np.argsort(graph[row], kind="stable")
-    return every[order], np.bincount(graph[row], minlength=count), row[order]
+    return all_ends[order], np.bincount(graph[row], minlength=count), row[order]
 
 
 def undirected(raw: RawGraphs) -> RawGraphs:
-    """The graphs with the reverse of every edge that has none, which has the features of that edge."""
+    """Add the reverse of every edge that has none, with the features of that edge."""
     graph = np.repeat(np.arange(len(raw)), raw.num_edges)
     edges, counts, rows = both_ways(raw.edges, graph, len(raw))
     columns = raw.columns | {EDGE: {name: values[rows] for name, values in raw.columns[EDGE].items()}}
     place = lambda level, row: raw.place(level, int(rows[row]) if level == EDGE else row)  # noqa: E731
     return replace(raw, edges=edges, num_edges=counts, columns=columns, place=place)
-
-
-def _joined_names(graphs: Sequence[OneGraph]) -> np.ndarray | None:
-    names = [graph.node_names for graph in graphs if graph.node_names is not None]
-    return np.array([name for part in names for name in part], dtype=object) if len(names) == len(graphs) else None
-
-
-def _misfit(name: str, level: str, per_graph: Sequence[Mapping[str, np.ndarray]], graphs: Sequence[OneGraph]) -> str:
-    """Why a column cannot be joined; empty where it can."""
-    lacking = next((number for number, found in enumerate(per_graph) if name not in found), None)
-    if lacking is not None:
-        owner = next(number for number, found in enumerate(per_graph) if name in found)
-        return f"{graphs[lacking].place} has no {name}, but {graphs[owner].place} has."
-    first, skip = per_graph[0][name], 0 if level == GRAPH else 1
-    for number, found in enumerate(per_graph):
-        values = found[name]
-        if values.shape[skip:] != first.shape[skip:]:
-            widths = [max(1, int(np.prod(shape[skip:]))) for shape in (values.shape, first.shape)]
-            return f"{graphs[number].place}: {name} has {widths[0]} columns, but {widths[1]} in {graphs[0].place}."
-        if (values.dtype == object) != (first.dtype == object):
-            return f"{graphs[number].place}: {name} is {_kind(values)}, but {_kind(first)} in {graphs[0].place}."
-    return ""
-
-
-def _kind(values: np.ndarray) -> str:
-    return "text" if values.dtype == object else "numbers"

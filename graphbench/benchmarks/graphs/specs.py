@@ -1,7 +1,4 @@
-"""Specification of your own graphs, before they are read.
-
-No heavy import: `graphbench list` reads them without torch.
-"""
+"""Specify your own graphs before they are read; `graphbench list` imports this without torch."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""What is to be predicted: which column, of which level, and by which task."""
+"""Find the target of a prediction: its columns, their level, the task, and weights of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.graphs.inference import METRICS, infer_task, is_one_hot
 from graphbench.benchmarks.graphs.missing import (
     UNLABELLED,
     class_name,
@@ -19,33 +18,34 @@ from graphbench.benchmarks.graphs.missing import (
     usual_missing,
     words_for_missing,
 )
-from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
+from graphbench.benchmarks.graphs.raw import LEVELS, LINK, RawGraphs, as_rows
+from graphbench.benchmarks.graphs.tasks import METRICS, infer_task, is_one_hot
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.data.precision import exact_numbers
+from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput, UnknownName
 
 _CLASSES = ("graph-classification", "node-classification", "edge-classification")
 _LABELS = "y"
-#: Columns of edges that are the target where nothing is called `y`.
-_OF_EDGES = ("edge_label", "edge_y")
+#: Columns of edges that are the target where no column is called `y`.
+_EDGE_LABELS = ("edge_label", "edge_y")
 LINKS_HINT = " --data.task link-ranking predicts the edges of the graph."
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be predicted.
+    """The target of a prediction.
 
     Args:
         level: "graph", "node", "edge", or "link".
-        names: columns of the source; none for links.
+        names: columns of the source; empty for links.
         task: a name of `graphbench.training.tasks`.
-        why: how the task was found, for people.
+        why: reason for this task, for the summary.
         width: columns of `y`.
-        classes: what the classes are in the source, as text; empty where they are numbered from 0.
+        classes: texts of the classes in the source; empty where they are numbered from 0.
         num_classes: of a classification.
-        missing: values that say that a row has no target, beside empty cells and NaN.
-        one_hot: the classes are columns of 0 and 1, exactly one of them 1 in each row.
+        missing: values of rows without a target, beside empty cells and NaN.
+        one_hot: whether the classes are columns of 0 and 1, with exactly one 1 in each row.
     """
 
     level: str
@@ -59,12 +59,12 @@ class Target:
     one_hot: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, for the store."""
+        """Return plain values, for the store."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Target:
-        """What `as_json` gave."""
+        """Build a target from what `as_json` returned."""
         return cls(**record | {name: tuple(record[name]) for name in ("names", "classes", "missing")})
 
 
@@ -82,98 +82,93 @@ def find_target(
     Args:
         raw: the graphs.
         wanted: columns by name, `y:4` for one column of a matrix; by default `y`, `edge_label` or `edge_y` of edges,
-            pairs of links, or the one column of the graphs that is left over.
-        task: to override what is inferred.
-        num_classes: to override the number of classes.
+            pairs of links, or the one column of the graphs that has no other use.
+        task: overrides the inferred one.
+        num_classes: overrides the number of classes.
         other: columns of graphs with another use, such as the split.
         missing: values that mean no target, beside usual words; by default -1 of classes, too, see `MISSING_WORDS`.
-        skip: leave graphs without a target out.
+        skip: allow graphs without a target.
 
     Raises:
         UnknownName: there is no such column.
-        BadInput: the target is missing somewhere, or does not fit the task; names the row.
+        BadInput: a target is missing, or does not fit the task; names the row.
     """
     if predicts_links(raw, wanted, task):
-        if raw.links is None:
-            raise BadInput(
-                f"{raw.origin} holds no pairs to rank: task=link-ranking reads edge_label_index of Data objects, links "
-                "of JSON lines, or a table links."
-            )
-        return Target("link", (), "link-ranking", "it holds pairs of nodes to rank" if task is None else "as asked")
+        return _link_target(raw, task)
     if task == "link-ranking":
         raise BadInput("target: link-ranking predicts the pairs of links; leave the target out.")
-    names = tuple(wanted) if wanted is not None else _default(raw, other)
-    level = _level(raw, names, task)
+    names = tuple(wanted) if wanted is not None else _default_columns(raw, other)
+    level = _common_level(raw, names, task)
     words = words_for_missing(_target_parts(raw, level, names), missing)
     values = target_values(raw, level, names, words)
     marked = marked_cells(raw, level, values, words)
     present = ~(marked | empty_cells(values)).all(1)
     if not present.any():
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
-    one_hot = is_one_hot(values[present])
     if task not in _CLASSES:
         refuse_odd_words(raw, level, names, values, marked)
-    found: TaskName
-    if task is not None:
-        found, why = task, "as asked"
-    elif one_hot and "task" not in raw.hints:
-        found = cast("TaskName", f"{level}-classification")
-        why = f"each row has exactly one 1, or --data.task {level}-multilabel"
-    else:
-        found, why = infer_task(raw, level, names, values[~marked.all(1)])
-    if found.partition("-")[0] != level:
-        raise BadInput(f"task={found} does not fit {', '.join(names)}, which belongs to each {level}.")
-    if found in _CLASSES and values.shape[1] > 1 and not one_hot:
+    one_hot, why = is_one_hot(values[present]), "as asked"
+    if task is None:
+        task, why = infer_task(raw, level, names, values[~marked.all(1)], one_hot)
+    if task.partition("-")[0] != level:
+        raise BadInput(f"task={task} does not fit {', '.join(names)}, which belongs to each {level}.")
+    if task in _CLASSES and values.shape[1] > 1 and not one_hot:
         raise BadInput(
             f"target: a classification predicts one column, or columns of which each row has exactly one 1; "
             f"{', '.join(names)} have {values.shape[1]}."
         )
-    rule = usual_missing(values[present]) if missing is None and found in _CLASSES and not one_hot else ()
-    target = Target(level, names, found, why, values.shape[1], missing=(*rule, *words), one_hot=one_hot)
+    if missing is None and task in _CLASSES and not one_hot:
+        words = (*usual_missing(values[present]), *words)
+    target = Target(level, names, task, why, values.shape[1], missing=words, one_hot=one_hot)
     if level == GRAPH and not skip:
-        _refuse_missing(raw, target)
-    if found in _CLASSES:
+        _check_complete(raw, target)
+    if task in _CLASSES:
         classes, count = _classes(raw, target, num_classes)
         return replace(target, width=1, classes=classes, num_classes=count)
     if num_classes is not None:
-        raise BadInput(f"num_classes belongs to a classification, not to task={found}.")
+        raise BadInput(f"num_classes belongs to a classification, not to task={task}.")
     _check_numbers(raw, target, values)
     return replace(target, one_hot=False)
 
 
 def predicts_links(raw: RawGraphs, wanted: Sequence[str] | None, task: TaskName | None) -> bool:
-    """Whether pairs of nodes are to be ranked: that is asked for, or there is nothing else to predict."""
-    return wanted is None and (task == "link-ranking" or (task is None and _only_links(raw)))
+    """Return whether pairs of nodes are to be ranked: by request, or since there is nothing else to predict."""
+    only_links = LINK in raw.pairs and not any(_LABELS in raw.columns[level] for level in LEVELS)
+    return wanted is None and (task == "link-ranking" or (task is None and only_links))
 
 
-def _only_links(raw: RawGraphs) -> bool:
-    return raw.links is not None and not any(_LABELS in raw.columns[level] for level in LEVELS)
+def _link_target(raw: RawGraphs, task: TaskName | None) -> Target:
+    if LINK not in raw.pairs:
+        raise BadInput(
+            f"{raw.origin} holds no pairs to rank: task=link-ranking reads edge_label_index of Data objects, links "
+            "of JSON lines, or a table links."
+        )
+    return Target("link", (), "link-ranking", "it holds pairs of nodes to rank" if task is None else "as asked")
 
 
-def _default(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:
+def _default_columns(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:
     if any(_LABELS in raw.columns[level] or (level, _LABELS) in raw.faults for level in LEVELS):
         return (_LABELS,)
-    of_edges = [name for name in _OF_EDGES if name in raw.columns[EDGE] or (EDGE, name) in raw.faults]
-    if len(of_edges) == 1:
-        return (of_edges[0],)
-    left = [name for name in raw.columns[GRAPH] if name not in other]
-    if len(left) == 1:
-        return (left[0],)
+    edge_labels = [name for name in _EDGE_LABELS if name in raw.columns[EDGE] or (EDGE, name) in raw.faults]
+    unused = [name for name in raw.columns[GRAPH] if name not in other]
+    for names in (edge_labels, unused):
+        if len(names) == 1:
+            return (names[0],)
     columns = [f"{', '.join(raw.columns[level])} (of each {level})" for level in LEVELS if raw.columns[level]]
     raise BadInput(
-        f"{raw.origin}: say with --data.target which column is to be predicted. There are "
+        f"{raw.origin}: choose the column to predict with --data.target. There are "
         f"{'; '.join(columns) or 'none'}.{LINKS_HINT if len(raw) == 1 else ''}"
     )
 
 
 def _split_name(raw: RawGraphs, name: str) -> tuple[str, int | None]:
-    """`y:4` as the column y and 4, unless a column has that name."""
+    """Split `y:4` into the column y and 4, unless a column has that name."""
     base, _, number = name.rpartition(":")
-    known = {column for level in LEVELS for column in raw.columns[level]}
-    return (base, int(number)) if base and number.isdecimal() and name not in known else (name, None)
+    is_column = any(name in raw.columns[level] for level in LEVELS)
+    return (base, int(number)) if base and number.isdecimal() and not is_column else (name, None)
 
 
-def _level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None) -> str:
+def _common_level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None) -> str:
     bare = [_split_name(raw, name)[0] for name in names]
     if not names or len(set(names)) != len(names):
         raise BadInput(f"target: expected one or several distinct columns, got {list(names)}.")
@@ -185,17 +180,17 @@ def _level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None) -> str
         if all(name in raw.columns[level] for name in bare):
             same_size = len(set(raw.num_nodes.tolist())) == 1
             if level == NODE and task is not None and task.startswith("graph") and same_size:
-                return GRAPH  # as many targets as nodes, in graphs of one size
+                return GRAPH  # a graph has as many targets as nodes, in graphs of one size
             return level
-    known = [column for level in LEVELS for column in raw.columns[level]]
-    missing = next((name for name in bare if name not in known), None)
+    columns = [column for level in LEVELS for column in raw.columns[level]]
+    missing = next((name for name in bare if name not in columns), None)
     if missing is None:
         raise BadInput(f"target: {', '.join(names)} belong to different levels; name columns of one.")
-    raise UnknownName(f"target column of {raw.origin}", missing, known)
+    raise UnknownName(f"target column of {raw.origin}", missing, columns)
 
 
 def check_columns(raw: RawGraphs, target: Target) -> None:
-    """Refuse graphs that lack a column of a target that was found in other graphs.
+    """Refuse new graphs that lack a column of the target.
 
     Raises:
         BadInput: some graphs lack it.
@@ -203,21 +198,15 @@ def check_columns(raw: RawGraphs, target: Target) -> None:
     """
     for name in target.names:
         base = _split_name(raw, name)[0]
-        of_nodes = target.level == GRAPH and base not in raw.columns[GRAPH] and base in raw.columns[NODE]
-        raw.column(NODE if of_nodes else target.level, base)
+        in_nodes = target.level == GRAPH and base not in raw.columns[GRAPH] and base in raw.columns[NODE]
+        raw.column(NODE if in_nodes else target.level, base)
 
 
 def target_values(raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] = ()) -> np.ndarray:
-    """The columns side by side `[rows, width]`; text of numbers and words for missing ones as numbers.
-
-    Args:
-        raw: the graphs.
-        level: of the columns.
-        names: of the columns.
-        missing: these words.
+    """Return the columns side by side `[rows, width]`; text of numbers and `missing` words becomes numbers.
 
     Raises:
-        BadInput: one has no column of that number, or they are text and numbers.
+        BadInput: one has no column of that number, or they mix text and numbers.
     """
     parts = [text_as_numbers(part, missing) for part in _target_parts(raw, level, names)]
     if len({part.dtype == object for part in parts}) > 1:
@@ -229,7 +218,7 @@ def _target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[
     for name in names:
         base, number = _split_name(raw, name)
         values = raw.columns[level].get(base)
-        if values is None:  # as many targets of a graph as nodes
+        if values is None:  # a graph has as many targets as nodes
             values = raw.columns[NODE][base].reshape(len(raw), -1)
         values = as_rows(values)
         if number is not None:
@@ -240,65 +229,60 @@ def _target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[
 
 
 def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
-    """Which graphs, nodes or edges have a target `[rows]`: one that the source leaves in, and that is not missing."""
+    """Return the mask of graphs, nodes or edges with a target `[rows]` that counts and is not missing."""
     return np.asarray(~_absent(raw, target).all(1))
 
 
 def _absent(raw: RawGraphs, target: Target) -> np.ndarray:
-    """Which cells of a target are missing `[rows, width]`."""
+    """Return the mask of missing cells of a target `[rows, width]`."""
     values = target_values(raw, target.level, target.names, target.missing)
     return empty_cells(values) | marked_cells(raw, target.level, values, target.missing)
 
 
-def _refuse_missing(raw: RawGraphs, target: Target) -> None:
-    """Refuse graphs that have no target.
-
-    Raises:
-        BadInput: names the first, how many there are, and what can be done.
-    """
+def _check_complete(raw: RawGraphs, target: Target) -> None:
     without = np.flatnonzero(~labelled(raw, target))
     if not without.size:
         return
     row = int(without[0])
     value = target_values(raw, target.level, target.names, target.missing)[row]
-    told = f" ({value[0]})" if target.missing and value.size == 1 and value[0] in target.missing else ""
-    marked = f", or read {target.missing[0]} as any other value with --data.missing '[]'" if told else ""
+    note = f" ({value[0]})" if target.missing and value.size == 1 and value[0] in target.missing else ""
+    marked = f", or read {target.missing[0]} as any other value with --data.missing '[]'" if note else ""
     raise BadInput(
-        f"{raw.place(GRAPH, row)}: the target {', '.join(target.names)} is missing{told}, as it is of {without.size:,} "
-        f"of {len(raw):,} graphs. Leave them out with --data.on_error skip{marked}."
+        f"{raw.place(GRAPH, row)}: the target {', '.join(target.names)} is missing{note}; {without.size:,} of "
+        f"{len(raw):,} graphs have none. Leave them out with --data.on_error skip{marked}."
     )
 
 
 def _class_values(raw: RawGraphs, target: Target) -> np.ndarray:
-    """The class of each row as the source has it `[rows]`; of one-hot columns its number."""
+    """Return the class of each row as in the source `[rows]`; of one-hot columns its number."""
     values = target_values(raw, target.level, target.names, target.missing)
     return np.nan_to_num(values).argmax(1) if target.one_hot else values[:, 0]
 
 
 def _classes(raw: RawGraphs, target: Target, num_classes: int | None) -> tuple[tuple[str, ...], int]:
-    """Names of the classes in their order (none where they count from 0), and how many there are."""
+    """Return the names of the classes in their order (empty where they count from 0), and their number."""
     values, rows = _class_values(raw, target), np.flatnonzero(labelled(raw, target))
-    told, column = ", ".join(target.names), values[rows]
+    name, column = ", ".join(target.names), values[rows]
     if target.one_hot:
         width = target.width
         if num_classes not in (None, width):
-            raise BadInput(f"num_classes is {num_classes}, but {told} has {width} columns, one for each class.")
+            raise BadInput(f"num_classes is {num_classes}, but {name} has {width} columns, one for each class.")
         return (target.names if len(target.names) == width else ()), width
     if column.dtype.kind == "f" and (wrong := ~np.isfinite(column) | (column % 1 != 0)).any():
         row = int(rows[wrong][0])
-        raise BadInput(f"{raw.place(target.level, row)}: the target {told} {values[row]} is no class number.")
-    found = sorted(set(column.tolist()))
-    if not found:
-        raise BadInput(f"{raw.origin}: {told} is missing everywhere.")
+        raise BadInput(f"{raw.place(target.level, row)}: the target {name} {values[row]} is no class number.")
+    classes = sorted(set(column.tolist()))
+    if not classes:
+        raise BadInput(f"{raw.origin}: {name} is missing everywhere.")
     integral = column.dtype != object
-    counts_from_0 = integral and found == list(range(len(found)))
-    if num_classes is not None and integral and found[0] >= 0 and found[-1] < num_classes:
+    counts_from_0 = integral and classes == list(range(len(classes)))
+    if num_classes is not None and integral and classes[0] >= 0 and classes[-1] < num_classes:
         return (), num_classes
-    if num_classes is not None and num_classes != len(found):
-        raise BadInput(f"num_classes is {num_classes}, but {told} has {len(found)} classes: {found[:10]}.")
-    if len(found) < 2:
-        raise BadInput(f"{raw.origin}: {told} is {found[0]} everywhere, so there is nothing to classify.")
-    return () if counts_from_0 else tuple(class_name(value) for value in found), len(found)
+    if num_classes is not None and num_classes != len(classes):
+        raise BadInput(f"num_classes is {num_classes}, but {name} has {len(classes)} classes: {classes[:10]}.")
+    if len(classes) < 2:
+        raise BadInput(f"{raw.origin}: {name} is {classes[0]} everywhere, so there is nothing to classify.")
+    return () if counts_from_0 else tuple(class_name(value) for value in classes), len(classes)
 
 
 def _check_numbers(raw: RawGraphs, target: Target, values: np.ndarray) -> None:
@@ -319,23 +303,23 @@ def _refuse_rows(raw: RawGraphs, target: Target, wrong: np.ndarray, values: np.n
 
 
 def metrics_of(target: Target) -> list[str]:
-    """Metrics that may select checkpoints of a target, the default first.
+    """Return the metrics that may select checkpoints of a target, the default first.
 
-    Of several targets that is a mean of scaled errors: errors of different units say nothing as one.
+    Several targets have a mean of scaled errors first, since errors of different units cannot be averaged.
     """
     several = target.num_classes is None and target.width > 1
-    known = [m for m in METRICS[target.task] if m not in ("AUROC", "F1") or target.num_classes in (None, 2)]
-    known = [m for m in known if several or not m.startswith("scaled_")]
-    return sorted(known, key=lambda name: not name.startswith("scaled_"))
+    metrics = [m for m in METRICS[target.task] if m not in ("AUROC", "F1") or target.num_classes in (None, 2)]
+    metrics = [m for m in metrics if several or not m.startswith("scaled_")]
+    return sorted(metrics, key=lambda name: not name.startswith("scaled_"))
 
 
 def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | None:
-    """`y` with its level: classes `[rows, 1]` (int64) or numbers `[rows, width]` (see `exact_numbers`); None for links.
+    """Return the level and `y`: classes `[rows, 1]` (int64) or numbers `[rows, width]`; None for links.
 
-    Rows without a class have -1, missing numbers are NaN.
+    Rows without a class have -1, missing numbers are NaN; see `exact_numbers`.
 
     Raises:
-        BadInput: graphs that were not there when the target was found hold a class that it does not know.
+        BadInput: new graphs hold a class that the target does not have.
     """
     if target.level == "link":
         return None
@@ -344,9 +328,8 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
         return target.level, exact_numbers(np.where(_absent(raw, target), np.nan, values))
     classes, rows = _class_values(raw, target), labelled(raw, target)
     if target.one_hot or not target.classes:
-        filled = np.where(rows, classes, UNLABELLED)
-        return target.level, filled.astype(np.int64)[:, None]
-    number = {name: place for place, name in enumerate(target.classes)}
+        return target.level, np.where(rows, classes, UNLABELLED).astype(np.int64)[:, None]
+    number = {name: index for index, name in enumerate(target.classes)}
     column = np.full(len(classes), UNLABELLED, dtype=np.int64)
     column[rows] = [number.get(class_name(value), UNLABELLED) for value in classes[rows].tolist()]
     _refuse_rows(raw, target, rows & (column < 0), classes, f"is none of {', '.join(target.classes)}")
@@ -354,17 +337,35 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
 
 
 def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:
-    """Whether every edge has a reverse one with the same target; False where there is no edge.
-
-    Args:
-        raw: the graphs.
-        values: targets of all edges `[E, width]`.
-    """
+    """Return whether every edge has a reverse one with the same target `[E, width]`; False without edges."""
     graph = np.repeat(np.arange(len(raw)), raw.num_edges)
     rest = np.nan_to_num(values.astype(np.float64), nan=np.inf)
 
-    def ordered(ends: np.ndarray) -> np.ndarray:
+    def sorted_rows(ends: np.ndarray) -> np.ndarray:
         rows = np.column_stack([graph, ends, rest])
         return np.asarray(rows[np.lexsort(rows.T[::-1])])
 
-    return len(values) > 0 and np.array_equal(ordered(raw.edges), ordered(raw.edges[:, ::-1]))
+    return len(values) > 0 and np.array_equal(sorted_rows(raw.edges), sorted_rows(raw.edges[:, ::-1]))
+
+
+def weight_array(raw: RawGraphs, target: Target, name: str) -> tuple[str, np.ndarray]:
+    """Return the level of the target and a column of weights, float32 `[rows]`; 0 for rows without a target.
+
+    Raises:
+        UnknownName: there is no such column; names near matches.
+        BadInput: pairs are predicted, or a weight is missing, negative, infinite or no number; names the row.
+    """
+    if target.level == "link":
+        raise BadInput(f"weight={name}: pairs of nodes to be ranked have no weights.")
+    values = as_rows(raw.column(target.level, name))
+    if values.dtype == object or values.shape[1] != 1:
+        kind = "text" if values.dtype == object else f"{values.shape[1]} columns"
+        raise BadInput(f"weight: {name} is {kind}; expected one number for each {target.level}.")
+    weights = values[:, 0].astype(np.float32)
+    counts = labelled(raw, target)
+    wrong = np.flatnonzero(counts & ~(np.isfinite(weights) & (weights >= 0)))
+    if wrong.size:
+        row = int(wrong[0])
+        fault = "is missing" if np.isnan(weights[row]) else f"is {values[row, 0]}; expected a number of 0 or more"
+        raise BadInput(f"{raw.place(target.level, row)}: the weight {name} {fault}.")
+    return target.level, np.where(counts, weights, np.float32(0))

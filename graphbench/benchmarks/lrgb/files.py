@@ -1,7 +1,7 @@
-"""LRGB's five data sets as PyG publishes them: an archive each, with one file per split.
+"""Fetch and read LRGB's five data sets as PyG publishes them: an archive each, with one file per split.
 
 The superpixel sets hold pickled lists (`train.pickle`), the molecular ones lists saved by torch (`train.pt`); an item
-is a tuple of tensors. The files lie where PyG's `LRGBDataset` puts them below its own root: `NAME/raw/`.
+is a tuple of tensors. Files are in PyG's place for `LRGBDataset` below its root: `NAME/raw/`.
 """
 
 from __future__ import annotations
@@ -9,27 +9,28 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphbench.benchmarks.lrgb.pickles import read_pickled_graphs
-from graphbench.contracts import GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.benchmarks.tables import make_table
+from graphbench.contracts import SPLITS, GraphTable
+from graphbench.contracts.table import EDGE, GRAPH, NODE, Column, pointer
+from graphbench.data.download import fetch_members
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
 Graph = Sequence[Any]
 Convert = Callable[[Sequence[Graph]], GraphTable]
-
-#: Axis and column of the true pairs of PCQM-Contact.
+#: Axis and column of the contacts of PCQM-Contact.
 CONTACT, CONTACTS = "contact", "contact_index"
 _CHUNK = 1000  # graphs per table: about 60 MB of superpixel graphs
 _INDEX = torch.int16  # node numbers within a graph
-#: COCO's category numbers, with background first; their places are the classes of COCO-SP.
+#: COCO's category numbers, background first; their indices are the classes of COCO-SP.
 COCO_CATEGORIES = (
     *range(12),
     *range(13, 26),
@@ -42,17 +43,35 @@ COCO_CATEGORIES = (
 )
 
 
+def address(name: str) -> str:
+    """Return PyG's address of one of LRGB's data sets."""
+    from torch_geometric.datasets import LRGBDataset
+
+    return LRGBDataset.urls[name]
+
+
+def members(name: str) -> dict[str, str]:
+    """Return the path inside the archive of each split's file."""
+    from torch_geometric.datasets import LRGBDataset
+
+    suffix = "pickle" if name.endswith("-sp") else "pt"
+    return {split: f"{LRGBDataset.dwnld_file_name[name]}/{split}.{suffix}" for split in SPLITS}
+
+
+def fetch(name: str, root: Path, advice: str = "") -> dict[str, Path]:
+    """Return the file of each split, `root/NAME/raw/train.pickle` (or `.pt`) and so on, PyG's layout.
+
+    Absent files are unpacked from an archive in `root/NAME/raw`, which is downloaded if absent too.
+    """
+    inside = {PurePosixPath(member).name: member for member in members(name).values()}
+    paths = fetch_members(address(name), root / name / "raw", inside, what=name, advice=advice)
+    return dict(zip(SPLITS, paths.values(), strict=True))
+
+
 def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTable]:
-    """Graphs of one pickled split in parts, in the memory of some thousand graphs.
+    """Read graphs of one pickled split in parts, in the memory of some thousand graphs; `categories` are its labels.
 
-    Node features stay in half precision where the file has them so, as the published files do.
-
-    Args:
-        path: `train.pickle`, `val.pickle` or `test.pickle`.
-        categories: label in the file of each class.
-
-    Raises:
-        CorruptData: the file is damaged or holds something else; also while the tables are taken.
+    Node features in half precision, as in the published files, stay so.
     """
     class_of = torch.full((max(categories) + 1,), -1, dtype=torch.int16)
     class_of[torch.tensor(list(categories))] = torch.arange(len(categories), dtype=torch.int16)
@@ -60,14 +79,9 @@ def read_superpixels(path: Path, categories: Sequence[int]) -> Iterator[GraphTab
 
 
 def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
-    """Graphs `(x [n, 14], edge_attr [e, 2], edge_index [2, e], y [n])` as one table.
+    """Make a table of graphs `(x [n, 14], edge_attr [e, 2], edge_index [2, e], y [n])`.
 
-    Args:
-        graphs: of the file.
-        class_of: class of each label in the file, -1 where there is none.
-
-    Raises:
-        ValueError: a label is no class, or nodes are more than 16 bits count.
+    `class_of` has the class of each label, or -1.
     """
     x = torch.cat([graph[0] for graph in graphs])
     labels = torch.cat([torch.as_tensor(graph[3]).reshape(-1) for graph in graphs]).to(torch.int64)
@@ -87,15 +101,7 @@ def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
 
 
 def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
-    """Graphs of one split that torch saved, read without running code of the file and mapped where it allows that.
-
-    Args:
-        path: `train.pt`, `val.pt` or `test.pt`.
-        convert: `peptide_table` or `contact_table`.
-
-    Raises:
-        CorruptData: the file is damaged or holds something else; also while the tables are taken.
-    """
+    """Read graphs of one split that torch saved, memory-mapped if possible and without running code in the file."""
     with foreign(path, FETCH_AGAIN):
         graphs = load_tensors(path, mmap=zipfile.is_zipfile(path))
     if not isinstance(graphs, list | tuple):
@@ -104,15 +110,15 @@ def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
 
 
 def peptide_table(graphs: Sequence[Graph]) -> GraphTable:
-    """Graphs `(x [n, 9], edge_attr [e, 3], edge_index [2, e], y [1, T])` as one table."""
+    """Make a table of graphs `(x [n, 9], edge_attr [e, 3], edge_index [2, e], y [1, T])`."""
     y = torch.cat([graph[3].reshape(1, -1) for graph in graphs]).float()
     return _table(graphs, _atoms_and_bonds(graphs) | {"y": (y, GRAPH)})
 
 
 def contact_table(graphs: Sequence[Graph]) -> GraphTable:
-    """Graphs `(x, edge_attr, edge_index, edge_label_index [2, p], edge_label [p])` as one table.
+    """Make a table of graphs `(x, edge_attr, edge_index, edge_label_index [2, p], edge_label [p])`.
 
-    Only pairs of label 1 are contacts; wrong pairs, where a file has them, are left out: the task samples its own.
+    Pairs of label 1 are contacts; others are dropped, since the task samples wrong pairs itself.
     """
     contacts = [graph[3].t()[graph[4].reshape(-1) == 1] for graph in graphs]
     table = _table(graphs, _atoms_and_bonds(graphs))
@@ -134,7 +140,7 @@ def _atoms_and_bonds(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
 
 
 def _small(values: Tensor) -> Tensor:
-    """Codes in one byte each."""
+    """Narrow codes to one byte each."""
     if values.is_floating_point() or (values.numel() and not 0 <= int(values.min()) <= int(values.max()) < 256):
         raise ValueError("features are no numbers of OGB's vocabularies")
     return values.to(torch.uint8)
@@ -148,11 +154,7 @@ def _table(graphs: Sequence[Graph], columns: dict[str, tuple[Tensor, str]]) -> G
     ends = torch.cat([graph[2].t() for graph in graphs])
     if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < int(nodes.max()):
         raise ValueError("edge_index leads to nodes that do not exist")
-    return GraphTable(
-        {"edge_index": ends.to(_INDEX)} | {name: column for name, (column, _) in columns.items()},
-        {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
-        {NODE: pointer(nodes), EDGE: pointer(edges)},
-    )
+    return make_table({**columns, "edge_index": (ends.to(_INDEX), EDGE)}, nodes, edges)
 
 
 def _in_parts(path: Path, graphs: Iterable[Graph], convert: Convert) -> Iterator[GraphTable]:

@@ -9,39 +9,33 @@ from typing import ClassVar
 from graphbench.benchmarks.lrgb import specs
 from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules
 from graphbench.benchmarks.lrgb.superpixels import LRGBBenchmark
-from graphbench.benchmarks.molecules.inputs import SmilesInput
+from graphbench.benchmarks.molecules.base import SmilesInput
 from graphbench.contracts import GraphTable
 
 
 class PCQMContact(LRGBBenchmark):
-    """PCQM-Contact of LRGB: which atoms, five bonds apart or more, come closer than 3.5 Angstrom in space.
+    """PCQM-Contact of LRGB: atoms, five bonds apart or more, that are closer than 3.5 Angstrom in space.
 
     A batch has the pairs in contact, in both directions, as `contact_index [num_pairs, 2]`. Training samples two wrong
     partners per atom of a pair; evaluation ranks the partner among all atoms of the molecule. The selecting `MRR` is
-    LRGB's own, which counts other true partners and the atom itself as candidates; `filtered_MRR` leaves out other true
+    LRGB's own, which counts other true partners and the atom itself as candidates; `filtered_MRR` excludes other true
     partners, `filtered_no_self_MRR` the atom too. Atoms and bonds have OGB's features; hydrogens are atoms.
     "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.2).
-
-    Args:
-        options: see `GraphBenchmark`.
     """
 
     published_name: ClassVar[str] = "pcqm-contact"
     spec = specs.PCQM_CONTACT
 
     def read_split(self, path: Path) -> Iterator[GraphTable]:
-        """Tables of one split's file."""
+        """Read tables from one split's file."""
         return read_molecules(path, contact_table)
 
 
 class PeptidesFunc(SmilesInput, LRGBBenchmark):
-    """Peptides-func of LRGB: ten functions of 15,535 peptides, of which one may have several.
+    """Peptides-func of LRGB: ten functions of 15,535 peptides; a peptide may have several.
 
     The score is the average precision (AP), averaged over the ten. Atoms and bonds have OGB's features.
     "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.3).
-
-    Args:
-        options: see `GraphBenchmark`.
     """
 
     published_name: ClassVar[str] = "peptides-func"
@@ -49,23 +43,20 @@ class PeptidesFunc(SmilesInput, LRGBBenchmark):
     spec = specs.PEPTIDES_FUNC
 
     def read_split(self, path: Path) -> Iterator[GraphTable]:
-        """Tables of one split's file."""
+        """Read tables from one split's file."""
         return read_molecules(path, peptide_table)
 
 
 class PeptidesStruct(SmilesInput, LRGBBenchmark):
-    """Peptides-struct of LRGB: eleven numbers for the shape of the same 15,535 peptides in space.
+    """Peptides-struct of LRGB: eleven numbers for the shape in space of the same 15,535 peptides.
 
     Targets are z-scores over the whole set, as published, and so is the mean absolute error (MAE) over them. Atoms and
     bonds have OGB's features. "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.3).
-
-    Args:
-        options: see `GraphBenchmark`.
     """
 
     published_name: ClassVar[str] = "peptides-struct"
     spec = specs.PEPTIDES_STRUCT
 
     def read_split(self, path: Path) -> Iterator[GraphTable]:
-        """Tables of one split's file."""
+        """Read tables from one split's file."""
         return read_molecules(path, peptide_table)

@@ -1,9 +1,8 @@
-"""A pickled list of graphs, read graph by graph and without running code of the file.
+"""Read a pickled list of graphs, graph by graph, without running code in the file.
 
 LRGB publishes its superpixel graphs as one pickled list per split. COCO-SP's training list has over 10 GB once it is
-unpickled, and `pickle` can neither stop on the way nor forget what it has read. Here the instructions that
-`pickletools` decodes are carried out by a machine that knows plain containers, NumPy arrays and tensors, hands graphs
-out as they come, and forgets them.
+unpickled, and `pickle` can neither yield parts nor free them. Here a machine executes the instructions that
+`pickletools` decodes, for plain containers, NumPy arrays and tensors alone, yields graphs as they come, and frees them.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from graphbench.data.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
 
-_KINDS = "biuf"  # booleans, integers and real numbers: arrays of Python objects are refused
+_KINDS = "biuf"  # booleans, integers and real numbers, no Python objects
 
 
 class _Refused(ValueError):
-    """The file asks for something that no list of graphs needs."""
+    """The file needs something that no list of graphs has."""
 
 
 def _load_storage(content: bytes) -> Any:
-    """A tensor's memory, as `torch.storage._load_from_bytes` gives it, but without running code."""
+    """Load a tensor's storage like `torch.storage._load_from_bytes`, but without running code."""
     return load_tensors(io.BytesIO(content))
 
 
 def _empty_array(kind: Any, shape: Any, letter: Any) -> np.ndarray:
-    """What pickle makes before it fills an array."""
+    """Make the empty array that pickle fills later."""
     if kind is not np.ndarray or tuple(shape) != (0,):
         raise _Refused("an array of an unknown kind")
     return np.empty(0, dtype=np.int8)
 
 
 def _dtype(name: Any, *flags: Any) -> np.dtype[Any]:
-    """A little-endian number type."""
+    """Return a little-endian dtype of numbers."""
     dtype = np.dtype(str(name)).newbyteorder("<")
     if dtype.kind not in _KINDS:
         raise _Refused(f"an array of {dtype} instead of numbers")
@@ -49,12 +48,12 @@ def _dtype(name: Any, *flags: Any) -> np.dtype[Any]:
 
 
 def _array(buffer: bytes, dtype: np.dtype[Any], shape: Any, order: str) -> np.ndarray:
-    """A whole array, as pickle's fifth protocol stores it."""
+    """Make an array from a buffer of pickle's fifth protocol."""
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
 _REBUILD_TENSOR = torch.empty(0).__reduce_ex__(2)[0]
-#: Names that a file may ask for, under NumPy's old and new modules. All but the class `ndarray` may be called.
+#: Globals that a file may use, under NumPy's old and new modules. All but the class `ndarray` may be called.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v2"): _REBUILD_TENSOR,
     ("torch.storage", "_load_from_bytes"): _load_storage,
@@ -77,7 +76,7 @@ _IGNORED = ("PROTO", "FRAME")
 
 
 class _Machine:
-    """A pickle machine for one list, whose items are taken away as they come."""
+    """A pickle machine for one list, which does not keep its items."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -92,15 +91,15 @@ class _Machine:
             "EMPTY_DICT": lambda _: self.stack.append({}),
             "TUPLE": lambda _: self.stack.append(tuple(self._above_mark())),
             "MEMOIZE": lambda _: self._remember(self.memoised),
-            "GLOBAL": lambda text: self._name(*text.split(" ", 1)),
-            "STACK_GLOBAL": lambda _: self._name(*self._top(2)),
+            "GLOBAL": lambda text: self._global(*text.split(" ", 1)),
+            "STACK_GLOBAL": lambda _: self._global(*self._top(2)),
             "REDUCE": lambda _: self._call(*self._top(2)),
             "BUILD": lambda _: self._fill(self.stack.pop()),
             "STOP": lambda _: self._stop(),
         }
 
     def run(self, name: str, argument: Any) -> list[Any]:
-        """Carry out one instruction; gives the items that it adds to the outermost list."""
+        """Execute one instruction, and return the items that it adds to the outermost list."""
         if name in _VALUES:
             self.stack.append(argument)
         elif name in _LITERALS:
@@ -131,27 +130,27 @@ class _Machine:
     def _append(self, items: list[Any]) -> list[Any]:
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise _Refused(f"something to append to a {type(target).__name__}")
+            raise _Refused(f"an append to a {type(target).__name__}")
         if len(self.stack) > 1:
             target.extend(items)
             return []
-        # what a thousand graphs share (names, number types, constants) was referred to by now; the rest is theirs alone
+        # after a thousand graphs every shared object (globals, dtypes, constants) was fetched; others are never again
         self.memo = {
             place: value
             for place, value in self.memo.items()
-            if place in self.fetched or isinstance(value, str | np.dtype) or value is target or self._is_name(value)
+            if place in self.fetched or isinstance(value, str | np.dtype) or value is target or self._is_global(value)
         }
         return items
 
     @staticmethod
-    def _is_name(value: Any) -> bool:
+    def _is_global(value: Any) -> bool:
         return any(value is allowed for allowed in _ALLOWED.values())
 
     def _remember(self, place: int) -> None:
         self.memo[place] = self.stack[-1]
         self.memoised += 1
 
-    def _name(self, module: str, name: str) -> None:
+    def _global(self, module: str, name: str) -> None:
         if (module, name) not in _ALLOWED:
             raise _Refused(f"{module}.{name}")
         self.stack.append(_ALLOWED[module, name])
@@ -162,7 +161,7 @@ class _Machine:
         self.stack.append(function(*arguments))
 
     def _fill(self, state: Any) -> None:
-        """Fill the array on top of the stack; a number type was made whole."""
+        """Fill the array on top of the stack; a dtype needs no state."""
         target = self.stack[-1]
         if isinstance(target, np.dtype) and state[1] in ("<", "|"):
             return
@@ -172,21 +171,15 @@ class _Machine:
 
     def _stop(self) -> None:
         if len(self.stack) != 1 or not isinstance(self.stack[0], list):
-            raise _Refused("something else than one list")
+            raise _Refused("no single list")
         self.done = True
 
 
 def read_pickled_graphs(path: Path) -> Iterator[tuple[Any, ...]]:
-    """The tuples of a pickled list, one after the other, in the memory of about a thousand of them.
+    """Yield the tuples of a pickled list, in the memory of about a thousand of them.
 
-    Reads tensors, NumPy arrays of numbers, numbers, strings, bytes, lists and tuples that protocols 3 to 5 of
-    `pickle` wrote; refuses everything else before anything is called.
-
-    Args:
-        path: the pickle.
-
-    Raises:
-        CorruptData: the file is cut short, altered, no such list, or holds other things; also while graphs are taken.
+    Supports tensors, NumPy arrays of numbers, numbers, strings, bytes, lists and tuples in protocols 3 to 5 of
+    `pickle`; everything else is refused before anything is called.
     """
     with path.open("rb") as file:
         yield from _graphs(path, file)
@@ -201,7 +194,7 @@ def _graphs(path: Path, file: BinaryIO) -> Iterator[tuple[Any, ...]]:
                 opcode, argument, _ = next(instructions)
                 items = machine.run(opcode.name, argument)
                 if not all(isinstance(item, tuple) for item in items):
-                    raise _Refused("a list of other things than tuples")
+                    raise _Refused("a list of other objects than tuples")
             except _Refused as error:
                 raise CorruptData(f"{path}: holds {error}, which no list of graphs needs. Nothing was run.") from error
             except StopIteration as error:

@@ -11,22 +11,21 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import OGB_ATOMS, OGB_
 from graphbench.contracts.spec import BenchmarkSpec, Features
 
 _CITATION = "Dwivedi et al., Long Range Graph Benchmark, NeurIPS Datasets and Benchmarks (2022)"
-_NODE_NAMES = (
-    "red_mean",
-    "green_mean",
-    "blue_mean",
-    "red_std",
-    "green_std",
-    "blue_std",
-    "red_max",
-    "green_max",
-    "blue_max",
-    "red_min",
-    "green_min",
-    "blue_min",
-    "row",
-    "column",
+_STATISTICS = tuple(
+    f"{colour}_{statistic}" for statistic in ("mean", "std", "max", "min") for colour in ("red", "green", "blue")
 )
+_FUNCTIONS = (
+    "antifungal", "cell-cell communication", "anticancer", "drug delivery vehicle", "antimicrobial", "antiviral",
+    "antihypertensive", "antibacterial", "antiparasitic", "toxic",
+)  # fmt: skip
+_SHAPES = (
+    "inertia_mass_a", "inertia_mass_b", "inertia_mass_c", "inertia_valence_a", "inertia_valence_b",
+    "inertia_valence_c", "length_a", "length_b", "length_c", "spherocity", "plane_of_best_fit",
+)  # fmt: skip
+_VOC_CLASSES = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
+    "dining table", "dog", "horse", "motorbike", "person", "potted plant", "sheep", "sofa", "train", "tv monitor",
+)  # fmt: skip
 _EDGE_NAMES = ("boundary_gradient", "boundary_pixels")
 
 _MOLECULES = BenchmarkSpec(
@@ -49,7 +48,7 @@ _MOLECULES = BenchmarkSpec(
 _SUPERPIXELS = BenchmarkSpec(
     name="",
     task="node-classification",
-    node=Features(dense=14, names=_NODE_NAMES),
+    node=Features(dense=14, names=(*_STATISTICS, "row", "column")),
     edge=Features(dense=2, names=_EDGE_NAMES),
     metric="macro_F1",
     higher_is_better=True,
@@ -77,18 +76,7 @@ PEPTIDES_FUNC = replace(
     _MOLECULES,
     name="PeptidesFunc",
     num_targets=10,
-    target_names=(
-        "antifungal",
-        "cell-cell communication",
-        "anticancer",
-        "drug delivery vehicle",
-        "antimicrobial",
-        "antiviral",
-        "antihypertensive",
-        "antibacterial",
-        "antiparasitic",
-        "toxic",
-    ),
+    target_names=_FUNCTIONS,
     disk_mb=55.0,
     source="peptidesfunc.zip, by the address in PyG",
 )
@@ -101,19 +89,7 @@ PEPTIDES_STRUCT = replace(
     higher_is_better=False,
     loss="L1",
     num_targets=11,
-    target_names=(
-        "inertia_mass_a",
-        "inertia_mass_b",
-        "inertia_mass_c",
-        "inertia_valence_a",
-        "inertia_valence_b",
-        "inertia_valence_c",
-        "length_a",
-        "length_b",
-        "length_c",
-        "spherocity",
-        "plane_of_best_fit",
-    ),
+    target_names=_SHAPES,
     target_units=("sd", "sd", "sd", "sd", "sd", "sd", "sd", "sd", "sd", "sd", "sd"),
     disk_mb=56.0,
     source="peptidesstruct.zip, by the address in PyG",
@@ -123,29 +99,7 @@ PASCAL_VOC_SP = replace(
     _SUPERPIXELS,
     name="PascalVOCSP",
     num_classes=21,
-    target_names=(
-        "background",
-        "aeroplane",
-        "bicycle",
-        "bird",
-        "boat",
-        "bottle",
-        "bus",
-        "car",
-        "cat",
-        "chair",
-        "cow",
-        "dining table",
-        "dog",
-        "horse",
-        "motorbike",
-        "person",
-        "potted plant",
-        "sheep",
-        "sofa",
-        "train",
-        "tv monitor",
-    ),
+    target_names=_VOC_CLASSES,
     split_sizes=(8_498, 1_428, 1_429),
     mean_nodes=479.40,
     mean_edges=2_710.48,

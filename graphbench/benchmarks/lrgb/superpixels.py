@@ -11,11 +11,8 @@ import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.lrgb import specs
-from graphbench.benchmarks.lrgb.archive import address, fetch
-from graphbench.benchmarks.lrgb.files import COCO_CATEGORIES, read_superpixels
+from graphbench.benchmarks.lrgb.files import COCO_CATEGORIES, address, fetch, read_superpixels
 from graphbench.contracts import GraphTable
-
-#: Mean, standard deviation, maximum and minimum of each channel (0 to 1), then the centroid in pixels.
 
 _ADVICE = "Without a network, SatelliteSuperpixels has graphs of the same kind; its scores do not compare."
 
@@ -26,33 +23,25 @@ Moments = tuple[tuple[float, ...], tuple[float, ...]]
 class LRGBBenchmark(GraphBenchmark):
     """Base of the five data sets of the Long Range Graph Benchmark, which come as PyG publishes them.
 
-    The archive is fetched from where PyG fetches it; files that lie where PyG's `LRGBDataset(root/LRGB)` puts them
-    (`root`/LRGB/NAME/raw) are taken as they are. Nothing read from them runs code.
-
-    Args:
-        options: see `GraphBenchmark`.
+    The archive is fetched by its address in PyG; files of PyG's `LRGBDataset(root/LRGB)` in `root`/LRGB/NAME/raw are
+    used as they are. Reading them runs no code of theirs.
     """
 
     #: Name in PyG.
     published_name: ClassVar[str]
-    #: What to do without a network, as whole sentences.
+    #: Alternative without a network, as whole sentences.
     advice: ClassVar[str] = ""
 
     @abstractmethod
     def read_split(self, path: Path) -> Iterator[GraphTable]:
-        """Tables of one split's file."""
+        """Read tables from one split's file."""
 
     def source_key(self) -> dict[str, Any]:
-        """Address of the published archive."""
+        """Return the address of the published archive."""
         return {"address": address(self.published_name)}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Download where needed, and convert.
-
-        Raises:
-            MissingData: the archive could not be fetched; says what, from where, and where to put it.
-            CorruptData: a file is damaged or holds something else.
-        """
+        """Fetch and convert the archive."""
         files = fetch(self.published_name, Path(self.root, "LRGB"), self.advice)
         return {split: self.read_split(file) for split, file in files.items()}
 
@@ -62,9 +51,8 @@ class SuperpixelBenchmark(LRGBBenchmark):
 
     Args:
         standardised: subtract a mean from each column of nodes and edges and divide by a standard deviation, those of
-            the training graphs that Toenshoff et al. ("Where Did the Gap Go?", TMLR 2024) print in their code. GNN+
-            reads the data so too; LRGB itself, GraphGPS and those who follow it take centroids of hundreds of pixels
-            beside colours from 0 to 1.
+            the training graphs in the code of Toenshoff et al. ("Where Did the Gap Go?", TMLR 2024). So in GNN+; LRGB
+            itself, GraphGPS and their successors use centroids of hundreds of pixels beside colours from 0 to 1.
         options: see `GraphBenchmark`.
     """
 
@@ -79,14 +67,14 @@ class SuperpixelBenchmark(LRGBBenchmark):
         self.standardised = standardised
 
     def source_key(self) -> dict[str, Any]:
-        """Address of the published archive, and whether columns are standardised."""
+        """Return the address of the published archive, and `standardised`."""
         key = super().source_key()
-        if self.standardised:  # stores made before there was a choice keep their key
+        if self.standardised:  # keeps the key of earlier stores
             key["standardised"] = True
         return key
 
     def read_split(self, path: Path) -> Iterator[GraphTable]:
-        """Tables of one split's file."""
+        """Read tables from one split's file."""
         for table in read_superpixels(path, self.categories):
             yield self._standardise(table) if self.standardised else table
 
@@ -100,11 +88,11 @@ class SuperpixelBenchmark(LRGBBenchmark):
 
 
 class PascalVOCSP(SuperpixelBenchmark):
-    """PascalVOC-SP of LRGB: photographs as graphs of up to 500 superpixels; each node belongs to one of 21 classes.
+    """PascalVOC-SP of LRGB: photographs as graphs of up to 500 superpixels; each node has one of 21 classes.
 
     Nodes carry colours and centroids, edges join superpixels that touch (region boundary graph, SLIC compactness 30).
-    "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.1). How such graphs are made of one's own
-    images: `graphbench.benchmarks.superpixels.boundary`.
+    "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.1). To make such graphs of other images, see
+    `graphbench.benchmarks.superpixels.boundary`.
 
     Args:
         standardised: see `SuperpixelBenchmark`.
@@ -131,8 +119,8 @@ class PascalVOCSP(SuperpixelBenchmark):
 class COCOSP(SuperpixelBenchmark):
     """COCO-SP of LRGB: as `PascalVOCSP`, with 123,286 photographs and 81 classes.
 
-    Labels are renumbered as PyG does: COCO's 80 category numbers have gaps. The files are read in parts, so that the
-    graphs never lie in memory together.
+    Labels are renumbered as in PyG, since COCO's 80 category numbers have gaps. The files, larger than memory may be,
+    are read in parts.
 
     Args:
         standardised: see `SuperpixelBenchmark`.

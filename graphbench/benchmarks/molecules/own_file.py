@@ -11,12 +11,10 @@ from rdkit import rdBase
 
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
-from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
-from graphbench.benchmarks.molecules.chemistry.files import check_format
+from graphbench.benchmarks.molecules.chemistry.files import TargetTask
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets
-from graphbench.benchmarks.molecules.chemistry.targets import TargetTask
 from graphbench.benchmarks.molecules.chemistry.user_file import (
     PENALIZED_LOGP,
     FileRequest,
@@ -25,13 +23,14 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
     read_user_file,
 )
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
-from graphbench.contracts import SPLITS, GraphTable, InputPart
+from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
+from graphbench.data.columns import scaled_weights
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
-from graphbench.data.row_weights import scaled_weights
 from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_choice
+from graphbench.tables.reader import MOLECULES, check_table
 from graphbench.tables.text import suffix_of
 
 Chirality = Literal["CIP", "RDKit"]
@@ -56,13 +55,13 @@ class Molecules(MoleculeBenchmark):
     Atoms and bonds get OGB's nine and three categorical columns (but see `chirality`). Isotopes and map numbers are in
     none, so deuterium is hydrogen, and molecules that differ in them alone count as one. Rows that cannot be used
     (RDKit cannot read the molecule, it has no atoms, a target is missing or no number, ...) are counted and named with
-    their line in one message, and so are molecules that are there more than once with different targets.
+    their line in one message, and so are repeated molecules with different targets.
 
-    Names of columns count in any case. Cells may be separated by commas, semicolons or tabs, and numbers may have
+    Names of columns are matched in any case. Cells may be separated by commas, semicolons or tabs, and numbers may have
     decimal commas unless commas separate the cells; one line in the log says so.
 
     Args:
-        file: the file; its suffix tells the format. `.csv`, `.tsv` and `.tab` files have a header, `.jsonl` files an
+        file: the file; its suffix decides the format. `.csv`, `.tsv` and `.tab` files have a header, `.jsonl` files an
             object on each line. A `.smi`, `.smiles` or `.txt` file has a SMILES and a name (column `_Name`) on each
             line, or a header that begins with `smiles_column`. An `.sdf`, `.sd` or `.mol` file has properties, and
             names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the extra `excel`), of `.parquet` the
@@ -73,8 +72,8 @@ class Molecules(MoleculeBenchmark):
             multilabel (columns of 0 and 1). Some of several targets may be missing in a row: those cells are neither
             trained on nor scored.
         num_classes: classes of a classification by numbers.
-        classes: what the file calls the classes, from class 0 on: `[inactive, active]`.
-        smiles_column: where the SMILES stand.
+        classes: names of the classes in the file, from class 0 on: `[inactive, active]`.
+        smiles_column: of the SMILES.
         id_column: column with names for predictions; by default molecules are named by their line.
         split: `random` by `split_seed`; `scaffold`: whole Murcko scaffolds, largest first; `scaffold_balanced`: whole
             scaffolds, the small ones in an order by `split_seed`; `column`: as `split_column` says.
@@ -84,9 +83,9 @@ class Molecules(MoleculeBenchmark):
             is cut from `file`, by `split`.
         fractions: shares of train, validation and test for random and scaffold splits, and for what is cut from
             training. 0 leaves validation or test out: `[1, 0, 0]` trains a final model on all molecules.
-        split_seed: decides the random split, the balanced one, the folds of both, and what is cut from training.
+        split_seed: of the random split, the balanced one, the folds of both, and what is cut from training.
         folds: cut the molecules into so many parts instead (3 or more): one tests, one validates, the others train.
-            The parts are random, or of whole scaffolds where `split` says so; `fractions` is not used. With
+            The parts are random, or whole scaffolds if `split` is one of theirs; `fractions` is not used. With
             `split=column` the number of folds in the column.
         fold: the part that tests, from 0; of fold numbers in a column 0 by default.
         on_error: stop at unusable rows, or skip them with a warning; of several targets an unusable one counts as
@@ -95,11 +94,11 @@ class Molecules(MoleculeBenchmark):
             their errors in standard deviations of training), accuracy or AP.
         weight: column with the weight of each row in the loss, 0 or more. Only ratios count: weights are divided by
             their mean over the training rows. Losses of all splits are weighted, metrics are not.
-        repeats: `together` keeps rows of one molecule (one canonical SMILES) in one split or fold; `apart` shares them
-            out like others. Splits by scaffolds keep them together in any case, `split=column` does as the file says.
-        chirality: what the column of centres has: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or `RDKit`,
+        repeats: `together` keeps rows of one molecule (one canonical SMILES) in one split or fold; `apart` splits them
+            like others. Splits by scaffolds keep them together in any case, `split=column` follows the file.
+        chirality: values of the column of centres: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or `RDKit`,
             the tags CW and CCW that OGB publishes, which differ between spellings of one molecule.
-        missing: words or numbers that say that a target is missing, beside the usual ones (empty, NA, N/A, NaN, null,
+        missing: words or numbers for a missing target, beside the usual ones (empty, NA, N/A, NaN, null,
             None, ND, - and the like): `[-999]`; `[]` for empty cells and NaN alone.
         options: see `GraphBenchmark`.
 
@@ -139,11 +138,10 @@ class Molecules(MoleculeBenchmark):
         super().__init__(**options)
         files = {name: Path(path) for name, path in (("val", val_file), ("test", test_file)) if path is not None}
         for path in (Path(file), *files.values()):
-            check_format(path)
+            check_table(path, MOLECULES, "molecules")
         check_choice("task", task, get_args(TargetTask))
         check_choice("on_error", on_error, get_args(OnError))
         check_choice("chirality", chirality, get_args(Chirality))
-        features: FeatureSet = "ogb_cip" if chirality == "CIP" else "ogb"
         targets = (target,) if isinstance(target, str) else tuple(target)
         num_classes = _count_classes(task, num_classes, classes)
         self.request = FileRequest(
@@ -158,7 +156,7 @@ class Molecules(MoleculeBenchmark):
             scaffold=split.startswith("scaffold"),
             on_error=on_error,
             weight=weight,
-            features=features,
+            features="ogb_cip" if chirality == "CIP" else "ogb",
             missing=None if missing is None else tuple(missing),
         )
         self.missing = missing
@@ -168,34 +166,23 @@ class Molecules(MoleculeBenchmark):
         self.split_request.check()
         self.empty_splits = without_share(fractions)
         _check_targets(targets, task, num_classes, metric)
-        self.spec = replace(
-            type(self).spec,
-            task=_TASKS[task],
-            metric=metric or ("scaled_MAE" if task == "regression" and len(targets) > 1 else _METRICS[task][0]),
-            higher_is_better=task != "regression",
-            loss=_LOSSES[task],
-            num_targets=len(targets),
-            num_classes=num_classes,
-            target_names=() if task == "classification" else targets,
-            source=f"the file {Path(file).name}",
-            extra={"atom_vocabulary": features},
-        )
+        self.spec = _fill_spec(type(self).spec, self.request, num_classes, metric)
 
     @property
     def smiles_column(self) -> str:  # type: ignore[override]
-        """Where SMILES stand in this file, and so in others that are to be predicted."""
+        """Column with SMILES in this file, and by default in new ones."""
         return self.request.smiles_column
 
     def target_labels(self) -> tuple[str, ...]:
-        """The target columns of the file."""
+        """Return the target columns of the file."""
         return self.request.targets
 
     def class_labels(self) -> tuple[str, ...]:
-        """What the file calls the classes: their names or their numbers."""
+        """Return the names or numbers of the classes in the file."""
         return self.request.classes or tuple(str(number) for number in range(self.spec.num_classes or 0))
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """As `GraphBenchmark.read_labelled`; a target that is computed needs no column."""
+        """Read labels as `GraphBenchmark.read_labelled`; a computed target needs no column."""
         if not self.request.computed:
             return super().read_labelled(source, column, size)
         return (self._with_computed(part, column) for part in self.read_input(source, column, size))
@@ -206,7 +193,7 @@ class Molecules(MoleculeBenchmark):
         return replace(part, table=with_targets(part.table, combine_terms(arrays.terms), exact=True))
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
-        """Folds of random molecules, of whole scaffolds where `split` says so, or those of a column."""
+        """Return the options of each fold: of random molecules, whole scaffolds or a column, as `split` says."""
         if self.split_request.kind == "column":
             self.split_request.check_folds(count, read_split_labels(self.request))
         else:
@@ -214,17 +201,17 @@ class Molecules(MoleculeBenchmark):
         return [{"folds": count, "fold": fold} for fold in range(count)]
 
     def check_split_seed(self) -> None:
-        """Refuse seeds where the file or the scaffolds alone decide."""
+        """Refuse seeds if the file or the scaffolds decide the split."""
         self.split_request.check_seed()
 
     def source_key(self) -> dict[str, Any]:
-        """Checksum of the file, version of RDKit, and every option that decides about rows, targets or splits."""
+        """Return the checksum of the file, the version of RDKit, and every option that changes the data."""
         request = self.request
         return {
             "file": file_sha256(request.file),
             "format": suffix_of(request.file),
             "rdkit": rdBase.rdkitVersion,
-            "features": request.features,  # earlier versions had one kind, and isotopes told molecules apart
+            "features": request.features,  # earlier versions had one kind, and isotopes distinguished molecules
             "columns": [request.smiles_column, list(request.targets), request.id_column, request.split_column],
             "task": [request.task, request.num_classes],
             **self.split_request.key(),
@@ -237,11 +224,7 @@ class Molecules(MoleculeBenchmark):
         }
 
     def read(self) -> dict[str, GraphTable]:
-        """Read, check and split the file, or the files.
-
-        Raises:
-            BadInput: as `chemistry.user_file.read_user_file`, or a split would be empty.
-        """
+        """Read, check and split the file, or the files."""
         molecules = read_user_file(self.request, track)
         others = {
             name: read_user_file(replace(self.request, file=path), track)
@@ -254,12 +237,24 @@ class Molecules(MoleculeBenchmark):
         return scaled_weights({name: tables[name] for name in SPLITS})
 
 
-def _count_classes(task: TargetTask, num_classes: int | None, classes: list[str] | None) -> int | None:
-    """How many classes there are.
+def _fill_spec(spec: BenchmarkSpec, request: FileRequest, num_classes: int | None, metric: str | None) -> BenchmarkSpec:
+    task, targets = request.task, request.targets
+    return replace(
+        spec,
+        task=_TASKS[task],
+        metric=metric or ("scaled_MAE" if task == "regression" and len(targets) > 1 else _METRICS[task][0]),
+        higher_is_better=task != "regression",
+        loss=_LOSSES[task],
+        num_targets=len(targets),
+        num_classes=num_classes,
+        target_names=() if task == "classification" else targets,
+        source=f"the file {request.file.name}",
+        extra={"atom_vocabulary": request.features},
+    )
 
-    Raises:
-        BadInput: names are given for another task, twice, or as many as `num_classes` does not say.
-    """
+
+def _count_classes(task: TargetTask, num_classes: int | None, classes: list[str] | None) -> int | None:
+    """Return the number of classes; refuse names for another task, repeated ones, or another number of them."""
     if classes is None:
         return num_classes
     if task != "classification":
@@ -272,11 +267,7 @@ def _count_classes(task: TargetTask, num_classes: int | None, classes: list[str]
 
 
 def _check_targets(targets: tuple[str, ...], task: TargetTask, num_classes: int | None, metric: str | None) -> None:
-    """Refuse targets that do not fit their task.
-
-    Raises:
-        BadInput: says which options contradict each other.
-    """
+    """Refuse targets or a metric that do not fit the task."""
     if not targets or len(set(targets)) != len(targets):
         raise BadInput(f"target: expected one or several distinct columns, got {list(targets)}.")
     if PENALIZED_LOGP in targets and (len(targets) > 1 or task != "regression"):

@@ -1,4 +1,4 @@
-"""How a user's molecules are shared out: at random, by scaffolds, in folds, by a column, or by files of their own."""
+"""Split a user's molecules at random, by scaffolds, into folds, by a column, or by separate files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.molecules.chemistry.repeats import describe_leaks, find_repeats
+from graphbench.benchmarks.molecules.chemistry.problems import describe_leaks, find_repeats
 from graphbench.benchmarks.molecules.chemistry.scaffolds import scaffold_split
 from graphbench.benchmarks.molecules.chemistry.tables import read_text
 from graphbench.benchmarks.molecules.chemistry.user_file import SPLIT_WORDS, UserMolecules
@@ -40,18 +40,7 @@ Rows = Mapping[str, np.ndarray | Tensor]
 
 @dataclass(frozen=True)
 class MoleculeSplit:
-    """What a user asks for; the options are those of `Molecules`.
-
-    Args:
-        file: whose molecules are shared out.
-        kind: `split`.
-        column: `split_column`.
-        fractions: shares of train, val and test.
-        seed: `split_seed`.
-        folds, fold: parts, and the one that tests.
-        repeats: what happens to rows of one molecule.
-        files: "val" and "test", as far as they are files of their own.
-    """
+    """Options of `Molecules` for the split of `file`; `files` are those of "val" and "test", if separate."""
 
     file: Path
     kind: SplitKind = "random"
@@ -64,11 +53,7 @@ class MoleculeSplit:
     files: Mapping[str, Path] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Refuse options that are out of range, or contradict each other.
-
-        Raises:
-            BadInput: names the option.
-        """
+        """Refuse options that are out of range, or contradict each other."""
         check_choice("split", self.kind, get_args(SplitKind))
         check_choice("repeats", self.repeats, get_args(RepeatRule))
         if self.kind != "column" and (self.folds is None) != (self.fold is None):
@@ -86,19 +71,15 @@ class MoleculeSplit:
             )
         for name, path in self.files.items():
             if self.kind == "column" or self.folds is not None:
-                asked = "split=column" if self.kind == "column" else f"folds={self.folds}"
-                raise BadInput(f"{name}_file={path} is the {name} part, and {asked} makes another; leave one out.")
+                option = "split=column" if self.kind == "column" else f"folds={self.folds}"
+                raise BadInput(f"{name}_file={path} is the {name} part, and {option} makes another; leave one out.")
             if path.resolve() == self.file.resolve():
                 raise BadInput(f"{name}_file={path}: this is `file` itself, whose molecules train.")
         if len({path.resolve() for path in self.files.values()}) < len(self.files):
             raise BadInput(f"val_file and test_file are both {self.files['test']}: give two files, or one of them.")
 
     def check_free(self, option: str) -> None:
-        """Refuse what would split molecules anew whose split is fixed.
-
-        Raises:
-            BadInput: says what fixes it.
-        """
+        """Refuse an option that splits the molecules anew although a file or a column fixes the split."""
         if "test" in self.files:
             raise BadInput(f"{option}: test_file={self.files['test']} fixes the test part; leave it out to split anew.")
         if self.kind == "column":
@@ -108,30 +89,15 @@ class MoleculeSplit:
             )
 
     def check_folds(self, count: int, labels: Sequence[str]) -> None:
-        """Refuse another number of folds than a column has.
-
-        Args:
-            count: folds that are asked for.
-            labels: cells of the column.
-
-        Raises:
-            BadInput: says what the column has.
-        """
-        try:
-            numbers = fold_numbers(labels)
-        except BadInput as error:
-            raise BadInput(f"split_column={self.column}: {error}") from error
+        """Refuse another number of folds than a column with these cells has."""
+        numbers = self._fold_numbers(labels)
         if numbers is None:
             self.check_free(f"--folds {count}")
-        elif (known := int(numbers.max()) + 1) != count:
-            raise BadInput(f"--folds {count}: the column {self.column!r} has {known} folds.")
+        elif int(numbers.max()) + 1 != count:
+            raise BadInput(f"--folds {count}: the column {self.column!r} has {int(numbers.max()) + 1} folds.")
 
     def check_seed(self) -> None:
-        """Refuse seeds where the file or the scaffolds alone decide.
-
-        Raises:
-            BadInput: says what decides.
-        """
+        """Refuse seeds if the file or the scaffolds decide the split."""
         self.check_free("--split-seeds")
         if self.kind == "scaffold":
             raise BadInput(
@@ -140,89 +106,88 @@ class MoleculeSplit:
             )
 
     def key(self) -> dict[str, Any]:
-        """Return JSON values that decide about the split, for the store."""
+        """Return the options that decide the split as JSON values, for the store."""
         folds = {} if self.folds is None and self.fold is None else {"folds": [self.folds, self.fold]}
         files = {f"{name}_file": [file_sha256(path), path.suffix.lower()] for name, path in self.files.items()}
-        repeats = {"repeats": self.repeats} if self.repeats == "together" else {}  # earlier versions shared them out
+        repeats = {"repeats": self.repeats} if self.repeats == "together" else {}  # earlier versions split them
         return {"split": [self.kind, list(self.fractions), self.seed], **folds, **files, **repeats}
 
     def divide(self, molecules: UserMolecules, others: Mapping[str, UserMolecules]) -> tuple[dict[str, Tensor], str]:
-        """Return rows of `file` in each split that has no file of its own, and how they were found, in words.
+        """Split the molecules of `file`, given those of `files`.
 
-        Args:
-            molecules: of `file`.
-            others: of `files`.
-
-        Raises:
-            BadInput: a split with a share would be empty, or the column does not say how to split.
+        Returns:
+            Rows of `file` in each split that has no file of its own, and a description of the split.
         """
-        rows, told = self._by_files(molecules) if others else self._of_one(molecules)
+        rows, description = self._by_files(molecules) if others else self._by_options(molecules)
         split = {name: torch.as_tensor(chosen).to(torch.int64) for name, chosen in rows.items() if name not in others}
         check_split(split, len(molecules.table), empty=without_share(self.fractions))
         if others:
-            self._tell_leaks(molecules, split, others)
-        return split, told
+            self._log_leaks(molecules, split, others)
+        return split, description
 
-    def _of_one(self, molecules: UserMolecules) -> tuple[Rows, str]:
+    def _by_options(self, molecules: UserMolecules) -> tuple[Rows, str]:
         if self.kind == "column":
-            return self._of_column(molecules)
+            return self._by_column(molecules)
         if self.folds is not None and self.fold is not None:
             seed = 0 if self.kind == "scaffold" else self.seed
-            groups = molecules.scaffolds or self._repeated(molecules.canonical)
-            told = f"fold {self.fold} of {self.folds} tests, the next one validates{unused_shares(self.fractions)}"
-            return k_fold_split(len(molecules.table), self.folds, self.fold, seed, groups), told
+            groups = molecules.scaffolds or self._groups(molecules.canonical)
+            description = f"fold {self.fold} of {self.folds} tests, the next one validates"
+            rows = k_fold_split(len(molecules.table), self.folds, self.fold, seed, groups)
+            return rows, description + unused_shares(self.fractions)
         return self._cut(molecules, np.arange(len(molecules.table)), SPLITS, np.array(self.fractions)), ""
 
     def _by_files(self, molecules: UserMolecules) -> tuple[Rows, str]:
-        every = np.ones(len(molecules.table), dtype=bool)
-        given = {"train": every} | dict.fromkeys(self.files, ~every)
-        rows, cut = complete_split(given, self.fractions, partial(self._cut, molecules))
+        train = np.ones(len(molecules.table), dtype=bool)
+        masks = {"train": train} | dict.fromkeys(self.files, ~train)
+        rows, cut = complete_split(masks, self.fractions, partial(self._cut, molecules))
         named = ", ".join(f"{name} from {path.name}" for name, path in self.files.items())
         return rows, f"train from {self.file.name}, {named}{cut}"
 
-    def _of_column(self, molecules: UserMolecules) -> tuple[Rows, str]:
-        """The split that the file's column gives, and what it lacks."""
-        labels, name = molecules.split_labels, self.column
-        try:
-            numbers = fold_numbers(labels)
-        except BadInput as error:
-            raise BadInput(f"split_column={name}: {error}") from error
+    def _by_column(self, molecules: UserMolecules) -> tuple[Rows, str]:
+        """Split by the words or fold numbers of the file's column, completed by what it lacks."""
+        name, numbers = self.column, self._fold_numbers(molecules.split_labels)
         if numbers is not None:
             count, fold = int(numbers.max()) + 1, self.fold or 0
             if self.folds not in (None, count):
                 raise BadInput(f"folds={self.folds}: the column {name!r} has {count} folds.")
-            told = f"fold {fold} of {count} in {name} tests, the next one validates"
-            return column_folds(numbers, fold), told + unused_shares(self.fractions)
+            description = f"fold {fold} of {count} in {name} tests, the next one validates"
+            return column_folds(numbers, fold), description + unused_shares(self.fractions)
         if self.folds is not None or self.fold is not None:
-            given = f"folds={self.folds}" if self.folds is not None else f"fold={self.fold}"
-            raise BadInput(f"{given}: the column {name!r} has words, and no fold numbers.")
-        words = np.array([SPLIT_WORDS[label] for label in labels])
-        parts: dict[str, np.ndarray] = {split: words == split for split in SPLITS if (words == split).any()}
-        rows, cut = complete_split(parts, self.fractions, partial(self._cut, molecules))
+            option = f"folds={self.folds}" if self.folds is not None else f"fold={self.fold}"
+            raise BadInput(f"{option}: the column {name!r} has words, and no fold numbers.")
+        words = np.array([SPLIT_WORDS[label] for label in molecules.split_labels])
+        masks: dict[str, np.ndarray] = {split: words == split for split in SPLITS if (words == split).any()}
+        rows, cut = complete_split(masks, self.fractions, partial(self._cut, molecules))
         return rows, f"as {name} says{cut}"
+
+    def _fold_numbers(self, labels: Sequence[str]) -> np.ndarray | None:
+        try:
+            return fold_numbers(labels)
+        except BadInput as error:
+            raise BadInput(f"split_column={self.column}: {error}") from error
 
     def _cut(
         self, molecules: UserMolecules, source: np.ndarray, names: Sequence[str], shares: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Parts of some of the molecules, by scaffolds or at random."""
+        """Split the molecules `source` by scaffolds or at random."""
         share = dict(zip(names, shares.tolist(), strict=True))
         if self.kind.startswith("scaffold"):
-            seeded = self.seed if self.kind == "scaffold_balanced" else None
+            seed = self.seed if self.kind == "scaffold_balanced" else None
             scaffolds = [molecules.scaffolds[row] for row in source.tolist()]
-            found = scaffold_split(scaffolds, [share.get(name, 0.0) for name in SPLITS], seeded)
-            return {name: source[found[name]] for name in names}
-        groups = self._repeated([molecules.canonical[row] for row in source.tolist()])
+            split = scaffold_split(scaffolds, [share.get(name, 0.0) for name in SPLITS], seed)
+            return {name: source[split[name]] for name in names}
+        groups = self._groups([molecules.canonical[row] for row in source.tolist()])
         parts = random_split(len(source), share, self.seed, groups)
         return {name: source[rows.numpy()] for name, rows in parts.items()}
 
-    def _repeated(self, canonical: list[str]) -> list[str] | None:
-        """What keeps rows of one molecule together; None without repeats, whose splits stay what they were."""
+    def _groups(self, canonical: list[str]) -> list[str] | None:
+        """Return groups that stay in one split; None without repeats, whose splits stay as in earlier versions."""
         return None if self.repeats == "apart" or len(set(canonical)) == len(canonical) else canonical
 
-    def _tell_leaks(
+    def _log_leaks(
         self, molecules: UserMolecules, rows: Mapping[str, Tensor], others: Mapping[str, UserMolecules]
     ) -> None:
-        """Name molecules that stand in several files whose splits are different."""
+        """Warn of molecules that are in several files of different splits."""
         labels = np.full(len(molecules.table), "train", dtype=object)
         for name, chosen in rows.items():
             labels[chosen.numpy()] = name
@@ -232,5 +197,5 @@ class MoleculeSplit:
             smiles += read_text(other.table, "smiles")
             splits += [name] * len(other.canonical)
         repeats = find_repeats(canonical, np.full((len(canonical), 1), np.nan))
-        if told := describe_leaks(repeats, splits, smiles, f"{self.file} and the other files"):
-            logger.warning("%s", told)
+        if leaks := describe_leaks(repeats, splits, smiles, f"{self.file} and the other files"):
+            logger.warning("%s", leaks)

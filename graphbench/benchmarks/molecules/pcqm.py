@@ -1,4 +1,4 @@
-"""PCQM4Mv2 and PCQM4M: millions of molecules and their HOMO-LUMO gap, of OGB's Large-Scale Challenge."""
+"""PCQM4Mv2 and PCQM4M of OGB's Large-Scale Challenge: millions of molecules and their HOMO-LUMO gap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_parts
 from graphbench.benchmarks.molecules.chemistry.tables import to_table, with_targets, with_text
-from graphbench.benchmarks.molecules.ogb_files import load_split_dict, read_table_file
+from graphbench.benchmarks.molecules.ogb import load_split_dict, read_table_file
 from graphbench.contracts import GraphTable
 from graphbench.data.download import fetch_members
 from graphbench.data.progress import progress
@@ -29,15 +29,15 @@ _DATA, _SPLIT = "data.csv.gz", "split_dict.pt"
 
 
 class LargeScaleChallenge(MoleculeBenchmark):
-    """Base of the two sets: `data.csv.gz` and `split_dict.pt` out of OGB's archive, graphs by RDKit on all cores.
+    """Base of the two sets: `data.csv.gz` and `split_dict.pt` of OGB's archive, graphs by RDKit on all cores.
 
-    The organisers keep the labels of their test molecules, so scores here are of what they call validation: it is the
-    test split. To validate, `held_out` molecules of their training set are set aside, as GraphGPS does; with
-    `held_out=0` the test split validates too, which is how most published figures came about.
+    The organisers do not publish the labels of their test molecules, so the test split here is their validation split.
+    `held_out` molecules of their training set validate, as in GraphGPS; with `held_out=0` the test split validates
+    too, as for most published figures.
 
     Args:
         held_out: training molecules that validate.
-        split_seed: chooses them.
+        split_seed: of their choice.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -63,7 +63,7 @@ class LargeScaleChallenge(MoleculeBenchmark):
             self.spec = replace(spec, split_sizes=(train + val, test, test), extra={**spec.extra, "validation": "test"})
 
     def source_key(self) -> dict[str, Any]:
-        """The published set, the split, and the version of RDKit that builds the graphs."""
+        """Return the published set, the split, and the version of RDKit that builds the graphs."""
         return {
             "address": self.address,
             "held_out": self.held_out,
@@ -72,12 +72,7 @@ class LargeScaleChallenge(MoleculeBenchmark):
         }
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Download where needed, and build the graphs part by part.
-
-        Raises:
-            MissingData: the archive could not be fetched; says what, from where, and where to put it.
-            CorruptData: a file is damaged or holds something else.
-        """
+        """Fetch the archive, and build the graphs part by part."""
         name, folder = self.spec.name, Path(self.root, self.spec.name)
         inside = {_DATA: f"{self.published_name}/raw/{_DATA}", _SPLIT: f"{self.published_name}/{_SPLIT}"}
         advice = "NCI and QM9 need no download."
@@ -85,14 +80,13 @@ class LargeScaleChallenge(MoleculeBenchmark):
         data = read_table_file(paths[_DATA], ("smiles", "homolumogap"))
         split = load_split_dict(paths[_SPLIT], ("train", "valid"), len(data))
         order = permutation(len(split["train"]), self.split_seed)
-        kept, set_aside = np.sort(order[self.held_out :]), np.sort(order[: self.held_out])
-        rows = {"train": split["train"][kept], "val": split["train"][set_aside], "test": split["valid"]}
+        val, train = (np.sort(part) for part in np.split(order, [self.held_out]))
+        rows = {"train": split["train"][train], "val": split["train"][val], "test": split["valid"]}
         if not self.held_out:
             rows["val"] = rows["test"]
         return {part: self._parts(data, chosen, paths[_DATA], part) for part, chosen in rows.items()}
 
     def _parts(self, data: pd.DataFrame, rows: np.ndarray, path: Path, split: str) -> Iterator[GraphTable]:
-        """Tables of some molecules, in their order."""
         smiles, gap = data["smiles"].to_numpy()[rows].tolist(), data["homolumogap"].to_numpy(np.float64)[rows]
         if np.isnan(gap).any():
             raise CorruptData(
@@ -115,8 +109,8 @@ class PCQM4Mv2(LargeScaleChallenge):
     """3,452,151 labelled molecules of PubChemQC and their HOMO-LUMO gap in eV (OGB-LSC, NeurIPS 2021 to 2022).
 
     Args:
-        held_out: training molecules that validate; the test split is what the challenge calls validation.
-        split_seed: chooses them.
+        held_out: training molecules that validate; the test split is the challenge's validation split.
+        split_seed: of their choice.
         options: see `GraphBenchmark`.
     """
 
@@ -129,11 +123,11 @@ class PCQM4Mv2(LargeScaleChallenge):
 class PCQM4M(LargeScaleChallenge):
     """3,426,030 labelled molecules of the first challenge (PCQM4M-LSC, KDD Cup 2021), HOMO-LUMO gap in eV.
 
-    Superseded by `PCQM4Mv2`; here for what was published on it (DeepGraph, Graphormer).
+    Superseded by `PCQM4Mv2`; for comparison with results published on it (DeepGraph, Graphormer).
 
     Args:
-        held_out: training molecules that validate; the test split is what the challenge calls validation.
-        split_seed: chooses them.
+        held_out: training molecules that validate; the test split is the challenge's validation split.
+        split_seed: of their choice.
         options: see `GraphBenchmark`.
     """
 

@@ -1,60 +1,58 @@
-"""Peptides that the package modlamp ships: a stand-in for LRGB's Peptides-func without a network."""
+"""AMPPeptides: peptides of the package modlamp as molecules, split without leakage.
+
+Legend: S sequences, L labels, of which some are unknown (NaN).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from rdkit import Chem
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
-from graphbench.benchmarks.molecules.peptide_sequences import (
-    Peptides,
-    grouped_split,
-    likeness_groups,
-    merge_labels,
-    read_sequences,
-    sequence_smiles,
-)
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.data.progress import track
-from graphbench.errors import check_choice, check_range
+from graphbench.errors import BadInput, CorruptData, check_choice, check_range
 
 Labels = Literal["functions", "antimicrobial"]
-
 _FRACTIONS, _SPLIT_SEED = (0.7, 0.15, 0.15), 0
 _LENGTH = 30  # amino acids: gives molecules as large as those of Peptides-func
 _ANTIMICROBIAL, _ANTICANCER, _MEMBRANE = range(3)
-#: File -> what its class 0 and its class 1 say: (label, value) each.
+#: File -> (label, value) pairs of its class 0 and of its class 1.
 _SOURCES: dict[str, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]] = {
     "AMPvsUniProt.csv": (((_ANTIMICROBIAL, 0),), ((_ANTIMICROBIAL, 1),)),
     "AMPvsTMset.csv": (((_ANTIMICROBIAL, 0), (_MEMBRANE, 1)), ((_ANTIMICROBIAL, 1), (_MEMBRANE, 0))),
     "ACP_CancPPD_vs_TM.csv": (((_ANTICANCER, 0), (_MEMBRANE, 1)), ((_ANTICANCER, 1), (_MEMBRANE, 0))),
     "ACP_CancPPD_vs_Random.csv": (((_ANTICANCER, 0),), ((_ANTICANCER, 1),)),
 }
+AMINO_ACIDS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 
 
 class AMPPeptides(MoleculeBenchmark):
-    """Natural and designed peptides as graphs of atoms; which are antimicrobial, anticancer, or part of a membrane.
+    """Natural and designed peptides as graphs of atoms, labelled antimicrobial, anticancer, or part of a membrane.
 
-    A stand-in for Peptides-func that needs no network, not a copy of it: other peptides, three labels instead of ten,
-    and a split without leakage. Scores do not compare with those on Peptides-func. Sequences come from the package
-    modlamp, which collected them from APD3, CancerPPD, UniProt and the protein data bank; RDKit makes linear molecules
-    of them, atoms and bonds get OGB's nine and three columns.
+    A stand-in for Peptides-func that needs no network: other peptides, three labels instead of ten, and a split without
+    leakage, so scores do not compare with those on Peptides-func. Sequences come from the package modlamp, which
+    collected them from APD3, CancerPPD, UniProt and the protein data bank; RDKit makes linear molecules of them, atoms
+    and bonds get OGB's nine and three columns.
 
-    `labels=functions`: the three labels, where a peptide's source tells them (the others are unknown and do not
-    count); scored by average precision (AP). `labels=antimicrobial`: only the file of antimicrobial peptides
-    against UniProt's, two classes, scored by AUROC.
+    `labels=functions`: the three labels, as far as a peptide's source has them (others are unknown and do not count);
+    scored by average precision (AP). `labels=antimicrobial`: only the file of antimicrobial peptides against UniProt's,
+    two classes, scored by AUROC.
 
-    Up to 30 amino acids, as by default, molecules have the size of those in Peptides-func: 151 atoms and 306 directed
-    edges on average. A sequence counts once; those that carry both values of a label are left out. Like sequences
-    (and chains of them, see `likeness_groups`) are in the same split: 70, 15 and 15% train, validate and test.
+    Up to 30 amino acids, the default, molecules have the size of those in Peptides-func: 151 atoms and 306 directed
+    edges on average. A sequence counts once; those with both values of a label are left out. Similar sequences (and
+    chains of them, see `likeness_groups`) are in the same split: 70, 15 and 15% train, validate and test.
 
     Args:
         labels: see above.
@@ -90,11 +88,7 @@ class AMPPeptides(MoleculeBenchmark):
             )
 
     def source_key(self) -> dict[str, Any]:
-        """Checksums of the files, and what decides about labels and split.
-
-        Raises:
-            MissingExtra: modlamp is not installed.
-        """
+        """Return the checksums of the files, and the options of labels and split."""
         files = {name: file_sha256(_packaged(name)) for name in self.files}
         return {
             "files": files,
@@ -104,12 +98,7 @@ class AMPPeptides(MoleculeBenchmark):
         }
 
     def peptides(self) -> Peptides:
-        """Sequences and labels, out of the package's files.
-
-        Raises:
-            MissingExtra: modlamp is not installed.
-            CorruptData: a file is damaged.
-        """
+        """Read sequences and labels from the package's files."""
         statements = (
             (sequence, label, value)
             for name in self.files
@@ -120,24 +109,126 @@ class AMPPeptides(MoleculeBenchmark):
         return merge_labels(statements, self.spec.num_targets)
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Make molecules of the sequences, and share them out.
-
-        Raises:
-            CorruptData: a file is damaged.
-        """
-        found = self.peptides()
-        steps = track(found.sequences, f"Molecules of {self.spec.name}", unit="sequences")
+        """Make molecules of the sequences, and split them."""
+        peptides = self.peptides()
+        steps = track(peptides.sequences, f"Molecules of {self.spec.name}", unit="sequences")
         smiles = [sequence_smiles(sequence) for sequence in steps]
         arrays = read_molecules(smiles, Recipe("ogb"), track=track)
         classes = self.spec.num_classes is not None
-        targets = found.labels[arrays.rows]
+        targets = peptides.labels[arrays.rows]
         table = with_targets(to_table(arrays), targets.astype(np.int64) if classes else targets)
-        kept = [found.sequences[row] for row in arrays.rows]
-        table = with_text(table, {"smiles": [smiles[row] for row in arrays.rows], "id": kept})
+        sequences = [peptides.sequences[row] for row in arrays.rows]
+        table = with_text(table, {"smiles": [smiles[row] for row in arrays.rows], "id": sequences})
         fractions: dict[str, float] = dict(zip(SPLITS, _FRACTIONS, strict=True))
-        rows = grouped_split(likeness_groups(kept), targets, fractions, _SPLIT_SEED)
+        rows = grouped_split(likeness_groups(sequences), targets, fractions, _SPLIT_SEED)
         return {name: subset(table, rows[name]) for name in SPLITS}
 
 
 def _packaged(name: str) -> Path:
     return package_file("modlamp", f"data/{name}", extra="peptides", purpose="AMPPeptides")
+
+
+@dataclass(frozen=True)
+class Peptides:
+    """Distinct sequences, sorted, with labels 0, 1, or NaN `[S, L]`, and sequences with contradictory labels."""
+
+    sequences: tuple[str, ...]
+    labels: np.ndarray
+    contradictory: tuple[str, ...]
+
+
+def read_sequences(file: Path) -> list[tuple[str, int]]:
+    """Read a file of modlAMP: a header `count,columns,name of class 0,name of class 1`, then rows `sequence,class`."""
+    lines = file.read_text(encoding="ascii", errors="replace").splitlines()
+    rows = [tuple(part.strip() for part in line.split(",")) for line in lines]
+    header, body = rows[0] if rows else (), rows[1:]
+    if not header or header[0] != str(len(body)):
+        raise CorruptData(f"{file} announces {header[0] if header else 'no'} sequences and holds {len(body)}.")
+    wrong = [row for row in body if len(row) != 2 or not set(row[0]) <= AMINO_ACIDS or row[1] not in ("0", "1")]
+    if wrong:
+        raise CorruptData(f"{file}: expected a sequence of the 20 amino acids and 0 or 1, got {','.join(wrong[0])!r}.")
+    return [(row[0], int(row[1])) for row in body]
+
+
+def merge_labels(statements: Iterable[tuple[str, int, int]], num_labels: int) -> Peptides:
+    """Merge labels, given as (sequence, number of the label, 0 or 1), of several sources.
+
+    Repetitions count once; sequences with contradictory labels are left out.
+    """
+    merged: dict[str, np.ndarray] = {}
+    contradictory = set()
+    for sequence, label, value in statements:
+        labels = merged.setdefault(sequence, np.full(num_labels, np.nan))
+        if labels[label] == 1 - value:
+            contradictory.add(sequence)
+        labels[label] = value
+    sequences = sorted(set(merged) - contradictory)
+    stacked = np.array([merged[sequence] for sequence in sequences]).reshape(-1, num_labels)
+    return Peptides(tuple(sequences), stacked, tuple(sorted(contradictory)))
+
+
+def likeness_groups(sequences: Sequence[str], word: int = 4, share: float = 0.3) -> np.ndarray:
+    """Group similar sequences, and chains of them: number of the group of each sequence `[S]`.
+
+    Two sequences are similar if they share at least `share` of the words (`word` residues in a row) of the one with
+    fewer words. Without insertions, a fraction p of equal residues preserves about p^word of the words: 0.3 of words of
+    4 are about 74% of the residues. Sequences shorter than `word` count as one word.
+    """
+    check_range("word", word, at_least=1, whole=True)
+    check_range("share", share, above=0, at_most=1)
+    numbers: dict[str, int] = {}
+    rows, columns = [], []
+    for row, sequence in enumerate(sequences):
+        words = {sequence[start : start + word] for start in range(max(len(sequence) - word + 1, 1))}
+        rows += [row] * len(words)
+        columns += [numbers.setdefault(text, len(numbers)) for text in sorted(words)]
+    ones = np.ones(len(rows), dtype=np.int32)
+    holds = sparse.csr_matrix((ones, (rows, columns)), shape=(len(sequences), max(len(numbers), 1)))
+    common = (holds @ holds.T).tocoo()
+    count = np.bincount(rows, minlength=len(sequences))
+    similar = common.data >= share * np.minimum(count[common.row], count[common.col])
+    ends = (common.row[similar], common.col[similar])
+    links = sparse.coo_matrix((np.ones(len(ends[0]), dtype=np.int8), ends), shape=common.shape)
+    return connected_components(links, directed=False)[1].astype(np.int64)
+
+
+def grouped_split(
+    groups: np.ndarray, labels: np.ndarray, fractions: Mapping[str, float], seed: int
+) -> dict[str, np.ndarray]:
+    """Assign whole groups to splits, so that every split gets its fraction of every label's zeros and ones.
+
+    Groups go from the largest to the smallest, equally large ones in random order, to the split that lacks most of the
+    group's labels.
+
+    Args:
+        groups: group of each row `[S]`.
+        labels: 0, 1 or NaN `[S, L]`.
+        fractions: share of each split; they add up to 1.
+        seed: of the order of equally large groups.
+    """
+    shares = np.array(list(fractions.values()))
+    if len(shares) < 2 or shares.min() <= 0 or abs(shares.sum() - 1) > 1e-6:
+        raise BadInput(f"fractions must be shares above 0 that add up to 1, got {dict(fractions)}.")
+    kinds = np.concatenate((labels == 0, labels == 1), axis=1).astype(np.float64)
+    names, member = np.unique(groups, return_inverse=True)
+    holds = np.zeros((len(names), kinds.shape[1]))
+    np.add.at(holds, member, kinds)
+    sizes = np.bincount(member)
+    shuffled = np.random.RandomState(seed % (1 << 32)).permutation(len(names))
+    wanted = np.outer(shares, np.maximum(kinds.sum(0), 1))  # [splits, kinds]
+    given, owner = np.zeros_like(wanted), np.zeros(len(names), dtype=np.int64)
+    for group in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:
+        owner[group] = int(np.argmax(((1 - given / wanted) * holds[group]).sum(1)))
+        given[owner[group]] += holds[group]
+    split = {name: np.flatnonzero(owner[member] == number) for number, name in enumerate(fractions)}
+    empty = [name for name, rows in split.items() if not len(rows)]
+    if empty:
+        raise BadInput(f"{len(names)} groups of similar sequences cannot fill the split {empty[0]}.")
+    return split
+
+
+def sequence_smiles(sequence: str) -> str:
+    """Write the SMILES of a linear peptide of L-amino acids with free ends and without disulphide bridges."""
+    if not sequence or not set(sequence) <= AMINO_ACIDS:
+        raise BadInput(f"{sequence!r} is no sequence of the 20 amino acids ({''.join(sorted(AMINO_ACIDS))}).")
+    return Chem.MolToSmiles(Chem.MolFromSequence(sequence))

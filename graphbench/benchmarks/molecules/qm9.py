@@ -15,20 +15,19 @@ import torch
 from rdkit import rdBase
 
 from graphbench.benchmarks.molecules import specs
-from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.base import MoleculeBenchmark, Reader
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, refuse_problems
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text
-from graphbench.benchmarks.molecules.chemistry.vocabulary import (
-    QM9_ATOM_TYPES,
-    ZINC_BOND_TYPES,
-)
-from graphbench.benchmarks.molecules.inputs import Reader
+from graphbench.benchmarks.molecules.chemistry.vocabulary import QM9_ATOM_TYPES, ZINC_BOND_TYPES
 from graphbench.benchmarks.molecules.qm9_sources import (
+    CONSTRAINED_SOLUBILITY,
     PACK_FILES,
+    QM9_TARGETS,
     QM9Rows,
     addresses,
+    check_physical,
     fetch_published,
     pack_paths,
     read_pack,
@@ -41,7 +40,6 @@ from graphbench.benchmarks.molecules.qm9_structures import (
     read_structures,
     read_texts,
 )
-from graphbench.benchmarks.molecules.qm9_targets import CONSTRAINED_SOLUBILITY, QM9_TARGETS, check_physical
 from graphbench.contracts import SPLITS, BenchmarkSpec, Column, Features, GraphTable
 from graphbench.contracts.table import NODE, pointer
 from graphbench.data.splits import permutation
@@ -56,7 +54,7 @@ Constants = Literal["train", "zinc-full"]
 FeatureColumns = Literal["ogb", "types"]
 
 NUM_MOLECULES = 130_831
-#: Train, validation and test molecules.
+#: Split -> number of train, validation and test molecules.
 _SIZES: dict[Split, tuple[int, int, int]] = {
     "standard": (110_000, 10_000, 10_831),
     "electric-flow": (20_000, 2_000, 100_000),
@@ -69,12 +67,7 @@ _SOURCES: dict[Source, str] = {
 
 
 class QM9Source(MoleculeBenchmark):
-    """Base of what is made of QM9's molecules: where they come from, and how they are read.
-
-    Args:
-        source: `pyg` or `qm9pack`, see `QM9`.
-        options: see `GraphBenchmark`.
-    """
+    """Base of the sets made of QM9's molecules: fetches and reads their source, see `QM9`."""
 
     def __init__(self, source: Source, **options: Any) -> None:
         super().__init__(**options)
@@ -84,85 +77,75 @@ class QM9Source(MoleculeBenchmark):
     @property
     @abstractmethod
     def recipe(self) -> StructureRecipe:
-        """What to compute of every molecule."""
+        """Values to compute for every molecule."""
 
     def source_key(self) -> dict[str, Any]:
-        """Addresses or checksums of the files (a prepared store needs neither), and version of RDKit."""
+        """Return the addresses or checksums of the files, which a prepared store does not need, and RDKit's version."""
         files = list(addresses()) if self.source == "pyg" else list(PACK_FILES.values())
         return {"source": self.source, "files": files, "rdkit": rdBase.rdkitVersion}
 
     def rows(self, targets: Sequence[str] = ()) -> QM9Rows:
-        """All molecules as records, and the physical targets that are named.
-
-        Raises:
-            MissingData: files are absent; says which, from where, and where to put them.
-            MissingExtra: qm9pack is not installed.
-            CorruptData: files hold something else.
-        """
+        """Load all molecules as records, and some physical targets."""
         if self.source == "pyg":
             return read_published(fetch_published(Path(self.root, "QM9")), targets)
         return read_pack(pack_paths(), targets, self.recipe.geometry)
 
     def structures(self, rows: QM9Rows) -> Structures:
-        """All molecules as arrays, on all cores.
-
-        Raises:
-            BadInput: a molecule cannot be read; names it.
-        """
+        """Read all molecules on all cores."""
         starts = range(0, len(rows.records), _CHUNK)
         chunks = ((start, rows.records[start : start + _CHUNK]) for start in starts)
         read = partial(read_structures, self.recipe)
         unit = f"chunks of {_CHUNK} molecules"
         parts = map_in_processes(read, chunks, len(starts), f"Reading {self.spec.name}", unit=unit)
-        found = join_structures(list(parts))
-        problems = [RowProblem(kind, row + 1, detail) for row, kind, detail in found.arrays.problems]
+        structures = join_structures(list(parts))
+        problems = [RowProblem(kind, row + 1, detail) for row, kind, detail in structures.arrays.problems]
         advice = "Fetch the files again, or use another version of RDKit."
         if self.recipe.features != "ogb":
             advice = "Take features=ogb, which has a value for every atom and bond, or source=qm9pack."
         refuse_problems(problems, self.spec.source, len(rows.records), advice, "molecule")
-        return found
+        return structures
 
-    def table(self, rows: QM9Rows, found: Structures) -> GraphTable:
-        """Graphs of all molecules with names, SMILES and, where asked for, positions."""
-        table = with_text(to_table(found.arrays), {"smiles": found.smiles, "id": rows.names})
+    def table(self, rows: QM9Rows, structures: Structures) -> GraphTable:
+        """Make graphs of all molecules with names, SMILES and, by the recipe, positions."""
+        table = with_text(to_table(structures.arrays), {"smiles": structures.smiles, "id": rows.names})
         if not self.recipe.positions:
             return table
-        return table.with_columns({"pos": torch.from_numpy(found.positions)}, {"pos": Column(NODE)})
+        return table.with_columns({"pos": torch.from_numpy(structures.positions)}, {"pos": Column(NODE)})
 
 
 class QM9(QM9Source):
     """Small molecules of up to nine C, N, O and F atoms: a quantum-chemical property, or penalised logP.
 
     Atoms and bonds have OGB's nine and three columns, or with `features=types` one column each: 15 types of heavy atoms
-    and Kekulé bonds, as many as "Graph Transformers Dream of Electric Flow" has (`chemistry.vocabulary.QM9_ATOM_TYPES`
-    says what is known of its list). Properties are those of Ramakrishnan et al. (B3LYP/6-31G(2df,p)) without the 3,054
-    molecules whose geometry is not that of their formula. All energies are in eV, as in PyG; targets by name are those
-    of PyG: mu, alpha, homo, lumo, gap, r2, zpve, u0, u298, h298, g298, cv, their atomisation energies u0_atom,
-    u298_atom, h298_atom and g298_atom, and rotational_a, _b and _c.
+    and Kekulé bonds, as many as in "Graph Transformers Dream of Electric Flow" (about its list see
+    `chemistry.vocabulary.QM9_ATOM_TYPES`). Properties are those of Ramakrishnan et al. (B3LYP/6-31G(2df,p)) without the
+    3,054 molecules whose geometry does not fit their formula. All energies are in eV, and targets have the names of
+    PyG: mu, alpha, homo, lumo, gap, r2, zpve, u0, u298, h298, g298, cv, the atomisation energies u0_atom, u298_atom,
+    h298_atom and g298_atom, and rotational_a, _b and _c.
 
-    The source is what `source` says and nothing else:
+    Sources:
 
     `pyg`: the raw files that PyG fetches, `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt` in `root`/QM9/raw.
     `qm9pack`: the same molecules from the files of the package qm9pack, without a network. Bonds are those of its
     SMILES. Atomisation energies are total energies less those of free atoms.
 
     `target=constrained_solubility` is the penalised logP of "Graph Transformers Dream of Electric Flow" (arXiv
-    2410.16699), of which only sizes of the split and loss are published: logP - SA - ring penalty, each less its mean
-    and over its standard deviation. `split=standard` is the one of SchNet and DimeNet, 110,000 / 10,000 / 10,831;
-    `electric-flow` takes 20,000 / 2,000 / 100,000 and leaves 8,831 over. Both cut one permutation by `split_seed`:
+    2410.16699), of which only sizes of the split and loss are published: logP - SA - ring penalty, each minus its mean
+    and divided by its standard deviation. `split=standard` has the sizes of SchNet and DimeNet, 110,000 / 10,000 /
+    10,831; `electric-flow` takes 20,000 / 2,000 / 100,000 and drops 8,831. Both cut one permutation by `split_seed`:
     sizes are published, rows are not.
 
     Args:
         target: a physical target, several of them, or `constrained_solubility` alone.
-        source: where the molecules come from.
-        hydrogens: hydrogens are nodes; without them an atom knows their number (with `features=types`, a charged atom).
+        source: of the molecules, see above.
+        hydrogens: hydrogens are nodes; otherwise a column has their number (with `features=types`, of charged atoms).
         positions: every node has its coordinates in Angstrom.
-        split: `standard` or `electric-flow`; by default the one that is usual for the target.
+        split: `standard` or `electric-flow`; by default the usual one for the target.
         split_seed: of the permutation.
         constants: means and deviations of constrained solubility: over the training molecules (default) or those of
             ZINC (`zinc-full`).
-        features: `ogb`, or `types`, which are those of heavy atoms and need `hydrogens=False`. All molecules of qm9pack
-            have types; the files of `pyg` were not tried, and one error names the molecules that have none.
+        features: `ogb`, or `types`, for heavy atoms only (`hydrogens=False`). All molecules of qm9pack have types; the
+            files of `pyg` were not tried, and one error names the molecules that have none.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -199,10 +182,9 @@ class QM9(QM9Source):
         self.split: Split = split or ("electric-flow" if self.computed else "standard")
         self.hydrogens, self.positions, self.split_seed = hydrogens, positions, split_seed
         self.features: FeatureColumns = features
-        self.spec = self._described()
+        self.spec = self._fill_spec()
 
-    def _described(self) -> BenchmarkSpec:
-        """The specification with what the options change."""
+    def _fill_spec(self) -> BenchmarkSpec:
         units = ("",) if self.computed else tuple(QM9_TARGETS[name].unit for name in self.targets)
         spec = replace(
             type(self).spec,
@@ -226,55 +208,43 @@ class QM9(QM9Source):
 
     @property
     def recipe(self) -> StructureRecipe:
-        """What to compute of every molecule."""
+        """Values to compute for every molecule."""
         features: FeatureSet = "qm9" if self.features == "types" else "ogb"
         return StructureRecipe(self.hydrogens, self.positions, terms=self.computed, features=features)
 
     def input_reader(self) -> Reader:
-        """Molecules of SMILES as those of qm9pack; raises `BadInput` where training graphs came from structures."""
-        if self.positions or self.source == "pyg":
-            why = (
-                "positions=true: a SMILES has no coordinates"
-                if self.positions
-                else (
-                    "source=pyg: its graphs know a geometry, which marks every stereo centre; those of qm9pack do not"
-                )
+        """Return a reader of SMILES like those of qm9pack; `BadInput` if training graphs came from structures."""
+        if self.positions:
+            raise BadInput("QM9 cannot read new inputs with positions=true: a SMILES has no coordinates.")
+        if self.source == "pyg":
+            raise BadInput(
+                "QM9 cannot read new inputs with source=pyg: the geometry of its graphs marks every stereo centre, "
+                "unlike a SMILES. Train with source=qm9pack."
             )
-            raise BadInput(f"QM9 cannot read new inputs with {why}.")
         return partial(read_texts, self.recipe)
 
     def source_key(self) -> dict[str, Any]:
-        """The source, and every option that changes graphs, targets or split."""
+        """Return the source, and every option that changes graphs, targets or split."""
         key = super().source_key() | {"hydrogens": self.hydrogens, "positions": self.positions}
-        if self.features != "ogb":  # stores made before there was a choice keep their key
+        if self.features != "ogb":  # keeps the key of earlier stores
             key["features"] = self.features
         labels = self.constants if self.computed else "physical"
         return key | {"targets": [list(self.targets), labels], "split": [self.split, self.split_seed]}
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Find or download the molecules, build the graphs, and split.
-
-        Raises:
-            MissingData, MissingExtra, CorruptData, BadInput: see `rows` and `structures`.
-        """
-        told = (
-            f"{name} in {unit}" if unit else name
-            for name, unit in zip(self.targets, self.spec.target_units, strict=True)
-        )
-        logger.info("QM9: %s, %s", self.spec.source, ", ".join(told))
+        """Load the molecules, build the graphs, and split."""
+        pairs = zip(self.targets, self.spec.target_units, strict=True)
+        targets = ", ".join(f"{name} in {unit}" if unit else name for name, unit in pairs)
+        logger.info("QM9: %s, %s", self.spec.source, targets)
         rows = self.rows(() if self.computed else self.targets)
-        found = self.structures(rows)
+        structures = self.structures(rows)
         split = self.rows_of_splits(len(rows.records))
-        targets = self._solubility(found.arrays.terms, split["train"]) if self.computed else rows.targets
-        table = with_targets(self.table(rows, found), targets)
+        y = self._solubility(structures.arrays.terms, split["train"]) if self.computed else rows.targets
+        table = with_targets(self.table(rows, structures), y)
         return {name: subset(table, split[name]) for name in SPLITS}
 
     def rows_of_splits(self, num_molecules: int) -> dict[str, np.ndarray]:
-        """Rows of each split: consecutive parts of one permutation of all molecules.
-
-        Raises:
-            BadInput: there are fewer molecules than the split takes.
-        """
+        """Cut one permutation of all molecules into the rows of each split."""
         sizes = self.spec.split_sizes
         assert sizes is not None
         if num_molecules < sum(sizes):
@@ -284,21 +254,22 @@ class QM9(QM9Source):
         return dict(zip(SPLITS, np.split(order[: ends[-1]], ends[:-1]), strict=True))
 
     def _solubility(self, terms: np.ndarray, train: np.ndarray) -> np.ndarray:
-        """Sum of the normalised terms `[molecules]`."""
+        """Sum the normalised terms: `[molecules, 3]` to `[molecules]`."""
         if self.constants == "zinc-full":
             return combine_terms(terms)
         return ((terms - terms[train].mean(0)) / terms[train].std(0)).sum(axis=1)
 
 
 class QM9Contacts(QM9Source):
-    """Which atoms of QM9's molecules touch in space though five bonds or more apart: a stand-in for PCQM-Contact.
+    """Atoms of QM9's molecules that touch in space though five bonds or more apart: a stand-in for PCQM-Contact.
 
-    Not PCQM-Contact (`PCQMContact`), whose molecules are others and larger: scores do not compare. The rule is its:
-    a pair of atoms, hydrogens included, is in contact when it is closer than 3.5 Angstrom and at least five bonds
-    apart; molecules without a contact are left out. As there, 90, 5 and 5% of the rest train, validate and test, by a
+    PCQM-Contact (`PCQMContact`) has other and larger molecules, so scores do not compare. The rule is the same: a pair
+    of atoms, hydrogens included, is in contact if it is closer than 3.5 Angstrom and at least five bonds apart;
+    molecules without a contact are left out. As there, 90, 5 and 5% of the rest train, validate and test, by a
     permutation of seed 42. Geometries are those of B3LYP/6-31G(2df,p). A batch holds each pair once, the smaller number
     first, as `contact_index [num_pairs, 2]`; training samples wrong partners, evaluation ranks the true one among all
-    atoms of the molecule (`graphbench.training.tasks.link_ranking`). Positions are not in the batch: they would tell.
+    atoms of the molecule (`graphbench.training.tasks.link_ranking`). Positions, which imply the contacts, are not in
+    the batch.
 
     Args:
         source: `qm9pack`, without a network, or `pyg`, see `QM9`.
@@ -316,32 +287,24 @@ class QM9Contacts(QM9Source):
 
     @property
     def recipe(self) -> StructureRecipe:
-        """What to compute of every molecule."""
+        """Values to compute for every molecule."""
         return StructureRecipe(contacts=True)
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Find or download the molecules, build the graphs and their contacts, and split.
-
-        Raises:
-            MissingData, MissingExtra, CorruptData, BadInput: see `rows` and `structures`.
-        """
+        """Load the molecules, build the graphs and their contacts, and split."""
         rows = self.rows()
-        found = self.structures(rows)
-        table = self.table(rows, found).with_columns(
-            {"contact_index": torch.from_numpy(found.contacts)},
+        structures = self.structures(rows)
+        table = self.table(rows, structures).with_columns(
+            {"contact_index": torch.from_numpy(structures.contacts)},
             {"contact_index": Column("contact", index_of=NODE)},
-            {"contact": pointer(torch.from_numpy(found.num_contacts))},
+            {"contact": pointer(torch.from_numpy(structures.num_contacts))},
         )
-        split = contact_split(found.num_contacts)
+        split = contact_split(structures.num_contacts)
         return {name: subset(table, split[name]) for name in SPLITS}
 
 
 def contact_split(num_contacts: np.ndarray) -> dict[str, np.ndarray]:
-    """Rows of the molecules that have a contact: 90, 5 and 5% of them, by a permutation of seed 42.
-
-    Args:
-        num_contacts: of each molecule `[molecules]`.
-    """
+    """Split the molecules with a contact, given their numbers, by a permutation of seed 42 into 90, 5 and 5%."""
     rows = np.flatnonzero(num_contacts)
     shuffled = rows[permutation(len(rows), 42)]
     held = len(rows) // 20

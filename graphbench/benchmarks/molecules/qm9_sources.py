@@ -1,19 +1,20 @@
-"""Where QM9 comes from: the raw files that PyG fetches, or the files that the package qm9pack ships."""
+"""QM9's sources: the raw files that PyG fetches or those of the package qm9pack, and the physical targets in both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from graphbench.benchmarks.molecules.qm9_structures import MolBlock, PackRecord, Record
-from graphbench.benchmarks.molecules.qm9_targets import QM9_TARGETS, count_elements, csv_targets, pack_targets
 from graphbench.data.download import fetch, fetch_members
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign
 from graphbench.data.package_files import file_sha256, package_file
-from graphbench.errors import CorruptData
+from graphbench.errors import BadInput, CorruptData, check_choice
 
 _SDF, _CSV, _SKIPPED = "gdb9.sdf", "gdb9.sdf.csv", "uncharacterized.txt"
 #: The files of qm9pack 1.0.3 that hold the molecules, and their SHA-256.
@@ -23,17 +24,124 @@ PACK_FILES = {
     "qm9_part3.csv": "9c5efb5733d2af149db8d95d36ff198b4ffed12d9f7b344220a1e5877d5c6a43",
 }
 _ADVICE = "Or use the same molecules without a network: pip install 'graphbench-lightning[qm9]' and source=qm9pack."
+#: Name of the computed target, see `graphbench.benchmarks.molecules.chemistry.properties`.
+CONSTRAINED_SOLUBILITY = "constrained_solubility"
+HARTREE = 27.211386246  # eV (CODATA 2018)
+KCAL_MOL = 0.04336414  # eV, as in PyG
+_Dimension = Literal["hartree", "kcal/mol", "other"]
+_FACTORS: dict[_Dimension, float] = {"hartree": HARTREE, "kcal/mol": KCAL_MOL, "other": 1.0}
+_ELEMENTS = ("H", "C", "N", "O", "F")
+
+
+@dataclass(frozen=True)
+class QM9Target:
+    """One physical target (Ramakrishnan et al., Scientific Data 1, 140022 (2014), Table 3).
+
+    Args:
+        unit: of the target here; all energies are in eV, as in PyG.
+        csv_column: in `gdb9.sdf.csv`.
+        csv_dimension: unit of that column.
+        pack_column: in the files of qm9pack, where energies are in hartree.
+        atom_energies: hartree of a free H, C, N, O and F atom, for atomisation energies: qm9pack lacks these, so they
+            are its total energy minus those of the atoms.
+    """
+
+    unit: str
+    csv_column: str
+    pack_column: str
+    csv_dimension: _Dimension = "other"
+    atom_energies: tuple[float, ...] = ()
+
+    @property
+    def pack_factor(self) -> float:
+        """Factor from the unit in qm9pack to `unit`."""
+        return HARTREE if self.unit == "eV" else 1.0
+
+    @property
+    def csv_factor(self) -> float:
+        """Factor from the unit in `gdb9.sdf.csv` to `unit`."""
+        return _FACTORS[self.csv_dimension]
+
+
+def _energy(csv_column: str, pack_column: str) -> QM9Target:
+    return QM9Target("eV", csv_column, pack_column, "hartree")
+
+
+def _atomisation(csv_column: str, pack_column: str, *atom_energies: float) -> QM9Target:
+    return QM9Target("eV", csv_column, pack_column, "kcal/mol", atom_energies)
+
+
+#: Every physical target by name, in PyG's order.
+QM9_TARGETS: dict[str, QM9Target] = {
+    "mu": QM9Target("D", "mu", "Dipole_debye"),
+    "alpha": QM9Target("a0^3", "alpha", "Polarizability_bohr3"),
+    "homo": _energy("homo", "HOMO_au"),
+    "lumo": _energy("lumo", "LUMO_au"),
+    "gap": _energy("gap", "HOMO_LUMO_gap_au"),
+    "r2": QM9Target("a0^2", "r2", "R2_bohr2"),
+    "zpve": _energy("zpve", "ZPVE_au"),
+    "u0": _energy("u0", "InternalEnergy_0K_au"),
+    "u298": _energy("u298", "InternalEnergy_298K_au"),
+    "h298": _energy("h298", "Enthalphy_298K_au"),
+    "g298": _energy("g298", "GibbsFreeEnergy_298K_au"),
+    "cv": QM9Target("cal/(mol K)", "cv", "Heatcapacity_Cv_cal_mol_K"),
+    "u0_atom": _atomisation(
+        "u0_atom", "InternalEnergy_0K_au", -0.500273, -37.846772, -54.583861, -75.064579, -99.718730
+    ),
+    "u298_atom": _atomisation(
+        "u298_atom", "InternalEnergy_298K_au", -0.498857, -37.845355, -54.582445, -75.063163, -99.717314
+    ),
+    "h298_atom": _atomisation(
+        "h298_atom", "Enthalphy_298K_au", -0.497912, -37.844411, -54.581501, -75.062219, -99.716370
+    ),
+    "g298_atom": _atomisation(
+        "g298_atom", "GibbsFreeEnergy_298K_au", -0.510927, -37.861317, -54.598897, -75.079532, -99.733544
+    ),
+    "rotational_a": QM9Target("GHz", "A", "RotA_GHz"),
+    "rotational_b": QM9Target("GHz", "B", "RotB_GHz"),
+    "rotational_c": QM9Target("GHz", "C", "RotC_GHz"),
+}
+
+
+def csv_targets(columns: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
+    """Compute targets `[molecules, T]`, float64, from the columns of `gdb9.sdf.csv`."""
+    targets = [QM9_TARGETS[name] for name in names]
+    return np.stack([columns[target.csv_column] * target.csv_factor for target in targets], axis=1)
+
+
+def pack_targets(columns: Mapping[str, np.ndarray], formulas: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Compute targets `[molecules, T]`, float64, from the columns of qm9pack.
+
+    `formulas` counts the atoms of each element H, C, N, O, F: `[molecules, 5]`.
+    """
+    targets = []
+    for name in names:
+        target = QM9_TARGETS[name]
+        values = columns[target.pack_column]
+        if target.atom_energies:
+            values = values - formulas @ np.array(target.atom_energies)
+        targets.append(values * target.pack_factor)
+    return np.stack(targets, axis=1)
+
+
+def count_elements(elements: Sequence[str]) -> list[int]:
+    """Count H, C, N, O and F among the symbols of a molecule."""
+    return [elements.count(symbol) for symbol in _ELEMENTS]
+
+
+def check_physical(targets: Sequence[str]) -> None:
+    """Refuse targets that QM9 does not have."""
+    if CONSTRAINED_SOLUBILITY in targets:
+        raise BadInput(f"target={CONSTRAINED_SOLUBILITY} is computed: it must be the only target.")
+    if not targets or len(set(targets)) != len(targets):
+        raise BadInput(f"target: expected one or several distinct targets, got {list(targets)}.")
+    for name in targets:
+        check_choice("target", name, (*QM9_TARGETS, CONSTRAINED_SOLUBILITY))
 
 
 @dataclass(frozen=True)
 class QM9Rows:
-    """The molecules that are characterised consistently, in the published order.
-
-    Args:
-        records: one per molecule.
-        names: "gdb_1" and so on, one per molecule.
-        targets: physical targets that were asked for, float64 `[molecules, T]`.
-    """
+    """The consistently characterised molecules, in the published order, with requested targets `[molecules, T]`."""
 
     records: Sequence[Record]
     names: list[str]
@@ -41,19 +149,14 @@ class QM9Rows:
 
 
 def addresses() -> tuple[str, str]:
-    """Where PyG fetches QM9: the archive with structures and targets, and the list of inconsistent molecules."""
+    """Return PyG's addresses of QM9: the archive of structures and targets, and the list of inconsistent molecules."""
     from torch_geometric.datasets import QM9
 
     return QM9.raw_url, QM9.raw_url2
 
 
 def fetch_published(folder: Path) -> Path:
-    """PyG's raw folder `folder/raw`, completed by download where files are missing.
-
-    Raises:
-        MissingData: a file could not be fetched; says which, from where, and where to put it.
-        CorruptData: the archive is damaged or is another one.
-    """
+    """Download the files that PyG's raw folder `folder/raw` lacks, and return it."""
     raw = folder / "raw"
     archive, listed = addresses()
     others = {} if (raw / _SKIPPED).is_file() else {_SKIPPED: listed}
@@ -63,18 +166,10 @@ def fetch_published(folder: Path) -> Path:
 
 
 def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
-    """PyG's raw files: `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt`.
-
-    Args:
-        raw: their folder.
-        targets: names of physical targets, see `QM9_TARGETS`; may be none.
-
-    Raises:
-        CorruptData: a file is damaged, or they do not belong together.
-    """
+    """Read PyG's raw files `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt`."""
     table = _read_csv(raw / _CSV, ["mol_id", *{QM9_TARGETS[name].csv_column for name in targets}])
     skipped = _read_skipped(raw / _SKIPPED, len(table))
-    kept = np.setdiff1d(np.arange(len(table)), skipped)
+    rows = np.setdiff1d(np.arange(len(table)), skipped)
     blocks = list(_records(raw / _SDF))
     if len(blocks) != len(table):
         raise CorruptData(
@@ -82,25 +177,17 @@ def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
         )
     columns = {str(name): table[name].to_numpy() for name in table.columns}
     values = csv_targets(columns, targets) if targets else np.empty((len(table), 0))
-    names = columns["mol_id"][kept].tolist()
-    return QM9Rows([MolBlock(blocks[row]) for row in kept], names, values[kept])
+    names = columns["mol_id"][rows].tolist()
+    return QM9Rows([MolBlock(blocks[row]) for row in rows], names, values[rows])
 
 
 def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    try:
+    with foreign(path, FETCH_AGAIN):
         return pd.read_csv(path, usecols=list(columns))
-    except (ValueError, OSError) as error:
-        raise CorruptData(
-            f"{path} was not read ({type(error).__name__}: {error}). Delete it and fetch it again."
-        ) from error
 
 
 def _read_skipped(path: Path, num_rows: int) -> np.ndarray:
-    """Rows, from 0, of the molecules that the list names: nine lines of heading, a line each, a closing line.
-
-    Raises:
-        CorruptData: a line does not begin with the number of another molecule.
-    """
+    """Read the rows, from 0, of inconsistent molecules: after nine lines of heading a line each, and a closing line."""
     lines = [line.split() for line in path.read_text("utf-8", errors="replace").splitlines()[9:-1]]
     numbers = {int(cells[0]) for cells in lines if cells and cells[0].isdecimal()}
     if not lines or len(numbers) != len(lines) or min(numbers) < 1 or max(numbers) > num_rows:
@@ -112,7 +199,7 @@ def _read_skipped(path: Path, num_rows: int) -> np.ndarray:
 
 
 def _records(path: Path) -> Iterator[str]:
-    """The text of every record of an SDF file."""
+    """Yield the text of every record of an SDF file."""
     lines: list[str] = []
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -126,12 +213,7 @@ def _records(path: Path) -> Iterator[str]:
 
 
 def pack_paths() -> list[Path]:
-    """The three files of qm9pack; the package itself is not imported.
-
-    Raises:
-        MissingExtra: qm9pack is not installed.
-        CorruptData: its files are not those of version 1.0.3.
-    """
+    """Return the paths of the three files of qm9pack, which is not imported."""
     paths = [
         package_file("qm9pack", f"data/{name}", extra="qm9", purpose="QM9 with source=qm9pack") for name in PACK_FILES
     ]
@@ -142,16 +224,7 @@ def pack_paths() -> list[Path]:
 
 
 def read_pack(paths: Sequence[Path], targets: Sequence[str], geometry: bool) -> QM9Rows:
-    """The files of qm9pack, in the published order of molecules.
-
-    Args:
-        paths: the files.
-        targets: names of physical targets, see `QM9_TARGETS`; may be none.
-        geometry: take the coordinates too.
-
-    Raises:
-        CorruptData: a file is damaged.
-    """
+    """Read the files of qm9pack, in the published order of molecules, with coordinates if `geometry`."""
     physical = {QM9_TARGETS[name].pack_column for name in targets}
     wanted = ["Index", "SMILES", "Elements", *(["XYZ_Ang"] if geometry else []), *sorted(physical)]
     table = pd.concat([_read_csv(path, wanted) for path in paths], ignore_index=True)

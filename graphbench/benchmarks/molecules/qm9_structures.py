@@ -1,15 +1,16 @@
-"""Molecules of QM9 with their geometry: read, brought into one order of atoms, and turned into arrays on all cores.
+"""Read molecules of QM9 with their geometry: match atoms with coordinates, and convert to arrays on all cores.
 
-No torch here: a worker that is started afresh must start fast.
+No torch here, so that spawned workers start fast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
-from rdkit import Chem, rdBase
+from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, MoleculeProblem, quote
@@ -20,33 +21,33 @@ from graphbench.benchmarks.molecules.chemistry.reading import (
     Recipe,
     concatenate,
     examine,
-    parse_smiles,
-    read_or_problem,
+    read_each,
     stack_molecules,
 )
+from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 
 #: Covalent radii in Angstrom (Cordero et al., Dalton Trans. 2832 (2008)).
 _RADII = {"H": 0.31, "C": 0.76, "N": 0.71, "O": 0.66, "F": 0.57}
-#: A bond is at most this times the sum of its radii; the second is for the two most strained molecules.
+#: Longest bond over the sum of its radii; the second is for the two most strained molecules.
 _STRETCHES = (1.3, 1.5)
-#: PCQM-Contact's rule (Dwivedi et al., 2022, section 4.2): closer in Angstrom than, and at least so many bonds apart.
+#: PCQM-Contact's rule (Dwivedi et al., 2022, section 4.2): largest distance in Angstrom, smallest number of bonds.
 CONTACT_DISTANCE, CONTACT_BONDS = 3.5, 5
 _ALL = Chem.SanitizeFlags.SANITIZE_ALL
 _NO_VALENCE = _ALL ^ Chem.SanitizeFlags.SANITIZE_PROPERTIES
-#: From strict to lenient: everything; no check of valences; no Kekulé form either.
+#: From strict to lenient: all checks; no check of valences; no Kekulé form either.
 _STAGES = (_ALL, _NO_VALENCE, _NO_VALENCE ^ Chem.SanitizeFlags.SANITIZE_KEKULIZE)
 
 
 @dataclass(frozen=True)
 class StructureRecipe:
-    """What to compute of every molecule.
+    """Values to compute for every molecule.
 
     Args:
         hydrogens: hydrogens are nodes.
         positions: coordinates of every node.
         terms: the three terms of penalised logP, of the smallest rings.
         contacts: pairs of nodes in contact, see `contact_pairs`.
-        features: columns of atoms and bonds; "qm9" has types of heavy atoms alone.
+        features: columns of atoms and bonds; "qm9" has types of heavy atoms only.
     """
 
     hydrogens: bool = True
@@ -57,7 +58,7 @@ class StructureRecipe:
 
     @property
     def geometry(self) -> bool:
-        """Whether the coordinates are needed at all."""
+        """True if coordinates are needed."""
         return self.positions or self.contacts
 
 
@@ -85,11 +86,11 @@ class Structures:
     """Molecules as arrays, one after the other. Legend: M readable molecules, A atoms, C contacts.
 
     Args:
-        arrays: graphs, and what else `MoleculeArrays` holds.
-        positions: Angstrom, float32 `[A, 3]`; `[0, 3]` when not asked for.
+        arrays: graphs and properties.
+        positions: Angstrom, float32 `[A, 3]`, or `[0, 3]`.
         contacts: node numbers within the molecule, smaller first, uint8 `[C, 2]`.
-        num_contacts: per molecule `[M]`; zero when not asked for.
-        smiles: without hydrogens, one a readable molecule.
+        num_contacts: per molecule `[M]`.
+        smiles: without hydrogens `[M]`.
     """
 
     arrays: MoleculeArrays
@@ -101,7 +102,7 @@ class Structures:
 
 @dataclass(frozen=True)
 class _Structure:
-    """What one record gave; it never leaves its process."""
+    """Values of one record; fields as in `Structures`."""
 
     molecule: ReadMolecule
     positions: np.ndarray
@@ -110,13 +111,10 @@ class _Structure:
 
 
 def molecule_of_pack(record: PackRecord, geometry: bool) -> Chem.Mol:
-    """The molecule of a SMILES with all hydrogens and, with `geometry`, coordinates for every atom.
+    """Parse a SMILES into a molecule with all hydrogens and, with `geometry`, coordinates for every atom.
 
-    Atoms keep the order of the SMILES, then come their hydrogens. That is nearly always the order of the coordinates
-    too; where it is not, bonds are found by distance and the two graphs are matched.
-
-    Raises:
-        MoleculeProblem: RDKit cannot read the SMILES, or the coordinates belong to another molecule.
+    Atoms have the order of the SMILES, then come their hydrogens. Coordinates nearly always have that order too; if
+    not, bonds are derived from distances and the two graphs are matched.
     """
     mol = Chem.AddHs(parse_smiles(record.smiles))
     if not geometry:
@@ -135,28 +133,24 @@ def molecule_of_pack(record: PackRecord, geometry: bool) -> Chem.Mol:
 
 
 def _order_of_atoms(mol: Chem.Mol, elements: Sequence[str], positions: np.ndarray) -> np.ndarray:
-    """Row of `positions` of every atom `[atoms]`.
-
-    Raises:
-        MoleculeProblem: no order fits.
-    """
+    """Match atoms with rows of `positions`: `[atoms]`."""
     radii = np.array([_RADII.get(symbol, 0.0) for symbol in elements])
     distance = np.linalg.norm(positions[:, None] - positions[None], axis=-1) / (radii[:, None] + radii[None])
     bonded = Chem.GetAdjacencyMatrix(mol).astype(bool)
     symbols = [atom.GetSymbol() for atom in mol.GetAtoms()]
-    wanted = _skeleton(symbols, [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()])
+    template = _skeleton(symbols, [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()])
     for stretch in _STRETCHES:
         close = distance < stretch
         if symbols == list(elements) and bool(close[bonded].all()):
             return np.arange(len(elements))
-        found = _skeleton(elements, [(int(i), int(j)) for i, j in np.argwhere(np.triu(close, 1))])
-        if match := found.GetSubstructMatch(wanted):
+        measured = _skeleton(elements, [(int(i), int(j)) for i, j in np.argwhere(np.triu(close, 1))])
+        if match := measured.GetSubstructMatch(template):
             return np.array(match)
     raise MoleculeProblem("the coordinates are not those of the SMILES")
 
 
 def _skeleton(elements: Sequence[str], bonds: Sequence[tuple[int, int]]) -> Chem.Mol:
-    """Elements and single bonds alone, to be compared with another skeleton."""
+    """Build a molecule of elements and single bonds, to match with another."""
     mol = Chem.RWMol()
     for symbol in elements:
         mol.AddAtom(Chem.Atom(symbol))
@@ -166,59 +160,45 @@ def _skeleton(elements: Sequence[str], bonds: Sequence[tuple[int, int]]) -> Chem
 
 
 def molecule_of_block(record: MolBlock) -> Chem.Mol:
-    """The molecule of an SDF record with all its hydrogens and coordinates.
+    """Parse an SDF record into a molecule with all its hydrogens and coordinates.
 
-    Records that RDKit cannot sanitise (ions without their charges) are read without a check of valences, and if need
-    be with their bonds as they stand.
-
-    Raises:
-        MoleculeProblem: RDKit cannot read the record.
+    Records that RDKit cannot sanitise (ions without their charges) are read without a check of valences, if necessary
+    without a Kekulé form.
     """
     mol = Chem.MolFromMolBlock(record.text, sanitize=False, removeHs=False)
     if mol is None or mol.GetNumAtoms() == 0:
         raise MoleculeProblem(UNREADABLE)
-    return sanitized(mol)
+    return sanitize(mol)
 
 
-def sanitized(mol: Chem.Mol) -> Chem.Mol:
-    """The molecule sanitised as strictly as it can be.
-
-    Raises:
-        MoleculeProblem: not even leniently.
-    """
+def sanitize(mol: Chem.Mol) -> Chem.Mol:
+    """Sanitise a copy of a molecule as strictly as possible."""
     for stage in _STAGES:
-        tried = Chem.Mol(mol)
-        tried.UpdatePropertyCache(strict=False)
-        if Chem.SanitizeMol(tried, sanitizeOps=stage, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE:
-            return tried
+        copy = Chem.Mol(mol)
+        copy.UpdatePropertyCache(strict=False)
+        if Chem.SanitizeMol(copy, sanitizeOps=stage, catchErrors=True) == Chem.SanitizeFlags.SANITIZE_NONE:
+            return copy
     raise MoleculeProblem(UNREADABLE)
 
 
 def without_hydrogens(mol: Chem.Mol) -> Chem.Mol:
-    """The heavy atoms of a molecule that `sanitized` gave, with their coordinates; they keep their hydrogens' number.
-
-    Raises:
-        MoleculeProblem: RDKit cannot sanitise what is left.
-    """
+    """Remove the hydrogens of a sanitised molecule; heavy atoms keep their coordinates and number of hydrogens."""
     heavy = Chem.RemoveHs(mol, sanitize=False)
     if Chem.DetectChemistryProblems(heavy):
         heavy = Chem.RemoveHs(mol, updateExplicitCount=True, sanitize=False)
-    return sanitized(heavy)
+    return sanitize(heavy)
 
 
 def contact_pairs(mol: Chem.Mol) -> np.ndarray:
-    """Pairs of atoms closer than 3.5 Angstrom though at least 5 bonds apart `[C, 2]`, the smaller number first.
+    """Return the pairs of atoms closer than 3.5 Angstrom though at least 5 bonds apart `[C, 2]`, smaller number first.
 
     PCQM-Contact's rule (Dwivedi et al., "Long Range Graph Benchmark", NeurIPS 2022, section 4.2); atoms of different
     fragments are never in contact.
-
-    Args:
-        mol: with a conformer.
     """
     positions = mol.GetConformer().GetPositions()
     distance = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     bonds = Chem.GetDistanceMatrix(mol)
-    apart = (bonds >= CONTACT_BONDS) & (bonds < mol.GetNumAtoms())  # RDKit's mark of "no path" is a large number
+    apart = (bonds >= CONTACT_BONDS) & (bonds < mol.GetNumAtoms())  # RDKit marks "no path" by a large number
     return np.argwhere(np.triu(apart & (distance < CONTACT_DISTANCE), 1))
 
 
@@ -242,23 +222,18 @@ def _read_one(recipe: StructureRecipe, record: Record) -> _Structure:
     )
 
 
+def _name(row: int, record: Record) -> str:
+    return quote(record.smiles) if isinstance(record, PackRecord) else f"record {row + 1:,}"
+
+
 def read_structures(recipe: StructureRecipe, chunk: tuple[int, Sequence[Record]]) -> Structures:
-    """Read the records `chunk[1]`, which begin at place `chunk[0]` of the input; RDKit's log lines are held back."""
+    """Read the records `chunk[1]`, which begin at row `chunk[0]` of the input."""
     start, records = chunk
-    found: dict[int, _Structure] = {}
-    problems: list[tuple[int, str, str]] = []
-    with rdBase.BlockLogs():
-        for row, record in enumerate(records, start):
-            outcome = read_or_problem(lambda one: _read_one(recipe, one), record)
-            if isinstance(outcome, _Structure):
-                found[row] = outcome
-            else:
-                name = quote(record.smiles) if isinstance(record, PackRecord) else f"record {row + 1:,}"
-                problems.append((row, outcome.kind, f"{name}: {outcome.detail}" if outcome.detail else name))
-    stacked = {row: structure.molecule for row, structure in found.items()}
+    by_row, problems = read_each(partial(_read_one, recipe), records, start, _name)
+    molecules = {row: structure.molecule for row, structure in by_row.items()}
     columns = Recipe(recipe.features, "smallest_rings" if recipe.terms else None)
-    arrays = stack_molecules(columns, stacked, problems)
-    structures = list(found.values())
+    arrays = stack_molecules(columns, molecules, problems)
+    structures = list(by_row.values())
     return Structures(
         arrays,
         np.concatenate([np.empty((0, 3)), *(one.positions for one in structures)]).astype(np.float32),
@@ -269,14 +244,14 @@ def read_structures(recipe: StructureRecipe, chunk: tuple[int, Sequence[Record]]
 
 
 def read_texts(recipe: StructureRecipe, chunk: tuple[int, Sequence[str]]) -> MoleculeArrays:
-    """Graphs of SMILES, without coordinates and targets; the chunk as in `read_structures`."""
+    """Read graphs of SMILES, without coordinates and targets; the chunk as in `read_structures`."""
     start, texts = chunk
     graphs = replace(recipe, positions=False, terms=False, contacts=False)
     return read_structures(graphs, (start, [PackRecord(text) for text in texts])).arrays
 
 
 def join_structures(parts: Sequence[Structures]) -> Structures:
-    """Chunks, in order, as one."""
+    """Concatenate chunks."""
     return Structures(
         concatenate([part.arrays for part in parts]),
         np.concatenate([part.positions for part in parts]),

@@ -1,4 +1,4 @@
-"""What training does to point clouds: points dropped, small turns, scales, shifts and noise."""
+"""Random changes of point clouds in training, and rotation matrices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.points.rotations import rotate, turns_by
 from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput, check_choice, check_range
 
-#: Largest angle of a tilt and largest noise of a coordinate, in deviations, as PointNet++ and PointNet have them.
+#: Largest angle of a tilt and largest noise of a coordinate, in deviations, as in PointNet++ and PointNet.
 _MOST_TILT, _MOST_NOISE = 3.0, 5.0
 
 
@@ -43,7 +42,7 @@ class Augmentation:
         pair = self.scaling if isinstance(self.scaling, tuple) else ()
         if (
             len(pair) != 2
-            or not all(isinstance(one, (int, float)) for one in pair)
+            or not all(isinstance(bound, (int, float)) for bound in pair)
             or not 0 < pair[0] <= pair[1] < math.inf
         ):
             raise BadInput(
@@ -58,18 +57,12 @@ class Augmentation:
         check_range("point_dropout", self.point_dropout, at_least=0, below=1)
 
     def options(self) -> dict[str, Any]:
-        """What a user may set, by name."""
+        """Return the user's options by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "upright"}
         return values | {"scaling": list(self.scaling)}
 
     def apply(self, batch: GraphBatch, columns: Sequence[str], generator: torch.Generator) -> None:
-        """Change the clouds of a batch, in place.
-
-        Args:
-            batch: clouds with `pos` and normals `x_dense`.
-            columns: names of what has one row per point.
-            generator: on the batch's device.
-        """
+        """Change the clouds of a batch in place; `columns` have one row per point, `generator` is on their device."""
         if self.point_dropout:
             drop_points(batch, columns, self.point_dropout, generator)
         if self.max_turn:
@@ -92,21 +85,17 @@ class Augmentation:
 
 
 def _signed(rows: int, columns: int, generator: torch.Generator) -> Tensor:
-    """Uniform numbers between -1 and 1 `[rows, columns]`."""
+    """Sample uniform numbers between -1 and 1 `[rows, columns]`."""
     return 2 * torch.rand(rows, columns, generator=generator, device=generator.device) - 1
 
 
 def _normal(shape: tuple[int, ...], most: float, generator: torch.Generator) -> Tensor:
-    """Normal numbers of deviation 1, those beyond `most` set to it."""
+    """Sample normal numbers of deviation 1, clamped at `most`."""
     return torch.randn(shape, generator=generator, device=generator.device).clamp(-most, most)
 
 
 def rotate_clouds(batch: GraphBatch, rotations: Tensor) -> None:
-    """Turn points and normals of each cloud, in place.
-
-    Args:
-        batch: clouds with `pos` and normals `x_dense`.
-        rotations: `[num_clouds, 3, 3]`.
+    """Rotate points and normals of each cloud in place by `[num_clouds, 3, 3]`.
 
     Examples:
         >>> batch = GraphBatch(pos=torch.eye(3), x_dense=torch.eye(3), batch=torch.zeros(3, dtype=torch.int64))
@@ -121,16 +110,10 @@ def rotate_clouds(batch: GraphBatch, rotations: Tensor) -> None:
 
 
 def drop_points(batch: GraphBatch, columns: Sequence[str], most: float, generator: torch.Generator) -> None:
-    """Replace a share of the points of each cloud by its first one, in place; sizes stay what they are.
+    """Replace a share of the points of each cloud by its first one, in place; sizes do not change.
 
     The share of a cloud is uniform between 0 and `most`, and each of its points is dropped with that probability (Qi et
-    al., "PointNet++", NeurIPS 2017, section 3.3, as its code has it).
-
-    Args:
-        batch: clouds.
-        columns: names of what has one row per point.
-        most: largest share, from 0 to 1.
-        generator: on the batch's device.
+    al., "PointNet++", NeurIPS 2017, section 3.3, as in its code).
 
     Examples:
         >>> batch = GraphBatch(pos=torch.arange(4), batch=torch.tensor([0, 0, 1, 1]), ptr=torch.tensor([0, 2, 4]))
@@ -148,11 +131,7 @@ def drop_points(batch: GraphBatch, columns: Sequence[str], most: float, generato
 
 
 def stretched_normals(normals: Tensor, scale: Tensor) -> Tensor:
-    """Normals of a surface whose axes are scaled, of the length that they had.
-
-    Args:
-        normals: `[num_points, 3]`.
-        scale: factor of each axis, above 0 `[num_points, 3]`.
+    """Transform normals `[num_points, 3]` of a surface whose axes are scaled by factors `[num_points, 3]`.
 
     Examples:
         >>> stretched_normals(torch.tensor([[0.6, 0.8, 0.0]]), torch.tensor([[3.0, 4.0, 1.0]])).round(decimals=4)
@@ -161,3 +140,44 @@ def stretched_normals(normals: Tensor, scale: Tensor) -> Tensor:
     turned = normals / scale
     length = turned.norm(dim=1, keepdim=True).clamp(min=torch.finfo(turned.dtype).tiny)
     return turned * (normals.norm(dim=1, keepdim=True) / length)
+
+
+def random_rotations(count: int, generator: torch.Generator) -> Tensor:
+    """Sample rotations uniformly (by Haar measure) from SO(3): `[count, 3, 3]`, float32, on the generator's device.
+
+    A normalised vector of four independent normal numbers is uniform on the sphere of unit quaternions (w, x, y, z),
+    and the map from quaternions to rotations preserves uniformity (Shoemake, "Uniform Random Rotations", 1992).
+    """
+    quaternion = torch.randn(count, 4, generator=generator, device=generator.device)
+    w, x, y, z = torch.nn.functional.normalize(quaternion, dim=1).unbind(1)
+    rows = (
+        (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
+        (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
+        (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
+    )
+    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=1)
+
+
+def random_turns(count: int, generator: torch.Generator, axis: int = 2) -> Tensor:
+    """Sample rotations about one axis by uniform angles: `[count, 3, 3]`, float32, on the generator's device."""
+    return turns_by(2 * torch.pi * torch.rand(count, generator=generator, device=generator.device), axis)
+
+
+def turns_by(angle: Tensor, axis: int = 2) -> Tensor:
+    """Return rotations about one coordinate axis by angles `[count]` in radians: `[count, 3, 3]`.
+
+    Examples:
+        >>> turns_by(torch.tensor([torch.pi / 2]))[0].round() @ torch.tensor([1.0, 0.0, 0.0])
+        tensor([0., 1., 0.])
+    """
+    turns = torch.eye(3, dtype=angle.dtype, device=angle.device).repeat(len(angle), 1, 1)
+    first, second = (axis + 1) % 3, (axis + 2) % 3
+    turns[:, first, first] = turns[:, second, second] = angle.cos()
+    turns[:, second, first] = angle.sin()
+    turns[:, first, second] = -angle.sin()
+    return turns
+
+
+def rotate(vectors: Tensor, rotations: Tensor, owner: Tensor) -> Tensor:
+    """Rotate each vector `[num_points, 3]` by the rotation of its cloud `owner [num_points]`: `v' = R v`."""
+    return torch.einsum("nij,nj->ni", rotations[owner], vectors)

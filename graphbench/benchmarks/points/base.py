@@ -1,4 +1,4 @@
-"""What the point clouds share: points sampled from stored ones, scaling and rotations, all on the training device."""
+"""Base class of the point clouds: samples, scales and rotates stored points on the training device."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.points.augmentation import Augmentation, rotate_clouds
-from graphbench.benchmarks.points.rotations import random_rotations, random_turns
+from graphbench.benchmarks.points.augmentation import Augmentation, random_rotations, random_turns, rotate_clouds
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphBatch, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.contracts.table import GRAPH, NODE, Column
 from graphbench.errors import BadInput, check_choice, check_range
 
-#: How clouds are turned in training and in evaluation: not at all, about the upright axis (z), or in any way.
+#: Rotations in training / evaluation: none, about the upright axis (z), or any.
 Rotations = Literal["none", "z/z", "z/SO(3)", "SO(3)/SO(3)"]
-#: What has length 1: the radius of a cloud, or the deviation of its coordinates.
+#: Unit of length: the radius of a cloud, or the deviation of its coordinates.
 Unit = Literal["radius", "deviation"]
 #: Column with the rotation of each cloud in evaluation.
 ROTATION = "rotation"
-#: Column of clouds of a user whose points are all answered, however many they are.
+#: Column of a user's clouds whose points are all used, however many they are.
 WHOLE = "whole"
 
 
@@ -32,10 +32,9 @@ class PointCloudBenchmark(GraphBenchmark):
 
     Stored clouds are centred and of radius 1. After a batch has reached the training device:
 
-    * clouds get `num_points` points, where more (or fewer) are stored: in training some sampled at random without
-      replacement, and a smaller cloud repeats its points; in evaluation the first ones, and a smaller cloud keeps its
-      size;
-    * with `unit: deviation`, coordinates are divided by the root of the mean of their squares, over the whole cloud;
+    * clouds get `num_points` points if more or fewer are stored: in training sampled at random without replacement,
+      and a smaller cloud repeats its points; in evaluation the first ones, and a smaller cloud keeps its size;
+    * with `unit: deviation`, coordinates are divided by the root mean square over the whole cloud;
     * in training, a share of points, sampled uniformly from 0 to `point_dropout` for each cloud, becomes its first
       point; every cloud is turned about the upright axis by up to `max_turn` degrees, either way, and about all three
       axes by normal angles of deviation `tilt`, at most three deviations; it is scaled by a factor sampled uniformly
@@ -43,21 +42,21 @@ class PointCloudBenchmark(GraphBenchmark):
       coordinate of every point gets normal noise of deviation `jitter`, at most five deviations;
     * clouds are rotated as `rotations` says.
 
-    Normals are turned with their points, and stay normal to the surface where axes are scaled.
+    Normals are rotated with their points, and stay normal to the surface if axes are scaled.
 
-    What is random in training depends on (seed, epoch, first cloud of the batch) alone, and on the kind of device: a
-    resumed run samples what an uninterrupted one would. A cloud's rotation in evaluation depends on `rotation_seed`,
-    its split and its number alone.
+    Random numbers in training depend on (seed, epoch, first cloud of the batch) alone, and on the kind of device, so a
+    resumed run samples as an uninterrupted one. A cloud's rotation in evaluation depends on `rotation_seed`, its split
+    and its number alone.
 
     Args:
         num_points: points per cloud.
         rotations: training / evaluation: `none`, `z/z`, `z/SO(3)` or `SO(3)/SO(3)`; z is the upright axis of the data,
-            SO(3) all rotations alike.
+            SO(3) all rotations.
         scaling: range of the random scale in training; (1, 1) for none.
         rotation_seed: of the rotations in evaluation.
-        scale_axes: a random scale of its own for each axis.
-        max_turn: largest angle of the random turn that comes before the scale in training, in degrees; 0 for none.
-        unit: what has length 1 before that: the `radius` of a cloud, or the `deviation` of its coordinates.
+        scale_axes: scale each axis by another random factor.
+        max_turn: largest angle of the random turn before the scale in training, in degrees; 0 for none.
+        unit: unit of length before that: the `radius` of a cloud, or the `deviation` of its coordinates.
         max_shift: largest random shift along each axis in training, in the unit of stored clouds; 0 for none.
         jitter: deviation of the noise of coordinates in training, in the same unit; 0 for none.
         point_dropout: largest share of points that training drops, below 1; 0 for none.
@@ -106,16 +105,14 @@ class PointCloudBenchmark(GraphBenchmark):
         self.num_points, self.rotations, self.unit = num_points, rotations, unit
         self.rotation_seed = rotation_seed
 
-    # -- opening -------------------------------------------------------------------------------------------------
-
     def open_tables(self) -> None:
         """Open the store; every cloud gets its rotation in evaluation."""
         super().open_tables()
         if self.encodings and any(bool((t.num_nodes != self.num_points).any()) for t in self.tables.values()):
             names = ", ".join(encoding.name for encoding in self.encodings)
             raise BadInput(
-                f"{self.spec.name} draws {self.num_points} points anew from larger clouds, so nothing can be computed "
-                f"for them in advance; the model asks for {names}."
+                f"{self.spec.name} samples {self.num_points} points anew from larger clouds, so encodings cannot be "
+                f"computed in advance; the model needs {names}."
             )
         if self.rotations == "none":
             return
@@ -130,29 +127,19 @@ class PointCloudBenchmark(GraphBenchmark):
         return random_turns(count, generator, self.upright) if kind == "z" else random_rotations(count, generator)
 
     def batch_options(self) -> dict[str, Any]:
-        """How points are drawn, scaled and turned, beside what every benchmark has."""
-        return (
-            super().batch_options()
-            | {
-                "num_points": self.num_points,
-                "rotations": self.rotations,
-                "rotation_seed": self.rotation_seed,
-                "unit": self.unit,
-            }
-            | self.augmentation.options()
-        )
-
-    # -- after a batch has reached the device --------------------------------------------------------------------
+        """Return the options that sample, scale and rotate points, beside those of every benchmark."""
+        names = ("num_points", "rotations", "rotation_seed", "unit")
+        return super().batch_options() | {name: getattr(self, name) for name in names} | self.augmentation.options()
 
     def on_before_batch_transfer(self, batch: GraphBatch, dataloader_idx: int) -> GraphBatch:
-        """Choose the seed of what is random, while the batch's numbers can be read without waiting for a device."""
+        """Choose the seed of the augmentation before the transfer: its inputs are read without a host-device sync."""
         if self.trainer is not None and self.trainer.training:
             epoch, first = self.trainer.current_epoch, int(batch.graph_id[0])
             batch.augmentation_seed = _seed(self.sampling_seed(), epoch, first)
         return batch
 
     def on_after_batch_transfer(self, batch: GraphBatch, dataloader_idx: int) -> GraphBatch:
-        """Draw points, scale and rotate."""
+        """Sample points, scale and rotate."""
         generator = None
         if "augmentation_seed" in batch:
             generator = torch.Generator(batch.pos.device).manual_seed(batch.augmentation_seed)
@@ -160,12 +147,7 @@ class PointCloudBenchmark(GraphBenchmark):
         return self.transform(batch, generator)
 
     def transform(self, batch: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
-        """The batch as a model sees it.
-
-        Args:
-            batch: as it was cut; is changed.
-            generator: of what is random in training, on the batch's device; None for evaluation.
-        """
+        """Sample points of a batch, in place; for training, a generator on its device augments and rotates them."""
         columns = ["pos", "x_dense", *(["x"] if self.spec.node.vocabularies else [])]
         columns += ["y"] if self.spec.level == "node" else []
         if WHOLE in batch:
@@ -187,46 +169,37 @@ class PointCloudBenchmark(GraphBenchmark):
 
 
 def in_deviations(pos: Tensor, owner: Tensor, num_clouds: int) -> Tensor:
-    """Coordinates over the root of the mean of their squares in the cloud: its deviation, where it is centred.
-
-    Args:
-        pos: `[num_points, 3]`.
-        owner: cloud of each point `[num_points]`.
-        num_clouds: clouds.
+    """Divide coordinates `[num_points, 3]` by their root mean square in the cloud: the deviation of a centred cloud.
 
     Examples:
         >>> in_deviations(torch.tensor([[-3.0, 0.0, 0.0], [3.0, 0.0, 0.0]]), torch.tensor([0, 0]), 1)[:, 0]
         tensor([-1.7321,  1.7321])
     """
-    squares = pos.double().square().mean(1)  # in float64 the order of the sum leaves no trace in float32
+    squares = pos.double().square().mean(1)  # float64: the order of the sum does not change the float32 result
     sums, counts = (squares.new_zeros(num_clouds).index_add_(0, owner, x) for x in (squares, torch.ones_like(squares)))
     return pos / (sums / counts).sqrt().clamp(min=1e-12).to(pos.dtype)[owner][:, None]
 
 
 def _seed(*parts: int) -> int:
-    """One seed out of several, the same on every machine."""
+    """Combine seeds into one, equally on every machine."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")
 
 
 def sample_points(
     batch: GraphBatch, columns: Sequence[str], num_points: int, generator: torch.Generator | None
 ) -> None:
-    """Give every cloud of a batch `num_points` points, in place; clouds that all have them stay as they are.
+    """Give every cloud of a batch `num_points` points, in place; nothing changes if all have them.
 
-    Args:
-        batch: clouds of any sizes, without edges.
-        columns: names of what has one row per point.
-        num_points: points P each gets.
-        generator: of the sample, on the batch's device: P at random without replacement, and all again from the first
-            where a cloud has fewer. None takes the first P, and a cloud of fewer keeps its size: a repeated point has
-            itself for a neighbour, which changes what a model says of it.
+    A generator on the batch's device samples them without replacement, and a smaller cloud repeats its points. Without
+    one they are the first, and a smaller cloud keeps its size: a repeated point would be its own neighbour, which
+    changes the prediction.
     """
     equal = batch.num_nodes == batch.num_graphs * batch.max_nodes
     if (batch.max_nodes == num_points and equal) or (generator is None and batch.max_nodes <= num_points):
         return
     sizes, device = batch.ptr.diff(), batch.pos.device
     rows = torch.arange(batch.num_nodes, device=device)
-    if generator is None and not equal:  # waits for the device, as models do where clouds have several sizes
+    if generator is None and not equal:  # a host-device sync, as in models of clouds of several sizes
         chosen = (rows - batch.ptr[batch.batch] < num_points).nonzero().squeeze(1)
         batch.batch = batch.batch[chosen]
         batch.ptr = torch.cat([batch.ptr[:1], sizes.clamp(max=num_points).cumsum(0)])
@@ -248,15 +221,12 @@ def sample_points(
 def cloud_table(
     points: Sequence[np.ndarray] | np.ndarray, normals: Sequence[np.ndarray] | np.ndarray, labels: np.ndarray | None
 ) -> GraphTable:
-    """Clouds `[points, 3]` of any sizes as a table, with their classes where they are known; half precision on disk."""
-    nodes = torch.tensor([len(cloud) for cloud in points], dtype=torch.int64)
-    columns = {"pos": _rows(points), "x_dense": _rows(normals), "edge_index": torch.zeros(0, 2, dtype=torch.uint8)}
-    layout = {"pos": Column(NODE), "x_dense": Column(NODE), "edge_index": EDGE_INDEX}
+    """Make a table of clouds `[points, 3]` of any sizes, in half precision, with their classes if known."""
+    columns = {"pos": (_rows(points), NODE), "x_dense": (_rows(normals), NODE)}
     if labels is not None:
-        columns["y"], layout["y"] = torch.from_numpy(labels)[:, None], Column(GRAPH)
-    return GraphTable(columns, layout, {NODE: pointer(nodes), EDGE: pointer(torch.zeros_like(nodes))})
+        columns["y"] = torch.from_numpy(labels)[:, None], GRAPH
+    return make_table(columns, torch.tensor([len(cloud) for cloud in points], dtype=torch.int64))
 
 
 def _rows(clouds: Sequence[np.ndarray] | np.ndarray) -> Tensor:
-    """Clouds one below the other, `[rows, 3]`."""
     return torch.from_numpy(np.concatenate([np.zeros((0, 3), dtype=np.float16), *clouds])).half()

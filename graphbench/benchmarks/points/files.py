@@ -1,8 +1,7 @@
-"""Files of a published set, read from its zip archive or from the folder out of it."""
+"""Read files of a published set from its zip archive or its unpacked folder."""
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,41 +12,32 @@ from graphbench.errors import CorruptData, MissingData
 
 @dataclass(frozen=True)
 class Files:
-    """Files below one folder, on disk or in an archive. Small: it is sent to other processes, which open it again.
+    """Files below one folder, on disk or in an archive; other processes unpickle it and open the archive again.
 
     Args:
         path: the folder, or the archive.
-        prefix: folder inside the archive; None when `path` is a folder.
+        prefix: folder inside the archive; None if `path` is a folder.
     """
 
     path: Path
     prefix: str | None = None
 
     def names(self) -> list[str]:
-        """Paths of all files below the folder, with forward slashes, sorted.
-
-        Raises:
-            CorruptData: the archive cannot be read.
-        """
+        """List the paths of all files below the folder, with forward slashes, sorted."""
         if self.prefix is None:
             return sorted(file.relative_to(self.path).as_posix() for file in self.path.rglob("*") if file.is_file())
-        with self._opened() as archive:
+        with open_zip(self.path) as archive:
             start = self.prefix + "/"
             return sorted(n.removeprefix(start) for n in archive.namelist() if n.startswith(start) and n[-1] != "/")
 
     def read(self, names: Sequence[str]) -> list[bytes]:
-        """Contents of some files.
-
-        Raises:
-            MissingData: a file is not there.
-            CorruptData: the archive cannot be read.
-        """
+        """Read some files."""
         if self.prefix is None:
             absent = [name for name in names if not (self.path / name).is_file()]
             if absent:
                 raise MissingData(f"{self.path} lacks {absent[0]}. Unpack its archive again.")
             return [(self.path / name).read_bytes() for name in names]
-        with self._opened() as archive:
+        with open_zip(self.path) as archive:
             try:
                 return [archive.read(f"{self.prefix}/{name}") for name in names]
             except KeyError as error:
@@ -55,12 +45,9 @@ class Files:
             except (*BAD_ZIP, OSError) as error:
                 raise damaged_zip(self.path, error) from error
 
-    def _opened(self) -> zipfile.ZipFile:
-        return open_zip(self.path)
-
 
 def bytes_of_name(name: str) -> bytes:
-    r"""A file's name as numbers for a seed, the same on every system; names that are not UTF-8 have some, too.
+    r"""Encode a file's name for a seed, equally on every system, even if it is not UTF-8.
 
     Examples:
         >>> bytes_of_name("\u00e9"), len(bytes_of_name("b\udcffad"))
@@ -70,7 +57,7 @@ def bytes_of_name(name: str) -> bytes:
 
 
 def shown_name(text: str) -> str:
-    r"""A file's name, or a text with one, as it can be written: bytes that are not UTF-8 as their numbers.
+    r"""Return a text with a file's name in printable form: bytes that are not UTF-8 become escapes.
 
     Examples:
         >>> print(shown_name("b\udcffad.xyz"))
@@ -80,14 +67,7 @@ def shown_name(text: str) -> str:
 
 
 def find_files(folder: Path, archive: str, prefix: str, marker: str) -> Files | None:
-    """Where a set lies below `folder`; None where it does not.
-
-    Args:
-        folder: to look in.
-        archive: name of the zip archive.
-        prefix: the folder that it holds.
-        marker: a file or folder of the set, which tells that a folder is it.
-    """
+    """Find a set below `folder`, unpacked (its folder has a `marker`) or as an archive with the folder `prefix`."""
     for place in (folder / prefix, folder / "raw", folder):
         if (place / marker).exists():
             return Files(place)

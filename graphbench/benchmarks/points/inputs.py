@@ -1,4 +1,4 @@
-"""Shapes that nobody trained on as point clouds: meshes, files of points with normals, and arrays."""
+"""Read new shapes as point clouds: meshes, files of points with normals, and arrays."""
 
 from __future__ import annotations
 
@@ -19,35 +19,28 @@ import torch
 
 from graphbench.benchmarks.points.base import PointCloudBenchmark, cloud_table
 from graphbench.benchmarks.points.files import Files, bytes_of_name, shown_name
-from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
-from graphbench.benchmarks.points.surfaces import Floats, to_unit_sphere
+from graphbench.benchmarks.points.meshes import Floats, MeshChunk, clouds_of_meshes, to_unit_sphere
 from graphbench.contracts import InputPart
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 
 MESH, ARRAY = ".off", ".npy"
-#: Files with a point per line.
+#: Suffixes of files with a point per line.
 TEXTS = (".xyz", ".txt", ".csv", ".pts")
 SUFFIXES = (MESH, ARRAY, *TEXTS)
 _COLUMNS = 6  # x y z and the normal
-_LENGTHS = (0.9, 1.1)  # mean length of normals; colours and angles have other ones
-_LARGEST = float(np.finfo(np.float16).max)  # that is stored
-_REAL = "iuf"  # kinds of numbers: neither complex nor of time
+_LENGTHS = (0.9, 1.1)  # mean length of normals, unlike that of colours or angles
+_LARGEST = float(np.finfo(np.float16).max)  # stored in half precision
+_REAL = "iuf"  # kinds of dtypes of real numbers
 _NUMPY = b"\x93NUMPY"
-#: What NumPy raises on arrays that are cut short, altered, or none.
+#: Errors of NumPy on files that are cut short, altered, or no arrays.
 _BAD_ARRAY = (ValueError, TypeError, EOFError, OverflowError, SyntaxError, RecursionError, tokenize.TokenError)
 _SIZE = 256  # clouds per part: six megabytes of 1,024 points
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many points a cloud gets. Small: it is sent to other processes.
-
-    Args:
-        num_points: points P of a cloud that has as many; a smaller one keeps its size.
-        stored: points that the benchmark samples from a mesh, of which evaluation takes the first P.
-        seed: decides about the points, with the name of the shape.
-    """
+    """Most points of a cloud, points `stored` of a mesh (evaluation takes the first), and their seed."""
 
     num_points: int
     stored: int
@@ -55,59 +48,43 @@ class Sampling:
 
 
 class ShapeInput(PointCloudBenchmark):
-    """Base of benchmarks that classify whole shapes, so that other shapes can be read alike.
-
-    A shape is not rotated, whatever `rotations` says of the test split.
-    """
+    """Base of benchmarks that classify whole shapes, and read new ones as those of training, without `rotations`."""
 
     python_input: ClassVar[str] = "arrays [points, 6], x y z and the normal of each point"
 
     def sampling(self) -> Sampling:
-        """How many points a shape gets."""
+        """Return the number of points of a shape."""
         return Sampling(self.num_points, self.num_points, 0)
 
     def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
-        """Clouds of the files in a folder and the folders in it, or of one file, in the order of their paths.
+        """Read clouds from the files in a folder and its subfolders, or from one file, in the order of their paths.
 
-        A mesh (`.off`) gets points sampled by area. A file of points has six numbers for each, x y z and the normal of
-        length 1: an array of NumPy `[points, 6]` (`.npy`), or a line each (`.xyz`, `.txt`, `.csv`, `.pts`), separated
-        by blanks or commas. Of more points than the benchmark has some are sampled; a smaller cloud keeps its size.
-
-        Args:
-            source: the folder or the file.
-            column: not used: a file is a shape.
-            size: shapes per part.
-
-        Raises:
-            BadInput: `source` is none of both, or there is a column.
+        Points of a mesh (`.off`) are sampled by area. A file of points has six numbers for each, x y z and the normal
+        of length 1: an array of NumPy `[points, 6]` (`.npy`), or a line each (`.xyz`, `.txt`, `.csv`, `.pts`),
+        separated by blanks or commas. Larger clouds than the benchmark's are sampled; a smaller cloud keeps its size. A
+        file has no `column`.
         """
         if column is not None:
             raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
         files, root = shape_files(Path(source))
         names = [file.relative_to(root).as_posix() for file in files]
-        jobs = partial(_of_file, root, self.sampling())
-        return _parts(
-            jobs, names, [{"file": shown_name(name)} for name in names], size, shown_name(f"Points of {source}")
-        )
+        rows = [{"file": shown_name(name)} for name in names]
+        return _parts(partial(_read_shape, root, self.sampling()), names, rows, size, shown_name(f"Points of {source}"))
 
     def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
-        """Arrays or tensors `[points, 6]`, x y z and the normal of each point, see `read_input`.
-
-        Raises:
-            BadInput: an object is no array.
-        """
-        for number, thing in enumerate(objects):
-            if not isinstance(thing, (np.ndarray, torch.Tensor)):
+        """Read arrays or tensors `[points, 6]`, x y z and the normal of each point, see `read_input`."""
+        for number, item in enumerate(objects):
+            if not isinstance(item, (np.ndarray, torch.Tensor)):
                 raise BadInput(
-                    f"{self.spec.name}: input {number} is of type {type(thing).__name__}; expected arrays or tensors "
+                    f"{self.spec.name}: input {number} is of type {type(item).__name__}; expected arrays or tensors "
                     "[points, 6], x y z and the normal of each point."
                 )
-        arrays = [thing.detach().cpu().numpy() if isinstance(thing, torch.Tensor) else thing for thing in objects]
-        jobs = partial(_of_object, self.sampling())
-        return _parts(jobs, list(enumerate(arrays)), [{} for _ in arrays], size, "Points of arrays", workers=1)
+        arrays = [item.detach().cpu().numpy() if isinstance(item, torch.Tensor) else item for item in objects]
+        read = partial(_read_array, self.sampling())
+        return _parts(read, list(enumerate(arrays)), [{} for _ in arrays], size, "Points of arrays", workers=1)
 
 
-#: Points and normals of a shape, each float16 `[points, 3]`; or why there are none.
+#: Points and normals of a shape, each float16 `[points, 3]`, or the problem.
 Outcome = tuple[np.ndarray, np.ndarray] | str
 
 
@@ -123,33 +100,29 @@ def _parts(
     with closing(ordered_map(read, jobs, count, description)) as results:
         for start in range(0, len(jobs), size):
             outcomes = list(islice(results, size))
-            problems = {row: one for row, one in enumerate(outcomes) if isinstance(one, str)}
-            clouds = {row: one for row, one in enumerate(outcomes) if not isinstance(one, str)}
+            problems = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, str)}
+            clouds = {row: outcome for row, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
             frame = pd.DataFrame(list(rows[start : start + size]), index=range(len(outcomes)), dtype=object)
-            points, normals = ([one[part] for one in clouds.values()] for part in (0, 1))
+            points, normals = ([cloud[part] for cloud in clouds.values()] for part in (0, 1))
             yield InputPart(frame, cloud_table(points, normals, None), list(clouds), problems)
 
 
 def shape_files(source: Path, suffixes: Sequence[str] = SUFFIXES) -> tuple[list[Path], Path]:
-    """Files of shapes, and the folder that their names begin below.
-
-    Raises:
-        BadInput: `source` is neither such a file nor a folder with some.
-    """
-    known = ", ".join(suffixes)
+    """Find files of shapes, and the folder that their names are relative to."""
+    formats = ", ".join(suffixes)
     if source.is_file():
         if source.suffix.lower() not in suffixes:
-            raise BadInput(f"{source}: shapes are read from a folder, or from one of {known}, not from this file.")
+            raise BadInput(f"{source}: shapes are read from a folder, or from one of {formats}, not from this file.")
         return [source], source.parent
     if not source.is_dir():
-        raise BadInput(f"{source}: there is no such folder or file; shapes are read from {known}.")
+        raise BadInput(f"{source}: there is no such folder or file; shapes are read from {formats}.")
     files = sorted(path for path in source.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
     if not files:
-        raise BadInput(f"{source} holds no shapes ({known}).")
+        raise BadInput(f"{source} holds no shapes ({formats}).")
     return files, source
 
 
-def _of_file(root: Path, sampling: Sampling, name: str) -> Outcome:
+def _read_shape(root: Path, sampling: Sampling, name: str) -> Outcome:
     file = root / name
     try:
         if file.suffix.lower() == MESH:
@@ -158,10 +131,10 @@ def _of_file(root: Path, sampling: Sampling, name: str) -> Outcome:
             return clouds.points[0, : sampling.num_points], clouds.normals[0, : sampling.num_points]
         return cloud_of_points(read_points(file), name, sampling)
     except (GraphbenchError, OSError, MemoryError) as error:
-        return shown_name(str(error).replace(f"{name} ", "the file ", 1)) or "it needs more memory than there is"
+        return shown_name(str(error).replace(f"{name} ", "the file ", 1)) or "it needs more memory than available"
 
 
-def _of_object(sampling: Sampling, job: tuple[int, np.ndarray]) -> Outcome:
+def _read_array(sampling: Sampling, job: tuple[int, np.ndarray]) -> Outcome:
     number, values = job
     try:
         return cloud_of_points(values, str(number), sampling)
@@ -170,27 +143,19 @@ def _of_object(sampling: Sampling, job: tuple[int, np.ndarray]) -> Outcome:
 
 
 def read_points(file: Path) -> np.ndarray:
-    """Numbers of a file, a row for each point.
-
-    Args:
-        file: an array of NumPy, or text; a first line without numbers is a header.
-
-    Raises:
-        CorruptData: it is neither.
-    """
+    """Read the numbers of NumPy's array or of a text, whose first line may be a header, a row for each point."""
     try:
         return _array(file) if file.suffix.lower() == ARRAY else _table(file.read_text(encoding="utf-8-sig"))
     except _BAD_ARRAY as error:  # UnicodeDecodeError is a ValueError
-        told = str(error).partition(";")[0].partition("\n")[0]
-        raise CorruptData(f"the file cannot be read as points ({told})") from error
+        reason = str(error).partition(";")[0].partition("\n")[0]
+        raise CorruptData(f"the file cannot be read as points ({reason})") from error
 
 
 def _array(file: Path) -> np.ndarray:
-    """The array of a file, which has all the bytes that its first line says."""
     with file.open("rb") as stream:
         if stream.read(len(_NUMPY)) != _NUMPY:
-            raise ValueError("it does not begin as an array of NumPy does")
-    with np.errstate(over="ignore"):  # the product of what a shape announces; no buffer is as large
+            raise ValueError("it is not in NumPy's format")
+    with np.errstate(over="ignore"):  # the size that a damaged header announces
         return np.array(np.load(file, mmap_mode="r", allow_pickle=False))
 
 
@@ -216,15 +181,9 @@ def _is_number(word: str) -> bool:
 
 
 def cloud_of_points(values: np.ndarray, name: str, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
-    """Points and normals `[points, 3]` as the benchmark stores them: centred and of radius 1, float16.
+    """Return points and normals `[points, 3]` as the benchmark stores them: centred and of radius 1, float16.
 
-    Args:
-        values: x y z and the normal of each point `[points, 6]`.
-        name: of the shape; decides with the seed which points are taken.
-        sampling: how many at most.
-
-    Raises:
-        BadInput: the array is another one, or its last three columns are no normals.
+    Larger clouds are sampled with the shape's name as a seed.
 
     Examples:
         >>> corners = np.array([[0, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 1.0]])
@@ -241,15 +200,11 @@ def cloud_of_points(values: np.ndarray, name: str, sampling: Sampling) -> tuple[
 
 
 def checked_points(values: np.ndarray) -> Floats:
-    """Points with normals `[points, 6]` in float64.
-
-    Raises:
-        BadInput: they are something else, and what.
-    """
+    """Check points with normals `[points, 6]`, and return them in float64; `BadInput` says what else they are."""
     if values.ndim != 2 or values.shape[1] != _COLUMNS or values.dtype.kind not in _REAL:
         raise BadInput(
-            f"there are {_told(values)} instead of six numbers for each point (x y z and the normal, which the model "
-            "was trained with)"
+            f"there are {_describe(values)} instead of six numbers for each point (x y z and the normal, which the "
+            "model was trained with)"
         )
     if not len(values):
         raise BadInput("there are no points")
@@ -261,11 +216,11 @@ def checked_points(values: np.ndarray) -> Floats:
     if not _LENGTHS[0] <= lengths.mean() <= _LENGTHS[1] or lengths.max() > _LARGEST:
         raise BadInput(f"columns 4 to 6 are no normals of length 1: they have {lengths.mean():.4g} on average")
     if (values[:, :3] == values[0, :3]).all():
-        raise BadInput(f"all points lie in one place ({len(values):,} of them), which has no shape")
+        raise BadInput(f"all {len(values):,} points are equal, which is no shape")
     return values
 
 
-def _told(values: np.ndarray) -> str:
+def _describe(values: np.ndarray) -> str:
     if values.ndim == 2 and values.dtype.kind in _REAL:
         return f"{values.shape[1]}"
     return f"values of shape {list(values.shape)} and type {values.dtype}"

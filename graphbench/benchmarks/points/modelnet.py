@@ -29,8 +29,8 @@ class ModelNet40(ShapeInput):
 
     Points are sampled uniformly by area, once ("3D ShapeNets", Wu et al., CVPR 2015; so in SFT, appendix D.1). With
     `resample` above 1, that many times `num_points` are stored, and each training step samples `num_points` of them
-    anew; evaluation takes the first. A normal is that of its face, which need not look outwards: the published meshes
-    are wound both ways. z is upright.
+    anew; evaluation takes the first. A normal is that of its face, which may point inwards: the published meshes are
+    wound both ways. z is upright.
 
     The data have no validation split. As published, the test shapes validate, so that the best checkpoint is chosen by
     them; `held_out` training shapes validate instead where that is above 0.
@@ -40,9 +40,9 @@ class ModelNet40(ShapeInput):
     Args:
         num_points: points per shape.
         rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
-        resample: how many times `num_points` are stored for a shape.
+        resample: stored points of a shape, in multiples of `num_points`.
         held_out: training shapes that validate; 0 for validation by the test shapes.
-        data_seed: of the points, and of the choice of shapes that are held out.
+        data_seed: of the points, and of the held-out shapes.
         options: see `PointCloudBenchmark`.
 
     Raises:
@@ -75,7 +75,7 @@ class ModelNet40(ShapeInput):
         self.spec = spec
 
     def source_key(self) -> dict[str, Any]:
-        """The published set and what decides about points and split: a prepared store needs no mesh."""
+        """Return the published set and the options of points and split: a prepared store needs no mesh."""
         return {
             "source": ARCHIVE,
             "num_points": self.num_points * self.resample,
@@ -84,22 +84,17 @@ class ModelNet40(ShapeInput):
         }
 
     def sampling(self) -> Sampling:
-        """As the published shapes: a mesh of the test split, by the same name, gets the same points."""
+        """Sample as for the published shapes: a mesh of the test split gets the same points by its name."""
         return Sampling(self.num_points, self.num_points * self.resample, self.data_seed)
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Draw points from the meshes on all cores.
-
-        Raises:
-            MissingData: the meshes are not there; says what to fetch, from where, and where to put it.
-            CorruptData: a file is damaged.
-        """
+        """Sample points from the meshes on all cores."""
         folder = Path(self.root, "ModelNet40")
         files = find_files(folder, ARCHIVE, FOLDER, self.spec.target_names[0])
         if files is None:
             raise MissingData(
-                f"ModelNet40 is not there. Put this file into {folder}:\n"
-                f"  {ARCHIVE} from {ADDRESS} (2 GB; or the folder {FOLDER}, which it holds)\n"
+                f"ModelNet40 is missing. Put this file into {folder}:\n"
+                f"  {ARCHIVE} from {ADDRESS} (2 GB; or the folder {FOLDER} in it)\n"
                 "Solids needs no download and is read alike."
             )
         train, test = self._listed(files, "train"), self._listed(files, "test")
@@ -111,7 +106,7 @@ class ModelNet40(ShapeInput):
         return {split: self._drawn(files, part) for split, part in parts.items()}
 
     def _listed(self, files: Files, split: str) -> list[tuple[str, int]]:
-        """Files and classes of a published split, in the order of their names."""
+        """List files and classes of a published split, in the order of their names."""
         classes = {name: number for number, name in enumerate(self.spec.target_names)}
         paths = [name.split("/") for name in files.names() if name.endswith(".off")]
         return [("/".join(path), classes[path[0]]) for path in paths if path[0] in classes and path[1:2] == [split]]

@@ -1,18 +1,19 @@
-"""Parametric solids: a cross-section swept along a profile, with random shapes, sampled for many solids at once.
+"""Sample parametric solids, many at once: a cross-section swept along a profile, with random shapes.
 
 A family is a section and a profile, 6 x 6 = 36 in all. A point of the surface has an angle t and a height h in -1..1:
 
     (x, y) = s(h) r(t) (cos(t + w h), sin(t + w h)),    z = h,
 
-where r is the section, s the profile and w a twist; a ring is bent round instead, with its section as the tube:
+where r is the section, s the profile and w a twist; a ring is bent around instead, with its section as the tube:
 
     (x, y) = (1 + q r(t) cos t) (cos p, sin p),    z = q r(t) sin t.
 
 Sections: round r = 1; regular polygons of 3, 4 and 6 sides whose corners are more or less rounded; five and four lobes
 r = 1 + a cos(5 t), r = 1 + a cos(4 t). Profiles: straight s = 1; tapering s = 1 - a (h + 1) / 2; bulging
-s = 1 - a h^2; waisted s = 1 - a (1 - h^2); closing to both ends like a ball, s = (1 - h^2)^a; and the ring. Then comes
-what does not tell the family: a slant and a bend of the axis, stretching along all three axes, a turn about z, noise on
-points and normals. None of it tells left from right on average, so a model that cannot see mirror images loses nothing.
+s = 1 - a h^2; waisted s = 1 - a (1 - h^2); closing to both ends like a ball, s = (1 - h^2)^a; and the ring. All
+families share random variations: a slant and a bend of the axis, stretching along all three axes, a turn about z, noise
+on points and normals. Their distributions are symmetric under reflection, so a model that is invariant to it loses
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphbench.benchmarks.points.surfaces import Floats, sample_surfaces, to_unit_sphere
+from graphbench.benchmarks.points.meshes import Clouds, Floats, sample_surfaces, to_unit_sphere
 
 SECTIONS = ("round", "triangular", "square", "hexagonal", "five-lobed", "four-lobed")
 PROFILES = ("straight", "tapering", "bulging", "waisted", "ball", "ring")
@@ -34,13 +35,13 @@ _AROUND, _ALONG = 60, 24  # vertices of the mesh in angle and height; 60 has a v
 
 @dataclass(frozen=True)
 class SolidSettings:
-    """How much solids of one family differ.
+    """Variation of the solids of one family.
 
     Args:
-        num_points: points a solid.
+        num_points: points per solid.
         stretch: every axis is stretched by a factor between 1 / stretch and stretch, log-uniform.
         point_noise: standard deviation of the noise on points, in radii of the solid.
-        normal_noise: standard deviation of the noise on normals, per coordinate, before they get length 1 again.
+        normal_noise: standard deviation of the noise on normals, per coordinate, before they are normalised.
         seed: of all random numbers.
     """
 
@@ -52,29 +53,8 @@ class SolidSettings:
 
 
 @dataclass(frozen=True)
-class Clouds:
-    """S clouds of P points.
-
-    Args:
-        points: `[S, P, 3]`.
-        normals: `[S, P, 3]`.
-        labels: class of each `[S]`.
-    """
-
-    points: np.ndarray
-    normals: np.ndarray
-    labels: np.ndarray
-
-
-@dataclass(frozen=True)
 class SolidChunk:
-    """A job: solids of these families.
-
-    Args:
-        families: `[S]`; section times 6 plus profile.
-        settings: of all of them.
-        number: decides about the random numbers, with the seed.
-    """
+    """A job: solids of families `[S]` (section times 6 plus profile); `number` holds further seeds."""
 
     families: np.ndarray
     settings: SolidSettings
@@ -82,7 +62,7 @@ class SolidChunk:
 
 
 def sample_solids(chunk: SolidChunk) -> Clouds:
-    """Points and normals of the solids of a job, centred and of radius 1; float16."""
+    """Sample points and normals of the solids of a job, centred and of radius 1; float16."""
     settings = chunk.settings
     generator = np.random.RandomState([part % (1 << 32) for part in (settings.seed, *chunk.number)])
     corners = _triangles(_vertices(chunk.families, settings, generator), chunk.families % len(PROFILES) == RING)
@@ -96,7 +76,7 @@ def sample_solids(chunk: SolidChunk) -> Clouds:
 
 
 def _vertices(families: np.ndarray, settings: SolidSettings, generator: np.random.RandomState) -> Floats:
-    """Grid of the surface `[S, along, around, 3]`."""
+    """Compute the grid of the surface `[S, along, around, 3]`."""
     section, profile = np.divmod(families, len(PROFILES))
     count, shape = len(families), (len(families), _ALONG, _AROUND)
     angle = 2 * np.pi * np.arange(_AROUND) / _AROUND
@@ -129,7 +109,7 @@ def _vertices(families: np.ndarray, settings: SolidSettings, generator: np.rando
 
 
 def _section(section: np.ndarray, angle: np.ndarray, generator: np.random.RandomState) -> Floats:
-    """Radius at every angle `[S, around]`."""
+    """Compute the radius at every angle `[S, around]`."""
     rounding = generator.uniform(0.0, 0.4, (len(section), 1))
     lobe = generator.uniform(0.12, 0.3, (len(section), 1))
     radius = np.ones((len(section), len(angle)))
@@ -142,7 +122,7 @@ def _section(section: np.ndarray, angle: np.ndarray, generator: np.random.Random
 
 
 def _profile(profile: np.ndarray, height: np.ndarray, generator: np.random.RandomState) -> Floats:
-    """Scale at every height `[S, along]`; 1 for rings."""
+    """Compute the scale at every height `[S, along]`; 1 for rings."""
     amount = generator.uniform(0.25, 0.6, (len(profile), 1))
     choices = [
         np.ones((len(profile), len(height))),
@@ -156,9 +136,9 @@ def _profile(profile: np.ndarray, height: np.ndarray, generator: np.random.Rando
 
 
 def _triangles(vertices: Floats, is_ring: np.ndarray) -> Floats:
-    """Corners of all triangles `[S, T, 3, 3]`: two a cell of the grid, and fans that close the ends.
+    """Return the corners of all triangles `[S, T, 3, 3]`: two per cell of the grid, and fans that close the ends.
 
-    A ring meets itself and has no ends; its fans have no area.
+    A ring is closed without them, so its fans have no area.
     """
     following = np.roll(vertices, -1, axis=2)
     lower, upper = vertices[:, :-1], vertices[:, 1:]
@@ -166,7 +146,7 @@ def _triangles(vertices: Floats, is_ring: np.ndarray) -> Floats:
     sides = np.concatenate(
         [np.stack([lower, lower_next, upper_next], axis=-2), np.stack([lower, upper_next, upper], axis=-2)], axis=1
     )
-    # a ring runs round the other way: its grid is seen from inside
+    # the grid of a ring has the opposite orientation
     sides = np.where(is_ring[:, None, None, None, None], sides[..., ::-1, :], sides)
     fans = []
     for end, order in ((0, (0, 2, 1)), (-1, (0, 1, 2))):

@@ -1,9 +1,10 @@
-"""ShapeNetPart: the parts of objects of 16 categories, point by point."""
+"""ShapeNetPart: parts of objects of 16 categories, point by point, and the reader of its text files."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +14,65 @@ import torch
 
 from graphbench.benchmarks.points import specs
 from graphbench.benchmarks.points.base import WHOLE, PointCloudBenchmark, Rotations
-from graphbench.benchmarks.points.files import Files, find_files, shown_name
+from graphbench.benchmarks.points.files import Files, bytes_of_name, find_files, shown_name
 from graphbench.benchmarks.points.inputs import ARRAY, TEXTS, checked_points, read_points, shape_files
-from graphbench.benchmarks.points.shapenet_files import (
-    CATEGORY_FILE,
-    FOLDERS,
-    ShapeChunk,
-    Shapes,
-    read_shapes,
-    shape_lists,
-)
-from graphbench.benchmarks.points.surfaces import to_unit_sphere
+from graphbench.benchmarks.points.meshes import parse_numbers, to_unit_sphere
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import GraphTable, InputPart
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.contracts.spec import SPLITS
+from graphbench.contracts.table import GRAPH, NODE, Column
 from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import BadInput, GraphbenchError, MissingData, check_choice
+from graphbench.errors import BadInput, CorruptData, GraphbenchError, MissingData, check_choice
 
 FOLDER = "shapenetcore_partanno_segmentation_benchmark_v0_normal"
 ARCHIVE = f"{FOLDER}.zip"
 ADDRESS = f"https://shapenet.cs.stanford.edu/media/{ARCHIVE}"
 _CHUNK = 64  # shapes a job
+#: Category -> folder of its shapes, in the order of the published part numbers.
+FOLDERS = {
+    "Airplane": "02691156",
+    "Bag": "02773838",
+    "Cap": "02954340",
+    "Car": "02958343",
+    "Chair": "03001627",
+    "Earphone": "03261776",
+    "Guitar": "03467517",
+    "Knife": "03624134",
+    "Lamp": "03636649",
+    "Laptop": "03642806",
+    "Motorbike": "03790512",
+    "Mug": "03797390",
+    "Pistol": "03948459",
+    "Rocket": "04099429",
+    "Skateboard": "04225987",
+    "Table": "04379243",
+}
+#: Parts of each category; part numbers count through, category after category.
+PARTS = (4, 2, 2, 4, 4, 3, 3, 2, 4, 2, 6, 2, 3, 3, 3, 3)
+CATEGORY_FILE = "synsetoffset2category.txt"
+SPLIT_FILES = {split: f"train_test_split/shuffled_{split}_file_list.json" for split in SPLITS}
+_COLUMNS = 7  # x y z, normal, part
 
 
 class ShapeNetPart(PointCloudBenchmark):
-    """Which part does each point belong to? 16,881 shapes of 16 categories with 50 parts in all, 2,500 points each.
+    """Part of each point of 16,881 shapes of 16 categories, with 50 parts in all and 2,500 points per shape.
 
     The published points with normals ("A scalable active framework for region annotation", Yi et al., SIGGRAPH Asia
-    2016), all of them stored; training samples 2,500 of a shape anew at each step, evaluation takes the same ones each
-    time. A smaller shape repeats its points in training and keeps its size in evaluation. A shape's category is given.
-    Scores are IoU of parts, by shape (`instance_IoU`) and by category (`class_IoU`); see
+    2016) are all stored; training samples 2,500 of a shape anew at each step, evaluation always takes the same ones. A
+    smaller shape repeats its points in training and keeps its size in evaluation. The category is an input. Scores are
+    IoU of parts, by shape (`instance_IoU`) and by category (`class_IoU`); see
     `graphbench.training.tasks.metrics.PartIoU`. y is upright.
 
-    Most released code trains on the training and validation shapes together, and chooses the checkpoint by the test
-    shapes; so does `trainval`.
+    Most released code trains on the training and validation shapes together, and selects the checkpoint by the test
+    shapes, as with `trainval`.
 
     Put the archive into `root`/ShapeNetPart, or the folder out of it (also as `raw`, where PyG puts it).
 
     Args:
         num_points: points per shape.
         rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
-        data_seed: of the order of points, which decides about those in evaluation.
-        trainval: train on the validation shapes, too, and validate by the test shapes.
+        data_seed: of the order of points, and so of those in evaluation.
+        trainval: train on the validation shapes too, and validate by the test shapes.
         options: see `PointCloudBenchmark`.
 
     Raises:
@@ -83,41 +102,28 @@ class ShapeNetPart(PointCloudBenchmark):
             self.spec = replace(spec, split_sizes=(train + val, test, test), disk_mb=None, extra=extra)
 
     def read_input(self, source: str, column: str | None = None, size: int = 64) -> Iterator[InputPart]:
-        """Shapes in files of their category's folder, such as `Chair/mine.txt` or `03001627/mine.txt`.
+        """Read shapes in files of their category's folder, such as `Chair/mine.txt` or `03001627/mine.txt`.
 
         A point is a line (`.txt`, `.xyz`, `.csv`, `.pts`) or a row of an array (`.npy`): x y z and the normal of length
-        1; a seventh number, its part in the published files, is left out. Every point is answered, in the order of the
-        file, and none is sampled; a shape is not rotated.
-
-        Args:
-            source: a folder with such folders, or one file.
-            column: not used: a file is a shape.
-            size: shapes per part.
-
-        Raises:
-            BadInput: `source` is none of both, or there is a column.
+        1; a seventh number, the part in the published files, is skipped. All points are predicted, in the order of the
+        file; a shape is not rotated. A file has no `column`.
         """
         if column is not None:
             raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
         return _new_shapes(*shape_files(Path(source), (ARRAY, *TEXTS)), size)
 
     def source_key(self) -> dict[str, Any]:
-        """The published set and the order of points: a prepared store needs no file of it."""
+        """Return the published set and the order of points: a prepared store needs no file of it."""
         return {"source": ARCHIVE, "data_seed": self.data_seed} | ({"trainval": True} if self.trainval else {})
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Read the shapes on all cores.
-
-        Raises:
-            MissingData: the shapes are not there; says what to fetch, from where, and where to put it.
-            CorruptData: a file is damaged.
-        """
+        """Read the shapes on all cores."""
         folder = Path(self.root, "ShapeNetPart")
         files = find_files(folder, ARCHIVE, FOLDER, CATEGORY_FILE)
         if files is None:
             raise MissingData(
-                f"ShapeNetPart is not there. Put this file into {folder}:\n"
-                f"  {ARCHIVE} from {ADDRESS} (or the folder {FOLDER}, which it holds)\n"
+                f"ShapeNetPart is missing. Put this file into {folder}:\n"
+                f"  {ARCHIVE} from {ADDRESS} (or the folder {FOLDER} in it)\n"
                 "If that server is down, the same archive is on kaggle.com as mitkir/shapenet."
             )
         lists = shape_lists(files)
@@ -137,42 +143,38 @@ class ShapeNetPart(PointCloudBenchmark):
 
 def _to_table(shapes: Shapes) -> GraphTable:
     columns = {
-        "pos": shapes.points,
-        "x_dense": shapes.normals,
-        "x": np.repeat(shapes.categories, shapes.sizes)[:, None],
-        "edge_index": np.zeros((0, 2), dtype=np.uint8),
-    } | ({"y": shapes.parts[:, None]} if len(shapes.parts) else {})
-    layout = {name: Column(NODE) for name in columns} | {"edge_index": EDGE_INDEX}
-    sizes = torch.from_numpy(shapes.sizes)
-    tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
-    return GraphTable(tensors, layout, {NODE: pointer(sizes), EDGE: pointer(torch.zeros_like(sizes))})
+        "pos": (shapes.points, NODE),
+        "x_dense": (shapes.normals, NODE),
+        "x": (np.repeat(shapes.categories, shapes.sizes)[:, None], NODE),
+    } | ({"y": (shapes.parts[:, None], NODE)} if len(shapes.parts) else {})
+    return make_table(columns, shapes.sizes)
 
 
 def _new_shapes(files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
     for start in range(0, len(files), size):
         chosen = files[start : start + size]
-        found: dict[int, tuple[np.ndarray, int]] = {}
+        clouds: dict[int, tuple[np.ndarray, int]] = {}
         problems: dict[int, str] = {}
         for row, file in enumerate(chosen):
             try:
-                found[row] = _new_shape(file)
+                clouds[row] = _new_shape(file)
             except (GraphbenchError, OSError, MemoryError) as error:
-                problems[row] = shown_name(str(error)) or "it needs more memory than there is"
-        points = np.concatenate([values for values, _ in found.values()] or [np.zeros((0, 6))])
+                problems[row] = shown_name(str(error)) or "it needs more memory than available"
+        points = np.concatenate([values for values, _ in clouds.values()] or [np.zeros((0, 6))])
         shapes = Shapes(
             points[:, :3].astype(np.float16),
             points[:, 3:].astype(np.float16),
             np.zeros(0, dtype=np.uint8),
-            np.array([category for _, category in found.values()], dtype=np.uint8),
-            np.array([len(values) for values, _ in found.values()], dtype=np.int64),
+            np.array([category for _, category in clouds.values()], dtype=np.uint8),
+            np.array([len(values) for values, _ in clouds.values()], dtype=np.int64),
         )
-        whole = {WHOLE: torch.ones(len(found), 1, dtype=torch.uint8)}
+        whole = {WHOLE: torch.ones(len(clouds), 1, dtype=torch.uint8)}
         frame = pd.DataFrame({"file": [shown_name(file.relative_to(root).as_posix()) for file in chosen]}, dtype=object)
-        yield InputPart(frame, _to_table(shapes).with_columns(whole, {WHOLE: Column(GRAPH)}), list(found), problems)
+        yield InputPart(frame, _to_table(shapes).with_columns(whole, {WHOLE: Column(GRAPH)}), list(clouds), problems)
 
 
 def _new_shape(file: Path) -> tuple[np.ndarray, int]:
-    """Points and normals `[points, 6]`, centred and of radius 1, and the number of the category."""
+    """Read points and normals `[points, 6]`, centred and of radius 1, and the number of the category."""
     names = {name: number for number, pair in enumerate(FOLDERS.items()) for name in pair}
     category = names.get(file.resolve().parent.name)
     if category is None:
@@ -183,3 +185,78 @@ def _new_shape(file: Path) -> tuple[np.ndarray, int]:
     values = values[:, :6] if values.ndim == 2 and values.shape[1] == 7 else values
     values = checked_points(values)
     return np.concatenate([to_unit_sphere(values[:, :3]), values[:, 3:]], axis=1), category
+
+
+@dataclass(frozen=True)
+class ShapeChunk:
+    """A job: the shapes of some files, and the seed of the order of their points."""
+
+    files: Files
+    names: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """S shapes, their points one after the other.
+
+    Args:
+        points: centred and of radius 1, float16 `[sum(sizes), 3]`.
+        normals: float16 `[sum(sizes), 3]`.
+        parts: of each point, uint8 `[sum(sizes)]`.
+        categories: of each shape, uint8 `[S]`.
+        sizes: points of each shape, int64 `[S]`.
+    """
+
+    points: np.ndarray
+    normals: np.ndarray
+    parts: np.ndarray
+    categories: np.ndarray
+    sizes: np.ndarray
+
+
+def shape_lists(files: Files) -> dict[str, list[str]]:
+    """Read the names of each split's files."""
+    names: dict[str, list[str]] = {}
+    categories, *lists = files.read([CATEGORY_FILE, *SPLIT_FILES.values()])
+    table = dict(line.split()[:2] for line in categories.decode(errors="replace").splitlines() if len(line.split()) > 1)
+    if table != FOLDERS:
+        raise CorruptData(f"{files.path}: {CATEGORY_FILE} does not name the 16 published categories and their folders.")
+    for split, content in zip(SPLIT_FILES, lists, strict=True):
+        try:
+            entries = [str(entry).split("/") for entry in json.loads(content)]
+        except (ValueError, TypeError) as error:
+            raise CorruptData(f"{files.path}: {SPLIT_FILES[split]} is no list of shapes ({error}).") from error
+        wrong = [entry for entry in entries if len(entry) != 3 or entry[1] not in FOLDERS.values()]
+        if wrong or not entries:
+            shown = "/".join(wrong[0]) if wrong else "nothing"
+            raise CorruptData(f"{files.path}: {SPLIT_FILES[split]} lists {shown}, not shape_data/CATEGORY/SHAPE.")
+        names[split] = [f"{category}/{shape}.txt" for _, category, shape in entries]
+    return names
+
+
+def read_shapes(chunk: ShapeChunk) -> Shapes:
+    """Read some shapes, the points of each in random order."""
+    numbers = {folder: number for number, folder in enumerate(FOLDERS.values())}
+    first = np.cumsum((0, *PARTS))
+    rows, categories = [], []
+    for name, content in zip(chunk.names, chunk.files.read(chunk.names), strict=True):
+        category = numbers[name.partition("/")[0]]
+        values = parse_numbers(content, name)
+        if not len(values) or len(values) % _COLUMNS or not np.isfinite(values).all():
+            raise CorruptData(f"{name} does not hold seven numbers per point (x y z, normal, part). Fetch it again.")
+        table = values.reshape(-1, _COLUMNS)
+        if ((table[:, 6] < first[category]) | (table[:, 6] >= first[category + 1]) | (table[:, 6] % 1 != 0)).any():
+            raise CorruptData(f"{name} has a part that its category lacks: {np.unique(table[:, 6]).tolist()}.")
+        table[:, :3] = to_unit_sphere(table[:, :3])
+        generator = np.random.RandomState([chunk.seed % (1 << 32), *bytes_of_name(name)])
+        rows.append(table[generator.permutation(len(table))])
+        categories.append(category)
+    every = np.concatenate(rows)
+    return Shapes(
+        every[:, :3].astype(np.float16),
+        every[:, 3:6].astype(np.float16),
+        every[:, 6].astype(np.uint8),
+        np.array(categories, dtype=np.uint8),
+        np.array([len(row) for row in rows]),
+    )

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.base import with_sizes
 from graphbench.benchmarks.points import specs
 from graphbench.benchmarks.points.base import Rotations, cloud_table
 from graphbench.benchmarks.points.inputs import ShapeInput
 from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, SolidSettings, sample_solids
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import check_range
@@ -22,14 +22,14 @@ _CHUNK = NUM_FAMILIES  # solids per job: one of each family; another number woul
 
 
 class Solids(ShapeInput):
-    """Which cross-section along which profile? 36 families of noisy solids as clouds of 1,024 points with normals.
+    """Noisy solids as clouds of 1,024 points with normals, classified by cross-section and profile into 36 families.
 
     Six sections (round, three polygons, five and four lobes) times six profiles (straight, tapering, bulging, waisted,
-    ball, ring), slanted, bent, twisted and stretched at random; see `points.parametric`. Equal numbers of every family
-    in every split (one more or less where sizes are no multiples of 36). z is upright.
+    ball, ring), slanted, bent, twisted and stretched at random; see `points.parametric`. Every split has equal numbers
+    of every family (one more or less if sizes are no multiples of 36). z is upright.
 
     Args:
-        num_points: points a solid.
+        num_points: points per solid.
         rotations, scaling, rotation_seed: see `PointCloudBenchmark`.
         data_seed: of the solids.
         sizes: solids in train, validation and test for a smaller (or larger) set.
@@ -68,11 +68,11 @@ class Solids(ShapeInput):
         self.spec = spec
 
     def source_key(self) -> dict[str, Any]:
-        """What decides about the solids."""
+        """Return the options that define the solids."""
         return asdict(self.settings) | {"sizes": list(self.spec.split_sizes or ())}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Draw the solids on all cores."""
+        """Sample the solids on all cores."""
         sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
         return {split: self._drawn(number, size) for number, (split, size) in enumerate(sizes)}
 

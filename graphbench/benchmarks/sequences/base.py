@@ -1,55 +1,92 @@
-"""What the benchmarks on sequences share: tokens in the store, positions and towers made while a batch is cut."""
+"""Sequences of tokens, and the base class of their benchmarks: positions and towers are computed for each batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.sequences.ragged import Sequences
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphBatch, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.contracts.table import GRAPH, NODE, Column
 from graphbench.data.checks import check_table
 from graphbench.data.worker_pool import map_in_processes
 
-#: Column of pairs of documents: where the second begins, counted from the first token.
+#: Column of pairs of documents: first token of the second, counted within the sequence.
 SECOND = "second"
-#: Samples some sequences: seed and number of them in, the same out whatever the process.
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """S labelled sequences, one after the other and without padding.
+
+    Args:
+        tokens: uint8 `[sum(lengths)]`.
+        lengths: tokens of each `[S]`, int64.
+        labels: class of each `[S]`, uint8.
+        second: first token of the second document, counted within the sequence, int32 `[S]`; None for single documents.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    labels: np.ndarray
+    second: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @classmethod
+    def join(cls, texts: Sequence[bytes], labels: np.ndarray, pairs: bool = False) -> Sequences:
+        """Join byte strings, one per sequence or, as `pairs`, two.
+
+        Examples:
+            >>> Sequences.join([b"a", b"bc", b"", b"d"], np.array([0, 1]), pairs=True).second.tolist()
+            [1, 0]
+        """
+        sizes = np.array([len(text) for text in texts], dtype=np.int64).reshape(-1, 2 if pairs else 1)
+        tokens = np.frombuffer(b"".join(texts), dtype=np.uint8).copy()
+        second = sizes[:, 0].astype(np.int32) if pairs else None
+        return cls(tokens, sizes.sum(1), labels.astype(np.uint8), second)
+
+
+#: Samples sequences, given a seed and their number.
 Draw = Callable[[tuple[int, ...], int], Sequences]
 
 
 class SequenceTable(GraphTable):
-    """A table of sequences: `batch` adds what need not be stored, `pos` and, for pairs of documents, the tower in `x`.
+    """A table of sequences: `batch` computes `pos` and, for pairs of documents, the tower in `x`.
 
-    `pos [num_nodes, 1]` is 0, 1, 2, ... within a document, float32; a token takes one byte on disk and its position
-    would take four.
+    `pos [num_nodes, 1]` is 0, 1, 2, ... within a document, float32: stored, it would take four times the space of the
+    tokens.
     """
 
     @classmethod
     def of(cls, table: GraphTable) -> SequenceTable:
-        """The same columns."""
+        """Wrap the columns of a table."""
         return cls(table.columns, table.layout, table.ptr, table.graph_ids)
 
     def with_columns(
         self, columns: Mapping[str, Tensor], layout: Mapping[str, Column], ptr: Mapping[str, Tensor] | None = None
     ) -> SequenceTable:
-        """As `GraphTable.with_columns`."""
+        """Add columns, see `GraphTable.with_columns`."""
         return self.of(super().with_columns(columns, layout, ptr))
 
     def slice(self, start: int, stop: int) -> SequenceTable:
-        """As `GraphTable.slice`."""
+        """Take consecutive graphs, see `GraphTable.slice`."""
         return self.of(super().slice(start, stop))
 
     def select(self, indices: Tensor) -> SequenceTable:
-        """As `GraphTable.select`."""
+        """Copy chosen graphs, see `GraphTable.select`."""
         return self.of(super().select(indices))
 
     def batch(self, indices: Sequence[int] | Tensor) -> GraphBatch:
-        """As `GraphTable.batch`, with positions and towers."""
+        """Gather a batch with positions and towers, see `GraphTable.batch`."""
         batch = super().batch(indices)
         second = batch[SECOND][:, 0] if SECOND in batch else None
         batch.pos, tower = places(batch.ptr, second)
@@ -60,12 +97,10 @@ class SequenceTable(GraphTable):
 
 
 def places(ptr: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Position of every token in its document, float32 `[num_nodes, 1]`, and its tower `[num_nodes, 1]`.
+    """Compute the position of every token in its document, float32 `[num_nodes, 1]`, and its tower `[num_nodes, 1]`.
 
-    Args:
-        ptr: first token of every sequence `[S + 1]`.
-        second: where the second documents begin within their sequences `[S]`; None for single documents, which have
-            no tower.
+    `ptr` has the first token of every sequence `[S + 1]`, `second` the first token of its second document `[S]`; single
+    documents have none and no tower.
     """
     lengths = ptr.diff()
     place = torch.arange(int(ptr[-1])) - torch.repeat_interleave(ptr[:-1], lengths)
@@ -83,12 +118,12 @@ class SequenceBenchmark(GraphBenchmark):
     python_input: ClassVar[str] = ""
 
     def open_tables(self) -> None:
-        """Open the store; tables hand out positions and towers, which are not stored."""
+        """Open the store; batches get positions and towers, which are not stored."""
         super().open_tables()
         self.tables = {split: SequenceTable.of(table) for split, table in self.tables.items()}
 
     def checked(self, chunks: Iterable[GraphTable], split: str) -> Iterator[GraphTable]:
-        """Check sequences with their positions and towers; what is stored goes without."""
+        """Check sequences with their positions and towers, which are not stored."""
         first = 0
         for chunk in chunks:
             second = chunk.columns[SECOND][:, 0] if SECOND in chunk.columns else None
@@ -100,13 +135,7 @@ class SequenceBenchmark(GraphBenchmark):
             yield chunk
 
     def drawn(self, draw: Draw, seed: int, chunk: int) -> dict[str, Iterator[GraphTable]]:
-        """Splits of the specification's sizes, sampled on all cores; equal seeds sample equal sequences.
-
-        Args:
-            draw: importable; samples the sequences of a job.
-            seed: of the whole set.
-            chunk: sequences a job.
-        """
+        """Sample splits of the specification's sizes on all cores, by a picklable function and in chunks."""
         sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
         return {split: self._drawn(draw, (seed, number), chunk, size) for number, (split, size) in enumerate(sizes)}
 
@@ -123,14 +152,14 @@ def _call(draw: Draw, job: tuple[tuple[int, ...], int]) -> Sequences:
 
 
 def to_table(sequences: Sequences) -> GraphTable:
-    """Sequences as a table of tokens `x`, classes `y` and, for pairs of documents, `second`."""
-    columns = {
-        "x": torch.from_numpy(sequences.tokens)[:, None],
-        "y": torch.from_numpy(sequences.labels)[:, None],
-        "edge_index": torch.zeros(0, 2, dtype=torch.uint8),
-    }
-    layout = {"x": Column(NODE), "y": Column(GRAPH), "edge_index": EDGE_INDEX}
-    if sequences.second is not None:
-        columns[SECOND], layout[SECOND] = torch.from_numpy(sequences.second)[:, None], Column(GRAPH)
-    lengths = torch.from_numpy(sequences.lengths)
-    return GraphTable(columns, layout, {NODE: pointer(lengths), EDGE: pointer(torch.zeros_like(lengths))})
+    """Make a table of tokens `x`, classes `y` and, for pairs of documents, `second`."""
+    table = token_table(sequences.tokens, sequences.lengths, sequences.second)
+    return table.with_columns({"y": torch.from_numpy(sequences.labels)[:, None]}, {"y": Column(GRAPH)})
+
+
+def token_table(tokens: np.ndarray, lengths: np.ndarray, second: np.ndarray | None) -> GraphTable:
+    """Make a table of sequences without classes; arguments as in `Sequences`."""
+    columns = {"x": (tokens[:, None], NODE)}
+    if second is not None:
+        columns[SECOND] = (second[:, None], GRAPH)
+    return make_table(columns, lengths)

@@ -1,4 +1,4 @@
-"""Texts that nobody trained on as sequences of tokens: columns of a table, lines, files, and strings of Python."""
+"""Base classes that read new sequences: texts of tables, lines, files and strings, and pixels of images."""
 
 from __future__ import annotations
 
@@ -13,69 +13,48 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import torch
 
-from graphbench.benchmarks.sequences.base import SECOND, SequenceBenchmark, SequenceTable
-from graphbench.contracts import GraphTable, InputPart
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
-from graphbench.errors import BadInput
+from graphbench.benchmarks.sequences.base import SequenceBenchmark, SequenceTable, token_table
+from graphbench.benchmarks.superpixels.images import image_files, read_image
+from graphbench.contracts import InputPart
+from graphbench.errors import BadInput, CorruptData
 from graphbench.tables.reader import TABLES, as_texts, open_table
 from graphbench.tables.text import PACKED, open_text, suffix_of
 
 logger = logging.getLogger(__name__)
-
 STANDARD_INPUT = "-"
 _LINES = ".txt"
 _SIZE = 256  # sequences per part
 
+#: Rows of a source, the texts of each, and row -> why it could not be split into cells.
+Frame = tuple[pd.DataFrame, list[tuple[str, ...]], dict[int, str]]
+
 
 @dataclass(frozen=True)
 class Tokens:
-    """One sequence.
-
-    Args:
-        tokens: uint8 `[length]`.
-        second: where the second document begins; None for single ones.
-    """
+    """One sequence, uint8 `[length]`, and the first token of the second document of a pair."""
 
     tokens: np.ndarray
     second: int | None = None
 
 
 class TextInput(SequenceBenchmark):
-    """Base of benchmarks whose sequences are texts, so that other texts can be read alike.
+    """Base of benchmarks whose sequences are texts, and read new texts as those of training."""
 
-    Args:
-        options: see `GraphBenchmark`.
-    """
-
-    #: Columns of a user's table in which the text of a row stands, or the texts.
+    #: Columns of a user's table with the text, or the texts, of a row.
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
     python_input: ClassVar[str] = "strings, or a tuple of them where a sequence is of several texts"
 
     @abstractmethod
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """The sequence of one row, as those of training are made.
-
-        Args:
-            texts: one for each of `text_columns`.
-
-        Raises:
-            BadInput: there is none; says why.
-        """
+        """Tokenize one row, a text for each of `text_columns`, as in training, or raise `BadInput`."""
 
     def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
-        """Texts of a table, of the lines of a file, or of the files in a folder.
+        """Read texts from a table, the lines of a file, or the files in a folder.
 
-        Args:
-            source: a table (see `graphbench.tables.reader.open_table`) with the columns `text_columns`; or a file
-                (`.txt`) or "-" for standard input, whose lines are texts; or a folder, whose files (`.txt`) and those
-                in the folders in it are texts. Lines and files are for benchmarks of single texts.
-            column: that of a table that has the text, under another name.
-            size: texts per part.
-
-        Raises:
-            BadInput: the source cannot be read, is empty, or lacks a column.
+        The source is a table (see `graphbench.tables.reader.open_table`) with the columns `text_columns`, or `column`
+        for single texts; or a file (`.txt`) or "-" for standard input, whose lines are texts; or a folder, whose files
+        (`.txt`), also in subfolders, are texts. Lines and files are for benchmarks of single texts.
         """
         columns = self.text_columns
         if column is not None:
@@ -83,88 +62,106 @@ class TextInput(SequenceBenchmark):
                 raise BadInput(f"{self.spec.name} reads the columns {' and '.join(columns)}, not one ({column!r}).")
             columns = (column,)
         count = 0
-        for frame, texts, torn in _frames(source, columns, size):
+        for frame, texts, problems in _frames(source, columns, size):
             count += len(texts)
             if texts:
-                yield self._as_part(frame, texts, torn)
+                yield self._as_part(frame, texts, problems)
         if not count:
             raise BadInput(f"{'standard input' if source == STANDARD_INPUT else source}: it holds no texts.")
 
     def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
-        """Strings; a tuple of them where a sequence is of several texts.
-
-        Raises:
-            BadInput: an object is something else.
-        """
+        """Read strings, or tuples of them for sequences of several texts."""
         expected = "strings" if len(self.text_columns) == 1 else f"tuples of {len(self.text_columns)} strings"
         rows = []
-        for number, thing in enumerate(objects):
-            texts = (thing,) if isinstance(thing, str) else thing
+        for number, item in enumerate(objects):
+            texts = (item,) if isinstance(item, str) else item
             if (
                 not isinstance(texts, tuple)
                 or len(texts) != len(self.text_columns)
                 or not all(isinstance(text, str) for text in texts)
             ):
                 raise BadInput(
-                    f"{self.spec.name}: input {number} is of type {type(thing).__name__}; expected {expected}."
+                    f"{self.spec.name}: input {number} is of type {type(item).__name__}; expected {expected}."
                 )
             rows.append(texts)
         for start in range(0, len(rows), size):
             chosen = rows[start : start + size]
             yield self._as_part(pd.DataFrame(chosen, columns=list(self.text_columns), dtype=object), chosen, {})
 
-    def _as_part(self, frame: pd.DataFrame, rows: Sequence[Sequence[str]], torn: dict[int, str]) -> InputPart:
-        found: dict[int, Tokens] = {}
-        problems = dict(torn)
+    def _as_part(self, frame: pd.DataFrame, rows: Sequence[Sequence[str]], broken: dict[int, str]) -> InputPart:
+        sequences: dict[int, Tokens] = {}
+        problems = dict(broken)
         for row, texts in enumerate(rows):
-            if row in torn:
+            if row in broken:
                 continue
             try:
-                found[row] = self.tokens_of(texts)
+                sequences[row] = self.tokens_of(texts)
             except BadInput as error:
                 problems[row] = str(error)
-        return InputPart(frame, table_of(list(found.values()), len(self.text_columns) > 1), list(found), problems)
+        table = _tokens_table(list(sequences.values()), len(self.text_columns) > 1)
+        return InputPart(frame, table, list(sequences), problems)
 
 
-def table_of(sequences: Sequence[Tokens], pairs: bool) -> SequenceTable:
-    """Sequences without classes, see `base.to_table`.
+class ImageInput(SequenceBenchmark):
+    """Base of benchmarks whose sequences are the pixels of images, and read new images as those of training."""
 
-    Args:
-        sequences: may be none.
-        pairs: they are of two documents.
-    """
-    tokens = np.concatenate([one.tokens for one in sequences]) if sequences else np.zeros(0, dtype=np.uint8)
-    columns = {"x": torch.from_numpy(tokens)[:, None], "edge_index": torch.zeros(0, 2, dtype=torch.uint8)}
-    layout = {"x": Column(NODE), "edge_index": EDGE_INDEX}
-    if pairs:
-        columns[SECOND] = torch.tensor([one.second or 0 for one in sequences], dtype=torch.int32)[:, None]
-        layout[SECOND] = Column(GRAPH)
-    lengths = torch.tensor([len(one.tokens) for one in sequences], dtype=torch.int64)
-    return SequenceTable.of(
-        GraphTable(columns, layout, {NODE: pointer(lengths), EDGE: pointer(torch.zeros_like(lengths))})
-    )
+    #: Images have three channels, which `grey_values` converts to one.
+    colour: bool = False
+
+    def image_side(self) -> int:
+        """Return the number of pixels per side."""
+        return int((self.spec.max_nodes or 0) ** 0.5)
+
+    def grey_values(self, image: np.ndarray) -> np.ndarray:
+        """Convert an image to grey values, uint8 `[height, width]`."""
+        return image
+
+    def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
+        """Read images of a folder and its subfolders, or one image, row by row, without scaling."""
+        return self._read(*image_files(Path(source), column, self.spec.name), size)
+
+    def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
+        for start in range(0, len(files), size):
+            chosen = files[start : start + size]
+            outcomes = [self._sequence(file) for file in chosen]
+            sequences = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, Tokens)}
+            problems = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, str)}
+            frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in chosen]}, dtype=object)
+            yield InputPart(frame, _tokens_table(list(sequences.values()), False), list(sequences), problems)
+
+    def _sequence(self, file: Path) -> Tokens | str:
+        """Read the pixels of an image, or describe the problem."""
+        try:
+            image = read_image(file, self.colour)
+        except CorruptData as error:
+            return str(error).replace(f"{file} cannot", "the file cannot")
+        side = self.image_side()
+        if image.shape[:2] != (side, side):
+            return f"the image has {image.shape[1]} x {image.shape[0]} pixels; expected {side} x {side}"
+        return Tokens(self.grey_values(image).reshape(-1).copy())
 
 
-# -- files ---------------------------------------------------------------------------------------------------------
-
-#: Rows as they came, the texts of each, and why some of them could not be taken apart.
-Frame = tuple[pd.DataFrame, list[tuple[str, ...]], dict[int, str]]
+def _tokens_table(sequences: Sequence[Tokens], pairs: bool) -> SequenceTable:
+    tokens = np.concatenate([np.zeros(0, dtype=np.uint8), *(sequence.tokens for sequence in sequences)])
+    lengths = np.array([len(sequence.tokens) for sequence in sequences], dtype=np.int64)
+    second = np.array([sequence.second or 0 for sequence in sequences], dtype=np.int32) if pairs else None
+    return SequenceTable.of(token_table(tokens, lengths, second))
 
 
 def _frames(source: str, columns: Sequence[str], size: int) -> Iterator[Frame]:
     path = Path(source)
     if source == STANDARD_INPUT:
         _refuse_pairs("standard input", columns)
-        yield from _of_lines(sys.stdin, columns[0], size)
+        yield from _read_lines(sys.stdin, columns[0], size)
     elif path.is_dir():
         _refuse_pairs(str(path), columns)
-        yield from _of_folder(path, size)
+        yield from _read_folder(path, size)
     elif suffix_of(path).removesuffix(PACKED) == _LINES and path.is_file():
         _refuse_pairs(str(path), columns)
         with open_text(path, newline=None) as file:
-            yield from _of_lines(file, columns[0], size)
+            yield from _read_lines(file, columns[0], size)
     else:
-        yield from _of_table(path, columns, size)
+        yield from _read_table(path, columns, size)
 
 
 def _refuse_pairs(source: str, columns: Sequence[str]) -> None:
@@ -172,24 +169,24 @@ def _refuse_pairs(source: str, columns: Sequence[str]) -> None:
         raise BadInput(f"{source}: rows of {len(columns)} texts are read from tables with the columns {columns}.")
 
 
-def _of_lines(lines: Iterable[str], column: str, size: int) -> Iterator[Frame]:
+def _read_lines(lines: Iterable[str], column: str, size: int) -> Iterator[Frame]:
     texts = (line.rstrip("\r\n") for line in lines)
     while block := list(islice(texts, size)):
         yield pd.DataFrame({column: block}, dtype=object), [(text,) for text in block], {}
 
 
-def _of_folder(folder: Path, size: int) -> Iterator[Frame]:
+def _read_folder(folder: Path, size: int) -> Iterator[Frame]:
     files = sorted(path for path in folder.rglob(f"*{_LINES}") if path.is_file())
     for start in range(0, len(files), size):
         chosen = files[start : start + size]
         names = [file.relative_to(folder).as_posix() for file in chosen]
-        # Bytes that are no UTF-8 come back as they were, see `bytes_of`.
+        # `bytes_of` restores bytes that are not UTF-8.
         texts: list[tuple[str, ...]] = [(file.read_bytes().decode("utf-8", "surrogateescape"),) for file in chosen]
         yield pd.DataFrame({"file": names}, dtype=object), texts, {}
 
 
 def bytes_of(text: str) -> bytes:
-    """UTF-8 of a text, and of what was no UTF-8 the bytes that it was.
+    """Encode a text in UTF-8, and restore bytes that were not UTF-8.
 
     Examples:
         >>> list(bytes_of(bytes([233]).decode("utf-8", "surrogateescape"))), list(bytes_of("é"))
@@ -198,11 +195,11 @@ def bytes_of(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _of_table(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame]:
+def _read_table(path: Path, columns: Sequence[str], size: int) -> Iterator[Frame]:
     table = open_table(path, columns[0], columns[1:], (*TABLES, _LINES), "texts")
     if table.notes:
         logger.info("%s: %s", path, ", ".join(table.notes))
-    names = [table.names[table.found[name]] for name in columns]
+    names = [table.column(name) for name in columns]
     for part in table.parts(size):
         texts = list(zip(*(as_texts(part.frame[name], strip=False) for name in names), strict=True))
-        yield part.frame, texts, {row: f"{kind}: {said}" for row, (kind, said) in part.problems.items()}
+        yield part.frame, texts, {row: f"{kind}: {detail}" for row, (kind, detail) in part.problems.items()}

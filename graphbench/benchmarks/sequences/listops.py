@@ -1,41 +1,57 @@
-"""ListOps of the Long Range Arena, generated with its grammar."""
+"""ListOps of the Long Range Arena: nested lists of digits under MIN, MAX, MED and SM, sampled and evaluated.
+
+The grammar of "Long Range Arena" (Tay et al., 2021, section 2.2.1; after Nangia and Bowman, 2018), with the published
+constants: below depth 10 an expression is a list with probability 1/4, else a digit; a list has one of the four
+operators and 2 to 10 arguments, all sampled uniformly. Expressions of 501 to 1,999 tokens are kept.
+
+MED is the median rounded down, SM the sum modulo 10. Tokens are the digits, the opening operators and the closing
+bracket; parentheses of the published files carry no information, and the published pipeline drops them as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from graphbench.benchmarks.base import with_sizes
 from graphbench.benchmarks.sequences import specs
-from graphbench.benchmarks.sequences.expressions import TOKENS, Grammar, check_expression, sample_listops
+from graphbench.benchmarks.sequences.base import Sequences
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens
-from graphbench.benchmarks.sizes import with_sizes
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # expressions per job; another number would sample other expressions
+TOKENS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]")
+MIN, MAX, MED, SM, END = 10, 11, 12, 13, 14
+_LIST_PROBABILITY = 0.25
+_FEWEST_ARGUMENTS = 2
+_FRUITLESS = 20  # rounds without any expression before giving up
+_CANDIDATES = 8_000  # expressions begun at once: about a million nodes
+
+
 _NUMBERS = {token: number for number, token in enumerate(TOKENS)}
 
 
 class ListOps(TextInput):
     """Value of a nested list of digits under MIN, MAX, MED and SM: 100,000 sequences of 501 to 1,999 tokens.
 
-    Generated with the published grammar ("Long Range Arena", Tay et al., 2021); the published expressions have the
-    same distribution, but their seed is not known. Tokens: ten digits, four opening operators, one closing bracket.
+    Generated with the published grammar ("Long Range Arena", Tay et al., 2021), so the published expressions have the
+    same distribution; their seed is unknown. Tokens: ten digits, four opening operators, one closing bracket.
 
     Args:
         data_seed: of the expressions.
         sizes: sequences in train, validation and test for a smaller (or larger) set.
-        min_length, max_length: expressions have more tokens than the one and fewer than the other.
-        max_depth: lists that may lie in each other, and one digit.
-        max_arguments: arguments of a list at most.
+        min_length, max_length: expressions have more tokens than `min_length` and fewer than `max_length`.
+        max_depth: depth of nested lists, counting one for the digits.
+        max_arguments: most arguments of a list.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for limits that no expression, or hardly one, meets.
+        BadInput: for limits that no expression, or hardly any, meets.
     """
 
     spec = specs.LIST_OPS
@@ -67,12 +83,9 @@ class ListOps(TextInput):
     text_columns = ("Source",)  # as in the arena's own files
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """Tokens of an expression, separated by blanks, such as `[MAX 2 9 [MIN 4 7 ] 0 ]`.
+        """Tokenize an expression, separated by blanks, such as `[MAX 2 9 [MIN 4 7 ] 0 ]`.
 
-        Parentheses of the arena's own files are left out, as the arena does.
-
-        Raises:
-            BadInput: there is none, or another word, or they are not one expression, see `check_expression`.
+        Parentheses of the arena's files are dropped, as in the arena.
         """
         words = [word for word in texts[0].split() if word not in ("(", ")")]
         unknown = next((word for word in words if word not in _NUMBERS), None)
@@ -82,7 +95,7 @@ class ListOps(TextInput):
         return Tokens(np.array([_NUMBERS[word] for word in words], dtype=np.uint8))
 
     def source_key(self) -> dict[str, Any]:
-        """What decides about the expressions."""
+        """Return the options that define the expressions."""
         return {
             "data_seed": self.data_seed,
             "sizes": list(self.spec.split_sizes or ()),
@@ -91,9 +104,172 @@ class ListOps(TextInput):
         }
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Draw the expressions on all cores.
-
-        Raises:
-            BadInput: the grammar makes next to no expression of such lengths.
-        """
+        """Sample the expressions on all cores."""
         return self.drawn(partial(sample_listops, grammar=self.grammar), self.data_seed, _CHUNK)
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Limits of the sampled expressions.
+
+    Args:
+        max_depth: depth of nested lists, counting one for the digits.
+        max_arguments: most arguments of a list.
+        min_length: expressions have more tokens than this.
+        max_length: expressions have fewer tokens than this.
+    """
+
+    max_depth: int = 10
+    max_arguments: int = 10
+    min_length: int = 500
+    max_length: int = 2_000
+
+
+@dataclass
+class _Level:
+    """All nodes of one depth, children of one list side by side in the order of their parents.
+
+    Args:
+        root: expression of each node `[nodes]`.
+        code: token of each, an operator or a digit `[nodes]`.
+        arguments: children of each list `[lists]`.
+        parent: index of the parent among the lists one level up `[nodes]`.
+    """
+
+    root: np.ndarray
+    code: np.ndarray
+    arguments: np.ndarray
+    parent: np.ndarray
+
+    @property
+    def is_list(self) -> np.ndarray:
+        return self.code >= MIN
+
+
+def sample_listops(seed: tuple[int, ...], count: int, grammar: Grammar | None = None) -> Sequences:
+    """Sample `count` expressions, as numbers of `TOKENS`, and their values 0 to 9."""
+    grammar = grammar or Grammar()
+    generator = np.random.RandomState([part % (1 << 32) for part in seed])
+    tokens, lengths, values = [], [], []
+    missing, rounds = count, 0
+    while missing > 0:
+        levels, chosen = _draw_trees(generator, grammar)
+        rounds += 1
+        if not len(chosen):
+            if rounds >= _FRUITLESS and missing == count:
+                raise BadInput(
+                    f"Of {rounds * _CANDIDATES:,} ListOps expressions sampled with {grammar}, none had a length to "
+                    "keep. Allow deeper, wider or shorter expressions."
+                )
+            continue
+        part = _read_off(_renumber(levels, chosen[:missing]))
+        tokens.append(part.tokens)
+        lengths.append(part.lengths)
+        values.append(part.labels)
+        missing -= len(part)
+    return Sequences(np.concatenate(tokens), np.concatenate(lengths), np.concatenate(values))
+
+
+def check_expression(words: Sequence[str]) -> None:
+    """Refuse tokens that are not one expression: a digit, or a closed list of one or more arguments.
+
+    Examples:
+        >>> check_expression("[MAX 2 [MIN 4 7 ] ]".split())
+        >>> check_expression("[MAX 2 [MIN 4 7 ]".split())
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: token 1, [MAX, opens a list that no ] closes
+    """
+    if not words:
+        raise BadInput("there is no token")
+    open_lists: list[int] = []  # places of the lists around a token
+    for place, word in enumerate(words, start=1):
+        fault = ""
+        if word == "]" and not open_lists:
+            fault = "closes a list, but none is open"
+        elif place > 1 and not open_lists:
+            fault = "comes after the end of the expression"
+        elif word == "]" and open_lists.pop() == place - 1:
+            fault = "closes a list without arguments"
+        if fault:
+            raise BadInput(f"token {place}, {word}, {fault}; expected one digit, or one list such as [MAX 2 9 ]")
+        if word.startswith("["):
+            open_lists.append(place)
+    if open_lists:
+        place = open_lists[-1]
+        raise BadInput(f"token {place}, {words[place - 1]}, opens a list that no ] closes")
+
+
+def _draw_trees(generator: np.random.RandomState, grammar: Grammar) -> tuple[list[_Level], np.ndarray]:
+    """Sample level by level; also return the expressions of valid length, ascending."""
+    length = np.zeros(_CANDIDATES, dtype=np.int64)
+    root = parent = np.arange(_CANDIDATES)
+    levels = []
+    for depth in range(1, grammar.max_depth + 1):
+        code = generator.randint(0, 10, len(root)).astype(np.uint8)
+        if depth < grammar.max_depth:
+            is_list = generator.random_sample(len(root)) < _LIST_PROBABILITY
+            code[is_list] = generator.randint(MIN, SM + 1, int(is_list.sum()))
+        lists = code >= MIN
+        length += np.bincount(root, minlength=_CANDIDATES) + np.bincount(root[lists], minlength=_CANDIDATES)
+        arguments = generator.randint(_FEWEST_ARGUMENTS, grammar.max_arguments + 1, int(lists.sum()))
+        levels.append(_Level(root, code, arguments, parent))
+        if not len(arguments):
+            break
+        parent = np.repeat(np.arange(len(arguments)), arguments)
+        root = root[lists][parent]
+    return levels, np.flatnonzero((length > grammar.min_length) & (length < grammar.max_length))
+
+
+def _renumber(levels: list[_Level], chosen: np.ndarray) -> list[_Level]:
+    """Select the levels of the chosen expressions, and number these anew."""
+    number = np.full(_CANDIDATES, -1)
+    number[chosen] = np.arange(len(chosen))
+    selected = []
+    new_parent = number
+    for level in levels:
+        stays = number[level.root] >= 0
+        lists_stay = stays[level.is_list]
+        selected.append(
+            _Level(
+                number[level.root[stays]],
+                level.code[stays],
+                level.arguments[lists_stay],
+                new_parent[level.parent[stays]],
+            )
+        )
+        new_parent = lists_stay.cumsum() - 1
+    return [level for level in selected if len(level.code)]
+
+
+def _read_off(levels: list[_Level]) -> Sequences:
+    """Compute lengths and values from the leaves up, then places of tokens from the roots down."""
+    sizes: list[np.ndarray] = []
+    value = size = np.zeros(0, dtype=np.int64)
+    for level in reversed(levels):
+        below, below_size = value, size
+        value, size = level.code.astype(np.int64), np.ones(len(level.code), dtype=np.int64)
+        if len(level.arguments):
+            starts = level.arguments.cumsum() - level.arguments
+            size[level.is_list] = 2 + np.add.reduceat(below_size, starts)
+            value[level.is_list] = _evaluate(level.code[level.is_list], below, starts, level.arguments)
+        sizes.append(size)
+    sizes.reverse()
+    tokens = np.zeros(int(size.sum()), dtype=np.uint8)
+    start = size.cumsum() - size
+    for number, level in enumerate(levels):
+        if number:
+            before = sizes[number].cumsum() - sizes[number]  # tokens of all nodes left of this one
+            first = np.flatnonzero(np.diff(level.parent, prepend=-1))
+            start = start[levels[number - 1].is_list][level.parent] + 1 + before - before[first][level.parent]
+        tokens[start] = level.code
+        tokens[(start + sizes[number] - 1)[level.is_list]] = END
+    return Sequences(tokens, size, value.astype(np.uint8))
+
+
+def _evaluate(operators: np.ndarray, values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Evaluate lists, whose arguments are consecutive in `values`: `[lists]`."""
+    owner = np.repeat(np.arange(len(starts)), counts)
+    ordered = values[np.lexsort((values, owner))]
+    median = (ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]) // 2
+    low, high = ordered[starts], ordered[starts + counts - 1]
+    return np.choose(operators - MIN, [low, high, median, np.add.reduceat(values, starts) % 10])

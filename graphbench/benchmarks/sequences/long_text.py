@@ -1,42 +1,51 @@
-"""Text and Retrieval of the Long Range Arena: classes of documents, byte by byte."""
+"""Text and Retrieval of the Long Range Arena: documents byte by byte, and readers of their published files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import torch
 
 from graphbench.benchmarks.sequences import specs
-from graphbench.benchmarks.sequences.aan import find_pairs, read_pairs
-from graphbench.benchmarks.sequences.base import to_table
+from graphbench.benchmarks.sequences.base import Sequences, to_table
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens, bytes_of
-from graphbench.benchmarks.sequences.reviews import ARCHIVE, read_reviews
 from graphbench.contracts import GraphTable
+from graphbench.data.archives import read_tar
 from graphbench.data.splits import permutation
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput, CorruptData, MissingData, check_range
 
 _CHUNK = 500  # pairs per table
+REVIEWS_ADDRESS = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+ARCHIVE, FOLDER = "aclImdb_v1.tar.gz", "aclImdb"
+SENTIMENTS = ("neg", "pos")
+_SPLITS = ("train", "test")
+PAIRS_ADDRESS = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+FILES = {split: f"new_aan_pairs.{part}.tsv" for split, part in (("train", "train"), ("val", "eval"), ("test", "test"))}
+_RELEASE = Path("lra_release", "lra_release", "tsv_data")  # folder of the files in the release
+_COLUMNS = 5  # label, two numbers of papers, two texts
+_LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 
 
 class Text(TextInput):
-    """Is a film review positive? 50,000 reviews of IMDb as bytes, at most 1,024 of each.
+    """Sentiment of 50,000 film reviews of IMDb as bytes, at most 1,024 of each.
 
     The byte-level text classification of the Long Range Arena (Tay et al., 2021) on the Large Movie Review Dataset
     (Maas et al., ACL 2011). A token is a byte. SFT reads 1,024 bytes of a review, the arena's configuration 1,000.
 
-    The data have no validation split. As in the arena, the test reviews validate, so that the best checkpoint is chosen
-    by them; `held_out` training reviews validate instead where that is above 0.
+    The data have no validation split. As in the arena, the test reviews validate, and so select the checkpoint, unless
+    `held_out` training reviews do.
 
-    Put `aclImdb_v1.tar.gz` into `root`/Text, or the folder out of it.
+    Put `aclImdb_v1.tar.gz` into `root`/Text, or the folder in it.
 
     Args:
-        max_length: bytes of a review to read, from its beginning.
+        max_length: bytes read of a review, from its beginning.
         held_out: training reviews that validate; 0 for validation by the test reviews.
-        data_seed: of the choice of reviews that are held out.
+        data_seed: of the held-out reviews.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -56,15 +65,11 @@ class Text(TextInput):
             self.spec = replace(self.spec, split_sizes=(train - held_out, held_out, test), extra={})
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """The first bytes of a text.
-
-        Raises:
-            BadInput: it is empty.
-        """
+        """Return the first bytes of a text."""
         return Tokens(_first_bytes(texts[0], self.max_length))
 
     def source_key(self) -> dict[str, Any]:
-        """The published set and what is taken of it: a prepared store needs no review."""
+        """Return the published set and the options of reading: a prepared store needs no review."""
         return {
             "source": ARCHIVE,
             "max_length": self.max_length,
@@ -73,12 +78,7 @@ class Text(TextInput):
         }
 
     def read(self) -> Mapping[str, GraphTable]:
-        """Read the reviews.
-
-        Raises:
-            MissingData: they are not there; says what to fetch, from where, and where to put it.
-            CorruptData: a file is damaged.
-        """
+        """Read the reviews."""
         parts = read_reviews(Path(self.root, "Text"), self.max_length)
         train, test = to_table(parts["train"]), to_table(parts["test"])
         if not self.held_out:
@@ -89,17 +89,17 @@ class Text(TextInput):
 
 
 class Retrieval(TextInput):
-    """Does one paper cite the other? 182,613 pairs of papers as bytes, at most 4,096 of each.
+    """Citations between 182,613 pairs of papers as bytes, at most 4,096 of each.
 
     The byte-level document retrieval of the Long Range Arena (Tay et al., 2021) on the ACL Anthology Network (Radev et
-    al., 2013), with the arena's pairs and splits. A token is a byte. Both papers of a pair lie in one graph: the second
-    column of `x` tells the tower, 0 or 1, and `pos` counts within a paper; a model that must not let the towers see
-    each other masks by tower. SFT reads 4,096 bytes of a paper, the arena's configuration 4,000.
+    al., 2013), with the arena's pairs and splits. A token is a byte. Both papers of a pair are in one graph: the second
+    column of `x` is the tower, 0 or 1, and `pos` counts within a paper; a model whose towers must not attend to each
+    other masks by tower. SFT reads 4,096 bytes of a paper, the arena's configuration 4,000.
 
     Put the release's three files new_aan_pairs.{train,eval,test}.tsv into `root`/Retrieval.
 
     Args:
-        max_length: bytes of a paper to read, from its beginning.
+        max_length: bytes read of a paper, from its beginning.
         options: see `GraphBenchmark`.
 
     Raises:
@@ -117,31 +117,109 @@ class Retrieval(TextInput):
     text_columns = ("first", "second")
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
-        """The first bytes of both texts.
-
-        Raises:
-            BadInput: one is empty.
-        """
+        """Return the first bytes of both texts."""
         first, second = (_first_bytes(text, self.max_length) for text in texts)
         return Tokens(np.concatenate([first, second]), len(first))
 
     def source_key(self) -> dict[str, Any]:
-        """The published set and what is taken of it: a prepared store needs no file."""
+        """Return the published set and the options of reading: a prepared store needs no file."""
         return {"source": "new_aan_pairs", "max_length": self.max_length}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Read the pairs, some at a time: the files are larger than memory may be.
-
-        Raises:
-            MissingData: they are not there; says what to fetch, from where, and where to put it.
-            CorruptData: a file is damaged.
-        """
+        """Read the pairs in parts, since the files may be larger than memory."""
         files = find_pairs(Path(self.root, "Retrieval"))
         return {split: map(to_table, read_pairs(file, self.max_length, _CHUNK)) for split, file in files.items()}
 
 
 def _first_bytes(text: str, most: int) -> np.ndarray:
-    found = np.frombuffer(bytes_of(text)[:most], dtype=np.uint8)
-    if not len(found):
+    if not text:
         raise BadInput("a text is empty")
-    return found
+    return np.frombuffer(bytes_of(text)[:most], dtype=np.uint8)
+
+
+def read_reviews(folder: Path, max_length: int) -> dict[str, Sequences]:
+    """Read the first bytes of the labelled reviews, train and test, sorted by the names of their files.
+
+    The folder holds the archive, which is read without unpacking it, or its folder `aclImdb`.
+    """
+    if (folder / FOLDER).is_dir():
+        contents = _from_folder(folder / FOLDER)
+    elif (folder / ARCHIVE).is_file():
+        contents = _from_archive(folder / ARCHIVE)
+    else:
+        raise MissingData(
+            f"The movie reviews are missing. Put this file into {folder}:\n"
+            f"  {ARCHIVE} from {REVIEWS_ADDRESS} (84 MB; or the folder {FOLDER} in it)"
+        )
+    reviews: dict[tuple[str, str], dict[str, bytes]] = {(s, label): {} for s in _SPLITS for label in SENTIMENTS}
+    for split, label, name, content in contents:
+        if not content:
+            raise CorruptData(f"{folder}: the review {split}/{label}/{name} is empty. Fetch {ARCHIVE} again.")
+        reviews[split, label][name] = content[:max_length]
+    for (split, label), texts in reviews.items():
+        if not texts:
+            raise CorruptData(f"{folder} holds no review in {FOLDER}/{split}/{label}. Fetch {ARCHIVE} again.")
+    return {split: _join_reviews([reviews[split, label] for label in SENTIMENTS]) for split in _SPLITS}
+
+
+def _from_folder(folder: Path) -> Iterator[tuple[str, str, str, bytes]]:
+    for split in _SPLITS:
+        for label in SENTIMENTS:
+            for file in (folder / split / label).glob("*.txt"):
+                yield split, label, file.name, file.read_bytes()
+
+
+def _from_archive(archive: Path) -> Iterator[tuple[str, str, str, bytes]]:
+    for name, content in read_tar(archive, _is_review, REVIEWS_ADDRESS):
+        _, split, label, file = PurePosixPath(name).parts
+        yield split, label, file, content
+
+
+def _is_review(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    labelled = len(parts) == 4 and parts[0] == FOLDER and parts[1] in _SPLITS and parts[2] in SENTIMENTS
+    return labelled and parts[3].endswith(".txt")
+
+
+def _join_reviews(by_label: list[dict[str, bytes]]) -> Sequences:
+    texts = [texts[name] for texts in by_label for name in sorted(texts)]
+    return Sequences.join(texts, np.repeat(np.arange(len(by_label)), [len(texts) for texts in by_label]))
+
+
+def find_pairs(folder: Path) -> dict[str, Path]:
+    """Find the file of each split, in a folder or in the folders of the release below it."""
+    for place in (folder, folder / _RELEASE, folder / _RELEASE.name):
+        if all((place / name).is_file() for name in FILES.values()):
+            return {split: place / name for split, name in FILES.items()}
+    raise MissingData(
+        f"The pairs of papers are missing. Put these files into {folder}:\n"
+        f"  {', '.join(FILES.values())} of lra_release.gz from {PAIRS_ADDRESS} (7.7 GB)\n"
+        "The address refused downloads when last reported; mirrors of the release carry the same three files."
+    )
+
+
+def read_pairs(file: Path, max_length: int, chunk: int) -> Iterator[Sequences]:
+    """Read the first bytes of both papers of every pair, `chunk` pairs at a time.
+
+    A line is "label, paper, paper, text, text", separated by tabs and without quotes.
+    """
+    with file.open("rb") as lines:
+        first = 1
+        while block := list(islice(lines, chunk)):
+            yield _parse(block, file, first, max_length)
+            first += len(block)
+
+
+def _parse(block: list[bytes], file: Path, first: int, max_length: int) -> Sequences:
+    texts: list[bytes] = []
+    labels = []
+    for number, line in enumerate(block, first):
+        fields = line.rstrip(b"\r\n").split(b"\t")
+        if len(fields) != _COLUMNS or fields[0] not in _LABELS or not fields[3] or not fields[4]:
+            raise CorruptData(
+                f"{file}, line {number:,} is not a label (0 or 1), two papers and two texts, separated by tabs. Fetch "
+                "the file again."
+            )
+        labels.append(_LABELS[fields[0]])
+        texts += [fields[3][:max_length], fields[4][:max_length]]
+    return Sequences.join(texts, np.array(labels), pairs=True)

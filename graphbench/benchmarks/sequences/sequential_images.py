@@ -1,4 +1,4 @@
-"""Image of the Long Range Arena: small photographs (or clothes) as sequences of grey values."""
+"""Image of the Long Range Arena: small photographs, or clothes, as sequences of grey values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from graphbench.benchmarks.sequences import specs
-from graphbench.benchmarks.sequences.base import to_table
-from graphbench.benchmarks.sequences.image_inputs import ImageInput
-from graphbench.benchmarks.sequences.ragged import Sequences
-from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
-from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
-from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.benchmarks.sequences.base import Sequences, to_table
+from graphbench.benchmarks.sequences.inputs import ImageInput
+from graphbench.benchmarks.superpixels.images import LabelledImages
+from graphbench.benchmarks.superpixels.readers import CHECKSUMS, idx_checksums, read_cifar10, read_idx_folder
 from graphbench.contracts import GraphTable
 
 _CHUNK = 5_000  # images per table
@@ -24,67 +22,53 @@ _GREY = np.array([0.2989, 0.5870, 0.1140])  # weights of red, green and blue in 
 
 
 class _SequentialImages(ImageInput):
-    """Images read row by row, one token per pixel; the last `held_out` training images validate.
+    """Images read row by row, one token per pixel; the last `held_out` training images validate."""
 
-    Args:
-        images: folder of the files; by default a folder of the benchmark's name in `root`.
-        options: see `GraphBenchmark`.
-    """
-
-    #: Training images that validate, from the end.
-    held_out: int
+    #: Number of training images that validate, from the end.
+    held_out: int = 5_000
+    folder_name: str
 
     def __init__(self, images: str | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.folder = Path(self.root, self.folder_name) if images is None else Path(images)
 
-    folder_name: str
-
     @abstractmethod
     def images(self) -> Mapping[str, LabelledImages]:
-        """Training and test images."""
+        """Load training and test images."""
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Read the images.
-
-        Raises:
-            MissingData: files are absent; says which, from where, and where to put them.
-            CorruptData: a file is damaged.
-        """
+        """Read the images."""
         parts = self.images()
-        train = parts["train"]
-        rows = np.arange(len(train))
-        splits = {"train": rows[: -self.held_out], "val": rows[-self.held_out :]}
-        chosen = {split: train.select(part) for split, part in splits.items()} | {"test": parts["test"]}
-        return {split: _tables(part) for split, part in chosen.items()}
+        train, val = np.split(np.arange(len(parts["train"])), [-self.held_out])
+        splits = {"train": parts["train"].select(train), "val": parts["train"].select(val), "test": parts["test"]}
+        return {split: _tables(images) for split, images in splits.items()}
 
 
 class SequentialImage(_SequentialImages):
     """CIFAR-10 as sequences of 1,024 grey values; ten classes. The Long Range Arena's task "Image".
 
     Grey is `0.2989 red + 0.587 green + 0.114 blue`, as in the arena (Tay et al., ICLR 2021). The last 5,000 training
-    images validate, in the order of CIFAR-10's own files; the arena's order is another one.
+    images validate, in the order of CIFAR-10's files; the arena has another order.
 
     Args:
-        images: folder with `cifar-10-python.tar.gz` or with what it holds; by default `root`/CIFAR10.
+        images: folder with `cifar-10-python.tar.gz` or its content; by default `root`/CIFAR10.
         options: see `GraphBenchmark`.
     """
 
     spec = specs.SEQUENTIAL_IMAGE
-    held_out = 5_000
     folder_name = "CIFAR10"
     colour = True
 
     def grey_values(self, image: np.ndarray) -> np.ndarray:
-        """The arena's grey."""
+        """Convert to the arena's grey."""
         return _grey(image)
 
     def source_key(self) -> dict[str, Any]:
-        """The published checksums, which all batches must have: a prepared store needs no batch."""
+        """Return the published checksums of all batches: a prepared store needs no batch."""
         return {"batches": CHECKSUMS}
 
     def images(self) -> Mapping[str, LabelledImages]:
-        """CIFAR-10's own parts."""
+        """Load CIFAR-10's parts."""
         return read_cifar10(self.folder)
 
 
@@ -100,24 +84,19 @@ class SequentialFashionMNIST(_SequentialImages):
     """
 
     spec = specs.SEQUENTIAL_FASHION_MNIST
-    held_out = 5_000
     folder_name = "FashionMNIST/raw"
 
     def source_key(self) -> dict[str, Any]:
-        """Checksums of the four files.
-
-        Raises:
-            MissingData: they are not there; says what to fetch, from where, and where to put it.
-        """
+        """Return the checksums of the four files."""
         return {"idx": idx_checksums(self.folder, _FASHION_ORIGIN)}
 
     def images(self) -> Mapping[str, LabelledImages]:
-        """The parts of the files."""
+        """Load the parts of the files."""
         return read_idx_folder(self.folder)
 
 
 def _tables(images: LabelledImages) -> Iterator[GraphTable]:
-    """Grey values, row after row, as tables."""
+    """Make tables of grey values, row after row."""
     for start in range(0, len(images), _CHUNK):
         pixels = np.asarray(images.images[start : start + _CHUNK])
         if pixels.ndim == 4:
@@ -128,5 +107,5 @@ def _tables(images: LabelledImages) -> Iterator[GraphTable]:
 
 
 def _grey(pixels: np.ndarray) -> np.ndarray:
-    """Grey values uint8 `[...]` of pixels `[..., 3]`."""
-    return np.asarray((pixels @ _GREY * (255.5 / 255)).astype(np.uint8))  # cut off after scaling, as TensorFlow rounds
+    """Convert pixels `[..., 3]` to grey values, uint8 `[...]`."""
+    return np.asarray((pixels @ _GREY * (255.5 / 255)).astype(np.uint8))  # truncated after scaling, as in TensorFlow

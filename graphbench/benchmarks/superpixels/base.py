@@ -1,42 +1,50 @@
-"""What the superpixel benchmarks share: images to graphs on all cores, PyG's files, splits."""
+"""Base class of the superpixel benchmarks: images to graphs on all cores, published graphs, splits."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import closing
+from dataclasses import asdict, fields
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.gnn_benchmark_files import Graph
-from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.benchmarks.superpixels.images import LabelledImages, image_files, read_image
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
-from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.benchmarks.tables import make_table
+from graphbench.contracts import SPLITS, GraphTable, InputPart
+from graphbench.contracts.table import EDGE, GRAPH, NODE, Column
 from graphbench.data.splits import check_fractions, random_split
-from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import BadInput, MissingExtra, check_range
+from graphbench.data.worker_pool import available_cores, map_in_processes, ordered_map
+from graphbench.errors import BadInput, CorruptData, GraphbenchError, MissingExtra, check_range
 
 _CHUNK = 100  # images per job: a few tenths of a second; another number would shuffle nodes otherwise
-_FLOATS, _INTEGERS = torch.float16, torch.int32
 
 
 class SuperpixelBenchmark(GraphBenchmark):
-    """Base of benchmarks that cut images into superpixels.
+    """Base of benchmarks that cut images into superpixels, new images as those of training.
 
     Args:
-        settings: how images are cut.
+        settings: of SLIC and the graphs.
         graph_seed: of the random order of nodes.
         options: see `GraphBenchmark`.
 
     Raises:
         BadInput: a setting is out of range.
     """
+
+    #: Images have three channels instead of one.
+    colour: bool = False
 
     def __init__(self, settings: SlicSettings, graph_seed: int = 0, **options: Any) -> None:
         super().__init__(**options)
@@ -47,34 +55,27 @@ class SuperpixelBenchmark(GraphBenchmark):
 
     @abstractmethod
     def image_key(self) -> dict[str, Any]:
-        """JSON values that name the images and their split."""
+        """Return JSON values that identify the images and their split."""
 
     @abstractmethod
     def images(self) -> Mapping[str, LabelledImages]:
-        """The images of each split; called only when the store lacks the graphs."""
+        """Load the images of each split; called only if the store lacks the graphs."""
 
     def source_key(self) -> dict[str, Any]:
-        """Images, settings, and the version of scikit-image, which decides about superpixels too.
-
-        Raises:
-            MissingExtra: scikit-image is not installed.
-        """
-        try:
-            slic = {"scikit-image": version("scikit-image")} | asdict(self.settings)
-        except PackageNotFoundError as error:
-            raise MissingExtra("scikit-image", "images", f"{self.spec.name} out of images") from error
+        """Return images, settings, and the version of scikit-image, on which superpixels depend too."""
+        slic = slic_version(f"{self.spec.name} from images") | asdict(self.settings)
         return {"images": self.image_key(), "slic": slic, "graph_seed": self.graph_seed}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Cut the images on all cores."""
         parts = self.images()
         return {
-            split: self._cut(split, images) if len(images) else self._without_graphs(parts["train"])
+            split: self._cut(split, images) if len(images) else self._empty(parts["train"])
             for split, images in parts.items()
         }
 
-    def _without_graphs(self, images: LabelledImages) -> Iterator[GraphTable]:
-        """A split that is left out, with the columns of the others."""
+    def _empty(self, images: LabelledImages) -> Iterator[GraphTable]:
+        """Make an empty split with the columns of the others."""
         for table in self._cut("train", images.select(np.arange(1))):
             yield table.select(torch.empty(0, dtype=torch.int64))
 
@@ -89,59 +90,91 @@ class SuperpixelBenchmark(GraphBenchmark):
         unit = f"chunks of {_CHUNK} images"
         parts = map_in_processes(superpixel_graphs, jobs, len(starts), description, unit=unit)
         for start, graphs in zip(starts, parts, strict=True):
-            labels = torch.from_numpy(images.labels[start : start + _CHUNK])[:, None].to(_INTEGERS)
+            labels = torch.from_numpy(images.labels[start : start + _CHUNK])[:, None].to(torch.int32)
             yield to_table(graphs).with_columns({"y": labels}, {"y": Column(GRAPH)})
+
+    def read_input(self, source: str, column: str | None = None, size: int = 128) -> Iterator[InputPart]:
+        """Cut the images in a folder and its subfolders, or one image, in the order of their paths.
+
+        Rows have one column, `file`: the path below the folder; an image has no `column`. The order of an image's nodes
+        is random, by `graph_seed`, independent of other images. The neighbours of a node depend on that order a little,
+        as published, so an image of the fit gets the same superpixels as there, but not exactly the same edges.
+        """
+        return self._read(*image_files(Path(source), column, self.spec.name), size)
+
+    def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
+        names = [file.relative_to(root).as_posix() for file in files]
+        cut = partial(cut_image, self.settings, self.graph_seed, self.colour)
+        workers = min(available_cores(), len(files) // 8)
+        with closing(ordered_map(cut, files, workers, f"Superpixels of {root}")) as results:
+            for start in range(0, len(files), size):
+                outcomes = list(islice(results, size))
+                graphs = {row: graph for row, graph in enumerate(outcomes) if isinstance(graph, SuperpixelGraphs)}
+                problems = {row: problem for row, problem in enumerate(outcomes) if isinstance(problem, str)}
+                frame = pd.DataFrame({"file": names[start : start + size]}, dtype=object)
+                yield InputPart(frame, to_table(_concatenate(list(graphs.values()))), list(graphs), problems)
+
+
+def cut_image(settings: SlicSettings, graph_seed: int, colour: bool, file: Path) -> SuperpixelGraphs | str:
+    """Make the graph of one image, or describe the problem."""
+    try:
+        return superpixel_graphs(ImageChunk([read_image(file, colour)], settings, (graph_seed,)))
+    except MissingExtra:
+        raise
+    except CorruptData as error:
+        return str(error).replace(f"{file} cannot", "the file cannot")
+    except (GraphbenchError, ValueError, IndexError) as error:
+        return f"no superpixels could be cut: {error}"
+
+
+def _concatenate(parts: Sequence[SuperpixelGraphs]) -> SuperpixelGraphs:
+    if not parts:
+        empty = np.empty(0, dtype=np.int64)
+        return SuperpixelGraphs(empty, empty, np.empty((0, 3), np.float16), np.empty((0, 2), np.uint8),
+                                np.empty((0, 1), np.float16))  # fmt: skip
+    names = [field.name for field in fields(SuperpixelGraphs)]
+    return SuperpixelGraphs(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def slic_version(purpose: str) -> dict[str, str]:
+    """Return the version of scikit-image, or raise `MissingExtra` with its purpose."""
+    try:
+        return {"scikit-image": version("scikit-image")}
+    except PackageNotFoundError as error:
+        raise MissingExtra("scikit-image", "images", purpose) from error
 
 
 def to_table(graphs: SuperpixelGraphs) -> GraphTable:
-    """Graphs of images without their classes."""
-    columns = {
-        "x_dense": torch.from_numpy(graphs.x_dense),
-        "edge_index": torch.from_numpy(graphs.edge_index),
-        "edge_dense": torch.from_numpy(graphs.edge_dense),
-    }
-    layout = {"x_dense": Column(NODE), "edge_index": EDGE_INDEX, "edge_dense": Column(EDGE)}
-    ptr = {NODE: pointer(torch.from_numpy(graphs.num_nodes)), EDGE: pointer(torch.from_numpy(graphs.num_edges))}
-    return GraphTable(columns, layout, ptr)
+    """Make a table of graphs without classes."""
+    columns = {"x_dense": NODE, "edge_index": EDGE, "edge_dense": EDGE}
+    arrays = {name: (getattr(graphs, name), axis) for name, axis in columns.items()}
+    return make_table(arrays, graphs.num_nodes, graphs.num_edges)
 
 
 def from_published(graphs: Sequence[Graph], channels: int) -> dict[str, tuple[Tensor, str]]:
-    """Columns of PyG's superpixel graphs: intensities `x`, positions `pos`, edge weights `edge_attr`, class `y`.
-
-    Raises:
-        ValueError: they have other widths.
-    """
+    """Convert PyG's superpixel graphs: intensities `x`, positions `pos`, edge weights `edge_attr`, class `y`."""
     x = torch.cat([torch.cat([graph["x"], graph["pos"]], dim=1) for graph in graphs])
     if x.shape[1] != channels + 2:
         raise ValueError(f"x and pos have {x.shape[1]} columns instead of {channels + 2}")
     weights = torch.cat([graph["edge_attr"].reshape(-1, 1) for graph in graphs])
     y = torch.stack([torch.as_tensor(graph["y"]).reshape(1) for graph in graphs])
-    return {
-        "x_dense": (x.to(_FLOATS), NODE),
-        "edge_dense": (weights.to(_FLOATS), EDGE),
-        "y": (y.to(_INTEGERS), GRAPH),
-    }
+    return {"x_dense": (x.half(), NODE), "edge_dense": (weights.half(), EDGE), "y": (y.to(torch.int32), GRAPH)}
 
 
 def leading_validation(train: LabelledImages, test: LabelledImages, share: int) -> dict[str, LabelledImages]:
-    """As published: the first of the training images, one in `share`, validate."""
-    rows = np.arange(len(train))
-    count = len(train) // share
-    return {"train": train.select(rows[count:]), "val": train.select(rows[:count]), "test": test}
+    """Split as published: the first of the training images, one in `share`, validate."""
+    val, rest = np.split(np.arange(len(train)), [len(train) // share])
+    return {"train": train.select(rest), "val": train.select(val), "test": test}
 
 
 def stratified_rows(labels: np.ndarray, fractions: Sequence[float], seed: int) -> dict[str, np.ndarray]:
-    """Rows of each split, ascending, with the same shares of every class.
-
-    Raises:
-        BadInput: the fractions are no shares, or a class has too few images for the splits that have one.
-    """
-    shares = check_fractions(fractions)
+    """Split rows at random with the same shares of every class: ascending rows of each split."""
+    shares: dict[str, float] = dict(zip(SPLITS, check_fractions(fractions), strict=True))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         try:
-            split = random_split(len(rows), dict(zip(SPLITS, shares, strict=True)), seed + int(label))
+            split = random_split(len(rows), shares, seed + int(label))
         except BadInput as error:
             raise BadInput(f"Class {int(label)} has too few images. {error}") from error
         for name in SPLITS:

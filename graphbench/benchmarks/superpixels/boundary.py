@@ -1,9 +1,9 @@
-"""Superpixel graphs of images with a class for every pixel, as LRGB makes PascalVOC-SP and COCO-SP.
+"""Make superpixel graphs of images with a class for every pixel, as PascalVOC-SP and COCO-SP of LRGB.
 
 "Long Range Graph Benchmark" (Dwivedi et al., NeurIPS 2022, section 4.1 and its data scripts): SLIC cuts a photograph
-into at most 500 superpixels; two that touch are joined, and the edge tells how steep the image is where they touch.
+into at most 500 superpixels; two that touch are joined, and the edge has the gradient of the image along the boundary.
 
-    labels = segment(image / 255, PUBLISHED)           # or any cut of one's own
+    labels = segment(image / 255, PUBLISHED)           # or any other segmentation
     graph = boundary_graph(image, labels, mask)
 
 Legend: n superpixels of an image, E directed edges, c channels (1 or 3).
@@ -12,17 +12,16 @@ Legend: n superpixels of an image, E directed edges, c channels (1 or 3).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import ndimage
 
-from graphbench.benchmarks.superpixels.slic import SlicSettings, segment
-from graphbench.errors import BadInput, MissingExtra
+from graphbench.benchmarks.superpixels.slic import SlicSettings, load_skimage, segment
+from graphbench.errors import BadInput
 
 #: SLIC of PascalVOC-SP and COCO-SP; a published variant has compactness 10.
 PUBLISHED = SlicSettings(num_segments=500, compactness=30.0, surplus=50)
-_TOUCHING = np.ones((3, 3), dtype=bool)  # a pixel touches the eight around it
+_TOUCHING = np.ones((3, 3), dtype=bool)  # a pixel touches its eight neighbours
 _MOST_NODES = 1 << 15
 
 
@@ -46,38 +45,26 @@ class BoundaryGraph:
 
 
 def image_graph(image: np.ndarray, mask: np.ndarray, settings: SlicSettings = PUBLISHED) -> BoundaryGraph:
-    """Cut an image with SLIC and make its graph.
+    """Cut an image, uint8 `[height, width, 3]` or `[height, width]`, with SLIC and make its graph.
 
-    Args:
-        image: uint8 `[height, width, 3]` or `[height, width]`.
-        mask: class of every pixel `[height, width]`.
-        settings: of SLIC; `use_intensity` has no meaning here.
-
-    Raises:
-        MissingExtra: scikit-image is not installed.
-        BadInput: as `boundary_graph`.
-        GraphbenchError: SLIC gives too many superpixels whatever it is asked for.
+    `mask` has the class of every pixel `[height, width]`; `settings.use_intensity` is not used.
     """
     scaled = image.astype(np.float32) / np.float32(255)
     return boundary_graph(image, segment(scaled, settings), mask)
 
 
 def boundary_graph(image: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> BoundaryGraph:
-    """The graph of an image that is cut already. Its nodes are in the order of `labels`.
+    """Make the graph of a segmented image; its nodes are in the order of `labels`.
 
     Args:
         image: uint8 `[height, width, 3]` or `[height, width]`.
         labels: superpixel of every pixel `[height, width]`, numbered from 0 without gaps.
         mask: class of every pixel `[height, width]`.
-
-    Raises:
-        MissingExtra: scikit-image is not installed.
-        BadInput: shapes differ, the image is not uint8, or numbers have gaps.
     """
     _check(image, labels, mask)
     nodes = region_features(image.astype(np.float32) / np.float32(255), labels)
     edges, features = boundary_edges(labels, gradient(image))
-    if len(nodes) == 1:  # a plain image: as published, a loop without features stands in for edges
+    if len(nodes) == 1:  # as published, a loop without features stands in for edges
         edges, features = np.zeros((1, 2), dtype=np.int64), np.zeros((1, 2))
     rows, columns = np.rint(nodes[:, -2:].astype(np.float32)).astype(np.int64).T
     return BoundaryGraph(
@@ -101,12 +88,7 @@ def _check(image: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> None:
 
 
 def region_features(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Mean, standard deviation (of the whole superpixel), maximum, minimum and centroid: float64 `[n, 4 * c + 2]`.
-
-    Args:
-        image: floating point `[height, width]` or `[height, width, c]`.
-        labels: as in `boundary_graph`.
-    """
+    """Compute mean, standard deviation, maximum, minimum and centroid of each superpixel: float64 `[n, 4 * c + 2]`."""
     flat = labels.reshape(-1)
     order = np.argsort(flat, kind="stable")
     count = np.bincount(flat)
@@ -121,38 +103,19 @@ def region_features(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def gradient(image: np.ndarray) -> np.ndarray:
-    """Magnitude of the Sobel gradient of the grey image `[height, width]`, as scikit-image defines both.
-
-    Args:
-        image: uint8 `[height, width, 3]` or `[height, width]`.
-
-    Raises:
-        MissingExtra: scikit-image is not installed.
-    """
-    color, filters, util = _skimage()
-    grey = color.rgb2gray(image) if image.ndim == 3 else util.img_as_float(image)
-    return filters.sobel(grey)
-
-
-def _skimage() -> tuple[Any, Any, Any]:
-    try:
-        from skimage import color, filters, util
-    except ModuleNotFoundError as error:
-        raise MissingExtra("scikit-image", "images", "Cutting images into superpixels") from error
-    return color, filters, util
+    """Compute the magnitude of the Sobel gradient of the grey image `[height, width]` by scikit-image."""
+    skimage = load_skimage()
+    grey = skimage.color.rgb2gray(image) if image.ndim == 3 else skimage.util.img_as_float(image)
+    return np.asarray(skimage.filters.sobel(grey))
 
 
 def boundary_edges(labels: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of superpixels that touch, with what lies along their boundary.
+    """Return pairs of superpixels that touch, with the gradient and length of their boundary.
 
     As `skimage.graph.rag_boundary` with connectivity 2: for every pixel p of superpixel a, let s be the smallest and l
     the largest number among p and the eight pixels around it. If s < a, p counts for the pair (s, a); if l > a, p
-    counts for the pair (a, l). (So where three superpixels meet, the one in between is left out.) An edge has the mean
+    counts for the pair (a, l). (So where three superpixels meet, the middle one is left out.) An edge has the mean
     gradient over its pixels, and their number.
-
-    Args:
-        labels: as in `boundary_graph`.
-        gradient: `[height, width]`.
 
     Returns:
         Both directions `[E, 2]`, int64, sorted, and mean gradient and number of pixels `[E, 2]`, float64.

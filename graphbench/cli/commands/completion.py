@@ -1,4 +1,4 @@
-"""`graphbench completion bash|zsh`: names and options complete in a shell, without importing torch."""
+"""`graphbench completion bash|zsh`: complete names and options in a shell, without importing torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _graphbench() {
 compdef _graphbench graphbench"""
 SHELLS = {"bash": _BASH, "zsh": _ZSH}
 
-#: Most parts of a path to the configuration of a run: `runs/NAME/config.yaml`, and one folder more.
+#: Depth to which runs are searched: `runs/NAME/config.yaml`, and one folder more.
 _DEEPEST = 4
 _VALUES = {
     "split": SPLITS,
@@ -47,7 +47,7 @@ _VALUES = {
     "trainer.accelerator": ("auto", "cpu", "gpu"),
     "trainer.precision": ("32-true", "64-true", "16-mixed", "bf16-mixed"),
 }  # fmt: skip
-#: Callbacks of Lightning that docs/ describes, beside the registered ones.
+#: Callbacks of Lightning that docs/ describes.
 CALLBACKS = (
     "BatchSizeFinder", "EMAWeightAveraging", "EarlyStopping", "LearningRateFinder", "ModelCheckpoint",
     "StochasticWeightAveraging",
@@ -55,10 +55,10 @@ CALLBACKS = (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the script of a shell, or with `--words` what its last word can become.
+    """Print the script of a shell, or with `--words` the completions of its last word.
 
     Raises:
-        BadInput: it is no shell that completes.
+        BadInput: the shell is not supported.
     """
     if arguments[:1] == ["--words"]:
         print("\n".join(completions(arguments[1:])))
@@ -77,10 +77,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def completions(words: Sequence[str]) -> list[str]:
-    """What the last of these words can become; none where the shell should offer files.
+    """Return the completions of the last word; none if the shell should offer files.
 
     Args:
-        words: those after `graphbench`, the last one as far as it is written. bash splits `--a=b` at its sign.
+        words: after `graphbench`, the last one possibly incomplete. bash splits `--a=b` at its sign.
 
     Examples:
         >>> completions(["prep"])
@@ -98,7 +98,7 @@ def completions(words: Sequence[str]) -> list[str]:
     command, before, current = given[0], given[-1], words[-1].removeprefix("=")
     if current.startswith("--") and "=" in current:  # zsh leaves it whole
         option, _, value = current.partition("=")
-        return [f"{option}={found}" for found in _starting(value, _values(option))]
+        return [f"{option}={match}" for match in _starting(value, _values(option))]
     if current.startswith("-"):
         return _starting(current, _options(command, given[1:]))
     if before.startswith("--"):
@@ -115,7 +115,7 @@ def _starting(start: str, names: Iterable[str]) -> list[str]:
 
 
 def _values(option: str) -> Iterable[str]:
-    """What can stand behind an option; nothing where it is a number, a text or a file."""
+    """Return the values of an option; none for numbers, texts and files."""
     name = option.removeprefix("--").rstrip("+")
     if name == "config":
         return [*configurations(), *(str(path) for path in Path().glob("*.yaml"))]
@@ -128,7 +128,7 @@ def _values(option: str) -> Iterable[str]:
 
 
 def _options(command: str, words: Sequence[str]) -> list[str]:
-    """The options of a command: its own, and those of data, model and trainer."""
+    """Return the options of a command: its own, and those of data, model and trainer."""
     if command not in OWN:
         return ["--help"]
     names = [name.replace("_", "-") for name in OWN[command]] + ["config", "trust", "help", "seed_everything"]

@@ -1,19 +1,19 @@
-"""`graphbench export`: a run as a folder that others can load, as a program of `torch.export`, or as an ONNX file."""
+"""`graphbench export` and `graphbench push`: write a run's model for others, or upload it to the Hugging Face Hub."""
 
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.errors import BadInput
-from graphbench.runs import RunFolder
+from graphbench.runs import RunFolder, hub
 
 log = logging.getLogger(__name__)
-
 FORMATS = ("weights", "torch", "onnx")
-LICENCE_HELP = "licence of the weights for the card, in the Hub's spelling, such as apache-2.0 (default: not stated)"
+_LICENCE = "licence of the weights for the card, in the Hub's spelling, such as apache-2.0 (default: not stated)"
 
 
 def export(arguments: Sequence[str]) -> int:
@@ -21,7 +21,7 @@ def export(arguments: Sequence[str]) -> int:
 
     Raises:
         BadInput: there is no such run, the output is taken, or the model cannot be exported in this format.
-        MissingExtra: ONNX is asked for, and a package that it needs is not installed.
+        MissingExtra: ONNX needs a package that is not installed.
     """
     parser = CommandParser(
         "export",
@@ -38,31 +38,65 @@ def export(arguments: Sequence[str]) -> int:
         help="torch: the computation too, as model.pt2 of torch.export, which runs without graphbench; "
         "onnx: as model.onnx, which runs in onnxruntime without PyTorch",
     )
-    parser.add_argument("--licence", help=LICENCE_HELP)
+    parser.add_argument("--licence", help=_LICENCE)
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of the run names")
-    own = parser.parse_args(list(arguments))
-    output = folder_to_write("--output", own.output)
+    options = parser.parse_args(arguments)
+    output = folder_to_write("--output", options.output)
     from graphbench.inference.exporting.folder import check_free
 
     check_free(output)
-    write_export(RunFolder.existing(own.run), output, own.checkpoint, own.licence, own.trust, own.format)
+    run = RunFolder.existing(options.run)
+    _write(run, output, options.licence, options.trust, options.checkpoint, options.format)
     log.info("Exported: %s", output)
     return 0
 
 
-def write_export(
-    run: RunFolder,
-    output: Path,
-    checkpoint: str | None = None,
-    licence: str | None = None,
-    trust: bool = False,
-    form: str = "weights",
-) -> None:
-    """Export a run; the options are those of `graphbench export`.
+def push(arguments: Sequence[str]) -> int:
+    """Upload a run, or a folder of `graphbench export`, to the Hub.
 
     Raises:
-        BadInput: see `export`.
+        BadInput: the folder holds neither, or the name is none of the Hub.
+        GraphbenchError: the Hub refuses or cannot be reached.
     """
+    parser = CommandParser(
+        "push",
+        description="Put a trained model on the Hugging Face Hub, where graphbench.load('hf:owner/name') finds it. Log "
+        "in before: hf auth login.",
+    )
+    parser.add_argument("source", metavar="FOLDER", help="a run, or what `graphbench export` wrote")
+    parser.add_argument("model", metavar="hf:OWNER/NAME", help="where to; with @BRANCH another branch than main")
+    parser.add_argument("--private", action="store_true", help="only its owner sees the model, if it is a new one")
+    parser.add_argument("--message", default="Upload by graphbench", help="message of the commit")
+    parser.add_argument("--licence", help=f"{_LICENCE}; of a run")
+    parser.add_argument("--trust", action="store_true", help="import whatever the configuration of the run names")
+    options = parser.parse_args(arguments)
+    model, source = hub.HubModel.parse(options.model), Path(options.source)
+    from graphbench.inference.exporting import is_exported
+
+    if is_exported(source):
+        if options.licence:
+            raise BadInput(
+                f"--licence {options.licence}: {source} has its card already. Edit its README.md, or push the run."
+            )
+        log.info("Pushed: %s", hub.push(source, model, options.message, options.private))
+        return 0
+    run = RunFolder.existing(source)
+    with tempfile.TemporaryDirectory(prefix="graphbench-") as folder:
+        exported = Path(folder) / "model"
+        _write(run, exported, options.licence, options.trust)
+        log.info("Pushed: %s", hub.push(exported, model, options.message, options.private))
+    return 0
+
+
+def _write(
+    run: RunFolder,
+    output: Path,
+    licence: str | None,
+    trust: bool,
+    checkpoint: str | None = None,
+    form: str = "weights",
+) -> None:
+    """Export a run; the options are those of `graphbench export`."""
     from graphbench.inference.exporting import export_folder
     from graphbench.inference.loading import load, load_weights
     from graphbench.runs.checkpoints import trained_weights
@@ -72,13 +106,13 @@ def write_export(
         raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
     predictor = load(run.path, accelerator="cpu", trust=trust)
     load_weights(predictor.module, path)
-    further = None
+    program = None
     if form == "torch":
         from graphbench.inference.exporting.program import program_files
 
-        further = program_files(predictor.module, predictor.data)
+        program = program_files(predictor.module, predictor.data)
     elif form == "onnx":
         from graphbench.inference.exporting.onnx_file import onnx_files
 
-        further = onnx_files(predictor.module, predictor.data)
-    export_folder(predictor.module, predictor.data, run, path, output, licence, further)
+        program = onnx_files(predictor.module, predictor.data)
+    export_folder(predictor.module, predictor.data, run, path, output, licence, program)

@@ -1,4 +1,4 @@
-"""`graphbench list`: what is installed, read without importing any of it."""
+"""`graphbench list` and `graphbench config`: show what is installed, without importing any of it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,37 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from graphbench import registry
-from graphbench.cli.commands.list_configs import show_configs
-from graphbench.cli.parsers import CommandParser
+from graphbench.cli.console import console, plain_table
+from graphbench.cli.parsers import CommandParser, file_to_write
 from graphbench.contracts.spec import BenchmarkSpec
-from graphbench.errors import BrokenPlugin, UnknownName
+from graphbench.errors import BadInput, BrokenPlugin, UnknownName
 from graphbench.registry import Group, Record
+from graphbench.registry.configurations import Configuration, Facts, configurations, facts, missing, resolve
+from graphbench.registry.expected import Expected
 
-_FILE_WIDTH = 200  # columns of a table that goes to a file or a pipe, where nothing is gained by wrapping
-_GENERATED = "*"  # stands behind sizes of graphs that are generated here
+#: Columns of tables that go to a file or a pipe.
+_WIDTH, _CONFIG_WIDTH = 200, 240
+_GENERATED = "*"  # marks sizes of graphs that are generated here
 _NUMBERS = ("graphs", "mean nodes", "mean edges", "on disk")
 _GROUPS = (*registry.GROUPS, "configs")
 _BENCHMARK_HEADER = ("name", "task", "graphs", "mean nodes", "mean edges", "metric", "on disk", "offline", "licence")
+_CONFIG_HEADER = ("name", "benchmark", "model", "expected", "source", "hardware", "cost")
 
 
-def _parser() -> CommandParser:
+def list_installed(arguments: Sequence[str]) -> int:
+    """Print what is registered, or the installed configurations.
+
+    Returns:
+        0; with `--check` 1 if something is broken or clashes.
+
+    Raises:
+        UnknownName: there is no such group.
+        BadInput: a configuration is damaged.
+    """
     parser = CommandParser(
         "list",
         description="Show what is installed. Nothing is imported, so a broken plug-in is listed like any other.",
@@ -33,25 +44,13 @@ def _parser() -> CommandParser:
     parser.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; all but the last when left out")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--check", action="store_true", help="import every class and list the broken ones; exit code 1")
-    return parser
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Print what is registered.
-
-    Returns:
-        0; with `--check` 1 when something is broken or clashes.
-
-    Raises:
-        UnknownName: there is no such group.
-    """
-    options = _parser().parse_args(arguments)
+    options = parser.parse_args(arguments)
     if options.group is not None and options.group not in _GROUPS:
         raise UnknownName("group of plug-ins", options.group, _GROUPS)
     if options.group == "configs":
-        return show_configs(options.json, options.check)
+        return _list_configs(options.json, options.check)
     groups = registry.GROUPS if options.group is None else (options.group,)
-    clashes = [found for group in groups for found in registry.clashes(group).values()]
+    clashes = [records for group in groups for records in registry.clashes(group).values()]
     unreadable = registry.unreadable()
     broken = _broken(groups) if options.check else None
     if options.json:
@@ -64,78 +63,70 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _broken(groups: Iterable[Group]) -> list[tuple[Record, str]]:
-    """Records that cannot be loaded, with the reason."""
-    checked = [(record, _fault(record)) for group in groups for record in registry.records(group).values()]
-    return [(record, fault) for record, fault in checked if fault is not None]
-
-
-def _fault(record: Record) -> str | None:
-    try:
-        record.load()
-    except BrokenPlugin as error:
-        return str(error)
-    return None
+    """Return the records that cannot be loaded, with the reason."""
+    broken = []
+    for record in (record for group in groups for record in registry.records(group).values()):
+        try:
+            record.load()
+        except BrokenPlugin as error:
+            broken.append((record, str(error)))
+    return broken
 
 
 def _problems(
     clashes: list[tuple[Record, ...]], unreadable: dict[str, str], broken: list[tuple[Record, str]] | None
 ) -> list[str]:
-    """One line a problem; with a last word when everything was checked and is well."""
+    """Return one line per problem, or a closing line if everything was checked and loads."""
     lines = []
     for records in clashes:
         owners = " and ".join(map(_owner, records))
         lines.append(f"Clash: {records[0].name} ({records[0].group}) is registered by {owners}; neither can be used.")
     lines += [f"Unreadable: the entry points in {folder}: {reason}" for folder, reason in unreadable.items()]
     lines += [f"Broken: {reason}" for _, reason in broken or ()]
-    if broken is not None and not lines:
-        lines.append("All classes load.")
-    return lines
+    return ["All classes load."] if broken is not None and not lines else lines
 
 
 def _show(groups: Iterable[Group]) -> None:
-    """One table per group; the distribution is a column only where there are several."""
-    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False, markup=False, emoji=False)
+    """Print one table per group; the distribution is a column only if there are several."""
+    place = console(_WIDTH)
     for group in groups:
         records = list(registry.records(group).values())
         if not records:
-            console.print(f"{group}: none installed\n")
+            place.print(f"{group}: none installed\n")
             continue
         owners = sorted({_owner(record) for record in records})
-        several = len(owners) > 1
-        title = group if several else f"{group} from {owners[0]}"
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
         header = _BENCHMARK_HEADER if group == "benchmarks" else ("name", "what it is")
-        for name in (*header, *(("from",) if several else ())):
-            numeric = name in _NUMBERS
-            table.add_column(name, justify="right" if numeric else "left", no_wrap=name == "name", overflow="fold")
+        if len(owners) > 1:
+            table = plain_table(group, [*header, "from"], _NUMBERS)
+        else:
+            table = plain_table(f"{group} from {owners[0]}", header, _NUMBERS)
         for record in records:
-            facts = _facts(record.spec) if group == "benchmarks" else (record.summary,)
-            table.add_row(record.name, *facts, *((_owner(record),) if several else ()))
-        console.print(table)
+            cells = _benchmark_cells(record.spec) if group == "benchmarks" else (record.summary,)
+            table.add_row(record.name, *cells, *((_owner(record),) if len(owners) > 1 else ()))
+        place.print(table)
         if group == "benchmarks" and any(_is_generated(record.spec) for record in records):
-            console.print(f"{_GENERATED} of the graphs that are generated here, all of them, as they are by default")
-        console.print()
+            place.print(f"{_GENERATED} of the graphs that are generated here, all of them, as they are by default")
+        place.print()
 
 
-def _facts(spec: BenchmarkSpec | None) -> tuple[str, ...]:
-    """Task, graphs, mean nodes, mean edges, metric, size on disk, offline, licence."""
+def _benchmark_cells(spec: BenchmarkSpec | None) -> tuple[str, ...]:
     if spec is None:
         return ("depends on options", *[""] * (len(_BENCHMARK_HEADER) - 2))
     mark = _GENERATED if _is_generated(spec) else ""
     return (
         spec.task,
-        _known(spec.num_graphs, "{:,}"),
-        _known(spec.mean_nodes, "{:.1f}" + mark),
-        _known(spec.mean_edges, "{:.1f}" + mark),
+        _format(spec.num_graphs, "{:,}"),
+        _format(spec.mean_nodes, "{:.1f}" + mark),
+        _format(spec.mean_edges, "{:.1f}" + mark),
         f"{spec.metric} {'↑' if spec.higher_is_better else '↓'}",
-        _known(spec.disk_mb, "{:,.1f} MB"),
+        _format(spec.disk_mb, "{:,.1f} MB"),
         "yes" if spec.offline else "no",
         spec.licence or "-",
     )
 
 
 def _is_generated(spec: BenchmarkSpec | None) -> bool:
-    """Whether the sizes that a specification says are those of graphs that are generated, not of published ones."""
+    """Return whether the sizes in a specification are those of generated graphs, not of published ones."""
     return spec is not None and spec.source.startswith("generated")
 
 
@@ -143,7 +134,7 @@ def _owner(record: Record) -> str:
     return f"{record.distribution} {record.version}"
 
 
-def _known(value: float | None, form: str) -> str:
+def _format(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
@@ -153,7 +144,7 @@ def _as_json(
     unreadable: dict[str, str],
     broken: list[tuple[Record, str]] | None,
 ) -> dict[str, Any]:
-    """`{group: [record, ...], "clashes": [...], "unreadable": {...}}`, and "broken" when it was checked."""
+    """Return `{group: [record, ...], "clashes": [...], "unreadable": {...}}`, and "broken" if it was checked."""
     listed: dict[str, Any] = {
         group: [_record_as_json(record) for record in registry.records(group).values()] for group in groups
     }
@@ -170,3 +161,94 @@ def _record_as_json(record: Record) -> dict[str, Any]:
         spec: BenchmarkSpec | None = record.spec
         entry["spec"] = None if spec is None else dataclasses.asdict(spec)
     return entry
+
+
+# -- configurations ----------------------------------------------------------------------------------------------------
+
+
+def _list_configs(as_json: bool, check: bool) -> int:
+    """Print the installed configurations with what each expects."""
+    installed, lost = configurations(), missing()
+    clashing = {name: same for name, same in installed.items() if len(same) > 1}
+    listed = [(same[0], facts(same[0], installed)) for name, same in installed.items() if name not in clashing]
+    if as_json:
+        entries = [_config_as_json(configuration, about) for configuration, about in listed]
+        print(json.dumps({"configs": entries, "clashes": list(clashing), "missing": lost}, indent=2))
+    else:
+        _show_configs(listed)
+        for name, same in clashing.items():
+            owners = " and ".join(one.distribution for one in same)
+            print(f"Clash: {name} is shipped by {owners}; name the file instead.")
+        for line in lost:
+            print(f"Missing: the configurations {line} are not where that distribution says; reinstall it.")
+    return 1 if check and (clashing or lost) else 0
+
+
+def _show_configs(listed: list[tuple[Configuration, Facts]]) -> None:
+    table = plain_table("configs, for --config NAME", _CONFIG_HEADER)
+    for configuration, about in listed:
+        expected = about.expected
+        table.add_row(
+            configuration.name,
+            about.benchmark or (f"over {about.over}" if about.over else about.kind),
+            about.model,
+            _expected_score(expected),
+            expected.source or "",
+            expected.hardware or "",
+            expected.cost or "",
+        )
+    console(_CONFIG_WIDTH).print(table)
+
+
+def _expected_score(expected: Expected) -> str:
+    """Return `test/MAE 0.07 ± 0.004`, or the parameters if no score is known."""
+    if expected.value is None:
+        return "" if expected.parameters is None else f"{expected.parameters:,} parameters"
+    sd = "" if expected.sd is None else f" ± {expected.sd:g}"
+    return f"{expected.metric or ''} {expected.value:g}{sd}".strip()
+
+
+def _config_as_json(configuration: Configuration, about: Facts) -> dict[str, Any]:
+    return {
+        "name": configuration.name,
+        "kind": about.kind,
+        "over": about.over,
+        "benchmark": about.benchmark,
+        "model": about.model,
+        "expected": dataclasses.asdict(about.expected),
+        "summary": configuration.summary,
+        "distribution": configuration.distribution,
+        "version": configuration.version,
+        "path": str(configuration.path),
+    }
+
+
+def show_config(arguments: Sequence[str]) -> int:
+    """Print a configuration, or copy it to a file.
+
+    Raises:
+        BadInput: no configuration has the name, or the file to write exists.
+    """
+    parser = CommandParser(
+        "config",
+        description="Print an installed configuration. `graphbench list configs` shows their names.",
+    )
+    parser.add_argument("name", help="such as quickstart or gps/zinc")
+    parser.add_argument(
+        "--copy", nargs="?", const=".", metavar="FILE", help="write it to a file, in this folder where none is named"
+    )
+    options = parser.parse_args(arguments)
+    path = resolve(options.name)
+    text = path.read_text(encoding="utf-8")
+    if options.copy is None:
+        sys.stdout.write(text)
+        return 0
+    target = Path(options.copy)
+    if target.is_dir():
+        target = target / path.name
+    if file_to_write("--copy", target).exists():
+        raise BadInput(f"--copy {target}: this file exists already, and nothing is overwritten. Name another.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+    print(f"Wrote {target}. Next: graphbench fit --config {target}")
+    return 0

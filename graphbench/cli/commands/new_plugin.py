@@ -1,4 +1,4 @@
-"""`graphbench new-plugin NAME`: a small installable distribution with an architecture of one's own."""
+"""`graphbench new-plugin NAME`: write a small installable distribution with an architecture of one's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FILES = {
     "overlay.yaml.tmpl": "configs/overlays/deep.yaml",
     "test_net.py.tmpl": "tests/test_net.py",
 }
-#: What the model's file imports beside the names of `graphbench`; the new class must not hide it.
+#: Imports of the model's file beside the names of `graphbench`; the new class must not shadow them.
 _IMPORTED = ("DenseLayout", "EdgeEncoder", "FeedForward", "MultiHeadAttention", "NodeEncoder", "Tensor", "nn")
 
 
@@ -45,10 +45,10 @@ class Names:
 
     @classmethod
     def parse(cls, text: str) -> Names:
-        """Understand `my-model`, `my_model`, `graphbench-my-model` and `MyModel`, which keeps its capitals.
+        """Parse `my-model`, `my_model`, `graphbench-my-model` or `MyModel`, which keeps its capitals.
 
         Raises:
-            BadInput: the text is no such name, or the class's name would hide one of Python or graphbench.
+            BadInput: the text is no such name, or the class would shadow one of Python or graphbench.
         """
         split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", text)
         name = split.replace("_", "-").lower().removeprefix("graphbench-")
@@ -67,22 +67,22 @@ class Names:
 
     @property
     def distribution(self) -> str:
-        """What pip installs, `graphbench-my-model`."""
+        """Name for pip, `graphbench-my-model`."""
         return f"graphbench-{self.name}"
 
     @property
     def package(self) -> str:
-        """What Python imports, `graphbench_my_model`."""
+        """Name to import, `graphbench_my_model`."""
         return self.distribution.replace("-", "_")
 
 
 def _check_free(names: Names) -> None:
-    """Raises `BadInput` when something else is registered under the class's name."""
-    known = registry.architectures().get(names.class_name)
-    owners = [known] if known is not None else registry.clashes("architectures").get(names.class_name, ())
+    """Refuse the name of an architecture that another distribution registers."""
+    record = registry.architectures().get(names.class_name)
+    owners = [record] if record is not None else registry.clashes("architectures").get(names.class_name, ())
     if owners and any(owner.distribution != names.distribution for owner in owners):
-        found = " and ".join(f"{owner.distribution} {owner.version}" for owner in owners)
-        raise BadInput(f"An architecture {names.class_name} is already registered by {found}; take another name.")
+        text = " and ".join(f"{owner.distribution} {owner.version}" for owner in owners)
+        raise BadInput(f"An architecture {names.class_name} is already registered by {text}; take another name.")
 
 
 def write_plugin(name: str, directory: Path) -> Path:
@@ -92,7 +92,7 @@ def write_plugin(name: str, directory: Path) -> Path:
         The new folder.
 
     Raises:
-        BadInput: the name does not work, is taken, or the folder exists.
+        BadInput: the name is invalid or taken, or the folder exists.
     """
     names = Names.parse(name)
     _check_free(names)

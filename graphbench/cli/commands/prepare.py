@@ -1,4 +1,4 @@
-"""`graphbench prepare`: download or generate the data and compute the encodings, so that fits start at once."""
+"""`graphbench prepare`: download or generate the data and compute the encodings ahead of a fit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import OWN, own_parser, split
+from graphbench.cli.options import own_parser, split
 from graphbench.contracts import Benchmark
 
 _MOST_TARGETS = 40
@@ -15,8 +15,8 @@ log = logging.getLogger(__name__)
 
 
 def prepare(arguments: Sequence[str]) -> int:
-    """Fill the store for a configuration and say what is in it."""
-    request = split(own_parser("prepare", **OWN["prepare"]), arguments)
+    """Fill the store for a configuration and show the sizes of its splits."""
+    request = split(own_parser("prepare"), arguments)
     cli = GraphbenchCLI(request.arguments)
     cli.datamodule.prepare_data()
     cli.datamodule.setup()
@@ -28,9 +28,8 @@ def prepare(arguments: Sequence[str]) -> int:
         nodes, edges = table.num_nodes.double(), table.num_edges.double()
         rows.append([name, f"{len(table):,}", f"{nodes.mean():.1f}", f"{int(nodes.max())}", f"{edges.mean():.1f}"])
     show_table(cli.model.spec.name, ["split", "graphs", "mean nodes", "max nodes", "mean edges"], rows)
-    known = _known_targets(cli.datamodule)
-    if known:
-        show_table("Rows with each target", ["target", *cli.datamodule.tables], known)
+    if counts := _count_targets(cli.datamodule):
+        show_table("Rows with each target", ["target", *cli.datamodule.tables], counts)
     if words := getattr(cli.datamodule, "split_words", ""):
         log.info("Split: %s", words)
     encodings = ", ".join(map(repr, cli.datamodule.encodings)) or "none"
@@ -38,8 +37,8 @@ def prepare(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _known_targets(data: Benchmark) -> list[list[str]]:
-    """How many values each target has in every split; empty where none is missing, or they are too many to list."""
+def _count_targets(data: Benchmark) -> list[list[str]]:
+    """Count the values of each target in every split; empty if none is missing, or there are too many targets."""
     targets = [table.columns["y"] for table in data.tables.values() if "y" in table.columns]
     if not 1 < data.spec.num_targets <= _MOST_TARGETS or not any(y.isnan().any() for y in targets):
         return []

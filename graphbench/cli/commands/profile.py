@@ -1,7 +1,8 @@
-"""`graphbench profile`: where a training step's time goes, how much memory it takes, and what it computes."""
+"""`graphbench profile` and `graphbench params`: time, memory and operations of a training step, and parameters."""
 
 from __future__ import annotations
 
+import json
 import logging
 import statistics
 import time
@@ -14,10 +15,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphbench.cli.console import show_table
+from graphbench.cli.console import count_parameters, peak_memory_mb, show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.measures import peak_memory_mb
-from graphbench.cli.options import OWN, own_parser, split
+from graphbench.cli.options import own_parser, split
 from graphbench.cli.parsers import whole_number
 from graphbench.contracts.table import GraphBatch
 from graphbench.training.module import BenchmarkModule
@@ -27,7 +27,7 @@ _WARM_UP = 5
 
 
 class StepClock(pl.Callback):
-    """Times the parts of every training step on the host; on a GPU it waits for the device at every mark.
+    """Time the parts of every training step on the host; on a GPU every mark forces a host-device sync.
 
     Parts: `data` (waiting for the batch and moving it), `forward` (with the loss), `backward`, `optimizer` (with
     clipping and logging).
@@ -48,22 +48,22 @@ class StepClock(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """The batch is there."""
+        """End waiting for the batch."""
         self.graphs.append(batch.num_graphs)
         self._mark("data")
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
-        """The loss is there."""
+        """End the forward pass."""
         self._mark("forward")
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """The gradients are there."""
+        """End the backward pass."""
         self._mark("backward")
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """The weights have changed."""
+        """End the optimizer step."""
         self._mark("optimizer")
 
 
@@ -71,13 +71,13 @@ def profile(arguments: Sequence[str]) -> int:
     """Train some steps and show time by part, throughput, peak memory and operations by submodule.
 
     Raises:
-        BadInput: `--steps` is no number above that of the warm-up, or `--depth` is none of at least 1.
+        BadInput: `--steps` is no number above the warm-up's, or `--depth` is below 1.
     """
-    parser = own_parser("profile", **OWN["profile"])
+    parser = own_parser("profile")
     request = split(parser, arguments)
-    depth = whole_number("--depth", request.own.depth or "3", at_least=1)
-    total = str(whole_number("--steps", request.own.steps or "50", at_least=_WARM_UP + 1))
-    # An epoch has a step at least; schedules that count epochs need a finite number of them.
+    depth = whole_number("--depth", request.options.depth or "3", at_least=1)
+    total = str(whole_number("--steps", request.options.steps or "50", at_least=_WARM_UP + 1))
+    # Schedules that count epochs need a finite number of them, and every epoch has a step.
     limits = ["--trainer.max_steps", total, "--trainer.max_epochs", total, "--trainer.limit_val_batches", "0"]
     cli = GraphbenchCLI([*request.arguments, *limits])
     clock = StepClock()
@@ -91,7 +91,7 @@ def profile(arguments: Sequence[str]) -> int:
 
 
 def _show_times(clock: StepClock) -> None:
-    """Median milliseconds and share of each part, after the warm-up."""
+    """Show the median time and share of each part, after the warm-up."""
     parts = {part: values[_WARM_UP:] for part, values in clock.seconds.items()}
     whole = sum(sum(values) for values in parts.values())
     rows = [
@@ -103,14 +103,13 @@ def _show_times(clock: StepClock) -> None:
 
 
 def count_operations(model: nn.Module, batch: GraphBatch) -> dict[str, int]:
-    """Floating-point operations of a forward pass in evaluation mode, by module; a product and its sum count as two.
+    """Count floating-point operations of a forward pass in evaluation mode, by module; a multiply-add counts as two.
 
-    Matrix products, convolutions and PyTorch's fused attention count; whatever works number by number does not (norms,
-    activations, distances and the maxima of maxout scores among it). Modules of a list are taken together: their number
-    is a `*`.
+    Matrix products, convolutions and PyTorch's fused attention count; elementwise operations do not (norms,
+    activations, distances and the maxima of maxout scores among them). Modules of a list are summed up under `*`.
 
     Args:
-        model: any module that takes a batch.
+        model: takes a batch.
         batch: on the model's device.
 
     Returns:
@@ -132,7 +131,7 @@ def count_operations(model: nn.Module, batch: GraphBatch) -> dict[str, int]:
 
 
 def _show_operations(model: BenchmarkModule, batch: GraphBatch, depth: int) -> None:
-    """Operations of an evaluation, `depth` levels of modules deep."""
+    """Show the operations of a forward pass, `depth` levels of modules deep."""
     counts = count_operations(model, batch)
     total = counts.pop("", 0)
     rows = [
@@ -142,3 +141,23 @@ def _show_operations(model: BenchmarkModule, batch: GraphBatch, depth: int) -> N
     ]
     title = f"Operations of a forward pass in evaluation mode ({batch.num_graphs} graphs, {batch.num_nodes} nodes)"
     show_table(title, ["module", "GFLOP", "share"], [*rows, ["total", f"{total / 1e9:.4f}", "100.0 %"]])
+
+
+def params(arguments: Sequence[str]) -> int:
+    """Print the trainable parameters by part and in total; needs no data."""
+    request = split(own_parser("params"), arguments)
+    model = GraphbenchCLI(request.arguments).model
+    parts = {f"architecture.{name}": count_parameters(child) for name, child in model.architecture.named_children()}
+    parts["architecture (own)"] = count_parameters(model.architecture) - sum(parts.values())
+    if model.positional_encoding is not None:
+        parts = {"positional_encoding": count_parameters(model.positional_encoding), **parts}
+    parts["head"] = count_parameters(model.task)
+    parts = {name: number for name, number in parts.items() if number}
+    total, name = count_parameters(model), type(model.architecture).__name__
+    if request.options.json:
+        record = {"architecture": name, "benchmark": model.spec.name, "parameters": total, "parts": parts}
+        print(json.dumps(record))
+    else:
+        rows = [[part, f"{number:,}"] for part, number in parts.items()]
+        show_table(f"{name} on {model.spec.name}", ["part", "parameters"], [*rows, ["total", f"{total:,}"]])
+    return 0

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Write a page about runs, and the result table as Markdown, CSV and LaTeX; reads their folders and nothing else.
+    """Write a page about runs, and the result table as Markdown, CSV and LaTeX, from their folders alone.
 
     Raises:
         BadInput: a folder holds no run, or the output is a file.
@@ -28,13 +28,15 @@ def report(arguments: Sequence[str]) -> int:
         "run", nargs="+", metavar="RUN", help="folder of a run; that of an earlier comparison is skipped"
     )
     parser.add_argument("--output", metavar="DIR", help="folder to write to; that of the run where there is only one")
-    own = parser.parse_args(list(arguments))
-    runs = [RunFolder.existing(folder) for folder in own.run if not _is_comparison(folder)]
+    options = parser.parse_args(arguments)
+    runs = [RunFolder.existing(folder) for folder in options.run if not _is_comparison(folder)]
     if not runs:
-        raise BadInput(f"{', '.join(own.run)}: this is the output of `graphbench report`; name the folder of a run.")
-    if own.output is None and len(runs) > 1:
+        raise BadInput(
+            f"{', '.join(options.run)}: this is the output of `graphbench report`; name the folder of a run."
+        )
+    if options.output is None and len(runs) > 1:
         raise BadInput(f"--output DIR is missing: name the folder for the comparison of {len(runs)} runs.")
-    output = folder_to_write("--output", runs[0].path if own.output is None else own.output)
+    output = folder_to_write("--output", runs[0].path if options.output is None else options.output)
     from graphbench.report import write_comparison  # matplotlib and pandas, which `--help` can do without
 
     for path in write_comparison(runs, output):
@@ -43,9 +45,9 @@ def report(arguments: Sequence[str]) -> int:
 
 
 def _is_comparison(folder: str) -> bool:
-    """Whether a folder holds what this command wrote and no run: `graphbench report runs/*` meets its own output."""
+    """Return whether a folder holds output of this command and no run, as `graphbench report runs/*` may find."""
     path, files = RunFolder(Path(folder)), ("report.html", "table.csv", "table.md", "table.tex")
-    found = not path.config.is_file() and all((path.path / name).is_file() for name in files)
-    if found:
+    is_output = not path.config.is_file() and all((path.path / name).is_file() for name in files)
+    if is_output:
         log.info("%s is skipped: it holds a comparison and no run.", folder)
-    return found
+    return is_output

@@ -1,29 +1,30 @@
-"""`graphbench reproduce`: the tables of papers, printed and obtained side by side."""
+"""`graphbench reproduce`: train what published tables lack, and show printed and obtained values side by side."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import logging
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table as Grid
 
 from graphbench.cli.command_line import CommandLine
+from graphbench.cli.console import console, plain_table
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write, near_options
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
-from graphbench.experiments.records import Record, read_records, write_records
-from graphbench.experiments.reproduce.listing import records, summary
+from graphbench.experiments.records import Record, read_records, write_records, write_together
 from graphbench.experiments.reproduce.obtained import obtain, records_of
 from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
-from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, write_slurm
+from graphbench.experiments.reproduce.rendering import records, summary
+from graphbench.experiments.reproduce.running import missing, run_beside, run_here, write_slurm
+from graphbench.experiments.reproduce.scripts import measured, run_missing, scripts
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
+from graphbench.experiments.trainings import visible_gpus
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ was interrupted goes on, so the command may be stopped at any time and given aga
 common where they share DIR. Options with a dot, such as --trainer.accelerator=gpu, go to every training. --records
 keeps a small JSON file of every finished run, and --page writes what all records say: graphbench reproduce --page
 RESULTS.md --records FOLDER ..."""
+#: Columns of listings that go to a file or a pipe.
 _WIDTH = 200
 
 
@@ -66,14 +68,14 @@ def reproduce(arguments: Sequence[str]) -> int:
     """List tables, or train what they lack and write them.
 
     Returns:
-        0; 1 where a training failed.
+        0; 1 if a training failed.
 
     Raises:
-        BadInput: an option does not fit.
+        BadInput: an option is wrong, or does not go with the others.
         UnknownName: there is no such table.
     """
     parser = _parser()
-    own, rest = parser.parse_known_args(list(arguments))
+    options, rest = parser.parse_known_args(list(arguments))
     extra = []
     for one in CommandLine.parse(rest).options:
         if "." not in one.name or not one.values:
@@ -82,75 +84,83 @@ def reproduce(arguments: Sequence[str]) -> int:
                 "One for each training has the form --a.b=VALUE."
             )
         extra.append(f"{one.name}{'+' * one.appends}={one.value}")
-    chosen = [find_table(name) for name in _names(own.table)] if own.table else list(tables().values())
-    if own.list:
-        _list(chosen, own.json, details=bool(own.table))
+    chosen = [find_table(name) for name in _names(options.table)] if options.table else list(tables().values())
+    if options.list:
+        _list(chosen, options.json, details=bool(options.table))
         return 0
-    pages = {"--page": own.page, "--ledger": own.ledger}
-    asked = {option: path for option, path in pages.items() if path is not None}
-    for option, path in asked.items():
-        if not own.records:
+    pages = {"--page": options.page, "--ledger": options.ledger}
+    written = {option: path for option, path in pages.items() if path is not None}
+    for option, path in written.items():
+        if not options.records:
             raise BadInput(f"{option} FILE needs --records FOLDER ...: the folders of the records it is written from.")
         file_to_write(option, path)
-    if asked and not own.table:
-        _write_pages(own)
+    if written and not options.table:
+        _write_pages(options)
         return 0
-    if not own.table:
+    if not options.table:
         raise BadInput("Name a table, such as sft/table-4; `graphbench reproduce --list` shows them.")
-    if own.output is None:
+    if options.output is None:
         raise BadInput("--output DIR is missing: the folder of runs and tables, which is made where it is not there.")
-    if own.seeds is not None:
-        check_range("--seeds", own.seeds, at_least=1, whole=True)
-    return _reproduce(chosen, own, tuple(extra), list(arguments))
+    if options.seeds is not None:
+        check_range("--seeds", options.seeds, at_least=1, whole=True)
+    return _reproduce(chosen, options, tuple(extra), list(arguments))
 
 
 def _names(given: Sequence[str]) -> list[str]:
-    """The tables that are meant: a name, or a prefix for all tables that begin with it."""
+    """Expand prefixes to all tables that begin with them."""
     files = table_files()
-    found = [match for name in given for match in ([one for one in files if one.startswith(f"{name}/")] or [name])]
-    return list(dict.fromkeys(found))
+    names = [match for name in given for match in ([one for one in files if one.startswith(f"{name}/")] or [name])]
+    return list(dict.fromkeys(names))
 
 
-def _request(table: Table, own: argparse.Namespace, extra: tuple[str, ...]) -> Request:
-    count = own.seeds if own.seeds is not None else 1 if own.scale == "smoke" else table.seeds or 1
-    return Request(own.scale, tuple(range(count)), own.offline, extra)
+def _request(table: Table, options: argparse.Namespace, extra: tuple[str, ...]) -> Request:
+    count = options.seeds if options.seeds is not None else 1 if options.scale == "smoke" else table.seeds or 1
+    return Request(options.scale, tuple(range(count)), options.offline, extra)
 
 
-def _reproduce(chosen: Sequence[Table], own: argparse.Namespace, extra: tuple[str, ...], given: list[str]) -> int:
-    """Run what is missing, one way or another, and write the tables."""
-    output = folder_to_write("--output", own.output)
-    asked = [(table, select(table, own.only, own.columns), _request(table, own, extra)) for table in chosen]
-    planned = {job.training.folder(output): job for _, cells, request in asked for job in jobs(cells, request, output)}
+def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tuple[str, ...], given: list[str]) -> int:
+    """Run missing trainings, or write them as SLURM arrays, and write the tables."""
+    output = folder_to_write("--output", options.output)
+    wanted = [
+        (table, select(table, options.only, options.columns), _request(table, options, extra)) for table in chosen
+    ]
+    planned = {job.training.folder(output): job for _, cells, request in wanted for job in jobs(cells, request, output)}
     plan = list(planned.values())
-    if own.job is not None:
-        if not 0 <= own.job < len(plan):
-            raise BadInput(f"--job {own.job}: the plan has jobs 0 to {len(plan) - 1}.")
-        return 1 if run_here(plan, [own.job], output, lambda: None) else 0
-    log.info("%s", coverage([cell for _, cells, _ in asked for cell in cells], own.scale))
+    if options.job is not None:
+        if not 0 <= options.job < len(plan):
+            raise BadInput(f"--job {options.job}: the plan has jobs 0 to {len(plan) - 1}.")
+        return 1 if run_here(plan, [options.job], output, lambda: None) else 0
+    log.info("%s", coverage([cell for _, cells, _ in wanted for cell in cells], options.scale))
     lacking = missing(plan, output)
     log.info("%d of %d trainings are still to run", len(lacking), len(plan))
-    if own.slurm:
+    if options.slurm:
         for path in write_slurm(plan, lacking, output, ["reproduce", *(word for word in given if word != "--slurm")]):
             log.info("Wrote %s", path)
         return 0
-    failed = [] if own.no_train or not lacking else _run(plan, lacking, output, given)
-    kept: dict[str, Record] = {}
-    for table, cells, request in asked:
+    failed = [] if options.no_train or not lacking else _run(plan, lacking, output, given)
+    measures = not options.no_train and options.scale != "smoke"
+    broken = run_missing(
+        [one for table, cells, _ in wanted for one in scripts(table, cells)] if measures else [], output
+    )
+    finished: dict[str, Record] = {}
+    for table, cells, request in wanted:
         _write(table, cells, request, output)
-        kept = (
-            records_of(table, cells, request, output, _resolve) | kept
-        )  # a run that several tables share is the first one's
-    if own.records:
-        write_records(kept, Path(own.records[0]))
-    _write_pages(own)
+        # a run that several tables share is recorded for the first one
+        finished = records_of(table, cells, request, output, _resolve) | finished
+    if options.records:
+        write_records(finished, Path(options.records[0]))
+        for table, cells, _ in wanted:
+            if values := measured(table, cells, output):
+                write_together(values, Path(options.records[0], f"{table.name.replace('/', '-')}.json"))
+    _write_pages(options)
     for number in failed:
         log.error("Failed: %s, seed %d", plan[number].training.name, plan[number].training.seed)
-    return 1 if failed else 0
+    return 1 if failed or broken else 0
 
 
 def _run(plan: Sequence[Job], lacking: Sequence[int], output: Path, given: list[str]) -> list[int]:
-    """Run jobs on the devices at hand; returns those that failed."""
-    lent = devices()
+    """Run jobs on all devices; returns those that failed."""
+    lent = visible_gpus()
     if len(lent) > 1:
         return run_beside(plan, lacking, lent, ["reproduce", *given])
     return run_here(plan, lacking, output, lambda: None)
@@ -164,67 +174,59 @@ def _write(table: Table, cells: Sequence[Cell], request: Request, output: Path) 
         log.info("Wrote %s", path)
 
 
-def _write_pages(own: argparse.Namespace) -> None:
-    """Write the page of all records and the ledger, where they are asked for."""
+def _write_pages(options: argparse.Namespace) -> None:
+    """Write the page of all records and the ledger, if they are named."""
     from graphbench.experiments.reproduce.ledger import Ledger
     from graphbench.experiments.reproduce.page import Page
 
-    records = read_records([Path(folder) for folder in own.records])
-    for path, page in ((own.page, lambda: Page(tables().values()).text(records)),
-                       (own.ledger, lambda: Ledger(tables().values(), records).text())):  # fmt: skip
-        if path is not None:
-            write_text(Path(path), page())
-            log.info("Wrote %s", path)
+    records = read_records([Path(folder) for folder in options.records])
+    if options.page is not None:
+        write_text(Path(options.page), Page(tables().values()).text(records))
+        log.info("Wrote %s", options.page)
+    if options.ledger is not None:
+        write_text(Path(options.ledger), Ledger(tables().values(), records).text())
+        log.info("Wrote %s", options.ledger)
 
 
 def _count(arguments: Sequence[str]) -> int:
-    """Trainable parameters of what a command line builds."""
-    from graphbench.cli.lightning import GraphbenchCLI
-    from graphbench.cli.measures import count_parameters
-    from graphbench.cli.options import own_parser, split
+    """Count the trainable parameters of what a command line builds."""
+    from graphbench.cli.console import count_parameters
+    from graphbench.cli.lightning import build
 
-    return count_parameters(GraphbenchCLI(split(own_parser("params"), arguments, None).arguments).model)
+    return count_parameters(build("reproduce", arguments).model)
 
 
 def _resolve(arguments: Sequence[str]) -> dict[str, Any]:
-    """Every option of a command line."""
-    return _resolved(tuple(arguments))
+    """Return every option of a command line."""
+    return _resolve_once(tuple(arguments))
 
 
 @cache
-def _resolved(arguments: tuple[str, ...]) -> dict[str, Any]:
+def _resolve_once(arguments: tuple[str, ...]) -> dict[str, Any]:
     from graphbench.cli.lightning import resolve
     from graphbench.cli.options import own_parser, split
 
-    return resolve(split(own_parser("params"), arguments, None).arguments)
+    return resolve(split(own_parser("reproduce"), arguments, None).arguments)
 
 
 def _list(chosen: Sequence[Table], as_json: bool, details: bool) -> None:
-    """Print tables, one in a line, or the values of each."""
+    """Print a line per table, or the values of each."""
     if as_json:
         print(json.dumps([records(table) for table in chosen], indent=2))
         return
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False, markup=False, emoji=False)
     if not details:
-        console.print(_overview([summary(table) for table in chosen]))
+        console(_WIDTH).print(_overview([summary(table) for table in chosen]))
         return
     for table in chosen:
-        console.print(_values(records(table)))
+        console(_WIDTH).print(_values(records(table)))
 
 
-def _grid(title: str, header: Sequence[str]) -> Grid:
-    grid = Grid(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, name in enumerate(header):
-        grid.add_column(name, no_wrap=number == 0, overflow="fold")
-    return grid
-
-
-def _overview(found: Sequence[dict[str, Any]]) -> Grid:
-    """A line per table."""
-    grid = _grid(
+def _overview(summaries: Sequence[dict[str, Any]]) -> Grid:
+    """Return a line per table."""
+    grid = plain_table(
         "tables, for graphbench reproduce NAME", ["name", "title", "values", "seeds", "ways", "offline", "data"]
     )
-    for one in found:
+    for one in summaries:
         ways = ", ".join(f"{number} {way}" for way, number in one["ways"].items())
         data = ", ".join(one["data"])
         grid.add_row(
@@ -234,9 +236,9 @@ def _overview(found: Sequence[dict[str, Any]]) -> Grid:
 
 
 def _values(one: dict[str, Any]) -> Grid:
-    """A line per value."""
+    """Return a line per value."""
     title = f"{one['name']}: {one['title']} ({one['paper']}, {one['place']})"
-    grid = _grid(title, ["row", "column", "printed", "recipe, or why not", "data", "cost"])
+    grid = plain_table(title, ["row", "column", "printed", "recipe, or why not", "data", "cost"])
     for cell in one["cells"]:
         way = (
             " + ".join(cell.get("recipe", ()))

@@ -1,22 +1,29 @@
-"""`graphbench test` and `graphbench validate`: score a run's best checkpoint."""
+"""`graphbench test` and `graphbench validate`: score a run's best checkpoint on its splits, or on a labelled file."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from graphbench.cli.changes import altered_options
-from graphbench.cli.console import show_table
-from graphbench.cli.external import check_input_options, score_input
+from graphbench.cli.console import count_parameters, scores_of, show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.measures import count_parameters, scores_of
-from graphbench.cli.options import OWN, Request, own_parser, split
+from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
-from graphbench.cli.trained import checkpoint_of, written_together
+from graphbench.cli.trained import checkpoint_of, open_data, predictor_of, written_together
+from graphbench.data.files.foreign import load_json
+from graphbench.data.files.writing import write_text
+from graphbench.data.package_files import file_sha256
+from graphbench.errors import BadInput, GraphbenchError, check_choice
+from graphbench.inference.external import ExternalResult, ExternalScores
+from graphbench.inference.output import write_frames
+from graphbench.inference.predictor import Predictor
 from graphbench.registry.expected import Comparison, Expected, Obtained, compare, kind_of_data
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import show_number
@@ -26,8 +33,10 @@ log = logging.getLogger(__name__)
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 #: Relative difference of scores that another order of additions explains.
 _ROUNDING = 1e-5
-#: Options of a recipe that a line names as altered.
+#: Altered options that a message names.
 _MOST_ALTERED = 6
+#: Options of `graphbench test` about `--input`.
+_INPUT_OPTIONS = ("smiles_column", "name", "if_exists", "on_error")
 
 
 def validate(arguments: Sequence[str]) -> int:
@@ -41,15 +50,15 @@ def test(arguments: Sequence[str]) -> int:
 
 
 def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
-    request = split(own_parser(command, **OWN[command]), arguments)
+    request = split(own_parser(command), arguments)
     if command == "test":
-        check_input_options(request)
-        if request.own.input is not None:
-            if score_input(request):
+        _check_input_options(request)
+        if request.options.input is not None:
+            if _score_input(request):
                 _write_page(request.run)
             return 0
     path = checkpoint_of(request)
-    if request.run is not None and request.own.checkpoint is None:
+    if request.run is not None and request.options.checkpoint is None:
         request.run.read_results()  # a torn file must be named before anything is computed
     with written_together(request) as (staged, folder):
         is_recorded = _score_splits(request, path, splits, folder, staged)
@@ -59,8 +68,8 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
 
 
 def _write_page(run: RunFolder | None) -> None:
-    """Write the report of a run anew."""
-    from graphbench.report import write_report  # draws, which takes its time to import
+    """Rewrite the report of a run."""
+    from graphbench.report import write_report  # imports matplotlib
 
     assert run is not None
     write_report([run], run.report)
@@ -70,8 +79,8 @@ def _write_page(run: RunFolder | None) -> None:
 def _score_splits(
     request: Request, checkpoint: Path, splits: Sequence[str], folder: Sequence[str], staged: RunFolder | None
 ) -> bool:
-    """Score and show; whether the scores are recorded in `staged`."""
-    same = SameData(request.run, request.own.data_changed)
+    """Score splits and show the table; returns whether the scores were recorded in `staged`."""
+    same = SameData(request.run, request.options.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
     cli.datamodule.prepare_data()
@@ -90,18 +99,18 @@ def _score_splits(
     others = baselines_of(cli.model, cli.datamodule, splits)
     comparison = _beside_expected(cli, request, scores)
     _show(cli, scores, others, comparison)
-    if request.run is None or staged is None or request.own.checkpoint is not None:
+    if request.run is None or staged is None or request.options.checkpoint is not None:
         return False
     _record(request.run, staged, scores, others, comparison, "; ".join(same.differences), undefined)
-    request.run.report.unlink(missing_ok=True)  # a kill before the next one is written must not leave it beside these
+    request.run.report.unlink(missing_ok=True)  # an old report must not survive a kill before the next one is written
     return True
 
 
 def _beside_expected(
     cli: GraphbenchCLI, request: Request, scores: Mapping[str, Mapping[str, float]]
 ) -> Comparison | None:
-    """The score beside the one that the configuration expects; None where it expects none of these."""
-    stored = request.run.read_results() if request.run is not None and request.own.checkpoint is None else {}
+    """Compare the score with the one that the configuration expects; None if it expects none of these."""
+    stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
     obtained = Obtained(
         scores={name: value for split in scores.values() for name, value in split.items()},
         parameters=count_parameters(cli.model),
@@ -109,14 +118,16 @@ def _beside_expected(
         steps=stored.get("steps"),
         data=kind_of_data(cli.model.spec),
         higher_is_better=cli.model.spec.higher_is_better,
+        ended_by_rate=bool(stored.get("ended_by_rate")),
     )
     expected: Expected = cli.config_init["expected"]
-    here = [str(one) for one in altered_options(request)]
-    expected = dataclasses.replace(expected, altered=[*expected.altered, *here])
-    others = [*expected.altered, *expected.resumed]
-    if others and expected.chosen.value is not None:
-        more = f", and {len(others) - _MOST_ALTERED} more" if len(others) > _MOST_ALTERED else ""
-        log.info("No score is expected of a run that alters its recipe: %s%s.", "; ".join(others[:_MOST_ALTERED]), more)
+    altered = [*expected.altered, *map(str, altered_options(request))]
+    expected = replace(expected, altered=altered)
+    changes = [*altered, *expected.resumed]
+    if changes and expected.chosen.value is not None:
+        more = f", and {len(changes) - _MOST_ALTERED} more" if len(changes) > _MOST_ALTERED else ""
+        shown = "; ".join(changes[:_MOST_ALTERED])
+        log.info("No score is expected of a run that alters its recipe: %s%s.", shown, more)
     return compare(expected, obtained)
 
 
@@ -129,22 +140,24 @@ def _record(
     data_changed: str,
     undefined: Mapping[str, str],
 ) -> None:
-    """Hold the validation scores against those at the end of fit, then stage what is new; on other data, say so."""
+    """Compare the validation scores with those at the end of fit, and stage the new results."""
     stored = run.read_results().get("val")
     if stored is not None and "val" in scores:
         log.info("Validation scores %s those stored at the end of fit.", _agreement(stored, scores["val"]))
     if "test" in scores:
-        kept = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}
-        noted: dict[str, Any] = {} if comparison is None else {"expected": comparison.as_dict()}
-        noted |= {"data_changed": data_changed} if data_changed else {}
-        noted["undefined"] = dict(undefined)
-        staged.write_results(kept | {"test": dict(scores["test"]), "baselines": others} | noted)
+        results = {
+            name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")
+        }
+        results |= {"test": dict(scores["test"]), "baselines": others}
+        results |= {} if comparison is None else {"expected": comparison.as_dict()}
+        results |= {"data_changed": data_changed} if data_changed else {}
+        staged.write_results(results | {"undefined": dict(undefined)})
 
 
-def _agreement(stored: Mapping[str, Any], found: Mapping[str, float]) -> str:
-    """How scores of the same weights compare; another device or number of processes adds up in another order.
+def _agreement(stored: Mapping[str, Any], scores: Mapping[str, float]) -> str:
+    """Compare scores of the same weights; another device or number of processes adds up in another order.
 
-    What is stored may be damaged: anything but a number differs.
+    Stored values may be damaged: anything but a number differs.
 
     Examples:
         >>> _agreement({"val/MAE": 0.5}, {"val/MAE": 0.5000001})
@@ -154,19 +167,17 @@ def _agreement(stored: Mapping[str, Any], found: Mapping[str, float]) -> str:
         >>> _agreement({"val/MAE": [0.5]}, {"val/MAE": 0.5})
         'DIFFER (val/MAE 0.5, was [0.5]) from'
     """
-    if stored == found:
+    finite = {name: value for name, value in scores.items() if math.isfinite(value)}
+    stored = {name: value for name, value in stored.items() if value is not None}  # NaN in a file
+    if stored in (scores, finite):
         return "equal"
-    known = {name: value for name, value in found.items() if math.isfinite(value)}
-    stored = {name: value for name, value in stored.items() if value is not None}  # which is how a file has NaN
-    if stored == known:
-        return "equal"
-    told = []
-    for name in sorted(stored.keys() | known.keys()):
-        one, two = stored.get(name), known.get(name)
+    differing = []
+    for name in sorted(stored.keys() | finite.keys()):
+        one, two = stored.get(name), finite.get(name)
         numbers = isinstance(one, int | float) and isinstance(two, int | float)
         if not (numbers and math.isclose(one, two, rel_tol=_ROUNDING, abs_tol=_ROUNDING)):  # type: ignore[arg-type]
-            told.append(f"{name} {two}, was {one}")
-    return f"DIFFER ({'; '.join(told)}) from" if told else "equal, up to rounding,"
+            differing.append(f"{name} {two}, was {one}")
+    return f"DIFFER ({'; '.join(differing)}) from" if differing else "equal, up to rounding,"
 
 
 def _show(
@@ -175,17 +186,15 @@ def _show(
     others: Baselines,
     comparison: Comparison | None,
 ) -> None:
-    """The table: this model, what its configuration expects, then the baselines of the benchmark on the same splits.
-
-    A row each, or a column each where the scores of a row would not fit beside each other.
-    """
+    """Print a table of this model, the expected score and the benchmark's baselines on the same splits."""
     spec = cli.model.spec
     names = [key.partition("/")[2] for key in next(iter(scores.values()))]
     names = [spec.metric, *(name for name in names if name not in (spec.metric, "loss"))]
     header = ["model", *(f"{split} {name}" for split in scores for name in names)]
     rows = [[type(cli.model.architecture).__name__, *_row(scores, names)]]
     if comparison is not None:
-        rows.append(["expected", *_expected_row(comparison, scores, names)])
+        columns = [f"{split}/{name}" for split in scores for name in names]
+        rows.append(["expected", *(comparison.expected if one == comparison.metric else "-" for one in columns)])
     for baseline, values in others.items():
         rows.append([baseline, *_row(values, names)])
     one_unit = len(set(spec.target_units)) == 1 and spec.target_units[0] and not spec.metric.startswith("scaled_")
@@ -196,15 +205,143 @@ def _show(
         print(comparison)
 
 
-def _expected_row(comparison: Comparison, scores: Iterable[str], names: Sequence[str]) -> list[str]:
-    """The expected score in its column."""
-    columns = [f"{split}/{name}" for split in scores for name in names]
-    return [comparison.expected if column == comparison.metric else "-" for column in columns]
-
-
 def _row(scores: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> list[str]:
     return [
         show_number(value) if math.isfinite(value := scores[split].get(f"{split}/{name}", math.nan)) else "-"
         for split in scores
         for name in names
     ]
+
+
+# -- labelled files ----------------------------------------------------------------------------------------------------
+
+
+def _check_input_options(request: Request) -> None:
+    """Refuse options about `--input` without it, and unknown values of them."""
+    options = request.options
+    given = [f"--{name.replace('_', '-')}" for name in _INPUT_OPTIONS if getattr(options, name) is not None]
+    if options.input is None and given:
+        raise BadInput(f"{given[0]} belongs to --input FILE, which is missing.")
+    check_choice("--if-exists", options.if_exists or "fail", ("fail", "replace"))
+    check_choice("--on-error", options.on_error or "stop", ("stop", "skip"))
+    if options.name is not None and not re.fullmatch(r"\w[\w.-]*", options.name):
+        raise BadInput(f"--name {options.name}: expected letters, digits, dots, dashes and underscores.")
+
+
+def _score_input(request: Request) -> bool:
+    """Score the file of `--input` whole, show the table, and record it in the run's folder `external`.
+
+    Returns:
+        Whether it was recorded: not with `--checkpoint FILE`, and not without a run.
+
+    Raises:
+        BadInput: scores of another file have this name; or see `ExternalScores.frames`.
+    """
+    options, run = request.options, request.run
+    file = Path(options.input)
+    name = options.name or _name_of(options.input)
+    source = {"input": options.input, "sha256": file_sha256(file) if file.is_file() else None}
+    recorded = run is not None and options.checkpoint is None
+    if recorded and options.if_exists != "replace":
+        assert run is not None
+        _refuse_other(run, name, source)
+    predictor = predictor_of(request)
+    is_open = _open_own_data(request, predictor)
+    scorer = ExternalScores(predictor, options.input, options.smiles_column, options.on_error == "skip", is_open)
+    if run is None or not recorded:
+        for _ in scorer.frames():
+            pass
+        _show_external(predictor, options.input, scorer.finish())
+        return False
+    with written_together(request) as (staged, _):
+        assert staged is not None
+        table = staged.external / f"{name}.csv"
+        table.parent.mkdir(parents=True, exist_ok=True)
+        write_frames(scorer.frames(), table, lambda frame: None)
+        result = scorer.finish()
+        write_text(staged.external / f"{name}.json", _external_record(predictor, name, source, result))
+        _show_external(predictor, options.input, result)
+        run.report.unlink(missing_ok=True)
+    log.info("Scores and predictions: %s, %s", run.external / f"{name}.json", f"{name}.csv")
+    return True
+
+
+def _name_of(source: str) -> str:
+    """Return a file name for the scores of an input."""
+    stem = "standard-input" if source == "-" else Path(source).name.partition(".")[0] or source
+    return re.sub(r"[^\w.-]+", "-", stem).lstrip(".-") or "input"
+
+
+def _refuse_other(run: RunFolder, name: str, source: Mapping[str, Any]) -> None:
+    """Refuse a name under which another content was scored."""
+    path = run.external / f"{name}.json"
+    if not path.is_file():
+        return
+    try:
+        stored = dict(load_json(path))
+    except (OSError, ValueError, TypeError):
+        stored = {}
+    key = "sha256" if source["sha256"] else "input"
+    if stored.get(key) != source[key]:
+        raise BadInput(
+            f"{path} holds scores of another file ({stored.get('input', 'unknown')}). Give --name OTHER, or "
+            "--if-exists replace."
+        )
+
+
+def _open_own_data(request: Request, predictor: Predictor) -> bool:
+    """Open the run's own data for baselines and repeats of training graphs; log why if that fails."""
+    try:
+        open_data(predictor, SameData(request.run, request.options.data_changed))
+    except (GraphbenchError, OSError) as error:
+        log.warning(
+            "No baselines and no check for training graphs in %s: the data of the fit cannot be read. %s",
+            request.options.input, str(error).partition("\n")[0],
+        )  # fmt: skip
+        return False
+    return True
+
+
+def _external_record(predictor: Predictor, name: str, source: Mapping[str, Any], result: ExternalResult) -> str:
+    spec = predictor.data.spec
+    facts = {
+        "name": name,
+        **source,
+        "benchmark": spec.name,
+        "architecture": type(predictor.module.architecture).__name__,
+        "metric": spec.metric,
+        "higher_is_better": spec.higher_is_better,
+        "unit": spec.target_units[0] if len(set(spec.target_units)) == 1 else "",
+    }
+    return json.dumps(facts | asdict(result), indent=2, allow_nan=False) + "\n"
+
+
+def _show_external(predictor: Predictor, source: str, result: ExternalResult) -> None:
+    """Print the table, and how many rows it rests on."""
+    spec = predictor.data.spec
+    names = [spec.metric, *(name for name in (*result.scores, *result.undefined) if name != spec.metric)]
+    models = {type(predictor.module.architecture).__name__: result.scores} | result.baselines
+    rows = [
+        [label, *(show_number(scores[name]) if name in scores else "-" for name in names)]
+        for label, scores in models.items()
+    ]
+    arrow = "higher" if spec.higher_is_better else "lower"
+    show_table(f"{Path(source).name}, {arrow} {spec.metric} is better", ["model", *names], rows, corner="score")
+    log.info("%s", _count_rows(asdict(result), predictor.level))
+    for name, why in result.undefined.items():
+        log.warning("%s is undefined: %s.", name, why)
+
+
+def _count_rows(result: Mapping[str, Any], level: str = "graph") -> str:
+    """Say how many rows of a file were scored, and why the others were not.
+
+    Examples:
+        >>> _count_rows({"rows": 9, "scored": 6, "unlabelled": 2, "failed": 1, "in_training": 3})
+        '9 rows, 6 scored, 2 without a label, 1 cannot be scored; 3 are in the training part'
+    """
+    unit = "" if level == "graph" else f"{level}s "
+    parts = [f"{result['rows']:,} rows", f"{result['scored']:,} {unit}scored"]
+    parts += [f"{result['unlabelled']:,} without a label"] if result["unlabelled"] else []
+    parts += [f"{result['failed']:,} cannot be scored"] if result["failed"] else []
+    repeated = result.get("in_training")
+    return ", ".join(parts) + ("" if repeated is None else f"; {repeated:,} are in the training part")

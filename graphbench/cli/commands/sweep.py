@@ -1,4 +1,4 @@
-"""`graphbench sweep`: several models, seeds and folds in one command, and the report over all of them."""
+"""`graphbench sweep`: train several models, seeds and folds in one command, and write a report over all of them."""
 
 from __future__ import annotations
 
@@ -14,67 +14,71 @@ from typing import Any
 
 import yaml
 
-from graphbench.cli.checks import refuse_unknown
+from graphbench.cli.checks import check_fit_options
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
-from graphbench.cli.preflight import built, changes, refuse_options, settings
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training
-from graphbench.experiments.sweeps import Failure, Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
+from graphbench.experiments.sweeps import Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
 from graphbench.runs import RunFolder
+from graphbench.runs.differences import differing
 
 log = logging.getLogger(__name__)
 
 RESPLITS = ("random", "stratified", "scaffold", "scaffold_balanced")
-#: Options of `fit` that the sweep gives itself.
-_OURS = {
+#: Options of `fit` that the sweep sets itself -> the reason.
+_RESERVED = {
     "--run": "its runs lie in --output",
     "--resume": "the same command goes on where it was cut off",
-    "--if-exists": "what is there is always gone on with",
+    "--if-exists": "existing runs are always continued",
     "--checkpoint": "every run goes on from its last checkpoint",
     "--seed_everything": "--seeds names the seeds",
 }
-#: What tells the runs of one variant apart, and what changes no run.
-_REPLICATES = ("seed_everything", "data.init_args.fold", "data.init_args.split_seed", "expected")
+#: Options in which runs of one variant may differ.
+_REPLICATES = ("seed_everything", "data.fold", "data.split_seed", "expected")
 
 
 def sweep(arguments: Sequence[str]) -> int:
     """Train and test models x variations x seeds x folds, then write the report over all of them.
 
     Returns:
-        0 when all trainings are finished, 1 where some failed.
+        0; 1 if a training failed.
 
     Raises:
-        BadInput: an option is wrong; nothing has run then.
+        BadInput: an option is wrong, before anything runs.
     """
     parser = _parser()
-    own, options = parser.parse_known_args(list(arguments))
-    plan, output = _plan(own, options), folder_to_write("--output", own.output)
-    for config in own.config:
-        refuse_unknown(["--config", config, *options], parser.names)
+    options, words = parser.parse_known_args(list(arguments))
+    plan, output = _plan(options, words), folder_to_write("--output", options.output)
+    for config in options.config:
+        check_fit_options("sweep", ["--config", config, *words], parser.names, _RESERVED)
     trainings = plan.trainings()
-    if own.only is not None:
-        check_range("--only", own.only, at_least=0, below=len(trainings), whole=True)
-        trainings = [trainings[own.only]]
-    plan = _with_folds(plan, own, {variant.name: variant for variant, _ in trainings}, output)
+    if options.only is not None:
+        check_range("--only", options.only, at_least=0, below=len(trainings), whole=True)
+        trainings = [trainings[options.only]]
+    plan = _with_folds(plan, options, {variant.name: variant for variant, _ in trainings}, output)
     names = {training.name for _, training in trainings}
     trainings = [
         (variant, training)
         for variant, training in plan.trainings()
-        if own.only is None or (training.name in names and training.seed == trainings[0][1].seed)
+        if options.only is None or (training.name in names and training.seed == trainings[0][1].seed)
     ]
-    if own.slurm is not None:
-        file_to_write("--slurm", own.slurm)
+    if options.slurm is not None:
+        file_to_write("--slurm", options.slurm)
     _check(plan, trainings, output)
-    if own.slurm is not None:
-        return _write_array(arguments, own, len(trainings), output)
+    if options.slurm is not None:
+        return _write_array(arguments, options, len(trainings), output)
     chosen = [training for _, training in trainings]
-    failures = run_all(chosen, output, own.jobs, logs=own.only is None)
-    if own.only is None:
+    failures = run_all(chosen, output, options.jobs, logs=options.only is None)
+    if options.only is None:
         _report(chosen, output)
-    return _conclude(failures, len(chosen))
+    if failures:
+        log.error("%d of %d trainings failed; the same command tries them again:", len(failures), len(chosen))
+    for failure in failures:
+        log.error("  %s: %s", failure.name, failure.reason)
+    return 1 if failures else 0
 
 
 def _parser() -> CommandParser:
@@ -108,85 +112,75 @@ def _parser() -> CommandParser:
     return parser
 
 
-def _plan(own: argparse.Namespace, options: Sequence[str]) -> Sweep:
-    """What is to be run; nothing but the command line has been looked at."""
-    refuse_options("sweep", options, _OURS)
-    if not own.config:
+def _plan(options: argparse.Namespace, words: Sequence[str]) -> Sweep:
+    """Return the trainings that a command line asks for."""
+    if not options.config:
         raise BadInput("graphbench sweep needs --config NAME_OR_FILE, once for every model.")
-    check_range("--jobs", own.jobs, at_least=1, whole=True)
-    if own.folds is not None:
-        check_range("--folds", own.folds, at_least=3, whole=True)
+    check_range("--jobs", options.jobs, at_least=1, whole=True)
+    if options.folds is not None:
+        check_range("--folds", options.folds, at_least=3, whole=True)
     variations: dict[str, list[str]] = {}
-    for text in own.vary:
+    for text in options.vary:
         option, values = parse_variation(text)
         if option in variations:
             raise BadInput(f"--vary {text}: {option} is varied twice; give all its values at once.")
         variations[option] = values
     return Sweep(
-        configs=own.config,
-        seeds=parse_numbers("--seeds", own.seeds),
+        configs=options.config,
+        seeds=parse_numbers("--seeds", options.seeds),
         variations=variations,
-        folds=own.folds,
-        split_seeds=parse_numbers("--split-seeds", own.split_seeds) if own.split_seeds is not None else (),
-        options=[*options, *_resplit(own)],
-        benchmarks=own.benchmark,
+        folds=options.folds,
+        split_seeds=parse_numbers("--split-seeds", options.split_seeds) if options.split_seeds is not None else (),
+        options=[*words, *_resplit(options)],
+        benchmarks=options.benchmark,
     )
 
 
-def _resplit(own: argparse.Namespace) -> list[str]:
-    """Options of another split."""
-    if own.resplit is None:
+def _resplit(options: argparse.Namespace) -> list[str]:
+    if options.resplit is None:
         return []
-    return [f"--data.init_args.split={own.resplit}", "--data.init_args.split_column=null"]
+    return [f"--data.init_args.split={options.resplit}", "--data.init_args.split_column=null"]
 
 
-def _with_folds(plan: Sweep, own: argparse.Namespace, variants: Mapping[str, Variant], output: Path) -> Sweep:
-    """The plan with the options by which each model's benchmark takes its folds.
-
-    Raises:
-        BadInput: the split that is asked for cannot be.
-    """
-    if own.folds is None and own.resplit is None and not plan.split_seeds:
+def _with_folds(plan: Sweep, options: argparse.Namespace, variants: Mapping[str, Variant], output: Path) -> Sweep:
+    """Add the options by which each model's benchmark takes its folds."""
+    if options.folds is None and options.resplit is None and not plan.split_seeds:
         return plan
-    bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(own))])
-    found = {}
+    from graphbench.cli.lightning import build
+
+    bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(options))])
+    folds = {}
     for name, variant in variants.items():
-        data = built("sweep", bare.training(variant, plan.seeds[0]).arguments(output)).datamodule
-        _check_split(data, own)
-        if own.resplit is not None:
-            data = built("sweep", plan.training(variant, plan.seeds[0]).arguments(output)).datamodule
+        data = build("sweep", bare.training(variant, plan.seeds[0]).arguments(output)).datamodule
+        _check_split(data, options)
+        if options.resplit is not None:
+            data = build("sweep", plan.training(variant, plan.seeds[0]).arguments(output)).datamodule
         if plan.split_seeds:
             data.check_split_seed()
-        if own.folds is not None:
-            found[name] = data.fold_options(own.folds)
-    return replace(plan, fold_options=found)
+        if options.folds is not None:
+            folds[name] = data.fold_options(options.folds)
+    return replace(plan, fold_options=folds)
 
 
 def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: Path) -> None:
-    """Build every model once, and hold what earlier calls have left against it.
+    """Build every model once, and compare its options with those of runs in the folder."""
+    from graphbench.cli.lightning import build
 
-    Raises:
-        BadInput: a model cannot be; or runs in the folder are of other options.
-    """
     resolved: dict[str, dict[str, Any]] = {}
     for variant in {variant.name: variant for variant, _ in trainings}.values():
         suffix, replicate = plan.replicates(variant.name)[0]
         words = plan.training(variant, plan.seeds[0], suffix, replicate).arguments(output)
-        resolved[variant.name] = settings(built("sweep", words))
+        resolved[variant.name] = build("sweep", words).settings()
     for variant, training in trainings:
         _check_unchanged(RunFolder(training.folder(output)), resolved[variant.name])
 
 
-def _check_split(data: Any, own: argparse.Namespace) -> None:
-    """Refuse other splits of data that have one split.
-
-    Raises:
-        BadInput: names option, value and what would be right.
-    """
-    asked = {"--split-seeds": (own.split_seeds, "split_seed"), "--resplit": (own.resplit, "split")}
-    known = inspect.signature(type(data).__init__).parameters
-    for option, (value, needed) in asked.items():
-        if value is not None and needed not in known:
+def _check_split(data: Any, options: argparse.Namespace) -> None:
+    """Refuse other splits of data with a fixed one."""
+    needed = {"--split-seeds": (options.split_seeds, "split_seed"), "--resplit": (options.resplit, "split")}
+    parameters = inspect.signature(type(data).__init__).parameters
+    for option, (value, parameter) in needed.items():
+        if value is not None and parameter not in parameters:
             raise BadInput(
                 f"{option} {value}: {data.spec.name} has a fixed split, on which its scores are compared. Molecules "
                 "and graphs of your own (--data Molecules, --data Graphs) can be split in other ways."
@@ -194,31 +188,27 @@ def _check_split(data: Any, own: argparse.Namespace) -> None:
 
 
 def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:
-    """Refuse to count a run that was trained with other options.
-
-    Raises:
-        BadInput: names what differs.
-    """
+    """Refuse a run that was trained with other options."""
     if not run.config.is_file() or not run.is_begun:
         return
     try:
-        before = load_yaml(run.config.read_text(encoding="utf-8"))
+        stored = load_yaml(run.config.read_text(encoding="utf-8")) or {}
     except (OSError, yaml.YAMLError) as error:
         raise BadInput(f"{run.config} cannot be read: {error}. Remove {run.path} to train it anew.") from error
-    differing = changes(before, dict(resolved), _REPLICATES)
-    if differing:
+    changes = [one for one in differing(stored, resolved) if not one.option.startswith(_REPLICATES)]
+    if changes:
         raise BadInput(
-            f"{run.path} was trained with other options: {'; '.join(differing[:3])}. Name another --output, or remove "
-            "this run."
+            f"{run.path} was trained with other options: {'; '.join(map(str, changes[:3]))}. Name another --output, or "
+            "remove this run."
         )
 
 
-def _write_array(arguments: Sequence[str], own: argparse.Namespace, count: int, output: Path) -> int:
-    """Write the script, and the folder that SLURM's logs need."""
+def _write_array(arguments: Sequence[str], options: argparse.Namespace, count: int, output: Path) -> int:
+    """Write the script of an array job, and the folder for its logs."""
     words = [word for one in CommandLine.parse(arguments).options if one.name != "--slurm" for word in one.words]
     (output / "logs").mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "graphbench", "sweep", *words]
-    file = Path(own.slurm)
+    file = Path(options.slurm)
     text = array_script(
         command,
         "--only",
@@ -231,7 +221,7 @@ def _write_array(arguments: Sequence[str], own: argparse.Namespace, count: int, 
             + shlex.quote(str(file)),
             "When the array has ended, the sweep's command without --slurm runs what failed, and writes the report.",
         ),
-        at_once=own.jobs if own.jobs > 1 else None,
+        at_once=options.jobs if options.jobs > 1 else None,
     )
     write_text(file, text)
     log.info("%s has %d tasks. Submit it with: sbatch %s", file, count, file)
@@ -239,7 +229,7 @@ def _write_array(arguments: Sequence[str], own: argparse.Namespace, count: int, 
 
 
 def _report(trainings: Sequence[Training], output: Path) -> None:
-    """The report over all that is finished."""
+    """Write the report over all finished runs."""
     runs = [RunFolder(training.folder(output)) for training in trainings if training.is_finished(output)]
     if not runs:
         return
@@ -247,13 +237,3 @@ def _report(trainings: Sequence[Training], output: Path) -> None:
 
     for path in write_comparison(runs, output):
         log.info("Wrote %s", path)
-
-
-def _conclude(failures: Sequence[Failure], count: int) -> int:
-    """Name what failed; returns the exit code."""
-    if not failures:
-        return 0
-    log.error("%d of %d trainings failed; the same command tries them again:", len(failures), count)
-    for failure in failures:
-        log.error("  %s: %s", failure.name, failure.reason)
-    return 1

@@ -11,12 +11,10 @@ from typing import Any
 
 import yaml
 
-from graphbench.cli.checks import refuse_unknown
+from graphbench.cli.checks import check_fit_options
 from graphbench.cli.parsers import CommandParser, folder_to_write
-from graphbench.cli.preflight import built, flat, refuse_options, settings
-from graphbench.cli.stopping import Stopped
-from graphbench.data.files.together import writing_together
-from graphbench.data.files.writing import write_text
+from graphbench.cli.process import Stopped
+from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv
 from graphbench.experiments.tuning.space import Space, probes, read_space
@@ -26,37 +24,38 @@ from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 
-#: Options of `fit` that the study gives itself.
-_OURS = {
+#: Options of `fit` that the study sets itself -> the reason.
+_RESERVED = {
     "--resume": "the same command goes on where it was cut off",
-    "--if-exists": "what is there is always gone on with",
+    "--if-exists": "existing runs are always continued",
     "--checkpoint": "every trial goes on from its last checkpoint",
 }
 
 
 def tune(arguments: Sequence[str]) -> int:
-    """Run trials until the study has as many as it should; the best becomes `best.yaml`.
+    """Run trials until the study has `--trials`, and write the best as `best.yaml`.
 
     Returns:
-        0; 1 where no trial has finished.
+        0; 1 if no trial has finished.
 
     Raises:
-        BadInput: an option or the space is wrong, or the folder holds another study; nothing has run then.
+        BadInput: an option or the space is wrong, or the folder holds another study, before anything runs.
         Stopped: a signal ended a trial, which the same command continues.
     """
     parser = _parser()
-    own, words = parser.parse_known_args(list(arguments))
-    refuse_options("tune", words, _OURS)
-    refuse_unknown(words, parser.names)
-    check_range("--trials", own.trials, at_least=1, whole=True)
-    folder = folder_to_write("--run", own.run)
+    options, words = parser.parse_known_args(list(arguments))
+    check_fit_options("tune", words, parser.names, _RESERVED)
+    check_range("--trials", options.trials, at_least=1, whole=True)
+    folder = folder_to_write("--run", options.run)
     require_optuna()
-    space = read_space(Path(own.space))
-    cli = built("tune", words)
-    base = settings(cli)
+    space = read_space(Path(options.space))
+    from graphbench.cli.lightning import build
+
+    cli = build("tune", words)
+    base = cli.settings()
     _check_devices(base["trainer"])
-    _check_space(own.space, space, words)
-    facts = {name: value for name, value in flat(base).items() if not name.startswith("expected")}
+    _check_space(options.space, space, words)
+    facts = {name: value for name, value in _flatten(base).items() if not name.startswith("expected")}
     study = Study(
         folder,
         space,
@@ -64,16 +63,32 @@ def tune(arguments: Sequence[str]) -> int:
         metric=cli.model.monitor,
         maximize=cli.model.monitor_mode == "max",
         seed=int(base["seed_everything"]),
-        prune=own.pruning == "median",
+        prune=options.pruning == "median",
     )
     del cli
     try:
-        while (begun := study.next(own.trials)) is not None:
+        while (begun := study.next(options.trials)) is not None:
             _run(study, begun, words)
             gc.collect()  # a trainer and its model refer to each other
         return _write(study, base)
     finally:
         study.close()
+
+
+def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return plain values and lists by dotted names.
+
+    Examples:
+        >>> _flatten({"model": {"dim": 3, "sizes": [1, 2]}})
+        {'model.dim': 3, 'model.sizes': [1, 2]}
+    """
+    if not isinstance(value, dict) or not value:
+        return {prefix: value}
+    return {
+        name: item
+        for key, inner in value.items()
+        for name, item in _flatten(inner, f"{prefix}.{key}" if prefix else str(key)).items()
+    }
 
 
 def _parser() -> CommandParser:
@@ -94,11 +109,7 @@ def _parser() -> CommandParser:
 
 
 def _check_devices(trainer: dict[str, Any]) -> None:
-    """Refuse several devices per trial: their processes would each begin the study anew.
-
-    Raises:
-        BadInput: names the option.
-    """
+    """Refuse several devices per trial: each of their processes would start the study."""
     for name, alone in (("devices", ("auto", 1, "1", [0])), ("num_nodes", (1,))):
         if trainer[name] not in alone:
             raise BadInput(
@@ -108,36 +119,30 @@ def _check_devices(trainer: dict[str, Any]) -> None:
 
 
 def _check_space(file: str, space: Space, words: Sequence[str]) -> None:
-    """Ask the parser about every option of the space, with its values or both ends.
+    """Let the parser judge every option of the space, with its values or both ends."""
+    from graphbench.cli.lightning import build
 
-    Raises:
-        BadInput: names the file, option, value, and what would be right.
-    """
     by_option: dict[str, list[str]] = {}
     for option, value in probes(space):
         by_option.setdefault(option, []).append(value)
     for values in itertools.zip_longest(*by_option.values()):
-        asked = [f"--{option}={value}" for option, value in zip(by_option, values, strict=True) if value is not None]
+        options = [f"--{option}={value}" for option, value in zip(by_option, values, strict=True) if value is not None]
         try:
-            built("tune", [*words, *asked], parse_alone=True)
+            build("tune", [*words, *options], parse_alone=True)
         except GraphbenchError as error:
             raise BadInput(f"--space {file}: {error}") from error
 
 
 def _run(study: Study, begun: Begun, words: Sequence[str]) -> None:
-    """One trial; what goes wrong in it is noted and ends no other.
-
-    Raises:
-        Stopped: a signal ended it.
-    """
+    """Run one trial; its errors are recorded and end no other."""
     from graphbench.cli.commands.fit import fit
     from graphbench.experiments.tuning.pruning import PruneTrial
 
     run = begun.run
-    told = ", ".join(word.removeprefix("--") for word in written(begun.trial.params))
-    log.info("Trial %d: %s", begun.number, told)
+    shown = ", ".join(word.removeprefix("--") for word in written(begun.trial.params))
+    log.info("Trial %d: %s", begun.number, shown)
     problem, code = "", 0
-    if not begun.pruned and "val" not in run.read_results():  # else killed between its end and the study's note
+    if not begun.pruned and "val" not in run.read_results():  # else it was killed before the study recorded it
         if run.resumable is not None:
             options = ["--resume", str(run.path)]
         else:
@@ -154,11 +159,11 @@ def _run(study: Study, begun: Begun, words: Sequence[str]) -> None:
         raise Stopped(code - 128)
     score = None if problem else run.read_results().get("val", {}).get(study.metric)
     study.finish(begun, score, problem)
-    log.info("Trial %d: %s", begun.number, _became(study, begun, score, problem))
+    log.info("Trial %d: %s", begun.number, _outcome(study, begun, score, problem))
 
 
-def _became(study: Study, begun: Begun, score: float | None, problem: str) -> str:
-    """What became of a trial, and the best one so far."""
+def _outcome(study: Study, begun: Begun, score: float | None, problem: str) -> str:
+    """Describe the result of a trial, and the best one so far."""
     if begun.pruned:
         return f"pruned after epoch {begun.trial.user_attrs['pruned_in_epoch'] + 1}"
     if problem or score is None:
@@ -169,7 +174,7 @@ def _became(study: Study, begun: Begun, score: float | None, problem: str) -> st
 
 
 def _write(study: Study, base: dict[str, Any]) -> int:
-    """The best configuration, the table of trials, and the report; returns the exit code."""
+    """Write the best configuration, the table of trials and the report; returns the exit code."""
     from graphbench.report import write_tuning
     from graphbench.report.tuning import Attempt, Tuning
 
@@ -198,7 +203,7 @@ def _write(study: Study, base: dict[str, Any]) -> int:
         return 1
     run = RunFolder(study.folder / "trials" / str(best.number))
     content = yaml.safe_load(run.config.read_text(encoding="utf-8"))
-    content.pop("expected", None)  # said of the options before
+    content.pop("expected", None)  # of the recipe, which the options alter
     content["trainer"]["devices"] = base["trainer"]["devices"]
     head = f"# Trial {best.number} of {len(attempts)}: {study.metric} {best.value}\n"
     tuning = Tuning(study.metric, study.maximize, attempts, best.number, study.importances())

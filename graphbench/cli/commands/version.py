@@ -1,4 +1,4 @@
-"""`graphbench version`: which graphbench this is, and whether another package took its place.
+"""`graphbench version`: show the versions of graphbench and its main dependencies, and clashes with other packages.
 
 PyPI has other distributions around this import name (`graphbench-lib` installs a package `graphbench` too), and pip
 does not notice when one overwrites the files of another.
@@ -20,13 +20,13 @@ _BELOW = ("torch", "pytorch-lightning", "torch-geometric")
 
 
 def other_distributions() -> list[str]:
-    """Other installed distributions that provide the import name `graphbench`, as "name version", sorted."""
-    found = {
+    """Return other installed distributions that provide the import name `graphbench`, as "name version", sorted."""
+    others = {
         f"{distribution.metadata['Name']} {distribution.version}"
         for distribution in metadata.distributions()
         if _provides_graphbench(distribution) and distribution.metadata["Name"] not in (None, DISTRIBUTION)
     }
-    return sorted(found)
+    return sorted(others)
 
 
 def _provides_graphbench(distribution: metadata.Distribution) -> bool:
@@ -36,7 +36,7 @@ def _provides_graphbench(distribution: metadata.Distribution) -> bool:
 
 
 def report() -> Iterator[str]:
-    """Lines that say which graphbench this is, what it stands on, and what clashes with it."""
+    """Yield lines with the versions, the kernels and clashing distributions."""
     yield f"{DISTRIBUTION} {graphbench.__version__}, imported as graphbench from {Path(graphbench.__file__).parent}"
     yield ", ".join([f"Python {platform.python_version()}", *map(_installed, _BELOW)])
     yield f"kernels: {describe_kernels()}"
@@ -57,7 +57,7 @@ def _installed(name: str) -> str:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the report; needs no torch."""
+    """Print the report, without importing torch."""
     CommandParser("version", description="Show which graphbench this is.").parse_args(arguments)
     for line in report():
         print(line)

@@ -1,4 +1,4 @@
-"""Texts of other people in tables: no spreadsheet runs them as a formula, no page shows them as markup."""
+"""Escape texts of others in tables, so that no spreadsheet runs them as formulas and no page shows them as markup."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-#: What a formula begins with in the usual spreadsheets.
+#: Characters with which a formula begins in the usual spreadsheets.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-
-
 #: Spreadsheets of many countries cut lines at semicolons, which nobody quotes in a table with commas.
 _AFTER_SEMICOLON = re.compile(r"(?<=;)[^;]+")
 _MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 
 
 def as_text(cell: Any) -> Any:
-    """Return a cell with an apostrophe before each text in it that a spreadsheet would run; numbers stay numbers.
+    """Put an apostrophe before each text in a cell that a spreadsheet would run; numbers stay numbers.
 
     Where semicolons separate, `a;=HYPERLINK(1)` is two cells, the second a formula.
 
@@ -29,12 +27,12 @@ def as_text(cell: Any) -> Any:
     """
     if not isinstance(cell, str):
         return cell
-    first = "'" if _defused(cell) != cell else ""
-    text = first + _AFTER_SEMICOLON.sub(lambda part: _defused(part[0]), cell)
+    first = "'" if _escape(cell) != cell else ""
+    text = first + _AFTER_SEMICOLON.sub(lambda part: _escape(part[0]), cell)
     return cell if text == cell else text
 
 
-def _defused(text: str) -> str:
+def _escape(text: str) -> str:
     if not text.startswith(_FORMULA):
         return text
     try:
@@ -45,7 +43,7 @@ def _defused(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    r"""Return a text in one line that Markdown shows as it is, without tags, links, or further cells of a table.
+    r"""Escape a text to one line that Markdown shows as it is, without tags, links, or further cells of a table.
 
     Examples:
         >>> markdown_text("a|b <img src=x>")
@@ -55,7 +53,7 @@ def markdown_text(text: str) -> str:
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same table, whose names of columns and cells of text no spreadsheet runs; columns of numbers are not copied.
+    """Escape names of columns and cells of text that a spreadsheet would run; columns of numbers are not copied.
 
     Examples:
         >>> without_formulas(pd.DataFrame({"id": ["@a", "b"], "=x": [-1.5, 2.0]}))

@@ -1,26 +1,34 @@
-"""Files that are replaced as a whole: a kill or a power cut at any moment leaves the old one or the new one."""
+"""Replace files as a whole: a kill or a power cut at any moment leaves the old one or the new one.
+
+Several files that belong together are staged in a folder beside them. A rename of that folder commits them, and
+the next process finishes moves that were interrupted.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from graphbench.data.files.together import place_of
+#: Prefixes of folders that are being filled, and of those that are complete.
+_STAGED, _READY = ".staged-", ".commit-"
 
 
 @contextlib.contextmanager
 def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when the block ends well; until then and after an error the old one stays.
+    """Open a file that replaces `path` when the block succeeds; until then and after an error the old one stays.
 
-    It is made in the same folder, so that the last step is a rename on one file system, and it is on the disk before
-    that step, so that a power cut leaves a whole file as well.
+    It is written in the same folder, so that the last step is a rename on one file system, and synced before that step,
+    so that a power cut leaves a whole file as well.
 
     Args:
-        path: what to replace.
+        path: the file to replace.
         keep: where the old file goes when the new one is whole.
 
     Raises:
@@ -40,32 +48,32 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, temporary):
-            error.filename = str(place_of(path))  # what was to be written is what a person knows
+            error.filename = str(place_of(path))  # the user knows this name, not the temporary one
         raise
     _sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old text or the new one, never half of it."""
+    """Replace the text of a file, in UTF-8."""
     with writing(path) as file:
         file.write(text.encode("utf-8"))
 
 
-def _keep(path: Path, kept: Path) -> None:
-    """Give a file a second name, so that it is never without its first."""
-    beside = kept.with_name(f".{kept.name}-{os.getpid()}")
-    beside.unlink(missing_ok=True)
+def _keep(path: Path, backup: Path) -> None:
+    """Link a file to a second name, so that it never loses its first."""
+    link = backup.with_name(f".{backup.name}-{os.getpid()}")
+    link.unlink(missing_ok=True)
     try:
-        beside.hardlink_to(path)
+        link.hardlink_to(path)
     except OSError:  # a file system without hard links: for a moment the file has only its new name
-        path.replace(kept)
+        path.replace(backup)
         return
-    beside.replace(kept)
-    beside.unlink(missing_ok=True)  # a rename onto another name of the same file does nothing
+    link.replace(backup)
+    link.unlink(missing_ok=True)  # a rename onto another name of the same file does nothing
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring a rename to the disk, where the system allows it."""
+    """Sync a rename to the disk, where the system allows it."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -78,3 +86,75 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextlib.contextmanager
+def writing_together(folder: Path) -> Iterator[Path]:
+    """Open a folder whose files move to their places below `folder` when the block succeeds; after an error none does.
+
+    Args:
+        folder: made where it is missing.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written to.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    finish_writing(folder)
+    staged = Path(tempfile.mkdtemp(dir=folder, prefix=f"{_STAGED}{socket.gethostname()}-{os.getpid()}-"))
+    try:
+        yield staged
+        staged.rename(folder / f"{_READY}{time.time_ns()}-{os.getpid()}")
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        if is_new:
+            with contextlib.suppress(OSError):  # others have written there since
+                folder.rmdir()
+        raise
+    finish_writing(folder)
+
+
+def finish_writing(folder: Path) -> None:
+    """Finish the moves of a process that was killed, and remove what an ended process left unfinished.
+
+    Several processes may do so at once.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    for ready in sorted(folder.glob(f"{_READY}*")):
+        for path in sorted(path for path in ready.rglob("*") if path.is_file()):
+            target = folder / path.relative_to(ready)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another process has just moved it
+                path.replace(target)
+        shutil.rmtree(ready, ignore_errors=True)
+    for staged in folder.glob(f"{_STAGED}*"):
+        if not _is_running(staged):
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def _is_running(staged: Path) -> bool:
+    """Return whether the process that writes a folder may still run; one of another host may for a day."""
+    host, _, process = staged.name.removeprefix(_STAGED).rpartition("-")[0].rpartition("-")
+    if host != socket.gethostname():
+        with contextlib.suppress(OSError):
+            return time.time() - staged.stat().st_mtime < 24 * 3600
+        return False
+    try:
+        os.kill(int(process), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def place_of(path: Path) -> Path:
+    """Return the final path of a file in a folder of `writing_together`; any other path as it is.
+
+    Examples:
+        >>> place_of(Path("run/.staged-7-ab/diagnostics/gap.csv")).as_posix(), place_of(Path("run/a.csv")).as_posix()
+        ('run/diagnostics/gap.csv', 'run/a.csv')
+    """
+    return Path(*(part for part in path.parts if not part.startswith(_STAGED)))

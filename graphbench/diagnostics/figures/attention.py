@@ -55,7 +55,7 @@ def matrix_figure(maps: Sequence[AttentionMap], labels: Sequence[str], title: st
 
 
 def drawing_figure(maps: Sequence[AttentionMap], drawing: GraphDrawing, title: str) -> Figure:
-    """The graph once per layer and head, nodes and lines coloured by attention.
+    """Draw the graph once per layer and head, nodes and lines coloured by attention.
 
     A node has the colour of the attention that it receives, mean over all nodes that ask; a line that of the mean
     weight between its ends in both directions.
@@ -84,7 +84,7 @@ def drawing_figure(maps: Sequence[AttentionMap], drawing: GraphDrawing, title: s
 
 
 def _panels(maps: Sequence[AttentionMap], title: str, height: float) -> tuple[Figure, np.ndarray]:
-    """A figure and its axes `[layers, heads]`, with layers and heads named along the border."""
+    """Make a figure and its axes `[layers, heads]`, with layers and heads named along the border."""
     rows, columns = len(maps), len(maps[0].heads)
     size = (max(columns * _PANEL + 1.4, 4.4), max(rows * height + 0.8, 2.6))
     figure = Figure(figsize=size, dpi=110, layout="constrained")

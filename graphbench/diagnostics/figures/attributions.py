@@ -1,4 +1,4 @@
-"""What nodes and edges add to a prediction, on the drawing of the graph."""
+"""Draw the attributions of nodes and edges on the graph."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class GraphDrawing(Protocol):
 
     @property
     def labels(self) -> list[str]:
-        """What to call each node."""
+        """Return a label for each node."""
 
     @property
     def aspect(self) -> float:
@@ -70,7 +70,7 @@ class MoleculeDrawing:
 
     @classmethod
     def of(cls, smiles: str, edge_index: Tensor, num_nodes: int) -> MoleculeDrawing | None:
-        """The drawing of a SMILES, or None where its atoms and bonds are not the nodes and edges of the graph.
+        """Draw a SMILES, or None where its atoms and bonds are not the nodes and edges of the graph.
 
         Raises:
             BadInput: RDKit's drawing code cannot be loaded.
@@ -137,7 +137,7 @@ class PlainDrawing:
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int, coordinates: Tensor | None = None) -> PlainDrawing:
-        """The drawing of a graph, at the first two of its coordinates `[n, >= 2]` where it has some."""
+        """Draw a graph, at the first two of its coordinates `[n, >= 2]` where it has some."""
         pairs = undirected_pairs(edge_index)
         if coordinates is not None and coordinates.shape[1] >= 2:
             return cls(coordinates[:, :2].double().numpy(), pairs)
@@ -198,8 +198,8 @@ def distance_layout(pairs: Tensor, num_nodes: int, steps: int = 100) -> np.ndarr
     angle = 2.4 * np.arange(num_nodes)
     spiral = np.stack((np.cos(angle), np.sin(angle)), 1)  # unlike for every node, so that it tells twins apart
     starts = [(second, shift) for second in (2, min(3, num_nodes)) for shift in (0.1, 0.5, 1.5)]
-    found = [_majorise(scaled[:, [-1, -second]] + shift * spiral, distance, steps) for second, shift in starts]
-    return min(found, key=lambda result: result[0])[1]
+    layouts = [_majorise(scaled[:, [-1, -second]] + shift * spiral, distance, steps) for second, shift in starts]
+    return min(layouts, key=lambda result: result[0])[1]
 
 
 def _majorise(positions: np.ndarray, distance: np.ndarray, steps: int) -> tuple[float, np.ndarray]:

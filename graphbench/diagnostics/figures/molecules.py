@@ -25,7 +25,7 @@ def rdkit_drawing() -> Any:
 
 
 def molecule_png(smiles: str, width: int = 300, height: int = 220) -> bytes | None:
-    r"""A molecule as RDKit depicts it, as a PNG; None where RDKit cannot read it.
+    r"""Render a molecule as RDKit depicts it, as a PNG; None where RDKit cannot read it.
 
     Args:
         smiles: of the molecule.
@@ -48,5 +48,5 @@ def molecule_png(smiles: str, width: int = 300, height: int = 220) -> bytes | No
     drawer.drawOptions().padding = 0.06
     drawing.PrepareAndDrawMolecule(drawer, molecule)
     drawer.FinishDrawing()
-    found: bytes = drawer.GetDrawingText()
-    return found
+    png: bytes = drawer.GetDrawingText()
+    return png

@@ -1,4 +1,4 @@
-"""Substructures of graphs: cycles, paths, stars and neighbourhoods, found once and kept in ragged form."""
+"""Find cycles, paths, stars and neighbourhoods of graphs once, and store them as ragged sets."""
 
 from graphbench.encodings.substructures.encoding import Substructures as Substructures
 from graphbench.encodings.substructures.hashing import below as below

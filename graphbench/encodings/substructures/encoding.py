@@ -1,4 +1,4 @@
-"""The substructure vocabulary of DeepGraph as an encoding."""
+"""Encode graphs by the substructure vocabulary of DeepGraph."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.table import pointer
-from graphbench.encodings.substructures.caps import Caps
-from graphbench.encodings.substructures.flat import FlatGraphs
-from graphbench.encodings.substructures.geometric import paths_and_cycles, stars
-from graphbench.encodings.substructures.neighbourhoods import hop_neighbourhoods, walk_neighbourhoods
-from graphbench.encodings.substructures.sets import NodeSets, concatenate, distinct
+from graphbench.encodings.substructures.flat import FlatGraphs, NodeSets, concatenate, distinct
+from graphbench.encodings.substructures.search import (
+    Caps,
+    hop_neighbourhoods,
+    paths_and_cycles,
+    stars,
+    walk_neighbourhoods,
+)
 from graphbench.encodings.substructures.vocabulary import Kind, Pattern, make_vocabulary
 from graphbench.errors import check_range
 
@@ -69,8 +72,8 @@ class Substructures(Encoding):
         >>> from graphbench.contracts import GraphTable
         >>> ring = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
         >>> table = GraphTable.from_graphs([{"num_nodes": 3, "edge_index": ring}])
-        >>> found = Substructures(cycles=[3], paths=[], stars=[2], hops=[]).compute(table)
-        >>> found.columns["member_node"]  # one triangle; its corners are no stars, whose leaves are not joined
+        >>> encoded = Substructures(cycles=[3], paths=[], stars=[2], hops=[]).compute(table)
+        >>> encoded.columns["member_node"]  # one triangle; its corners are no stars, whose leaves are not joined
         tensor([0, 1, 2], dtype=torch.int32)
     """
 
@@ -134,7 +137,7 @@ class Substructures(Encoding):
 
     @property
     def layout(self) -> Mapping[str, Column]:
-        """Two axes of its own: "substructure" and "member"."""
+        """Columns on two further axes, "substructure" and "member"."""
         return {
             "substructure_type": Column("substructure"),
             "substructure_size": Column("substructure"),
@@ -143,7 +146,7 @@ class Substructures(Encoding):
         }
 
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Find the vocabulary in all graphs; logs a warning when a limit cut something."""
+        """Find the vocabulary in all graphs; warn when a limit cut something."""
         caps = Caps(self.max_per_pattern, self.max_partial)
         parts = [self._search(graphs.slice(*block), caps) for block in self._blocks(graphs)]
         caps.report(len(graphs))
@@ -170,7 +173,7 @@ class Substructures(Encoding):
         return pairwise(bounds if len(graphs) else [0, 0])
 
     def _search(self, graphs: GraphTable, caps: Caps) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Matches of a block: number per graph `[G]`, their types and sizes `[S]`, and their nodes `[M]`."""
+        """Find the matches of a block: number per graph `[G]`, types and sizes `[S]`, and nodes `[M]`."""
         flat = FlatGraphs.from_table(graphs, self.seed)
         matches = paths_and_cycles(flat, self.sizes(Kind.PATH), self.sizes(Kind.CYCLE), caps)
         matches |= stars(flat, self.sizes(Kind.STAR), caps)
@@ -180,9 +183,9 @@ class Substructures(Encoding):
                 sets.append(self._neighbourhoods(flat, pattern, caps).renumbered(flat))
             else:
                 sets.append(NodeSets.from_rows(flat, matches[pattern]))
-        found, types = concatenate(sets)
-        counts = torch.bincount(found.graph, minlength=len(graphs))
-        return counts, types.to(torch.uint8), found.size.to(torch.int32), found.nodes.to(torch.int32)
+        joined, types = concatenate(sets)
+        counts = torch.bincount(joined.graph, minlength=len(graphs))
+        return counts, types.to(torch.uint8), joined.size.to(torch.int32), joined.nodes.to(torch.int32)
 
     def _neighbourhoods(self, flat: FlatGraphs, pattern: Pattern, caps: Caps) -> NodeSets:
         """All neighbourhoods of one pattern."""

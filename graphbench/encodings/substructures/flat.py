@@ -1,7 +1,8 @@
-"""Many graphs as one: sorted neighbour lists, adjacency bits, and a random renumbering of each graph's nodes."""
+"""Join many graphs to one, with sorted neighbours, adjacency bits and randomly renumbered nodes; sets of its nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,7 @@ from graphbench.errors import BadInput
 
 
 def ragged_arange(lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Number the items of ragged rows: row of each item and its place in the row, both `[sum(lengths)]`."""
+    """Enumerate the items of ragged rows: row of each item and its place in the row, both `[sum(lengths)]`."""
     total = int(lengths.sum())
     row = torch.repeat_interleave(torch.arange(len(lengths)), lengths, output_size=total)
     starts = lengths.cumsum(0) - lengths
@@ -49,7 +50,7 @@ class FlatGraphs:
 
     @classmethod
     def from_table(cls, graphs: GraphTable, seed: int) -> FlatGraphs:
-        """Read the structure of a table: edges are taken without direction, duplicates and self-loops dropped.
+        """Build from a table: edges without direction, without duplicates and self-loops.
 
         Raises:
             BadInput: an edge names a node outside its graph.
@@ -86,18 +87,18 @@ class FlatGraphs:
         return (self.ptr[self.graph] + self.original).argsort()
 
     def expand(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """All neighbours of `nodes [R]`: the row each belongs to, and the neighbour, both `[sum of degrees]`."""
+        """Gather all neighbours of `nodes [R]`: the row each belongs to, and the neighbour, both `[sum of degrees]`."""
         first = self.start.index_select(0, nodes)
         row, place = ragged_arange(self.start.index_select(0, nodes + 1) - first)
         return row, self.neighbour.index_select(0, first.index_select(0, row) + place)
 
     def later_neighbours(self, nodes: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """For `nodes [R]`, the places in `neighbour` after `place [R]`: row and place, both `[C]`."""
+        """List the places in `neighbour` of `nodes [R]` after `place [R]`: row and place, both `[C]`."""
         row, step = ragged_arange(self.start.index_select(0, nodes + 1) - place - 1)
         return row, place.index_select(0, row) + 1 + step
 
     def has_bit(self, words: Tensor, row: Tensor, node: Tensor) -> Tensor:
-        """Whether `node [C]` is in the set that `words[row]` describes `[C]`, for `words [R, words]`, `row [C]`."""
+        """Test whether `node [C]` is in the set `words[row]` `[C]`, for `words [R, words]` and `row [C]`."""
         number = node - self.ptr.index_select(0, self.graph.index_select(0, node))
         width = words.shape[1]
         if width > 1:
@@ -105,7 +106,7 @@ class FlatGraphs:
         return ((words.reshape(-1).index_select(0, row) >> (number & 63)) & 1).bool()
 
     def bit_of(self, node: Tensor) -> Tensor:
-        """The sets `{node}` as words `[R, words]` for `node [R]`."""
+        """Write the sets `{node}` as words `[R, words]` for `node [R]`."""
         number = node - self.ptr[self.graph[node]]
         words = torch.zeros(len(node), self.bits.shape[1], dtype=torch.int64)
         return words.scatter_(1, (number >> 6)[:, None], torch.ones_like(node)[:, None] << (number & 63)[:, None])
@@ -114,17 +115,81 @@ class FlatGraphs:
 def _simple_edges(graphs: GraphTable, total: int) -> Tensor:
     """Both directions of every edge once, without self-loops, as sorted keys `source * total + target`."""
     local = graphs.columns["edge_index"].to(torch.int64).reshape(-1, 2)
-    of_edge = torch.repeat_interleave(torch.arange(len(graphs)), graphs.num_edges, output_size=len(local))
-    if len(local) and (int(local.min()) < 0 or bool((local >= graphs.num_nodes[of_edge, None]).any())):
+    graph = torch.repeat_interleave(torch.arange(len(graphs)), graphs.num_edges, output_size=len(local))
+    if len(local) and (int(local.min()) < 0 or bool((local >= graphs.num_nodes[graph, None]).any())):
         raise BadInput("edge_index must hold node numbers from 0 to num_nodes - 1 of each graph.")
-    source, target = (local + graphs.ptr["node"][of_edge, None]).unbind(1)
+    source, target = (local + graphs.ptr["node"][graph, None]).unbind(1)
     keys = torch.cat((source * total + target, target * total + source))
     return keys[torch.cat((source, target)) != torch.cat((target, source))].unique()
 
 
 def _adjacency_bits(source: Tensor, number: Tensor, total: int, sizes: Tensor) -> Tensor:
-    """Neighbour numbers as words `[total, words]`; every (source, number) comes once, so adding bits sets them."""
+    """Adjacency as words `[total, words]`; every (source, number) comes once, so adding bits sets them."""
     width = (int(sizes.max()) + 63) // 64 if total else 1
     words = torch.zeros(total * width, dtype=torch.int64)
     words.index_add_(0, source * width + (number >> 6), torch.ones_like(number) << (number & 63))
     return words.reshape(total, width)
+
+
+@dataclass
+class NodeSets:
+    """Ragged sets of nodes.
+
+    Args:
+        graph: graph of each set `[S]`.
+        size: nodes of each set `[S]`.
+        nodes: members of all sets, ascending within a set `[sum(size)]`.
+    """
+
+    graph: Tensor
+    size: Tensor
+    nodes: Tensor
+
+    @classmethod
+    def from_rows(cls, graphs: FlatGraphs, rows: Tensor) -> NodeSets:
+        """Build sets of original node numbers from rows of distinct nodes `[R, size]`."""
+        # Short rows sort several times faster as 32-bit numbers.
+        original = graphs.original.to(torch.int32)[rows].sort(1).values
+        return cls(graphs.graph[rows[:, 0]], torch.full((len(rows),), rows.shape[1]), original.reshape(-1))
+
+    def take(self, index: Tensor) -> NodeSets:
+        """Select the sets `index [T]`, in this order."""
+        size = self.size.index_select(0, index)
+        row, place = ragged_arange(size)
+        first = pointer(self.size).index_select(0, index)
+        return NodeSets(
+            self.graph.index_select(0, index), size, self.nodes.index_select(0, first.index_select(0, row) + place)
+        )
+
+    def renumbered(self, graphs: FlatGraphs) -> NodeSets:
+        """Return the same sets with the nodes' original numbers within their graph, ascending within a set."""
+        row, _ = ragged_arange(self.size)
+        keys = (row << 32 | graphs.original.index_select(0, self.nodes)).sort().values
+        return NodeSets(self.graph, self.size, keys & 0xFFFFFFFF)
+
+
+def distinct(sets: NodeSets) -> NodeSets:
+    """Drop every set that equals an earlier set of its graph."""
+    row, _ = ragged_arange(sets.size)
+    digest = torch.zeros(len(sets.size), dtype=torch.int64).index_add_(0, row, mix(sets.nodes))
+    order = digest.argsort(stable=True)
+    order = order[sets.graph[order].argsort(stable=True)]
+    ordered = sets.take(order)
+    same = torch.zeros(len(order), dtype=torch.bool)
+    same[1:] = (ordered.graph[1:] == ordered.graph[:-1]) & (ordered.size[1:] == ordered.size[:-1])
+    # Equal digests are not yet equal sets: compare the members with those of the set before.
+    row, place = ragged_arange(ordered.size)
+    start = pointer(ordered.size)
+    compared = same[row]
+    row, place = row[compared], place[compared]
+    differs = ordered.nodes[start[row] + place] != ordered.nodes[start[row - 1] + place]
+    same[row[differs]] = False
+    return sets.take(order[~same].sort().values)
+
+
+def concatenate(parts: Sequence[NodeSets]) -> tuple[NodeSets, Tensor]:
+    """Join the sets of several patterns, by graph, then pattern: the sets and the pattern of each `[S]`."""
+    graph, size, nodes = (torch.cat([getattr(part, name) for part in parts]) for name in ("graph", "size", "nodes"))
+    pattern = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor([len(part.size) for part in parts]))
+    order = graph.argsort(stable=True)
+    return NodeSets(graph, size, nodes).take(order), pattern.index_select(0, order)

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: a number that depends on what it is for, not on when it was drawn.
+"""Hash counters to random numbers that depend on their purpose, not on the order of the draws.
 
 A generator hands out numbers in the order of the calls, so the draw of a graph would depend on the graphs before it in
 its chunk or batch. A hash of (seed, graph, purpose, index) does not: the same graph gets the same draw in every chunk,
@@ -23,7 +23,7 @@ def _shifted(x: Tensor, bits: int) -> Tensor:
 
 
 def _wrapped(number: int) -> int:
-    """The signed 64-bit integer that equals `number` modulo 2^64."""
+    """Signed 64-bit integer that equals `number` modulo 2^64."""
     return (number + 2**63) % 2**64 - 2**63
 
 
@@ -50,7 +50,7 @@ def below(bits: Tensor, bound: Tensor) -> Tensor:
 
 
 def structure_hash(edge_index: Tensor, batch: Tensor, ptr: Tensor) -> Tensor:
-    """One number per graph, made of its nodes and edges as numbered: `[G]`, int64.
+    """Hash the nodes and edges of each graph as they are numbered: `[G]`, int64.
 
     Equal for equal graphs wherever they stand in a batch, whatever the order of their edges; renumbering the nodes
     changes it.

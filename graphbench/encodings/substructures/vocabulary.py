@@ -1,4 +1,4 @@
-"""Which substructures to look for: kinds, patterns, and what an entry of the vocabulary may be."""
+"""Define the vocabulary of substructures: kinds, and patterns of a kind and a size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kind(IntEnum):
 
     @property
     def is_neighbourhood(self) -> bool:
-        """Whether the kind is a neighbourhood of a node rather than a geometric pattern."""
+        """Return whether the kind is a neighbourhood of a node rather than a geometric pattern."""
         return self >= Kind.HOP
 
 
@@ -44,7 +44,7 @@ class Pattern:
     """One entry of the vocabulary.
 
     Args:
-        kind: which kind.
+        kind: of the substructure.
         size: nodes of a cycle or path, leaves of a star, radius of a k-hop neighbourhood, steps of a random walk.
 
     Examples:
@@ -64,19 +64,19 @@ class Pattern:
 
     @property
     def name(self) -> str:
-        """For people: "cycle-6", "star-3", "hop-2"."""
+        """Name for messages: "cycle-6", "star-3", "hop-2"."""
         return f"{self.kind.name.lower()}-{self.size}"
 
     @property
     def max_nodes(self) -> int | None:
-        """Nodes of the largest match; None for k-hop neighbourhoods, which have no bound of their own."""
+        """Nodes of the largest match; None for k-hop neighbourhoods, which have no bound."""
         if self.kind is Kind.HOP:
             return None
         return self.size + (self.kind in (Kind.STAR, Kind.WALK))
 
 
 def make_vocabulary(**sizes: Sequence[int]) -> tuple[Pattern, ...]:
-    """Patterns sorted by kind and size, from `cycle=(3, 4), path=(4,), ...`.
+    """Build patterns sorted by kind and size from `cycle=(3, 4), path=(4,), ...`.
 
     Raises:
         BadInput: a size is out of range or named twice, or there is no pattern at all.

@@ -1,33 +1,34 @@
-"""The ledger: one line for every printed value, with what was obtained for it, what it costs and the command."""
+"""Write the ledger: a line for every printed value, with the obtained one, its cost and its command."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 
 from graphbench.experiments.records import Record
+from graphbench.experiments.reproduce.cost import Costs
 from graphbench.experiments.reproduce.obtained import Obtained
-from graphbench.experiments.reproduce.recipes import expected, length_of
-from graphbench.experiments.reproduce.rendering import markdown_table, several, spread
+from graphbench.experiments.reproduce.recipes import expected
+from graphbench.experiments.reproduce.rendering import markdown_table, span, spread
 from graphbench.experiments.reproduce.tables import Cell, Table
 
-#: Every status of a line, in the order of the summary.
+#: Statuses of lines, in the order of the summary.
 STATUSES = (
     "met", "better", "not met", "no spread", "short", "protocol differs", "not run", "script", "quoted", "no code",
 )  # fmt: skip
-#: Ways to a value that train nothing -> their status.
+#: Ways without training -> their status.
 _CLOSED = {"missing": "no code", "unwritten": "no code", "quoted": "quoted", "script": "script"}
 _MEANING = {
-    "met": "at full length, within two standard deviations",
+    "met": "at full length, within two standard deviations, or equal as printed",
     "better": "at full length, more than two standard deviations better",
     "not met": "at full length, more than two standard deviations worse",
     "no spread": "at full length; neither paper nor seeds have a spread to judge by",
     "short": "trained for less than published, or altered: meets and misses nothing",
     "protocol differs": "trained on other graphs or by another protocol than the paper's: meets and misses nothing",
     "not run": "a recipe is here, no record of it is",
-    "script": "measured or drawn by a script of the repository",
+    "script": "measured or drawn by a script of the repository, and no record of it is here",
     "quoted": "only quoted by the paper",
     "no code": "the model or its recipe is not here",
 }
@@ -37,8 +38,9 @@ Written by `graphbench reproduce --records ... --ledger LEDGER.md` out of the ta
 records of runs; nothing here is typed by hand. One line for each of the {values:,} scores and measurements that the
 papers print; settings, sizes and numbers of parameters, which `graphbench reproduce TABLE --no-train` holds against the
 print without training, have none.
-Hours are those of one processor core of the machine in RESULTS.md, for all seeds of the paper, from the median time of
-an epoch (or step) in records of the same recipe; none where no record has it.
+Hours are those of one processor core of the machines in RESULTS.md, for all seeds of the paper: what whole trainings
+took, else the steps of the recipe times the median time of a step of the same model on the same batches. A depth that
+was not measured lies on the line through at least two that were. None where no record tells.
 """
 _ROW = ("row", "column", "printed", "obtained", "seeds", "trained", "status", "hours", "command or reason")
 
@@ -48,13 +50,13 @@ class Line:
     """One printed value.
 
     Args:
-        table: of it.
+        table: of the value.
         cell: the value and the way to it.
         status: one of `STATUSES`.
-        obtained: mean and standard deviation in the unit of the table; "" where nothing was.
-        seeds: behind it.
-        trained: how long the runs were; "" where nothing was trained.
-        hours: expected cost of the whole recipe and all seeds on one core; None where it was never measured.
+        obtained: mean and standard deviation in the unit of the table; "" without runs.
+        seeds: of the runs.
+        trained: length of the runs.
+        hours: estimated cost of the recipe and all seeds on one core, if there are measurements.
     """
 
     table: Table
@@ -67,7 +69,7 @@ class Line:
 
     @property
     def command(self) -> str:
-        """What obtains the value, or why nothing does."""
+        """Return the command that obtains the value, or the reason without one."""
         if self.cell.way in ("missing", "unwritten", "quoted", "script"):
             return self.cell.what
         return f"`graphbench reproduce {self.table.name} --only {self.cell.row} --columns {self.cell.column}`"
@@ -83,12 +85,17 @@ class Ledger:
 
     def __init__(self, tables: Iterable[Table], records: Sequence[Record]) -> None:
         self.records = records
+        self._costs = Costs(records)
         self._by_recipe: dict[tuple[str, ...], list[Record]] = {}
         for record in records:
             self._by_recipe.setdefault(record.recipe, []).append(record)
         self.lines = [self._line(table, cell) for table in tables for cell in table.cells if _is_measured(cell)]
 
     def _line(self, table: Table, cell: Cell) -> Line:
+        value = self._measured(cell)
+        if value is not None:
+            measured = Obtained(cell, mean=value, full=True)
+            return Line(table, cell, _status(measured), spread(measured))
         if cell.way in _CLOSED:
             return Line(table, cell, _CLOSED[cell.way])
         hours = self._hours(table, cell)
@@ -97,7 +104,7 @@ class Ledger:
             return Line(table, cell, "not run", hours=hours)
         one, column = records[0], table.columns[cell.column]
         scores = [record.test * column.scale for record in records if record.test is not None]
-        found = Obtained(
+        obtained = Obtained(
             cell,
             tuple(sorted(record.seed for record in records)),
             fmean(scores),
@@ -107,38 +114,40 @@ class Ledger:
             better=column.better or ("higher" if one.higher_is_better else "lower"),
             data_wanted=expected(cell.recipe).data or "",
         )
-        trained = several(one.steps or 0, "step") if one.epochs is None else several(one.epochs, "epoch")
-        return Line(table, cell, _status(found), spread(found), found.seeds, trained, hours)
+        return Line(table, cell, _status(obtained), spread(obtained), obtained.seeds, _trained(records), hours)
+
+    def _measured(self, cell: Cell) -> float | None:
+        """What a script measured for a cell."""
+        for one in self._by_recipe.get((cell.what,), ()) if cell.csv else ():
+            if (one.name, one.column) == (cell.row_name, cell.column_name):
+                return one.test
+        return None
 
     def _longest(self, cell: Cell) -> list[Record]:
-        """Records of a cell's training that differ in their seed alone: the longest; RESULTS.md has all."""
+        """Return the longest of a cell's trainings, with all seeds; RESULTS.md has every record."""
         groups: dict[tuple[bool, int, int, str], list[Record]] = {}
         for one in self._by_recipe.get(cell.recipe, ()):
             same = one.options == cell.options and f"test/{one.metric}" == cell.metric
             if same and one.test is not None:
-                groups.setdefault((_is_whole(one), one.epochs or 0, one.steps or 0, one.data or ""), []).append(one)
+                whole = _is_whole(one)  # if the rate ends a run, seeds differ in the number of epochs
+                length = (0, 0) if whole else (one.epochs or 0, one.steps or 0)
+                groups.setdefault((whole, *length, one.data or ""), []).append(one)
         return groups[max(groups)] if groups else []
 
     def _hours(self, table: Table, cell: Cell) -> float | None:
-        """Hours of one core for all seeds, from the records of the same recipe."""
-        length = length_of(cell)
-        rates = []
-        for one in self._by_recipe.get(cell.recipe, ()):
-            for wanted, done in ((length.epochs, one.epochs), (length.steps, one.steps)):
-                if wanted and done and one.seconds:
-                    rates.append(one.seconds / done * wanted / 3600)
-                    break
-        return median(rates) * (table.seeds or 1) if rates else None
+        """Estimate the core hours of all seeds."""
+        hours = self._costs.hours(cell)
+        return None if hours is None else hours * (table.seeds or 1)
 
     def counts(self) -> dict[str, Counter[str]]:
-        """Paper -> number of lines by status."""
-        found: dict[str, Counter[str]] = {}
+        """Count lines by paper and status."""
+        counts: dict[str, Counter[str]] = {}
         for line in self.lines:
-            found.setdefault(line.table.paper, Counter())[line.status] += 1
-        return found
+            counts.setdefault(line.table.paper, Counter())[line.status] += 1
+        return counts
 
     def text(self) -> str:
-        """The page."""
+        """Write the page."""
         counts = self.counts()
         used = [status for status in STATUSES if any(one[status] for one in counts.values())]
         total = sum(counts.values(), Counter())
@@ -162,17 +171,24 @@ def _is_whole(record: Record) -> bool:
     return record.full is True and not record.altered
 
 
+def _trained(records: Sequence[Record]) -> str:
+    """Say how long the runs of a line were, and whether their training set is redrawn."""
+    name = "epoch" if records[0].epochs is not None else "step"
+    length = span([one.epochs if name == "epoch" else one.steps for one in records], name)
+    return length + (", training set redrawn" if records[0].data == "redrawn" else "")
+
+
 def _is_measured(cell: Cell) -> bool:
-    """Whether a value is printed that training or measuring obtains, not one that only has to be looked up."""
+    """Tell whether a value is printed and comes from training or measuring, not from looking it up."""
     return bool(cell.printed.text) and (cell.way in ("recipe", "script") or cell.metric.startswith("test/"))
 
 
-def _status(found: Obtained) -> str:
-    verdict = found.verdict
+def _status(obtained: Obtained) -> str:
+    verdict = obtained.verdict
     if verdict in ("met", "better", "not met"):
         return verdict
     if verdict.startswith("not comparable"):
-        return "protocol differs" if found.full else "short"
+        return "protocol differs" if obtained.full else "short"
     return "no spread"
 
 

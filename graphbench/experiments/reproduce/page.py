@@ -1,4 +1,4 @@
-"""The page of results: what every record says, beside what papers print, written and never typed."""
+"""Write the page of results: scores of all records beside those that papers print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
 from graphbench.experiments.records import Record
-from graphbench.experiments.reproduce.rendering import markdown_table, several
+from graphbench.experiments.reproduce.rendering import markdown_table, several, span
 from graphbench.experiments.reproduce.tables import Cell, Table
 
 _HEAD = """# Results
@@ -15,84 +15,82 @@ Written by `graphbench reproduce --records ... --page RESULTS.md` out of {count:
 repository with their curves; nothing here is typed by hand. **Short** is what was trained for less than the published
 training, or by a reduced recipe: such a score does not compare with a printed one, and a row of one seed says nothing
 about the next. Mean and standard deviation are over seeds; scores are those of the epoch with the best validation
-score.
+score, or of the last epoch where the recipe says so. Graphs that are **redrawn** are the published ones in validation
+and test, and another sample of the same set in training.
 """
+_Printed = dict[tuple[tuple[str, ...], tuple[str, ...], str], list[tuple[Table, Cell]]]
 _ROW = ("model", "data", "recipe", "parameters", "trained", "seeds", "validation", "test", "printed")
 
 
 def _number(value: float | None) -> str:
-    """Four digits after the point, fewer for large values."""
+    """Format with four decimals, or one for large values."""
     return "–" if value is None else f"{value:.4f}" if abs(value) < 100 else f"{value:.1f}"
 
 
 def _spread(values: Sequence[float | None]) -> str:
-    """Mean and standard deviation; a dash where one is not known."""
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
+    """Format mean and standard deviation; a dash if a value is missing."""
+    scores = [value for value in values if value is not None]
+    if not scores or len(scores) < len(values):
         return "–"
-    return _number(fmean(known)) + (f" ± {_number(stdev(known))}" if len(known) > 1 else "")
+    return _number(fmean(scores)) + (f" ± {_number(stdev(scores))}" if len(scores) > 1 else "")
 
 
-def _length(record: Record) -> str:
-    """How long a run was, and whether that is what was published."""
-    parts = [several(number, noun) for number, noun in ((record.epochs, "epoch"), (record.steps, "step")) if number]
-    told = {True: ["whole"], False: ["**short**"], None: []}[record.full]
-    return ", ".join([*told, *parts]) or "–"
+def _length(group: Sequence[Record]) -> str:
+    """Say how long runs were, and whether that is the published length."""
+    counts = ([record.epochs for record in group], "epoch"), ([record.steps for record in group], "step")
+    parts = [span(numbers, noun) for numbers, noun in counts if all(numbers)]
+    kind = {True: ["whole"], False: ["**short**"], None: []}[group[0].full]
+    return ", ".join([*kind, *parts]) or "–"
 
 
-def _group(record: Record) -> tuple[object, ...]:
-    """Runs that differ in their seed alone."""
-    return (
-        record.name, record.column, record.benchmark, record.metric, record.recipe, record.options, record.parameters,
-        record.epochs, record.steps, record.full, record.data, record.note,
-    )  # fmt: skip
-
-
-def _grouped(records: Iterable[Record]) -> list[list[Record]]:
+def _group(records: Iterable[Record]) -> list[list[Record]]:
+    """Group runs that differ only in their seed, and whole ones, which a falling rate may end, in their length."""
     groups: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        groups.setdefault(_group(record), []).append(record)
+    for one in records:
+        length = None if one.full else (one.epochs, one.steps)
+        key = (
+            one.name, one.column, one.benchmark, one.metric, one.recipe, one.options, one.parameters, length, one.full,
+            one.data, one.note,
+        )  # fmt: skip
+        groups.setdefault(key, []).append(one)
     return [sorted(group, key=lambda record: record.seed) for group in groups.values()]
 
 
-def printed_values(
-    tables: Iterable[Table],
-) -> dict[tuple[tuple[str, ...], tuple[str, ...], str], list[tuple[Table, Cell]]]:
-    """Recipe, options and metric -> the printed values that this training obtains."""
-    found: dict[tuple[tuple[str, ...], tuple[str, ...], str], list[tuple[Table, Cell]]] = {}
+def printed_values(tables: Iterable[Table]) -> _Printed:
+    """Index the printed values by the training that obtains them: recipe, options and metric."""
+    index: _Printed = {}
     for table in tables:
         for cell in table.cells:
             if cell.way == "recipe" and cell.printed.text and cell.metric.startswith("test/"):
                 key = (cell.recipe, cell.options, cell.metric.removeprefix("test/"))
-                found.setdefault(key, []).append((table, cell))
-    return found
+                index.setdefault(key, []).append((table, cell))
+    return index
 
 
 def _origin(records: Sequence[Record]) -> str:
-    """When, where and with what the runs of a heading were made."""
+    """Say when, with which code and versions, and on which hardware runs were made."""
     facts = []
-    for name, values in (
-        ("", sorted({record.date for record in records if record.date})),
-        ("commit ", sorted({_commit(record.commit) for record in records if record.commit})),
-        ("", sorted({record.versions for record in records if record.versions})),
-        ("", sorted({record.hardware for record in records if record.hardware})),
-    ):
-        facts += [name + ", ".join(values)] if values else []
+    for name in ("date", "commit", "versions", "hardware"):
+        values = {str(value) for record in records if (value := getattr(record, name))}
+        if values and name == "commit":
+            facts.append(f"commit {', '.join(sorted(set(map(_commit, values))))}")
+        elif values:
+            facts.append(", ".join(sorted(values)))
     seconds = [record.seconds for record in records if record.seconds is not None]
     if seconds:
         total = sum(seconds)
-        told = f"{total / 3600:.1f} hours" if total >= 3600 else several(round(total / 60), "minute")
-        facts.append(f"{told} of wall time in {several(len(seconds), 'run')}")
+        time = f"{total / 3600:.1f} hours" if total >= 3600 else several(round(total / 60), "minute")
+        facts.append(f"{time} of wall time in {several(len(seconds), 'run')}")
     return "; ".join(facts) + "." if facts else "How these runs were made is not recorded."
 
 
 def _commit(commit: str) -> str:
-    """A commit as people write it, and whether files differed from it.
+    """Shorten commits, and say whether files differed from them.
 
     Examples:
         >>> _commit("3c6c5078cbb5-dirty")
         '3c6c507 with changes'
-        >>> _commit("3c6c5078cbb5, 7e8f90a1b2c3")  # of a run that went on with other code
+        >>> _commit("3c6c5078cbb5, 7e8f90a1b2c3")  # of a run that resumed with other code
         '3c6c507 and 7e8f90a'
     """
     parts = commit.split(", ")
@@ -100,7 +98,7 @@ def _commit(commit: str) -> str:
 
 
 def _short(option: str) -> str:
-    """An option without the path to it, which its record has.
+    """Drop the path to an option, which its record has.
 
     Examples:
         >>> _short("--model.architecture.init_args.num_layers=12")
@@ -111,17 +109,13 @@ def _short(option: str) -> str:
 
 
 class Page:
-    """RESULTS.md.
-
-    Args:
-        tables: whose printed values stand beside the scores.
-    """
+    """RESULTS.md, with printed values of `tables` beside the scores."""
 
     def __init__(self, tables: Iterable[Table]) -> None:
         self.printed = printed_values(tables)
 
     def text(self, records: Sequence[Record]) -> str:
-        """The whole page: a section for each experiment, in their order by name."""
+        """Write the whole page: a section for each experiment, sorted by name."""
         head, names = _HEAD.format(count=len(records)), sorted({record.experiment for record in records})
         sections = [self._section(name, [record for record in records if record.experiment == name]) for name in names]
         return "\n".join([head, *sections])
@@ -130,7 +124,7 @@ class Page:
         lines = [f"## {experiment}", "", _origin(records), ""]
         for note in dict.fromkeys(record.note for record in records if record.note):
             lines += [note, ""]
-        groups = _grouped(records)
+        groups = _group(records)
         if any(record.column for record in records) and not any(self._beside(group[0]) for group in groups):
             lines += self._grid(groups)
         else:
@@ -138,12 +132,12 @@ class Page:
         return "\n".join([*lines, ""])
 
     def _beside(self, record: Record) -> str:
-        """Printed values of the same recipe, in the unit in which they are printed."""
+        """Return the printed values of the same recipe, in their own unit."""
         if record.altered:
             return ""
-        found = self.printed.get((record.recipe, record.options, record.metric), [])
+        values = self.printed.get((record.recipe, record.options, record.metric), [])
         return "<br>".join(
-            dict.fromkeys(f"{cell.printed.text} ({table.paper}, {table.place})" for table, cell in found)
+            dict.fromkeys(f"{cell.printed.text} ({table.paper}, {table.place})" for table, cell in values)
         )
 
     def _row(self, group: Sequence[Record]) -> list[str]:
@@ -156,11 +150,11 @@ class Page:
         parameters = f"{one.parameters:,}" if one.parameters else "–"
         val, test = (_spread([getattr(record, split) for record in group]) for split in ("val", "test"))
         return [
-            name, data, recipe, parameters, _length(one), seeds, val, f"{test} {one.metric}", self._beside(one),
+            name, data, recipe, parameters, _length(group), seeds, val, f"{test} {one.metric}", self._beside(one),
         ]  # fmt: skip
 
     def _grid(self, groups: Sequence[Sequence[Record]]) -> list[str]:
-        """Curves of points: a line for each row and a column for each point, test scores with the seeds behind."""
+        """Tabulate curves: a line for each row and a column for each point, test scores with the number of seeds."""
         columns = list(dict.fromkeys(group[0].column for group in groups))
         rows: dict[str, dict[str, list[str]]] = {}
         for group in groups:

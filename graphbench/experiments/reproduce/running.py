@@ -1,21 +1,18 @@
-"""Runs the jobs of a plan: one after the other, one on each device, or as arrays of a SLURM cluster."""
+"""Run the jobs of a plan one after the other, one on each device, or as arrays of a SLURM cluster."""
 
 from __future__ import annotations
 
 import logging
-import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 
 from graphbench.data.files.writing import write_text
-from graphbench.experiments import CommandFailed
+from graphbench.experiments import CommandFailed, graphbench
 from graphbench.experiments.reproduce.plan import Job
 from graphbench.experiments.slurm import array_script
+from graphbench.experiments.trainings import run_in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -31,44 +28,23 @@ done
 """
 
 
-def devices() -> list[str]:
-    """What `CUDA_VISIBLE_DEVICES` is for one process on each device; empty where there is no GPU.
-
-    A machine whose `CUDA_VISIBLE_DEVICES` is set lends those alone.
-    """
-    import torch  # seconds, which a plan or a table can do without
-
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
-
-
 def missing(jobs: Sequence[Job], output: Path) -> list[int]:
-    """Numbers of the jobs without an outcome: neither a score, nor a loss or gradient that is not finite."""
+    """Return numbers of the jobs that neither have a score nor diverged."""
     return [number for number, job in enumerate(jobs) if not job.is_finished(output) and not job.diverged(output)]
 
 
 def stages(jobs: Sequence[Job], numbers: Sequence[int]) -> list[list[int]]:
-    """Jobs that can run beside each other: first those that need no other, then those that start from one."""
-    folders = [
-        [number for number in numbers if jobs[number].before is None],
-        [number for number in numbers if jobs[number].before is not None],
-    ]
-    return [stage for stage in folders if stage]
+    """Split jobs into those that need no other, then those that start from one; each stage can run in parallel."""
+    first = [number for number in numbers if jobs[number].before is None]
+    second = [number for number in numbers if jobs[number].before is not None]
+    return [stage for stage in (first, second) if stage]
 
 
 def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_each: Callable[[], None]) -> list[int]:
-    """Run one job after the other; one that fails does not keep the others from running.
-
-    A training that diverges has an outcome and has not failed.
-
-    Args:
-        jobs: the plan.
-        numbers: of the jobs to run.
-        output: where runs lie.
-        after_each: called when a job has ended.
+    """Run jobs one after the other, and call `after_each` after each.
 
     Returns:
-        Numbers of the jobs that failed.
+        Numbers of the jobs that failed; a training that diverged has not.
     """
     failed = []
     for place, number in enumerate(numbers):
@@ -77,7 +53,7 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
         )
         try:
             jobs[number].run(output)
-        except CommandFailed as error:  # a signal to this command is another end, and goes on up
+        except CommandFailed as error:  # signals to this command are other exceptions, and propagate
             if jobs[number].diverged(output):
                 log.warning("%s diverged; to train it again, remove its folder.", jobs[number].training.name)
             else:
@@ -87,37 +63,31 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
     return failed
 
 
-def run_beside(jobs: Sequence[Job], numbers: Sequence[int], lent: Sequence[str], command: Sequence[str]) -> list[int]:
-    """Run jobs on several devices, one process of its own for each.
+def run_beside(
+    jobs: Sequence[Job], numbers: Sequence[int], devices: Sequence[str], command: Sequence[str]
+) -> list[int]:
+    """Run jobs on several devices, each in its own process.
 
     Args:
         jobs: the plan.
         numbers: of the jobs to run.
-        lent: values of `CUDA_VISIBLE_DEVICES`, one for each device.
+        devices: values of `CUDA_VISIBLE_DEVICES`, one for each device.
         command: the words after `graphbench` that make this plan.
 
     Returns:
         Numbers of the jobs that failed.
     """
-    free: SimpleQueue[str] = SimpleQueue()
-    for device in lent:
-        free.put(device)
 
-    def work(number: int) -> int:
-        device = free.get()
+    def run(number: int, device: str) -> int | None:
+        log.info("%s, seed %d, on device %s", jobs[number].training.name, jobs[number].training.seed, device)
         try:
-            log.info("%s, seed %d, on device %s", jobs[number].training.name, jobs[number].training.seed, device)
-            words = [sys.executable, "-m", "graphbench", *command, "--job", str(number)]
-            return subprocess.run(words, env={**os.environ, "CUDA_VISIBLE_DEVICES": device}, check=False).returncode
-        finally:
-            free.put(device)
+            graphbench(*command, "--job", str(number), environment={"CUDA_VISIBLE_DEVICES": device})
+        except CommandFailed:
+            return number
+        return None
 
-    failed: list[int] = []
-    for stage in stages(jobs, numbers):
-        with ThreadPoolExecutor(len(lent)) as pool:
-            codes = list(pool.map(work, stage))
-        failed += [number for number, code in zip(stage, codes, strict=True) if code]
-    return failed
+    outcomes = [one for stage in stages(jobs, numbers) for one in run_in_parallel(run, stage, devices)]
+    return [number for number in outcomes if number is not None]
 
 
 def write_slurm(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Sequence[str]) -> list[Path]:
@@ -126,7 +96,7 @@ def write_slurm(jobs: Sequence[Job], numbers: Sequence[int], output: Path, comma
     Args:
         jobs: the plan.
         numbers: of the jobs to run.
-        output: where runs lie; the scripts go to OUTPUT/slurm.
+        output: folder of the runs; the scripts go to OUTPUT/slurm.
         command: the words after `graphbench` that make this plan.
 
     Returns:

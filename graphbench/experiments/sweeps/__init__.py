@@ -1,4 +1,4 @@
-"""Many trainings in one command: models, variations, seeds and folds, here or under SLURM."""
+"""Run many trainings by one command: models, variations, seeds and folds, here or under SLURM."""
 
 from graphbench.experiments.slurm import array_script
 from graphbench.experiments.sweeps.local import Failure, run_all

@@ -1,4 +1,4 @@
-"""Which trainings a sweep consists of: models x variations x seeds x folds, each with a folder of its own."""
+"""Plan the trainings of a sweep: models x variations x seeds x folds, each in its own folder."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from graphbench.experiments import Training
 
 #: Largest number of trainings; SLURM's arrays have at most 1,001 tasks unless an administrator says otherwise.
 MAX_TRAININGS = 1000
-#: Characters that a folder's name may have.
+#: Characters that the name of a folder must not have.
 _UNFIT = re.compile(r"[^A-Za-z0-9._+=-]+")
 
 
 def parse_numbers(option: str, text: str) -> list[int]:
-    """Numbers and ranges, both ends included.
+    """Parse numbers and ranges, both ends included.
 
     Args:
-        option: its name, as a user writes it.
-        text: what was given.
+        option: its name, for messages.
+        text: its value.
 
     Raises:
-        BadInput: names option and value.
+        BadInput: the text has another form.
 
     Examples:
         >>> parse_numbers("--seeds", "0-2,7")
         [0, 1, 2, 7]
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
         if not first <= last < 2**32 or last - first >= MAX_TRAININGS:
             raise BadInput(f"{option} {text}: expected numbers and ranges such as 0-4 or 0,2,7-9, but got {part!r}.")
-        found += range(first, last + 1)
-    return list(dict.fromkeys(found))
+        numbers += range(first, last + 1)
+    return list(dict.fromkeys(numbers))
 
 
 def parse_variation(text: str) -> tuple[str, list[str]]:
-    """An option and the values that it takes in turn, written as on the command line.
+    """Parse an option and its values, written as on the command line.
 
     Raises:
         BadInput: there is no option or no value.
@@ -66,8 +66,7 @@ def parse_variation(text: str) -> tuple[str, list[str]]:
         parsed = None
     if not sign or not option or not parsed:
         raise BadInput(f"--vary {text}: expected OPTION=VALUE,VALUE, such as trainer.max_epochs=10,20.")
-    told = [value if isinstance(value, str) else json.dumps(value) for value in parsed]
-    return option, list(dict.fromkeys(told))
+    return option, list(dict.fromkeys(value if isinstance(value, str) else json.dumps(value) for value in parsed))
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,8 @@ class Variant:
     Args:
         name: in the names of its folders.
         config: name or file of the configuration.
-        varied: options that `--vary` gave it, with their values.
-        data: options that name its benchmark; none where the configuration does.
+        varied: options of `--vary` with their values.
+        data: options of its benchmark, unless the configuration names it.
     """
 
     name: str
@@ -89,17 +88,17 @@ class Variant:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All that a sweep runs.
+    """Models, variations, seeds and splits of a sweep.
 
     Args:
         configs: names or files of configurations, a model each.
         seeds: of `seed_everything`.
-        variations: option -> values that it takes in turn.
-        folds: number of folds; None for the split as it is.
-        fold_options: name of a variant -> options of its benchmark for each fold; those of molecules otherwise.
-        benchmarks: a benchmark each, with its options: `Graphs --data.source mine.pt`; empty for those of `configs`.
-        split_seeds: further splits of the same kind; empty for the split as it is.
+        variations: option -> its values.
+        folds: number of folds; None for the split of the configuration.
+        split_seeds: seeds of further random splits.
         options: of `graphbench fit`, for every training.
+        fold_options: name of a variant -> options of its benchmark for each fold, if not those of molecules.
+        benchmarks: with their options: `Graphs --data.source mine.pt`; by default those of `configs`.
     """
 
     configs: Sequence[str]
@@ -112,30 +111,26 @@ class Sweep:
     benchmarks: Sequence[str] = ()
 
     def variants(self) -> list[Variant]:
-        """Benchmarks x models x variations.
+        """List benchmarks x models x variations.
 
         Raises:
-            BadInput: two of them would have one name.
+            BadInput: two of them would have the same name.
         """
-        found = []
+        variants = []
         models = list(zip(self.configs, _stems(self.configs), strict=True))
         for (data, named), (config, stem) in itertools.product(benchmark_options(self.benchmarks), models):
             for values in itertools.product(*self.variations.values()):
                 varied = dict(zip(self.variations, values, strict=True))
                 parts = [f"{option.rpartition('.')[2]}={value}" for option, value in varied.items()]
                 name = "-".join(_UNFIT.sub("_", part) for part in (stem, *named, *parts))
-                found.append(Variant(name, config, varied, data))
-        twice = [name for name, count in Counter(variant.name for variant in found).items() if count > 1]
-        if twice:
-            raise BadInput(f"Two models of the sweep would have the folder {twice[0]}: give each of them once.")
-        return found
+                variants.append(Variant(name, config, varied, data))
+        (name, count), *_ = Counter(variant.name for variant in variants).most_common(1)
+        if count > 1:
+            raise BadInput(f"Two models of the sweep would have the folder {name}: give each of them once.")
+        return variants
 
     def replicates(self, variant: str = "") -> list[tuple[str, list[str]]]:
-        """Splits x folds: what each adds to a folder's name, and its options.
-
-        Args:
-            variant: name of the model whose benchmark the options are for.
-        """
+        """List splits x folds: the suffix of a folder's name, and options for the benchmark of the named variant."""
         splits = [(f"-split{seed}", [f"--data.init_args.split_seed={seed}"]) for seed in self.split_seeds]
         usual = [{"folds": self.folds, "fold": fold} for fold in range(self.folds or 0)]
         folds = [
@@ -146,8 +141,9 @@ class Sweep:
         return [(split + fold, [*first, *second]) for (split, first), (fold, second) in pairs]
 
     def trainings(self) -> list[tuple[Variant, Training]]:
-        """Every training with its variant; all models of a seed come before the next seed, so that a sweep that is
-        cut off can be compared.
+        """List every training with its variant.
+
+        All models of a seed come before the next seed, so that an interrupted sweep can be compared.
 
         Raises:
             BadInput: they are too many.
@@ -158,27 +154,27 @@ class Sweep:
         if count > MAX_TRAININGS:
             raise BadInput(f"The sweep has {count:,} trainings; at most {MAX_TRAININGS:,} go into one.")
         return [
-            (variant, self.training(variant, seed, *of_variant[number]))
+            (variant, self.training(variant, seed, *each[number]))
             for seed in self.seeds
             for number in range(len(self.replicates()))
-            for variant, of_variant in zip(variants, replicates, strict=True)
+            for variant, each in zip(variants, replicates, strict=True)
         ]
 
     def training(self, variant: Variant, seed: int, suffix: str = "", options: Sequence[str] = ()) -> Training:
-        """One of them."""
+        """Return the training of a variant with a seed, with the suffix and options of `replicates`."""
         varied = [f"--{option}={value}" for option, value in variant.varied.items()]
         words = [*variant.data, *self.options, *varied, *options]
         return Training(f"{variant.name}{suffix}", seed, [variant.config], words)
 
 
 def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[str]]]:
-    """Options that name each benchmark, and what it adds to the names of folders.
+    """Return the options of each benchmark, and parts of its folders' names.
 
     Args:
-        benchmarks: as on the command line; without any the configurations name theirs, and nothing is added.
+        benchmarks: as on the command line; without any, the configurations name theirs.
 
     Raises:
-        BadInput: one is not a name with options of data behind it.
+        BadInput: one is not a name followed by options of data.
 
     Examples:
         >>> benchmark_options(["CSL", "Graphs --data.source 'my graphs.pt'"])
@@ -186,11 +182,11 @@ def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[s
         >>> [named for _, named in benchmark_options(["Graphs --data.source a.pt", "Graphs --data.source b.pt"])]
         [['Graphs', '1'], ['Graphs', '2']]
     """
-    found = []
+    parsed = []
     for text in benchmarks:
         try:
             name, *options = shlex.split(text)
-        except ValueError:  # no word, or a quotation mark without another
+        except ValueError:  # no word, or an unclosed quotation mark
             name, options = "", []
         stray = [word for word in options if word.startswith("-") and not word.startswith("--data.")]
         if not name or name.startswith("-") or stray or (options and not options[0].startswith("--data.")):
@@ -198,16 +194,16 @@ def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[s
                 f"--benchmark {text!r}: expected a name and options of its data, such as "
                 "'Graphs --data.source mine.pt'."
             )
-        found.append((["--data", name, *options], [name]))
-    names = [named[0] for _, named in found]
-    for number, (_, named) in enumerate(found):
-        if names.count(named[0]) > 1:
-            named.append(str(names[: number + 1].count(named[0])))
-    return found or [([], [])]
+        parsed.append((["--data", name, *options], [name]))
+    names = [parts[0] for _, parts in parsed]
+    for number, (_, parts) in enumerate(parsed):
+        if names.count(parts[0]) > 1:
+            parts.append(str(names[: number + 1].count(parts[0])))
+    return parsed or [([], [])]
 
 
 def _stems(configs: Sequence[str]) -> list[str]:
-    """The shortest endings of the paths that tell them apart: `gps-zinc` and `sat-zinc` for `gps/zinc`, `sat/zinc`."""
+    """Return the shortest distinct endings of paths: `gps-zinc` and `sat-zinc` for `gps/zinc` and `sat/zinc`."""
     paths = [PurePath(config.removesuffix(".yaml")) for config in configs]
     for depth in range(1, max(len(path.parts) for path in paths) + 1):
         names = [_UNFIT.sub("_", "-".join(path.parts[-depth:])) for path in paths]

@@ -1,6 +1,6 @@
 """Search for options by validation scores: a space, a study in SQLite, and pruning of trials that fall behind.
 
-Names are listed in `__init__.pyi` and loaded on first use, so that a mistake is told before torch is imported.
+Names are listed in `__init__.pyi` and loaded on first use, so that mistakes are reported before torch is imported.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Ends a trial whose validation scores fall behind those of others."""
+"""End trials whose validation scores fall behind those of others."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch import Tensor
 
 
 class Reported(Protocol):
-    """What a trial of Optuna offers."""
+    """The methods of a trial of Optuna that the callback needs."""
 
     def report(self, value: float, step: int) -> None:
-        """Note a score."""
+        """Record a score."""
 
     def should_prune(self) -> bool:
-        """Whether it falls behind."""
+        """Tell whether the trial falls behind."""
 
     def set_user_attr(self, key: str, value: object) -> None:
-        """Note something by name."""
+        """Record an attribute."""
 
 
 class PruneTrial(pl.Callback):
-    """Reports the validation score after every epoch that has one, and ends the fit where the study says so.
+    """Report the validation score after every epoch that has one, and end the fit if the study prunes the trial.
 
     Args:
         trial: of Optuna.
@@ -36,11 +36,11 @@ class PruneTrial(pl.Callback):
         self.pruned = False
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Note that this epoch has a score."""
+        """Remember that this epoch has a score."""
         self._validated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Report, and ask."""
+        """Report the score, and stop a pruned trial."""
         score = trainer.callback_metrics.get(self.monitor)
         if not self._validated or score is None:
             return

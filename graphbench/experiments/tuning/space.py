@@ -1,4 +1,4 @@
-"""What a study may try: options of a fit with values to choose from, or numbers from a range.
+"""Read the search space of a study: options of a fit, with values to choose from or ranges of numbers.
 
 model.optimizer.init_args.lr: {low: 1.0e-4, high: 1.0e-2, log: true}
 model.architecture.init_args.num_layers: {low: 2, high: 10, step: 2}
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput
 
 if TYPE_CHECKING:
@@ -30,24 +30,20 @@ _EXPECTED = "{values: [...]} or {low: NUMBER, high: NUMBER}, with log: true or s
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some values.
-
-    Args:
-        values: as they are written on a command line.
-    """
+    """A choice of `values`, written as on a command line."""
 
     values: tuple[str, ...]
 
     def edges(self) -> tuple[str, ...]:
-        """Values that show whether the option takes all of them."""
+        """Return the values to check with the parser."""
         return self.values
 
     def as_dict(self) -> dict[str, Any]:
-        """What a study remembers."""
+        """Return plain values for the database of a study."""
         return {"values": list(self.values)}
 
     def distribution(self) -> BaseDistribution:
-        """The same for Optuna."""
+        """Return the distribution for Optuna."""
         from optuna.distributions import CategoricalDistribution
 
         return CategoricalDistribution(self.values)
@@ -55,13 +51,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Range:
-    """A number between two others, both included; whole where both are.
+    """A number between two others, both included; an integer if both are.
 
     Args:
         low: smallest.
         high: largest.
         log: sample its logarithm evenly.
-        step: distance of neighbours; None for any number, or any whole one.
+        step: distance of neighbours; None for any number, or any integer.
     """
 
     low: int | float
@@ -71,19 +67,19 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether only whole numbers are meant."""
+        """Tell whether it stands for integers."""
         return isinstance(self.low, int) and isinstance(self.high, int) and not isinstance(self.step, float)
 
     def edges(self) -> tuple[str, ...]:
-        """Values that show whether the option takes all of them."""
+        """Return the values to check with the parser."""
         return (written(self.low), written(self.high))
 
     def as_dict(self) -> dict[str, Any]:
-        """What a study remembers."""
+        """Return plain values for the database of a study."""
         return {"low": self.low, "high": self.high, "log": self.log, "step": self.step}
 
     def distribution(self) -> BaseDistribution:
-        """The same for Optuna."""
+        """Return the distribution for Optuna."""
         from optuna.distributions import FloatDistribution, IntDistribution
 
         if self.whole:
@@ -95,7 +91,7 @@ Space = dict[str, Choice | Range]
 
 
 def written(value: Any) -> str:
-    """A value as on a command line.
+    """Write a value as on a command line.
 
     Examples:
         >>> [written(value) for value in (1e-5, 3, "GINE", None, [1, 2], True)]
@@ -105,10 +101,10 @@ def written(value: Any) -> str:
 
 
 def read_space(path: Path) -> Space:
-    """Read a file.
+    """Read the space in a file.
 
     Raises:
-        BadInput: names the file, the option, its value and what would be right.
+        BadInput: the file is no space.
     """
     if not path.is_file():
         raise BadInput(f"--space {path}: there is no such file.")
@@ -126,7 +122,7 @@ def _option(name: object) -> str:
 
 
 def _entry(place: str, entry: object) -> Choice | Range:
-    """One option's choice or range."""
+    """Parse the choice or range of one option, named by `place` in messages."""
     if not isinstance(entry, Mapping):
         raise BadInput(f"{place} is {entry!r}; expected {_EXPECTED}.")
     for key in map(str, entry):
@@ -147,14 +143,14 @@ def _choice(place: str, entry: Mapping[str, Any]) -> Choice:
     values = entry["values"]
     if not isinstance(values, list) or not values:
         raise BadInput(f"{place}: values is {values!r}; expected a list such as [16, 32].")
-    told = tuple(map(written, values))
-    if len(set(told)) != len(told):
+    texts = tuple(map(written, values))
+    if len(set(texts)) != len(texts):
         raise BadInput(f"{place}: values is {values!r}; expected every value once.")
-    return Choice(told)
+    return Choice(texts)
 
 
 def _range(place: str, entry: Mapping[str, Any]) -> Range:
-    """A range whose numbers fit together."""
+    """Parse a range, and check that its numbers fit together."""
     low, high = _number(place, "low", entry["low"]), _number(place, "high", entry["high"])
     step = None if entry.get("step") is None else _number(place, "step", entry["step"])
     log = entry.get("log", False)
@@ -172,7 +168,7 @@ def _range(place: str, entry: Mapping[str, Any]) -> Range:
 
 
 def _number(place: str, key: str, value: object) -> int | float:
-    """A finite number; YAML takes 1e-4 without a point for text."""
+    """Parse a finite number; YAML reads 1e-4, without a point, as text."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = float(value)
@@ -182,7 +178,7 @@ def _number(place: str, key: str, value: object) -> int | float:
 
 
 def arguments(params: Mapping[str, Any]) -> list[str]:
-    """Options of a fit with the values of a trial.
+    """Return options of a fit with the values of a trial.
 
     Examples:
         >>> arguments({"trainer.max_epochs": 3, "model.optimizer.init_args.lr": 1e-5})
@@ -192,7 +188,7 @@ def arguments(params: Mapping[str, Any]) -> list[str]:
 
 
 def probes(space: Space) -> Iterator[tuple[str, str]]:
-    """Option and value of everything that a parser should be asked about before the first trial."""
+    """Yield options with values that a parser should accept before the first trial starts."""
     for option, entry in space.items():
         for value in entry.edges():
             yield option, value

@@ -1,9 +1,9 @@
-"""A study in the folder of `graphbench tune`: which trial is next, for several processes and after any kill.
+"""Manage a study in the folder of `graphbench tune`, for several processes at a time and after any kill.
 
     study.db  space.yaml  trials/NUMBER/  best.yaml  trials.csv  report.html
 
-A trial that a killed process has left is continued by the next process that asks: every process holds a lock which
-ends with it, and notes its name in the trials that it runs.
+The trial of a killed process is resumed by the next process that asks for one: every process holds a lock, which ends
+with it, and records its name in its trials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from graphbench.data.files.locking import is_without_locks
+from graphbench.data.files.sharing import is_without_locks
 from graphbench.errors import BadInput, CorruptData, MissingExtra
 from graphbench.experiments.tuning.space import Space
 from graphbench.runs import RunFolder
@@ -32,17 +32,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NAME = "graphbench"
-#: Trials whose options are chosen at random before the sampler learns from them, and that run to the end before any
-#: is pruned: Optuna's own numbers.
+#: Optuna's defaults: trials with random options before the sampler learns, and complete trials before any is pruned.
 _RANDOM_TRIALS, _UNPRUNED_TRIALS = 10, 5
 
 
 def require_optuna() -> None:
-    """Raise one clear line where Optuna is not installed.
-
-    Raises:
-        MissingExtra: with the line that installs it.
-    """
+    """Raise `MissingExtra` unless Optuna is installed."""
     try:
         import optuna
     except ImportError as error:
@@ -52,24 +47,19 @@ def require_optuna() -> None:
 
 @dataclass(frozen=True)
 class Begun:
-    """A trial to run, or to go on with.
-
-    Args:
-        trial: of Optuna, with all its options chosen.
-        run: its folder.
-    """
+    """A new or resumed trial of Optuna, with all its options, and the folder of its run."""
 
     trial: Trial
     run: RunFolder
 
     @property
     def number(self) -> int:
-        """From 0."""
+        """Return its number, from 0."""
         return self.trial.number
 
     @property
     def pruned(self) -> bool:
-        """Whether the study ended it, also where its process was killed afterwards."""
+        """Tell whether the study pruned it, even if its process was killed afterwards."""
         return "pruned_in_epoch" in self.trial.user_attrs
 
 
@@ -77,12 +67,12 @@ class Study:
     """Trials of one space in one folder.
 
     Args:
-        folder: of the study; made where it is missing.
-        space: what may be tried.
-        facts: what must not change between calls: the resolved configuration by dotted names.
+        folder: of the study; created if missing.
+        space: options to search.
+        facts: the resolved configuration by dotted names, which must not change between calls.
         metric: logged name of the score.
-        maximize: whether more of it is better.
-        seed: decides, with a trial's number, what the sampler tries.
+        maximize: whether the best score is the largest.
+        seed: of the sampler, together with a trial's number.
         prune: end trials that fall behind.
 
     Raises:
@@ -122,13 +112,13 @@ class Study:
         try:
             with self._lock:
                 self._study = self._open()
-                self._same(facts)
+                self._check_same(facts)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Say that this process runs no trial any more."""
+        """Release the lock that marks this process as alive."""
         self._alive.release()
         self._worker_file(self._worker).unlink(missing_ok=True)
 
@@ -136,7 +126,7 @@ class Study:
         return self.folder / ".workers" / f"{name}.lock"
 
     def _open(self) -> Any:
-        """The study of Optuna, made where there is none."""
+        """Open or create the study of Optuna."""
         import optuna
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -157,8 +147,8 @@ class Study:
             first = str(error).strip().splitlines()[0]
             raise CorruptData(f"{path} cannot be read as a study: {first}") from error
 
-    def _same(self, facts: Mapping[str, Any]) -> None:
-        """Note what the study is of, or hold it against that."""
+    def _check_same(self, facts: Mapping[str, Any]) -> None:
+        """Store space and configuration in a new study, or compare them with those of an old one."""
         now = {
             "space": {option: entry.as_dict() for option, entry in self.space.items()},
             "configuration": dict(facts),
@@ -180,14 +170,8 @@ class Study:
                     "--run, or go on with what was given before."
                 )
 
-    # -- trials --------------------------------------------------------------------------------------------------
-
     def next(self, total: int) -> Begun | None:
-        """A trial that its process has left, else a new one; None when the study has as many as it should.
-
-        Args:
-            total: trials of the study, whatever became of them.
-        """
+        """Return a trial whose process is gone, else a new one; None once the study has `total` trials of any state."""
         import optuna
 
         with self._lock:
@@ -198,23 +182,23 @@ class Study:
                     return self._begin(optuna.trial.Trial(self._study, left._trial_id))
             if len(trials) >= total:
                 return None
-            # A sampler for each trial: what a study tries does not depend on where it was cut off.
+            # a sampler per trial, so that the options tried do not depend on interruptions
             self._study.sampler = optuna.samplers.TPESampler(
                 seed=(self._seed * 1_000_003 + len(trials)) % 2**32, n_startup_trials=_RANDOM_TRIALS
             )
             return self._begin(self._study.ask())
 
     def _begin(self, trial: Trial) -> Begun:
-        """Choose all options of a trial, those that it has already stay, and note who runs it."""
+        """Choose the options that a trial does not have yet, and record this process as its owner."""
         trial.set_user_attr("worker", self._worker)
         for option, entry in self.space.items():
             trial._suggest(option, entry.distribution())
         return Begun(trial, RunFolder(self.folder / "trials" / str(trial.number)))
 
     def _runs(self, trial: FrozenTrial) -> bool:
-        """Whether the process of a trial is alive."""
+        """Tell whether the process of a trial is alive."""
         worker = trial.user_attrs.get("worker")
-        if worker is None:  # killed between the trial and its name, which are written under the study's lock
+        if worker is None:  # killed before its name was recorded, under the study's lock
             return False
         if worker == self._worker:
             return True
@@ -228,12 +212,12 @@ class Study:
         return False
 
     def finish(self, begun: Begun, score: float | None, problem: str = "") -> None:
-        """Note what became of a trial.
+        """Record the outcome of a trial.
 
         Args:
-            begun: which.
-            score: best validation score; None where it failed.
-            problem: why it failed.
+            begun: the trial.
+            score: best validation score; None if it failed.
+            problem: reason of the failure.
         """
         from optuna.trial import TrialState
 
@@ -247,12 +231,12 @@ class Study:
                 self._study.tell(begun.trial, score)
 
     def trials(self) -> list[FrozenTrial]:
-        """All trials by number."""
-        found: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
-        return found
+        """Return all trials by number."""
+        trials: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
+        return trials
 
     def best(self) -> FrozenTrial | None:
-        """The finished trial with the best score, the earlier one of equals; None before the first."""
+        """Return the finished trial with the best score, the first of equals; None before the first."""
         from optuna.trial import TrialState
 
         done = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE and trial.value is not None]
@@ -260,9 +244,9 @@ class Study:
         return min(done, key=lambda trial: sign * (trial.value or 0.0), default=None)
 
     def importances(self) -> dict[str, float]:
-        """Share of the scores' variance that each option explains (fANOVA; Hutter et al., 2014); empty where unknown.
+        """Return the share of the scores' variance that each option explains (fANOVA; Hutter et al., 2014).
 
-        It takes two finished trials, and options that were not the same in all of them.
+        Empty without two finished trials of different scores.
         """
         import optuna
 

@@ -1,4 +1,4 @@
-"""What nodes and edges of one graph add to a prediction, by one of several methods."""
+"""Attribute a prediction to the nodes and edges of one graph, by one of several methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Method = Literal["integrated_gradients", "masking", "myerson"]
 
 @dataclass(frozen=True)
 class Attribution:
-    """What nodes and edges of one graph add to a prediction, measured from the average node and edge of the training.
+    """Contributions of a graph's nodes and edges to a prediction, measured from training's average node and edge.
 
     Args:
         nodes: of each node `[num_nodes]`, float64.
@@ -43,7 +43,7 @@ class Attribution:
 
     @property
     def gap(self) -> float:
-        """How far the attributions are from summing to `prediction - at_reference`.
+        """Return how far the attributions are from summing to `prediction - at_reference`.
 
         Of integrated gradients it is what the quadrature missed; of masking what parts say only together, or each as
         well as another; of Myerson values what parts of a graph that no edges join say only together.
@@ -104,7 +104,7 @@ def attribute(
     check_range("samples", samples, at_least=2, whole=True)
     question = Question(module, copies, facts, target, node)
     if method == "myerson":
-        found = myerson(question, samples)
-        return Attribution(found.nodes, None, question.prediction, question.at_reference, found.errors, found.orders)
+        values = myerson(question, samples)
+        return Attribution(values.nodes, None, question.prediction, question.at_reference, values.errors, values.orders)
     nodes, edges = integrated_gradients(question, steps) if method == "integrated_gradients" else masking(question)
     return Attribution(nodes, edges, question.prediction, question.at_reference)

@@ -49,9 +49,9 @@ def recorded(module: nn.Module, batch: GraphBatch) -> Iterator[list[EncoderCall]
     calls: list[EncoderCall] = []
 
     def note(encoder: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
-        found = _fields(arguments, batch)
-        if found is not None:
-            calls.append(EncoderCall(found[0], encoder, arguments, found[1], output.detach()))
+        match = _fields(arguments, batch)
+        if match is not None:
+            calls.append(EncoderCall(match[0], encoder, arguments, match[1], output.detach()))
 
     with _hooked(module, note):
         yield calls
@@ -84,16 +84,16 @@ def _fields(arguments: tuple[Any, ...], batch: GraphBatch) -> tuple[Kind, tuple[
     """Whose features an encoder was given, and the field that each argument is; None where it was given others."""
     for kind, names in _FIELDS.items():
         fields = {name: batch[name] for name in names if batch.get(name) is not None}
-        found = [next((n for n in fields if _is(argument, fields[n])), None) for argument in arguments]
-        if any(found) and all(
-            name is not None or argument is None for name, argument in zip(found, arguments, strict=True)
+        matches = [next((n for n in fields if _is(argument, fields[n])), None) for argument in arguments]
+        if any(matches) and all(
+            name is not None or argument is None for name, argument in zip(matches, arguments, strict=True)
         ):
-            return kind, tuple(found)
+            return kind, tuple(matches)
     return None
 
 
 def _is(argument: Any, field: Tensor) -> bool:
-    """Whether an argument is a field: the positional encoding in front of a model adds columns behind dense ones."""
+    """Tell whether an argument is a field; positional encodings add columns behind dense ones."""
     width = field.shape[1]
     return (
         isinstance(argument, Tensor)

@@ -46,11 +46,11 @@ def integrated_gradients(question: Question, steps: int) -> tuple[Tensor, Tensor
 
     inputs, baselines = (tuple(value[None] for value in part) for part in (question.vectors, question.reference))
     with torch.enable_grad():
-        found = IntegratedGradients(forward).attribute(
+        gradients = IntegratedGradients(forward).attribute(
             inputs, baselines=baselines, target=question.column, n_steps=steps, internal_batch_size=_AT_ONCE
         )
     rows: dict[str, list[Tensor]] = {"node": [], "edge": []}
-    for kind, part in zip(question.kinds, found, strict=True):
+    for kind, part in zip(question.kinds, gradients, strict=True):
         rows[kind].append(part[0].sum(-1).detach().double().cpu())
     nodes = sum(rows["node"], torch.zeros(question.num_nodes, dtype=torch.float64))
     return nodes, torch.stack(rows["edge"]).sum(0) if rows["edge"] else None

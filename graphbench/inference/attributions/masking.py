@@ -24,11 +24,11 @@ def masking(question: Question) -> tuple[Tensor, Tensor | None]:
     num_nodes, num_edges = question.num_nodes, question.num_edges
     nodes = torch.zeros(num_nodes, dtype=torch.float64)
     if "node" in question.kinds:
-        kept = ~torch.eye(num_nodes, dtype=torch.bool)
-        nodes = question.prediction - question.masked(kept, torch.ones(num_nodes, num_edges, dtype=torch.bool))
+        mask = ~torch.eye(num_nodes, dtype=torch.bool)
+        nodes = question.prediction - question.masked(mask, torch.ones(num_nodes, num_edges, dtype=torch.bool))
     if "edge" not in question.kinds:
         return nodes, None
     line, count = lines_of(question.graph.edge_index)
-    kept = line[None] != torch.arange(count)[:, None]
-    values = question.prediction - question.masked(torch.ones(count, num_nodes, dtype=torch.bool), kept)
+    mask = line[None] != torch.arange(count)[:, None]
+    values = question.prediction - question.masked(torch.ones(count, num_nodes, dtype=torch.bool), mask)
     return nodes, spread_over_edges(values, line)

@@ -79,18 +79,18 @@ def myerson(question: Question, samples: int) -> MyersonValues:
 
 
 def neighbours_of(edge_index: Tensor, num_nodes: int) -> list[int]:
-    """The neighbours of each node, as a coalition, whatever the direction of the edges.
+    """Return the neighbours of each node, as a coalition, whatever the direction of the edges.
 
     Examples:
         >>> [bin(found) for found in neighbours_of(torch.tensor([[0, 1], [1, 2]]), 3)]
         ['0b10', '0b101', '0b10']
     """
-    found = [0] * num_nodes
+    neighbours = [0] * num_nodes
     for one, other in edge_index.t().tolist():
         if one != other:
-            found[one] |= 1 << other
-            found[other] |= 1 << one
-    return found
+            neighbours[one] |= 1 << other
+            neighbours[other] |= 1 << one
+    return neighbours
 
 
 def values_of(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonValues:
@@ -130,14 +130,14 @@ def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
         ['0b1', '0b11', '0b111', '0b10', '0b110', '0b100']
         >>> connected_sets([0b010, 0b101, 0b010], limit=5)
     """
-    found: list[int] = []
+    parts: list[int] = []
     for root, around in enumerate(neighbours):
         lower = (1 << root + 1) - 1  # sets with a lower player were found from that one
         waiting = [(1 << root, around & ~lower, lower)]
         while waiting:
             coalition, border, refused = waiting.pop()
-            found.append(coalition)
-            if len(found) > limit:
+            parts.append(coalition)
+            if len(parts) > limit:
                 return None
             while border:
                 taken = border & -border
@@ -145,7 +145,7 @@ def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
                 refused |= taken
                 more = neighbours[taken.bit_length() - 1] & ~refused & ~coalition
                 waiting.append((coalition | taken, border | more, refused))
-    return found
+    return parts
 
 
 def _sampled(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonValues:
@@ -163,21 +163,21 @@ def _sampled(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonVa
 
 
 def _arrivals(order: Sequence[int], neighbours: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """What each player joins: the connected part that it belongs to once it is there, and those that it joins."""
+    """Return what each player joins: the connected part that it then belongs to, and the parts that it joins."""
     parts: list[int] = []
-    found = []
+    arrivals = []
     for player in order:
         joined = [part for part in parts if part & neighbours[player]]
         new = 1 << player
         for part in joined:
             new |= part
         parts = [part for part in parts if not part & neighbours[player]] + [new]
-        found.append((new, joined))
-    return found
+        arrivals.append((new, joined))
+    return arrivals
 
 
 def _around(coalition: int, neighbours: Sequence[int]) -> int:
-    """The players beside a coalition."""
+    """Return the players beside a coalition."""
     around = 0
     for player in _members(coalition):
         around |= neighbours[player]

@@ -20,7 +20,7 @@ _ROWS, _COPIES = 8192, 128
 
 
 def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = None) -> Tensor:
-    """What is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits.
+    """Return what is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits.
 
     Args:
         module: of a task about graphs, or about nodes.
@@ -34,7 +34,7 @@ def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = Non
 
 
 class Question:
-    """What is to be explained: F(h) with h the vectors of nodes and edges, and the reference h' it is measured from.
+    """Function to explain: F(h) with h the vectors of nodes and edges, and the reference h' it is measured from.
 
     Args:
         module: a trained model of a task about graphs or nodes; in evaluation mode from now on.
@@ -102,15 +102,15 @@ class Question:
             edges: which edges `[k, m]`, bool.
         """
         at_once = max(1, min(_COPIES, _ROWS // max(self.num_nodes + self.num_edges, 1)))
-        found = [self._masked(*part) for part in zip(nodes.split(at_once), edges.split(at_once), strict=True)]
-        return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+        values = [self._masked(*part) for part in zip(nodes.split(at_once), edges.split(at_once), strict=True)]
+        return torch.cat(values) if values else torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()
     def _masked(self, nodes: Tensor, edges: Tensor) -> Tensor:
         outputs = []
         for kind, vectors, reference in zip(self.kinds, self.vectors, self.reference, strict=True):
-            kept = (nodes if kind == "node" else edges).to(vectors.device)
-            outputs.append(torch.where(kept[:, :, None], vectors, reference))
+            mask = (nodes if kind == "node" else edges).to(vectors.device)
+            outputs.append(torch.where(mask[:, :, None], vectors, reference))
         return self.answers(*outputs)[:, self.column].double().cpu()
 
 
@@ -120,19 +120,19 @@ def _check_task(module: BenchmarkModule, node: int | None) -> None:
     if spec.level not in ("graph", "node") or spec.kind == "recovery":
         raise BadInput(f"{spec.name} cannot be explained: {spec.task} is not about graphs or nodes.")
     if (spec.level == "node") != (node is not None):
-        told = "name the node to explain" if node is None else "it has no prediction of single nodes"
-        raise BadInput(f"--node: {spec.name} is {spec.task}; {told}.")
+        advice = "name the node to explain" if node is None else "it has no prediction of single nodes"
+        raise BadInput(f"--node: {spec.name} is {spec.task}; {advice}.")
 
 
 def _column(prediction: Tensor, target: int | None) -> int:
-    """The column to explain; two classes share one logit."""
+    """Return the column to explain; two classes share one logit."""
     if len(prediction) == 1:
         return 0
     return int(prediction.argmax()) if target is None else target
 
 
 def lines_of(edge_index: Tensor) -> tuple[Tensor, int]:
-    """The line that each directed edge belongs to `[m]`, with all edges between the same two nodes, and their number.
+    """Return the line of each directed edge `[m]`, shared by all edges of the same two nodes, and the number of lines.
 
     Examples:
         >>> lines_of(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -143,6 +143,6 @@ def lines_of(edge_index: Tensor) -> tuple[Tensor, int]:
 
 
 def spread_over_edges(values: Sequence[float] | Tensor, line: Tensor) -> Tensor:
-    """The value of each line `[lines]`, in equal parts on its edges `[m]`."""
+    """Spread the value of each line `[lines]` in equal parts over its edges `[m]`."""
     given = torch.as_tensor(values, dtype=torch.float64)
     return given[line] / line.bincount(minlength=len(given))[line]

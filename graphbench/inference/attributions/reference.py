@@ -1,4 +1,4 @@
-"""What attributions are measured from: the training mean of the features, as the encoders of a model see it.
+"""Reference that attributions are measured from: the training mean of the features, as the encoders of a model see it.
 
 The vectors of zeros are no node that a model has ever seen, so that a prediction from them is far from all others and
 every attribution gets the sign of that step. The mean of the training features is the least informative input within
@@ -16,7 +16,7 @@ from graphbench.inference.attributions.encoders import EncoderCall
 
 
 def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
-    """What the encoder returns for the mean training features `[rows, dim]`; columns of encodings stay the graph's own.
+    """Encode the mean training features `[rows, dim]`; columns of encodings stay the graph's own.
 
     Encoders add up a vector for each categorical column and a linear map of the dense ones, so that the vector of mean
     features is the mean of the vectors, over all rows of the training part.
@@ -32,15 +32,15 @@ def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
         return call.output
     with torch.no_grad():
         arguments = [_mean_rows(value, name, facts) for value, name in zip(call.arguments, call.fields, strict=True)]
-        found: Tensor = call.encoder(*arguments)
+        encoded: Tensor = call.encoder(*arguments)
         for place, (value, name) in enumerate(zip(call.arguments, call.fields, strict=True)):
             if value is not None and name in ("x", "edge_attr"):
-                found = found + _mean_of_values(call.encoder, arguments, place, facts.shares[name])
-    return found
+                encoded = encoded + _mean_of_values(call.encoder, arguments, place, facts.shares[name])
+    return encoded
 
 
 def _mean_rows(value: Tensor | None, name: str | None, facts: TrainingFacts) -> Tensor | None:
-    """An argument at its mean; categories, which have none, at 0."""
+    """Return an argument at its mean; categories, which have none, at 0."""
     if value is None or name is None:
         return None
     if name not in facts.shares and name not in facts.means:
@@ -54,7 +54,7 @@ def _mean_rows(value: Tensor | None, name: str | None, facts: TrainingFacts) -> 
 def _mean_of_values(
     encoder: nn.Module, arguments: list[Tensor | None], place: int, shares: list[list[float]]
 ) -> Tensor:
-    """How far the mean over categories is from categories 0 `[dim]`: the sum of each value's step, by its share."""
+    """Return the mean over categories, less categories 0 `[dim]`: each value's step, times its share, summed."""
     zero = arguments[place]
     assert zero is not None
     columns = [column for column, sizes in enumerate(shares) for _ in sizes]
@@ -62,7 +62,7 @@ def _mean_of_values(
     weights = torch.tensor([share for sizes in shares for share in sizes], dtype=torch.float64)
     rows = zero.new_zeros(len(values) + 1, zero.shape[1])
     rows[torch.arange(len(values)), torch.tensor(columns)] = torch.tensor(values, dtype=zero.dtype, device=zero.device)
-    asked = [None if other is None else other[:1].expand(len(rows), -1) for other in arguments]
-    asked[place] = rows
-    found: Tensor = encoder(*asked)
-    return ((found[:-1] - found[-1:]).double() * weights.to(found.device)[:, None]).sum(0).to(found.dtype)
+    inputs = [None if other is None else other[:1].expand(len(rows), -1) for other in arguments]
+    inputs[place] = rows
+    encoded: Tensor = encoder(*inputs)
+    return ((encoded[:-1] - encoded[-1:]).double() * weights.to(encoded.device)[:, None]).sum(0).to(encoded.dtype)

@@ -47,7 +47,7 @@ class ChosenRow:
 def choose_rows(
     predictor: Predictor, parts: Iterable[InputPart], numbers: Sequence[int], smiles: str | Sequence[str] | None
 ) -> list[ChosenRow]:
-    """The rows to explain, with their graphs; what follows the last of them is not read.
+    """Choose the rows to explain, with their graphs; what follows the last of them is not read.
 
     Args:
         predictor: knows the benchmark and its encodings.
@@ -58,18 +58,18 @@ def choose_rows(
     Raises:
         BadInput: a row is not there, or has no graph; says why.
     """
-    found: dict[int, ChosenRow] = {}
+    chosen: dict[int, ChosenRow] = {}
     start = 0
     for part in parts:
         for number in numbers:
             row = number - start
             if 0 <= row < len(part.frame):
                 text = part.frame[smiles].iloc[row] if isinstance(smiles, str) else smiles[number] if smiles else None
-                found[number] = ChosenRow(number, _graph(predictor, part, row, number), text)
+                chosen[number] = ChosenRow(number, _graph(predictor, part, row, number), text)
         start += len(part.frame)
-        if len(found) == len(set(numbers)):
-            return [found[number] for number in dict.fromkeys(numbers)]
-    missing = next(number for number in numbers if number not in found)
+        if len(chosen) == len(set(numbers)):
+            return [chosen[number] for number in dict.fromkeys(numbers)]
+    missing = next(number for number in numbers if number not in chosen)
     raise BadInput(f"--rows {missing}: the input has {start} rows, numbered from 0.")
 
 
@@ -79,14 +79,14 @@ def _graph(predictor: Predictor, part: InputPart, row: int, number: int) -> Grap
     graph = part.rows.index(row)
     table, data = part.table.slice(graph, graph + 1), predictor.data
     lacking = [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
-    table, kept, failed = encoded_here(table, lacking, data.spec.name, workers=1)
-    if not kept:
+    table, indices, failed = encoded_here(table, lacking, data.spec.name, workers=1)
+    if not indices:
         raise BadInput(f"--rows {number}: this row cannot be explained: {failed[0]}.")
     return table
 
 
 def target_column(predictor: Predictor, name: str | None) -> int | None:
-    """The column of the prediction that a target's or class's name means; None for the most probable class.
+    """Return the column of the prediction with a target's or class's name; None for the most probable class.
 
     Raises:
         BadInput: there are several targets and none is named.
@@ -111,7 +111,7 @@ def target_column(predictor: Predictor, name: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What of every row is explained, and how.
+    """Choices of what is explained in every row, and how.
 
     Args:
         facts: the means of the training part, which attributions are measured from.
@@ -140,21 +140,21 @@ def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribu
         ready: GraphBatch = data.on_after_batch_transfer(batch, 0)
         return ready
 
-    found = attribute(
+    attribution = attribute(
         predictor.module, copies, wanted.facts, wanted.target, wanted.method, wanted.steps, wanted.samples, wanted.node
     )
-    difference = abs(found.prediction - found.at_reference)
-    if wanted.method == "integrated_gradients" and abs(found.gap) > _GAP * difference:
+    difference = abs(attribution.prediction - attribution.at_reference)
+    if wanted.method == "integrated_gradients" and abs(attribution.gap) > _GAP * difference:
         log.warning(
             "Row %d: the attributions miss %.3g of a difference of %.3g. Take more --steps than %d.",
-            row.number, abs(found.gap), difference, wanted.steps,
+            row.number, abs(attribution.gap), difference, wanted.steps,
         )  # fmt: skip
-    if found.orders and found.errors is not None:
+    if attribution.orders and attribution.errors is not None:
         log.info(
             "Row %d: means over %d random orders, with standard errors of at most %.2g; --samples takes more.",
-            row.number, found.orders, float(found.errors.max()),
+            row.number, attribution.orders, float(attribution.errors.max()),
         )  # fmt: skip
-    return found
+    return attribution
 
 
 def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
 
 
 def drawing_of(row: ChosenRow) -> GraphDrawing:
-    """The molecule where its atoms are the nodes, else the bare graph."""
+    """Draw the molecule where its atoms are the nodes, else the bare graph."""
     edge_index, num_nodes = row.table.columns["edge_index"].long().t(), int(row.table.num_nodes[0])
     if row.smiles:
         try:
@@ -211,7 +211,7 @@ def tables_of(row: ChosenRow, found: Attribution, drawing: GraphDrawing) -> tupl
 def figure_of(
     row: ChosenRow, found: Attribution, drawing: GraphDrawing, target: str, unit: str, wanted: Wanted
 ) -> Figure:
-    """The drawing of a row, maybe for one of its nodes."""
+    """Draw a row, maybe for one of its nodes."""
     lines = None if found.edges is None else line_scores(row.table, drawing.pairs, found.edges)
     what = f"row {row.number}" + ("" if wanted.node is None else f", node {wanted.node}")
     title = f"{what}: {target} {found.prediction:.4g}{f' {unit}' if unit else ''}"

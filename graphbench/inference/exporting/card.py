@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from graphbench import registry
 from graphbench.contracts import Benchmark, BenchmarkSpec
 from graphbench.data.files.cells import markdown_text
-from graphbench.data.files.json_files import load_json
+from graphbench.data.files.foreign import load_json
 from graphbench.errors import BadInput, CorruptData
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import SCORED
@@ -22,7 +22,7 @@ from graphbench.training.module import BenchmarkModule
 def model_card(
     module: BenchmarkModule, data: Benchmark, run: RunFolder, files: Mapping[str, str], licence: str | None
 ) -> str:
-    """The text of a model card, as the Hugging Face Hub shows it: YAML for machines, then Markdown for readers.
+    """Write the text of a model card, as the Hugging Face Hub shows it: YAML for machines, then Markdown for readers.
 
     Args:
         module: the model.
@@ -62,7 +62,7 @@ def model_card(
 def _metadata(
     architecture: str, spec: BenchmarkSpec, results: Mapping[str, Any], licence: str | None
 ) -> dict[str, Any]:
-    """What the Hub reads: https://huggingface.co/docs/hub/model-cards#model-card-metadata."""
+    """Return the metadata that the Hub reads: https://huggingface.co/docs/hub/model-cards#model-card-metadata."""
     metadata: dict[str, Any] = {} if licence is None else {"license": licence}
     metadata |= {
         "library_name": "graphbench",
@@ -91,10 +91,10 @@ def _scores(
     rows = {architecture: {split: results.get(split) or {} for split in SCORED}} | {
         name: dict(values) for name, values in results.get("baselines", {}).items()
     }
-    own = rows[architecture]
-    names = [name.partition("/")[2] for split in SCORED for name in own[split]]
+    scores = rows[architecture]
+    names = [name.partition("/")[2] for split in SCORED for name in scores[split]]
     names = [name for name in dict.fromkeys([spec.metric, *names]) if name != "loss"]
-    keys = [(split, f"{split}/{name}") for split in SCORED for name in names if f"{split}/{name}" in own[split]]
+    keys = [(split, f"{split}/{name}") for split in SCORED for name in names if f"{split}/{name}" in scores[split]]
     columns = [f"{SCORED[split]} {key.partition('/')[2]}" for split, key in keys]
     cells = {name: [_cell(values.get(split, {}).get(key)) for split, key in keys] for name, values in rows.items()}
     return columns, cells if keys else {}
@@ -109,12 +109,12 @@ def _number(value: object) -> bool:
 
 
 def _conditions(results: Mapping[str, Any]) -> str:
-    """How one training got its scores, in words."""
-    known = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
+    """Describe how one training got its scores."""
+    phrases = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
     shown = {
-        key: results[key] + 1 if key == "best_epoch" else results[key] for key in known if _number(results.get(key))
+        key: results[key] + 1 if key == "best_epoch" else results[key] for key in phrases if _number(results.get(key))
     }
-    return ", ".join(known[key].format(value) for key, value in shown.items())
+    return ", ".join(phrases[key].format(value) for key, value in shown.items())
 
 
 def _targets(spec: BenchmarkSpec, data: Benchmark) -> str:
@@ -138,7 +138,7 @@ def _graphs(run: RunFolder) -> dict[str, int]:
 
 
 def _requirements(module: BenchmarkModule, data: Benchmark) -> str:
-    """The distributions that the model's classes are from."""
+    """List the distributions that the model's classes are from."""
     needed: dict[str, str] = {"graphbench-lightning": f"`graphbench-lightning` {_version()}"}
     foreign = []
     for group, thing in (("architectures", module.architecture), ("benchmarks", data)):
@@ -158,12 +158,12 @@ def _version() -> str:
 
 
 def _example(data: Benchmark) -> str:
-    """A line that predicts."""
+    """Return a line of Python that predicts."""
     try:
         if hasattr(data, "input_reader") and data.input_reader():
             return 'model.predict(["CCO", "c1ccccc1"])  # SMILES or RDKit molecules'
     except BadInput:  # molecules whose graphs need more than a SMILES
         pass
-    if told := getattr(data, "python_input", ""):
-        return f"model.predict(inputs)  # {told}"
+    if example := getattr(data, "python_input", ""):
+        return f"model.predict(inputs)  # {example}"
     return "# graphbench predict --run FOLDER --input FILE_OR_FOLDER --output predicted.csv"

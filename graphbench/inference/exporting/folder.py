@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from graphbench.contracts import Benchmark
-from graphbench.data.files.safe_yaml import load_yaml
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.inference.exporting.card import model_card
@@ -95,12 +95,12 @@ def check_free(output: Path) -> None:
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether a folder is one that `export_folder` wrote, rather than a run."""
+    """Tell whether a folder is one that `export_folder` wrote, rather than a run."""
     return all((folder / name).is_file() for name in (WEIGHTS, CONFIG, CARD))
 
 
 def portable(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A configuration without places on the machine that wrote it: others cannot use them, nor are they to know them.
+    """Remove the paths of the machine from a configuration: others cannot use them, nor are they to know them.
 
     Files named by an absolute path keep the last part of their name.
 
@@ -134,7 +134,7 @@ def _portable(value: Any, name: str, changed: list[str]) -> Any:
 
 
 def _portable_text(run: RunFolder) -> str:
-    """The run's configuration as text, headed as it was."""
+    """Return the run's configuration as text, headed as it was."""
     try:
         text = run.config.read_text(encoding="utf-8")
         content = load_yaml(text)
@@ -149,7 +149,7 @@ def _portable_text(run: RunFolder) -> str:
 
 @contextlib.contextmanager
 def _appearing(output: Path) -> Iterator[Path]:
-    """A folder beside `output` that takes its name when the block ends well, and goes where it does not."""
+    """Make a folder beside `output` that takes its name when the block ends well, and is removed otherwise."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-"))

@@ -36,21 +36,21 @@ _NUMBERS = {GRAPH: "graphs", NODE: "nodes", EDGE: "edges", "pointer": "graphs_an
 
 
 def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
-    """The model as an ONNX file and a description of its inputs, as files of an export: name -> content, what is in it.
+    """Return ONNX file and description of its inputs, as files of an export: name -> content and what is in it.
 
     Raises:
         BadInput: the model cannot be exported; names it and says why.
         MissingExtra: onnx, onnxscript or onnxruntime is not installed.
     """
-    content, told = export_onnx(module, data)
+    content, description = export_onnx(module, data)
     return {
         FILE: (content, "the computation, for onnxruntime.InferenceSession(FILE)"),
-        INPUTS: (json.dumps(told, indent=1).encode() + b"\n", f"what {FILE} takes and returns"),
+        INPUTS: (json.dumps(description, indent=1).encode() + b"\n", f"what {FILE} takes and returns"),
     }
 
 
 def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[str, Any]]:
-    """The model as an ONNX file that onnxruntime answers with as the model does, on graphs of other sizes.
+    """Export the model to an ONNX file, held against the model in onnxruntime on graphs of other sizes.
 
     What its inputs are comes with it, see `described_inputs`.
 
@@ -72,7 +72,7 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
     try:
         # What the exporter prints about its progress is for its authors.
         with quietly(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            found: Any = torch.onnx.export(
+            exported: Any = torch.onnx.export(
                 program,
                 dynamo=True,
                 input_names=list(fields.axes),
@@ -84,16 +84,16 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
         raise BadInput(
             f"{type(module.architecture).__name__} cannot be exported to ONNX: {reason_of(error.__cause__ or error)}"
         ) from error
-    _tidy(found.model, fields, module)
-    told = described_inputs(module, data, fields)
-    _describe(found.model, module, data, told)
-    content: bytes = found.model_proto.SerializeToString()
+    _tidy(exported.model, fields, module)
+    description = described_inputs(module, data, fields)
+    _describe(exported.model, module, data, description)
+    content: bytes = exported.model_proto.SerializeToString()
     check_answers(session(content), module, fields, "the exporter to ONNX")
-    return content, told
+    return content, description
 
 
 def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
-    """A function of the fields of a batch, as onnxruntime computes it on a CPU.
+    """Return a function that computes the answers of a batch by onnxruntime on a CPU.
 
     Args:
         content: of an ONNX file.
@@ -106,8 +106,8 @@ def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
     running = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def run(fields: dict[str, Tensor]) -> Tensor:
-        (found,) = running.run(None, {name: value.numpy() for name, value in fields.items()})
-        return torch.from_numpy(found)
+        (output,) = running.run(None, {name: value.numpy() for name, value in fields.items()})
+        return torch.from_numpy(output)
 
     return run
 
@@ -119,7 +119,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
     op: Any = onnxscript.opset18
 
     def repeat_interleave(repeats: Any, output_size: Any = None) -> Any:
-        """The number i, `repeats[i]` times: how many rows end at or before each place."""
+        """Repeat the number i `repeats[i]` times, by counting the rows that end at or before each place."""
         ends = op.CumSum(repeats, op.Constant(value_int=0))
         total = op.Reshape(op.ReduceSum(repeats, keepdims=0), op.Constant(value_ints=[1]))
         places = op.Expand(op.Constant(value_int=0), op.Add(total, op.Constant(value_ints=[1])))

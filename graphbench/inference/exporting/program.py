@@ -66,7 +66,7 @@ class Fields:
         return {name: batch[name] for name in self.axes}
 
     def shapes(self) -> dict[str, dict[int, Any]]:
-        """What `torch.export` is told: the axis along which each is free."""
+        """Return the shapes for `torch.export`: the axis along which each input is free."""
         return {name: {1 if name == "edge_index" else 0: Dim.DYNAMIC} for name in self.axes}
 
 
@@ -114,7 +114,7 @@ def _with_empty_graph(value: Tensor, axis: str) -> Tensor:
 
 
 def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
-    """The program and a description of its inputs, as files of an export: name -> content and what is in it.
+    """Return the program and a description of its inputs, as files of an export: name -> content and what is in it.
 
     Raises:
         BadInput: the model cannot be exported; names it and says why.
@@ -122,15 +122,15 @@ def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[b
     program, fields = export_program(module, data.spec)
     content = io.BytesIO()
     torch.export.save(program, content)
-    told = described_inputs(module, data, fields)
+    description = described_inputs(module, data, fields)
     return {
         PROGRAM: (content.getvalue(), "the computation, for torch.export.load(FILE).module()"),
-        INPUTS: (json.dumps(told, indent=1).encode() + b"\n", f"what {PROGRAM} takes and returns"),
+        INPUTS: (json.dumps(description, indent=1).encode() + b"\n", f"what {PROGRAM} takes and returns"),
     }
 
 
 def described_inputs(module: BenchmarkModule, data: Benchmark, fields: Fields) -> dict[str, Any]:
-    """What goes into a program and what comes out, as JSON values: meaning, type, shape and an example of each."""
+    """Describe the inputs and outputs of a program as JSON values: meaning, type, shape and an example of each."""
     inputs = {name: _described(name, axis, data.spec) for name, axis in fields.axes.items()}
     batch = _table(module, data.spec, _EXAMPLE).batch(range(len(_EXAMPLE)))
     for name, value in fields.values(batch).items():
@@ -142,13 +142,13 @@ def described_inputs(module: BenchmarkModule, data: Benchmark, fields: Fields) -
 
 @torch.no_grad()
 def answers_of(module: BenchmarkModule, batch: GraphBatch) -> Tensor:
-    """What a program is to answer: predictions `[num_graphs, C]` or `[num_nodes, C]`."""
+    """Return what a program answers: predictions `[num_graphs, C]` or `[num_nodes, C]`."""
     batch.y = output = module(batch)  # tasks hand targets on beside predictions
     return module.task.predict(output, batch)[0]
 
 
 def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[ExportedProgram, Fields]:
-    """The model as a program that was held against it on graphs of other sizes than it was traced with.
+    """Export the model as a program, held against the model on graphs of other sizes than it was traced with.
 
     Args:
         module: with its trained weights; in evaluation mode from now on.
@@ -197,14 +197,14 @@ def check_answers(
         values, expected = fields.values(batch), answers_of(module, batch)
         with torch.no_grad():
             try:
-                found = run(values)
+                output = run(values)
             except Exception as error:  # a guard of the program, or what it computes
                 raise BadInput(
                     f"{name} cannot be exported by {exporter}: the program fails on graphs of {list(sizes)} nodes, "
                     f"which the model takes: {reason_of(error)}"
                 ) from error
         scale = max(1.0, float(expected.abs().max()))
-        if found.shape != expected.shape or not bool(((found - expected).abs() <= _TOLERANCE * scale).all()):
+        if output.shape != expected.shape or not bool(((output - expected).abs() <= _TOLERANCE * scale).all()):
             raise BadInput(
                 f"{name} cannot be exported by {exporter}: on graphs of {list(sizes)} nodes the program answers "
                 "otherwise than the model."
@@ -212,7 +212,7 @@ def check_answers(
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error of PyTorch says, in one line."""
+    """Return the first line of PyTorch's error that gives its reason."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:2])[:400]}"
 
@@ -248,7 +248,7 @@ def _table(module: BenchmarkModule, spec: BenchmarkSpec, sizes: Sequence[int], s
 
 
 def _graph(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> dict[str, Any]:
-    """A path with a few more edges; both directions of an edge have the same features."""
+    """Make a path with a few more edges; both directions of an edge have the same features."""
     more = torch.rand(num_nodes, num_nodes, generator=generator) < 1 / max(num_nodes, 1)
     ends = torch.triu(more, diagonal=2).nonzero().t()
     path = torch.arange(num_nodes - 1)
@@ -263,13 +263,13 @@ def _graph(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> d
 
 
 def _features(features: Features, rows: int, names: tuple[str, str], generator: torch.Generator) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    fields: dict[str, Tensor] = {}
     if features.vocabularies:
         columns = [torch.randint(size, (rows,), generator=generator) for size in features.vocabularies]
-        found[names[0]] = torch.stack(columns, 1)
+        fields[names[0]] = torch.stack(columns, 1)
     if features.dense:
-        found[names[1]] = torch.randn(rows, features.dense, generator=generator)
-    return found
+        fields[names[1]] = torch.randn(rows, features.dense, generator=generator)
+    return fields
 
 
 # -- what the inputs are ---------------------------------------------------------------------------------------------
@@ -289,11 +289,11 @@ _WORDS = {
 def _described(name: str, axis: str, spec: BenchmarkSpec) -> dict[str, Any]:
     words = _WORDS.get(name, f"pointers of {name.removesuffix('_ptr')}" if axis == "pointer" else f"a row per {axis}")
     features: Mapping[str, Features] = {"x": spec.node, "edge_attr": spec.edge}
-    told: dict[str, Any] = {"what": words}
+    description: dict[str, Any] = {"what": words}
     if name in features:
-        told["values"] = [f"0 .. {size - 1}" for size in features[name].vocabularies]
-        told["names"] = list(features[name].names[: len(features[name].vocabularies)])
-    return told
+        description["values"] = [f"0 .. {size - 1}" for size in features[name].vocabularies]
+        description["names"] = list(features[name].names[: len(features[name].vocabularies)])
+    return description
 
 
 def _shape(name: str, value: Tensor) -> list[int | str]:

@@ -1,4 +1,4 @@
-"""What positional encoders read from a batch."""
+"""Fields of encodings that positional encoders read from a batch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def encoded_field(batch: Data, name: str, encoding: Encoding, dtype: torch.dtype
 
 
 def valid_eigenvectors(batch: Data, encoding: LapPE) -> Tensor:
-    """Which columns of `lap_pe_vectors` are eigenvectors, not filling, for every node: bool `[num_nodes, K]`."""
+    """Mark the columns of `lap_pe_vectors` that hold eigenvectors, not filling: bool `[num_nodes, K]`."""
     graph_of, ptr = graphs_of_nodes(batch)
     available = ptr.diff() - int(encoding.skip_trivial)
     columns = torch.arange(encoding.num_eigenvectors, device=available.device)

@@ -56,7 +56,7 @@ TASKS: dict[str, type[Task]] = {
 
 
 def task_class(spec: BenchmarkSpec) -> type[Task]:
-    """The class of a specification's task: one of `TASKS`, or one that some distribution registers.
+    """Return the class of a specification's task: one of `TASKS`, or one that some distribution registers.
 
     Raises:
         BadInput: there is no task of that name.
@@ -69,14 +69,14 @@ def task_class(spec: BenchmarkSpec) -> type[Task]:
     """
     if spec.task in TASKS:
         return TASKS[spec.task]
-    own = registry.records("tasks")
-    if spec.task not in own:
+    registered = registry.records("tasks")
+    if spec.task not in registered:
         raise BadInput(
-            f"{spec.name} names the task {spec.task!r}; known: {', '.join([*TASKS, *own])}. A class of your own is "
-            "found by its entry point in the group graphbench.tasks."
+            f"{spec.name} names the task {spec.task!r}; known: {', '.join([*TASKS, *registered])}. A class of "
+            "your own is found by its entry point in the group graphbench.tasks."
         )
-    found: type[Task] = registry.load("tasks", spec.task)
-    return found
+    task: type[Task] = registry.load("tasks", spec.task)
+    return task
 
 
 def build_task(
@@ -91,7 +91,7 @@ def build_task(
     label_smoothing: float = 0.0,
     edge_dim: int = 0,
 ) -> Task:
-    """The task of `spec` on a representation of width `dim`.
+    """Build the task of `spec` on a representation of width `dim`.
 
     Args:
         spec: the benchmark's description; that of the task says what was chosen instead.
@@ -121,10 +121,10 @@ def build_task(
     cls = task_class(spec)
     if quantiles is not None and not issubclass(cls, Regression):
         raise BadInput(f"quantiles is for regressions; {spec.name} is {spec.task}.")
-    own: dict[str, Any] = {} if quantiles is None else {"quantiles": quantiles}
+    options: dict[str, Any] = {} if quantiles is None else {"quantiles": quantiles}
     if issubclass(cls, EdgeClassification | EdgeRegression):
-        own["edge_dim"] = edge_dim
-    task = cls(with_loss(spec, cls, loss), dim, head, **own)
+        options["edge_dim"] = edge_dim
+    task = cls(with_loss(spec, cls, loss), dim, head, **options)
     if loss is not None and "." in loss:
         if class_weights is not None or label_smoothing:
             raise BadInput(f"class_weights and label_smoothing are of graphbench's losses, not of --model.loss {loss}.")
@@ -135,11 +135,13 @@ def build_task(
     if spec.metric in task.named_metrics() and spec.metric not in chosen:
         chosen.append(spec.metric)
     task.further = further_metrics(task, chosen)
-    if spec.metric not in (known := task.all_metrics()):
-        raise BadInput(f"{spec.name} asks for the metric {spec.metric!r}, but {spec.task} knows {', '.join(known)}.")
+    if spec.metric not in (available := task.all_metrics()):
+        raise BadInput(
+            f"{spec.name} asks for the metric {spec.metric!r}, but {spec.task} knows {', '.join(available)}."
+        )
     task.spec = selecting(task.spec, task, select_by)
-    for option, asked in (("class_weights", class_weights is not None), ("label_smoothing", label_smoothing != 0)):
-        if asked and not isinstance(task, Classification):
+    for option, is_set in (("class_weights", class_weights is not None), ("label_smoothing", label_smoothing != 0)):
+        if is_set and not isinstance(task, Classification):
             raise BadInput(f"{option} is for classifications; {spec.name} is {spec.task}.")
     if isinstance(task, Classification):
         if class_weights is not None:

@@ -1,4 +1,4 @@
-"""What all tasks share: a head on top of a representation, a loss, and metrics."""
+"""Base of all tasks: a head on top of a representation, a loss, and metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphbench.training.tasks.defined import Need, TargetRange, TargetRanges, n
 
 
 def target_labels(spec: BenchmarkSpec) -> tuple[str, ...]:
-    """What the scores of each target are logged as, without characters that trackers refuse; all different.
+    """Return distinct names for logging each target's scores, without characters that trackers refuse.
 
     Examples:
         >>> import dataclasses
@@ -101,13 +101,13 @@ class Task(nn.Module):
 
     @abstractmethod
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """What the loss of a batch is made of: sums `[groups]` over its rows, and how many rows each has `[groups]`.
+        """Compute the terms of a batch's loss: sums `[groups]` over its rows, and how many rows each has `[groups]`.
 
         Terms of several batches, or of the parts of one on several processes, add up to those of all their rows.
         """
 
     def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """The loss out of its terms, a scalar that is linear in `sums`; 0 (with gradients) where nothing was counted.
+        """Combine the terms to the loss, a scalar linear in `sums`; 0 (with gradients) where nothing was counted.
 
         Examples:
             >>> import torch
@@ -120,7 +120,7 @@ class Task(nn.Module):
         return (sums / counts.to(sums.dtype).clamp(min=1)).sum()
 
     def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
-        """The training loss of a batch, a scalar."""
+        """Compute the training loss of a batch, a scalar."""
         return self.combine(*self.terms(output, batch))
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Task(nn.Module):
         """Predictions `[rows, C]` and targets `[rows, T]` in the units of the specification."""
 
     def spreads(self, output: Tensor) -> Tensor:
-        """What `spread_names` says of each target `[rows, T * len(spread_names)]`, target after target."""
+        """Return the values of `spread_names` for each target `[rows, T * len(spread_names)]`, target after target."""
         return output[:, :0]
 
     def named_spreads(self, output: Tensor) -> dict[str, Tensor]:
@@ -167,16 +167,16 @@ class Task(nn.Module):
     # -- what targets define -------------------------------------------------------------------------------------
 
     def known_targets(self, y: Tensor) -> Tensor | None:
-        """The column `y` of a table or a batch as `[rows, T]`, NaN where unknown; None where rows have no target."""
+        """Return the column `y` of a table or a batch, `[rows, T]` with NaN where unknown, or None."""
         return None
 
     def undefined(self, targets: TargetRange) -> dict[str, str]:
         """Metrics of `all_metrics` that targets cannot define, with the reason in words."""
-        found = {n: targets.missing(need_of(n, metric, self.needs)) for n, metric in self.all_metrics().items()}
-        return {name: reason for name, reason in found.items() if reason}
+        reasons = {n: targets.missing(need_of(n, metric, self.needs)) for n, metric in self.all_metrics().items()}
+        return {name: reason for name, reason in reasons.items() if reason}
 
     def ranges(self) -> TargetRanges:
-        """What gathers the range of targets over batches."""
+        """Make the metric that gathers the range of targets over batches."""
         return TargetRanges(self.spec.num_targets if self.spec.num_classes is None else 1, self.discrete)
 
     # -- further metrics -----------------------------------------------------------------------------------------
@@ -196,5 +196,5 @@ class Task(nn.Module):
             self.compare(further, *self.predict(output, batch))
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """What a metric of torchmetrics gets of the predictions and targets of `predict`."""
+        """Convert predictions and targets of `predict` to the arguments of a metric of torchmetrics."""
         return predictions, targets

@@ -1,4 +1,4 @@
-"""What a user chooses in place of a benchmark's own: the loss, further metrics, and the one that selects."""
+"""Choices in place of a benchmark's own: the loss, further metrics, and the one that selects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Choice = str | Metric | Mapping[str, Any]
 
 
 def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> BenchmarkSpec:
-    """The specification with a loss of the task, whose name may be written in any case.
+    """Return the specification with a loss of the task, whose name may be written in any case.
 
     A dotted path is a loss of the user's, see `import_loss`; the head is then that of the task's first loss.
 
@@ -36,18 +36,18 @@ def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> Benchm
     """
     if loss is None:
         return spec
-    known = {name.casefold(): name for name in task.losses}
+    names = {name.casefold(): name for name in task.losses}
     if "." in loss:
         if not task.comparable:
             raise BadInput(f"--model.loss: {spec.task} has losses of its own ({', '.join(task.losses)}), not {loss!r}.")
         return dataclasses.replace(spec, loss=task.losses[0])
-    if loss.casefold() not in known:
+    if loss.casefold() not in names:
         raise UnknownName(f"loss of {spec.task}", loss, task.losses, "Choose one with --model.loss.")
-    return dataclasses.replace(spec, loss=known[loss.casefold()])
+    return dataclasses.replace(spec, loss=names[loss.casefold()])
 
 
 def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """A loss by its dotted path: `torch.nn.SmoothL1Loss`, `my_package.losses.LogCosh`, or a function.
+    """Import a loss by its dotted path: `torch.nn.SmoothL1Loss`, `my_package.losses.LogCosh`, or a function.
 
     A class is made without options, with `reduction="none"` where it takes that, so that rows may have weights. The
     loss gets `(prediction, target)` of the rows whose targets are known: standardised numbers `[rows]`, logits `[rows]`
@@ -97,17 +97,17 @@ def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:
         >>> list(further_metrics(task, ["spearman", "torchmetrics.regression.ExplainedVariance"]))
         ['Spearman', 'ExplainedVariance']
     """
-    found: dict[str, Metric] = {}
+    metrics_by_name: dict[str, Metric] = {}
     for choice in chosen:
         name, metric = _one(task, choice)
-        if name in found or name in task.build_metrics():
+        if name in metrics_by_name or name in task.build_metrics():
             raise BadInput(f"metrics: {name} is scored already; leave it out.")
-        found[name] = metric
-    if found and not task.comparable:
+        metrics_by_name[name] = metric
+    if metrics_by_name and not task.comparable:
         raise BadInput(
             f"metrics: {task.spec.task} has its own metrics ({', '.join(task.build_metrics())}) and takes no others."
         )
-    return found
+    return metrics_by_name
 
 
 def _one(task: Task, choice: Choice) -> tuple[str, Metric]:
@@ -118,9 +118,9 @@ def _one(task: Task, choice: Choice) -> tuple[str, Metric]:
     if "." in choice:
         return _made(choice, {})
     named = task.named_metrics()
-    known = {name.casefold(): name for name in named}
-    if choice.casefold() in known:
-        name = known[choice.casefold()]
+    names = {name.casefold(): name for name in named}
+    if choice.casefold() in names:
+        name = names[choice.casefold()]
         return name, named[name]
     every = [*named, *task.build_metrics()]
     raise UnknownName(
@@ -129,7 +129,7 @@ def _one(task: Task, choice: Choice) -> tuple[str, Metric]:
 
 
 def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
-    """The metric of a dotted path."""
+    """Make the metric of a dotted path."""
     module, _, name = path.rpartition(".")
     try:
         make = import_object(module, name)
@@ -147,7 +147,7 @@ def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
 
 
 def selecting(spec: BenchmarkSpec, task: Task, name: str | None) -> BenchmarkSpec:
-    """The specification with another metric that selects the best epoch.
+    """Return the specification with another metric that selects the best epoch.
 
     Args:
         spec: of the benchmark.
@@ -159,15 +159,15 @@ def selecting(spec: BenchmarkSpec, task: Task, name: str | None) -> BenchmarkSpe
         BadInput: it does not say whether more of it is better.
     """
     metrics = task.all_metrics()
-    known = {metric.casefold(): metric for metric in metrics}
+    names = {metric.casefold(): metric for metric in metrics}
     if name is None:
         return spec
-    if name.casefold() not in known:
+    if name.casefold() not in names:
         raise UnknownName("metric that is scored", name, metrics, "Add others with --model.metrics.")
-    found = known[name.casefold()]
-    better = metrics[found].higher_is_better
-    if found == spec.metric:
+    chosen = names[name.casefold()]
+    better = metrics[chosen].higher_is_better
+    if chosen == spec.metric:
         return spec
     if better is None:
-        raise BadInput(f"select_by: {found} does not say whether more of it is better, so it cannot select an epoch.")
-    return dataclasses.replace(spec, metric=found, higher_is_better=better)
+        raise BadInput(f"select_by: {chosen} does not say whether more of it is better, so it cannot select an epoch.")
+    return dataclasses.replace(spec, metric=chosen, higher_is_better=better)

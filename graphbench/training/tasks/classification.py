@@ -19,8 +19,7 @@ from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn.edge_head import EdgeHead
-from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
+from graphbench.nn.heads import EdgeHead, GraphHead, HeadConfig, NodeHead
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.defined import Need
 from graphbench.training.tasks.known import (
@@ -126,14 +125,14 @@ class Classification(Task):
             return
         target = targets.reshape(-1).long()
         if self._wanted_weights is None:
-            found = balanced_class_weights(target, self.num_classes)
+            weights = balanced_class_weights(target, self.num_classes)
         else:
-            found = torch.tensor(self._wanted_weights, dtype=torch.float64)
-        known = target >= 0
-        rows = found[target[known]]
+            weights = torch.tensor(self._wanted_weights, dtype=torch.float64)
+        mask = target >= 0
+        rows = weights[target[mask]]
         if weight is not None:
-            rows = rows * weight.reshape(-1)[known].double()
-        self.class_weights.copy_(found / rows.mean())
+            rows = rows * weight.reshape(-1)[mask].double()
+        self.class_weights.copy_(weights / rows.mean())
 
     def smooth_labels(self, amount: float) -> None:
         """Train on `1 - s + s / C` for the label's class and `s / C` for every other one of C.
@@ -169,11 +168,11 @@ class Classification(Task):
         focus = 2.0 if self.spec.loss == "focal" else 0.0
         logits, target = at_least_single(output), batch.y.reshape(-1)
         if self.chosen_loss is not None:
-            known, weight = target >= 0, batch.get(WEIGHT)
+            mask, weight = target >= 0, batch.get(WEIGHT)
             if logits.shape[1] == 1:  # one logit for two classes
                 logits = torch.cat([torch.zeros_like(logits), logits], 1)
             return chosen_terms(
-                self.chosen_loss, logits[known], target[known], weight if weight is None else weight.reshape(-1)[known]
+                self.chosen_loss, logits[mask], target[mask], weight if weight is None else weight.reshape(-1)[mask]
             )
         smoothing = self.label_smoothing if self.training else 0.0
         sums, counts = class_terms(logits, target, self.num_classes, focus, batch.get(WEIGHT), smoothing)
@@ -184,7 +183,7 @@ class Classification(Task):
         return sums, counts
 
     def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """The specification's cross-entropy; classes are weighted by their share of all rows that were counted."""
+        """Combine the terms to the specification's cross-entropy; classes are weighted by share of counted rows."""
         if self.groups == 1:
             return super().combine(sums, counts)
         return combine_classes(sums, counts, divide_by_weights=self.spec.output_dim > 1)
@@ -214,8 +213,8 @@ class Classification(Task):
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Of labelled rows the probabilities `[known, C]`, or those of a second class `[known]`, and the classes."""
         binary = type(metric).__name__.startswith("Binary")
-        known = targets[:, 0] >= 0
-        return predictions[known, 1] if binary else predictions[known], targets[known, 0]
+        mask = targets[:, 0] >= 0
+        return predictions[mask, 1] if binary else predictions[mask], targets[mask, 0]
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a node or edge has no label."""

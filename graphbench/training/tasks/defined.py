@@ -1,4 +1,4 @@
-"""Which scores a split can define: by what is known of its targets alone, before and after training."""
+"""Tell which scores a split can define, from its known targets alone, before and after training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTRASTS = (
 
 @dataclass(frozen=True)
 class TargetRange:
-    """How many targets are known in each of T columns, and between which values they lie.
+    """Number and range of the known targets in each of T columns.
 
     Args:
         rows: known targets of each column.
@@ -42,18 +42,18 @@ class TargetRange:
     discrete: bool = False
 
     def column(self, number: int) -> TargetRange:
-        """That of one column."""
+        """Return the range of one column."""
         return TargetRange((self.rows[number],), (self.low[number],), (self.high[number],), self.discrete)
 
     @classmethod
     def of(cls, targets: Tensor, discrete: bool = False) -> TargetRange:
-        """That of targets `[rows, T]`, NaN where unknown."""
+        """Return the range of targets `[rows, T]`, NaN where unknown."""
         metric = TargetRanges(targets.shape[1], discrete)
         metric.update(targets)
         return metric.result()
 
     def missing(self, need: Need) -> str:
-        """Why a score with this need is undefined, in words; "" where it is defined.
+        """Say why a score with this need is undefined; "" where it is defined.
 
         Examples:
             >>> TargetRange((6,), (0.0,), (0.0,), discrete=True).missing("contrast")
@@ -61,16 +61,16 @@ class TargetRange:
             >>> TargetRange((6,), (0.0,), (0.0,), discrete=True).missing("rows")
             ''
         """
-        known = sum(self.rows)
-        if not known:
+        total = sum(self.rows)
+        if not total:
             return "no target is known"
         if need == "contrast" and not any(low < high for low, high in zip(self.low, self.high, strict=True)):
             if len(self.rows) > 1:
                 return "no target has two different known values"
             value = f"of class {self.low[0]:g}" if self.discrete else f"{self.low[0]:.6g}"
-            return f"all {known} known targets are {value}" if known > 1 else f"its one known target is {value}"
+            return f"all {total} known targets are {value}" if total > 1 else f"its one known target is {value}"
         if need == "positive" and not any(high >= 1 for high in self.high):
-            return f"all {known} known labels are 0"
+            return f"all {total} known labels are 0"
         return ""
 
 
@@ -99,30 +99,30 @@ class TargetRanges(Metric):
         """Add targets `[rows, T]`, NaN where unknown."""
         if not len(targets):
             return
-        known = ~targets.isnan()
-        self.rows = self.rows + known.sum(0)
-        self.low = torch.minimum(self.low, torch.where(known, targets, torch.inf).amin(0))
-        self.high = torch.maximum(self.high, torch.where(known, targets, -torch.inf).amax(0))
+        mask = ~targets.isnan()
+        self.rows = self.rows + mask.sum(0)
+        self.low = torch.minimum(self.low, torch.where(mask, targets, torch.inf).amin(0))
+        self.high = torch.maximum(self.high, torch.where(mask, targets, -torch.inf).amax(0))
 
     def compute(self) -> Tensor:
         """Known rows, smallest and largest values `[3, T]`, float64 on the CPU."""
         return torch.stack([state.cpu().double() for state in (self.rows, self.low, self.high)])
 
     def result(self) -> TargetRange:
-        """What was gathered."""
+        """Return what was gathered."""
         rows, low, high = self.compute().tolist()
         return TargetRange(tuple(map(int, rows)), tuple(low), tuple(high), discrete=self.discrete)
 
 
 def need_of(name: str, metric: Metric, needs: Mapping[str, Need]) -> Need:
-    """What a metric needs: as its task says of its name, else by the class of torchmetrics."""
+    """Return what a metric needs: as its task says of its name, else by the class of torchmetrics."""
     if name in needs:
         return needs[name]
     return "contrast" if any(part in type(metric).__name__ for part in _CONTRASTS) else "rows"
 
 
 def why_not_a_number(value: float, loss: float) -> str:
-    """Why a score is undefined whose targets would define it."""
+    """Say why a score is undefined whose targets would define it."""
     if not math.isnan(value):
         return ""
     return "predictions are not finite" if not math.isfinite(loss) else "predictions are all equal"

@@ -33,9 +33,9 @@ class KnownMeanAbsoluteError(MeanAbsoluteError):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add predictions and targets of one shape."""
-        error, known = _known_errors(preds, target)
+        error, mask = _known_errors(preds, target)
         self.sum_abs_error += error.abs().sum()
-        self.total += known.sum()
+        self.total += mask.sum()
 
 
 class KnownMeanSquaredError(MeanSquaredError):
@@ -52,9 +52,9 @@ class KnownMeanSquaredError(MeanSquaredError):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add predictions and targets of one shape."""
-        error, known = _known_errors(preds, target)
+        error, mask = _known_errors(preds, target)
         self.sum_squared_error += error.square().sum()
-        self.total += known.sum()
+        self.total += mask.sum()
 
 
 class TargetErrors(Metric):
@@ -86,12 +86,12 @@ class TargetErrors(Metric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add predictions and targets `[rows, T]`, NaN where unknown."""
-        error, known = _known_errors(preds, target)
+        error, mask = _known_errors(preds, target)
         self.sums = self.sums + (error.square() if self.squared else error.abs()).sum(0)
-        self.rows = self.rows + known.sum(0)
+        self.rows = self.rows + mask.sum(0)
 
     def compute(self) -> Tensor:
-        """The errors `[T]`."""
+        """Return the errors `[T]`."""
         means = self.sums / self.rows
         return (means.sqrt() if self.squared else means).float()
 
@@ -118,15 +118,15 @@ class ScaledError(TargetErrors):
         self._deviations = deviations
 
     def compute(self) -> Tensor:
-        """The mean; NaN where no target has a known row."""
+        """Return the mean; NaN where no target has a known row."""
         scaled = super().compute() / self._deviations().to(self.rows.device).float()
         return scaled[self.rows > 0].mean()
 
 
 def _known_errors(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Differences, 0 where the target is NaN, and where it is not."""
-    known = ~target.isnan()
-    return torch.where(known, preds - target, 0.0), known
+    mask = ~target.isnan()
+    return torch.where(mask, preds - target, 0.0), mask
 
 
 class KnownAccuracy(MulticlassAccuracy):
@@ -179,22 +179,22 @@ class PositiveF1Score(KnownF1Score):
         super().__init__(num_classes=2, average="none")
 
     def compute(self) -> Tensor:
-        """The score; 0 where no row of the class is found."""
+        """Return the score; 0 where no row of the class is found."""
         return super().compute()[1]
 
 
 def _count(metric: KnownAccuracy | KnownF1Score, preds: Tensor, target: Tensor) -> None:
     """Add to true and false positives, true and false negatives, of each class `[C]` or of all together."""
     target = target.reshape(-1)
-    known, chosen, true = target >= 0, preds.argmax(1), target.clamp(min=0)
+    mask, chosen, true = target >= 0, preds.argmax(1), target.clamp(min=0)
     none = torch.zeros(preds.shape[1], dtype=torch.long, device=target.device)
     # Sums of integers are the same in any order; `bincount` would read its length from the device
-    right = none.index_add(0, true, (known & (chosen == true)).long())
-    false_positive = none.index_add(0, chosen, known.long()) - right
-    false_negative = none.index_add(0, true, known.long()) - right
-    true_negative = known.sum() - right - false_positive - false_negative
-    found = {"tp": right, "fp": false_positive, "tn": true_negative, "fn": false_negative}
-    for name, values in found.items():
+    right = none.index_add(0, true, (mask & (chosen == true)).long())
+    false_positive = none.index_add(0, chosen, mask.long()) - right
+    false_negative = none.index_add(0, true, mask.long()) - right
+    true_negative = mask.sum() - right - false_positive - false_negative
+    counts = {"tp": right, "fp": false_positive, "tn": true_negative, "fn": false_negative}
+    for name, values in counts.items():
         setattr(metric, name, getattr(metric, name) + (values.sum() if metric.average == "micro" else values))
 
 
@@ -218,12 +218,12 @@ class KnownAUROC(BinaryAUROC):
         self.target.append(target.detach().reshape(-1))
 
     def compute(self) -> Tensor:  # type: ignore[override]
-        """The area; NaN where one of the classes has no row."""
+        """Return the area; NaN where one of the classes has no row."""
         preds, target = dim_zero_cat(self.preds), dim_zero_cat(self.target)
-        known = target >= 0
-        if len(target[known].unique()) < 2:
+        mask = target >= 0
+        if len(target[mask].unique()) < 2:
             return preds.new_full((), torch.nan)
-        return binary_auroc(preds[known], target[known])
+        return binary_auroc(preds[mask], target[mask])
 
 
 class MatthewsCorrelation(MulticlassMatthewsCorrCoef):
@@ -237,5 +237,5 @@ class MatthewsCorrelation(MulticlassMatthewsCorrCoef):
     """
 
     def compute(self) -> Tensor:
-        """The correlation."""
+        """Return the correlation."""
         return matthews(self.confmat)

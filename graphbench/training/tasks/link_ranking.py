@@ -111,14 +111,14 @@ def tail_ranks(
     offset = sizes.cumsum(0) - sizes
     candidate = batch.ptr[batch.batch[head]][owner] + torch.arange(len(owner), device=node.device) - offset[owner]
     score = (node[head[owner]] * node[candidate]).sum(-1)
-    own = (node[head] * node[tail]).sum(-1)[owner]
+    positive = (node[head] * node[tail]).sum(-1)[owner]
     counts = candidate != tail[owner]
     if filtered:
         true = pair_keys(pairs if known is None else torch.cat((pairs, known)), num_nodes).sort().values
         counts &= ~_contains(true, head[owner] * num_nodes + candidate)
     if not self_counts:
         counts &= candidate != head[owner]
-    above = (score > own).to(node.dtype) + 0.5 * (score == own).to(node.dtype)
+    above = (score > positive).to(node.dtype) + 0.5 * (score == positive).to(node.dtype)
     return 1 + torch.zeros(len(pairs), device=node.device, dtype=node.dtype).index_add_(0, owner, above * counts)
 
 
@@ -144,7 +144,7 @@ def ranks_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor
 
 
 def hits_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Whether each true score is above the k-th highest wrong one of its graph, and the graphs of these scores.
+    """Mark the true scores above the k-th highest wrong one of their graph, and return the graphs of all true scores.
 
     Graphs with fewer than k wrong pairs have no such score and are left out, where OGB's evaluator calls them perfect.
 
@@ -155,13 +155,13 @@ def hits_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor,
         wrong_owner: graph of each.
         k: which wrong score counts.
     """
-    found, graphs = [true.new_empty(0)], [owner[:0]]
+    hits, graphs = [true.new_empty(0)], [owner[:0]]
     for graph in owner.unique().tolist():
         mine, others = owner == graph, wrong[wrong_owner == graph]
         if len(others) >= k:
-            found.append((true[mine] > others.topk(k).values[-1]).to(true.dtype))
+            hits.append((true[mine] > others.topk(k).values[-1]).to(true.dtype))
             graphs.append(owner[mine])
-    return torch.cat(found), torch.cat(graphs)
+    return torch.cat(hits), torch.cat(graphs)
 
 
 class LinkRanking(Task):
@@ -190,7 +190,7 @@ class LinkRanking(Task):
         self.head = DotProductHead(dim, head.num_layers, head.l2_normalize, head.dropout)
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Ends of pairs `[num_nodes, dim]`, whose dot products are scores."""
+        """Map nodes to ends of pairs `[num_nodes, dim]`, whose dot products are scores."""
         return cast(DotProductHead, self.head).mlp(representation.node)
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
@@ -230,9 +230,11 @@ class LinkRanking(Task):
         raw = tail_ranks(node, pairs, batch, filtered=False)
         values = {"MRR": 1 / raw} | {f"hits@{k}": (raw <= k).float() for k in (1, 3, 10)}
         if any(name.startswith("filtered") for name in metrics):
-            known = self._known(batch)
-            values["filtered_MRR"] = 1 / tail_ranks(node, pairs, batch, True, known=known)
-            values["filtered_no_self_MRR"] = 1 / tail_ranks(node, pairs, batch, True, self_counts=False, known=known)
+            true_links = self._known(batch)
+            values["filtered_MRR"] = 1 / tail_ranks(node, pairs, batch, True, known=true_links)
+            values["filtered_no_self_MRR"] = 1 / tail_ranks(
+                node, pairs, batch, True, self_counts=False, known=true_links
+            )
         scored = {name: (value, owner) for name, value in values.items()}
         if any(name.startswith("ogb") for name in metrics):
             scored |= self._beside_negatives(node, batch)
@@ -248,8 +250,8 @@ class LinkRanking(Task):
         (right, false), (owner, wrong_owner) = scores, owners
         beside = torch.isin(owner, wrong_owner)
         right, owner = right[beside], owner[beside]
-        found = {f"ogb_hits@{k}": hits_beside(right, owner, false, wrong_owner, k) for k in _OGB_HITS}
-        return {**found, "ogb_MRR": (1 / ranks_beside(right, owner, false, wrong_owner), owner)}
+        values = {f"ogb_hits@{k}": hits_beside(right, owner, false, wrong_owner, k) for k in _OGB_HITS}
+        return {**values, "ogb_MRR": (1 / ranks_beside(right, owner, false, wrong_owner), owner)}
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Scores of the true pairs `[num_pairs, 1]`, and ones."""

@@ -55,7 +55,7 @@ def class_terms(
         >>> class_terms(torch.zeros(3, 2), torch.tensor([0, -1, 1]), 2)
         (tensor([0.6931, 0.6931]), tensor([1, 1]))
     """
-    known, target = target >= 0, target.clamp(min=0)
+    mask, target = target >= 0, target.clamp(min=0)
     if logits.dim() == 1 or logits.shape[1] == 1:
         truth = target.to(logits.dtype) * (1 - smoothing) + smoothing / 2
         values = F.binary_cross_entropy_with_logits(logits.reshape(-1), truth, reduction="none")
@@ -65,7 +65,7 @@ def class_terms(
         values = focal(values, focus)
     values = weighted(values, weight)
     member = (
-        F.one_hot(target, classes) * known[:, None]
+        F.one_hot(target, classes) * mask[:, None]
     )  # no scatter: its sums come in another order every time on a GPU
     return (values[:, None] * member).sum(0), member.sum(0)
 
@@ -115,7 +115,7 @@ def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
 
 
 def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Tensor:
-    """The weighted cross-entropy out of `class_terms`, of one batch or added up over several.
+    """Combine `class_terms`, of one batch or added up over several, to the weighted cross-entropy.
 
     Args:
         sums: `[C]`.
@@ -163,7 +163,7 @@ def at_least_single(values: Tensor) -> Tensor:
 def chosen_terms(
     loss: Callable[[Tensor, Tensor], Tensor], prediction: Tensor, target: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The terms `[1]` of a loss that a user chose, in the form of torch's: `loss(prediction, target)`.
+    """Compute the terms `[1]` of a loss that a user chose, in the form of torch's: `loss(prediction, target)`.
 
     Args:
         loss: gives one value per row, or their mean.
@@ -230,6 +230,21 @@ def normalised_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_
     norms = [column_norms(matrix, graph_of, num_graphs, by_column=False) for matrix in (output, target)]
     squares = (output / norms[0][graph_of] - target / norms[1][graph_of]).square().sum(1)
     return squares.new_zeros(num_graphs).index_add(0, graph_of, squares)
+
+
+def column_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
+    """`‖ φ_i / ‖φ_i‖ - t_i / ‖t_i‖ ‖²` of each graph and column `[num_graphs, c]` (section 3.5 as printed).
+
+    `output`, `target`, `graph_of`, `num_graphs` as above.
+
+    Examples:
+        >>> map_ = torch.tensor([[3.0, 1.0], [4.0, 0.0]])
+        >>> column_map_errors(map_ * torch.tensor([2.0, -1.0]), map_, torch.tensor([0, 0]), 1)  # each up to scale
+        tensor([[0., 4.]])
+    """
+    norms = [column_norms(matrix, graph_of, num_graphs, by_column=True) for matrix in (output, target)]
+    squares = (output / norms[0][graph_of] - target / norms[1][graph_of]).square()
+    return squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares)
 
 
 def sign_invariant_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:

@@ -56,11 +56,11 @@ class PerTarget(Metric):
         self.targets.append(at_least_single(targets.detach()))
 
     def defined(self, predictions: Tensor, truth: Tensor) -> bool:
-        """Whether a column's known rows have a score."""
+        """Tell whether a column's known rows have a score."""
         return len(truth) > 1 and bool((truth != truth[0]).any())
 
     def compute(self) -> Tensor:
-        """The mean over targets; NaN when none has a score."""
+        """Return the mean over targets; NaN when none has a score."""
         if not len(self.targets):  # a list, or after a reduction over processes one tensor
             return torch.tensor(torch.nan)
         predictions, targets = dim_zero_cat(self.predictions), dim_zero_cat(self.targets)
@@ -71,8 +71,8 @@ class PerTarget(Metric):
         return (counted.mean() if len(counted) else values.new_full((), torch.nan)).float()
 
     def _of(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        known = ~targets.isnan()
-        guesses, truth = predictions[known], targets[known]
+        mask = ~targets.isnan()
+        guesses, truth = predictions[mask], targets[mask]
         none = truth.new_full((), torch.nan)
         if not self.defined(guesses, truth) or (self.varied and bool((guesses == guesses[0]).all())):
             return none
@@ -109,13 +109,13 @@ class PerLabel(PerTarget):
         super().update(predictions.float(), targets.float())
 
     def defined(self, predictions: Tensor, truth: Tensor) -> bool:
-        """Whether a label has the values that its score needs."""
+        """Tell whether a label has the values that its score needs."""
         positive = int(truth.sum())
         return {"contrast": 0 < positive < len(truth), "positive": positive > 0, "rows": len(truth) > 0}[self.need]
 
     def _of(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        known = ~targets.isnan()
-        guesses, truth = predictions[known], targets[known].long()
+        mask = ~targets.isnan()
+        guesses, truth = predictions[mask], targets[mask].long()
         if not self.defined(guesses, truth):
             return targets.new_full((), torch.nan)
         return self.score(guesses, truth).to(targets)
@@ -214,7 +214,7 @@ class GraphMean(Metric):
         self.graphs += (count > 0).sum()
 
     def compute(self) -> Tensor:
-        """The mean; NaN before any graph had an item."""
+        """Return the mean; NaN before any graph had an item."""
         return (self.total / self.graphs).float()
 
 
@@ -268,7 +268,7 @@ class PartIoU(Metric):
         self.shapes.index_add_(0, category, torch.ones_like(category))
 
     def compute(self) -> Tensor:
-        """The average; NaN before any shape came."""
+        """Return the average; NaN before any shape came."""
         if self.average == "instance":
             return (self.total.sum() / self.shapes.sum()).float()
         seen = self.shapes > 0
@@ -315,7 +315,7 @@ class ValueMean(Metric):
         self.values += values.numel()
 
     def compute(self) -> Tensor:
-        """The mean; NaN before any value."""
+        """Return the mean; NaN before any value."""
         return (self.total / self.values).float()
 
 
@@ -323,5 +323,5 @@ class LogMean(ValueMean):
     """Natural logarithm of the mean of all values."""
 
     def compute(self) -> Tensor:
-        """The logarithm; minus infinity for a mean of 0, NaN before any value."""
+        """Return the logarithm; minus infinity for a mean of 0, NaN before any value."""
         return super().compute().log()

@@ -50,15 +50,15 @@ class _Multilabel(Task):
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Binary cross-entropy, summed over the labels that are known; each row with its weight."""
-        known, logits = ~batch.y.isnan(), at_least_single(output)
+        mask, logits = ~batch.y.isnan(), at_least_single(output)
         if self.chosen_loss is not None:
             weight = batch.get(WEIGHT)
-            weight = weight if weight is None else weight.reshape(-1, 1).expand_as(logits)[known]
-            return chosen_terms(self.chosen_loss, logits[known], batch.y[known].to(logits.dtype), weight)
-        truth = torch.where(known, batch.y, 0.0).to(logits.dtype)
+            weight = weight if weight is None else weight.reshape(-1, 1).expand_as(logits)[mask]
+            return chosen_terms(self.chosen_loss, logits[mask], batch.y[mask].to(logits.dtype), weight)
+        truth = torch.where(mask, batch.y, 0.0).to(logits.dtype)
         values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
         values = focal(values) if self.spec.loss == "focal" else values
-        return masked_terms(weighted(values, batch.get(WEIGHT)), known)
+        return masked_terms(weighted(values, batch.get(WEIGHT)), mask)
 
     def known_targets(self, y: Tensor) -> Tensor:
         """Labels `[rows, T]`."""

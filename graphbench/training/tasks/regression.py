@@ -15,8 +15,7 @@ from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput
-from graphbench.nn.edge_head import EdgeHead
-from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
+from graphbench.nn.heads import EdgeHead, GraphHead, HeadConfig, NodeHead
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.defined import Need
 from graphbench.training.tasks.known import KnownMeanAbsoluteError, KnownMeanSquaredError, ScaledError, TargetErrors
@@ -100,7 +99,7 @@ class Regression(Task):
         self._look()
 
     def deviations(self) -> Tensor:
-        """The standard deviation of each training target `[T]`."""
+        """Return the standard deviation of each training target `[T]`."""
         return self.deviation
 
     def _look(self) -> None:
@@ -133,12 +132,12 @@ class Regression(Task):
         """Errors of the specification's loss, summed over known targets; each row with its weight."""
         output = at_least_single(output)
         target = ((batch.y - self.offset) / self.scale).to(output.dtype)  # centred in float64, then rounded
-        known = ~target.isnan()
+        mask = ~target.isnan()
         if self.chosen_loss is not None:
             weight = batch.get(WEIGHT)
-            weight = weight if weight is None else weight.reshape(-1, 1).expand_as(target)[known]
-            return chosen_terms(self.chosen_loss, output[known], target[known], weight)
-        target = torch.where(known, target, 0.0)
+            weight = weight if weight is None else weight.reshape(-1, 1).expand_as(target)[mask]
+            return chosen_terms(self.chosen_loss, output[mask], target[mask], weight)
+        target = torch.where(mask, target, 0.0)
         difference = output[:, : self.spec.num_targets] - target
         if self.spread is not None:
             errors = self.spread.errors(output, target)
@@ -146,7 +145,7 @@ class Regression(Task):
             errors = F.huber_loss(difference, torch.zeros_like(difference), reduction="none")
         else:
             errors = difference.abs() if self.spec.loss == "L1" else difference.square()
-        return masked_terms(weighted(errors, batch.get(WEIGHT)), known)
+        return masked_terms(weighted(errors, batch.get(WEIGHT)), mask)
 
     def known_targets(self, y: Tensor) -> Tensor:
         """Targets `[rows, T]`, NaN where unknown."""
@@ -187,9 +186,9 @@ class Regression(Task):
         return metrics if self.spec.metric not in ("scaled_MAE", "scaled_RMSE") else metrics | self._pooled()
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The known targets of all columns, one after the other `[known]`."""
-        known = ~targets.isnan()
-        return predictions[known], targets[known]
+        """Return the known targets of all columns, one after the other `[known]`."""
+        mask = ~targets.isnan()
+        return predictions[mask], targets[mask]
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Predictions and targets in real units `[rows, T]`."""
@@ -204,7 +203,7 @@ class Regression(Task):
         return values if self.wide else values.to(output.dtype)
 
     def spreads(self, output: Tensor) -> Tensor:
-        """Standard deviations or quantiles in real units, see `Spread.values`."""
+        """Return standard deviations or quantiles in real units, see `Spread.values`."""
         if self.spread is None:
             return super().spreads(output)
         output = at_least_single(output)
@@ -213,13 +212,13 @@ class Regression(Task):
 
 def _moments(targets: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each column over its known rows `[T]`, float64; 0 for a column without one."""
-    known = ~targets.isnan()
-    count = known.sum(0).clamp(min=1)
-    values = torch.where(known, targets, 0.0).double()
-    first = values[known.long().argmax(0), torch.arange(values.shape[1])] if len(values) else values.sum(0)
-    shifted = torch.where(known, values - first, 0.0)  # sums of large offsets would round the mean
+    mask = ~targets.isnan()
+    count = mask.sum(0).clamp(min=1)
+    values = torch.where(mask, targets, 0.0).double()
+    first = values[mask.long().argmax(0), torch.arange(values.shape[1])] if len(values) else values.sum(0)
+    shifted = torch.where(mask, values - first, 0.0)  # sums of large offsets would round the mean
     mean = shifted.sum(0) / count
-    deviation = (torch.where(known, shifted - mean, 0.0).square().sum(0) / count).sqrt()
+    deviation = (torch.where(mask, shifted - mean, 0.0).square().sum(0) / count).sqrt()
     return mean + first, deviation
 
 

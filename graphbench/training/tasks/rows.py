@@ -1,4 +1,4 @@
-"""What each row of a task's predictions is about."""
+"""Name what each row of a task's predictions is about."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTPUT = "output"
 
 
 def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
-    """What each prediction of a batch is about, `[rows]` each.
+    """Return graph, node or edge of each prediction of a batch, `[rows]` each.
 
     Args:
         level: of the task.

@@ -1,4 +1,4 @@
-"""What is added up over a split: its loss and its metrics."""
+"""Loss and metrics that are added up over a split."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SplitLoss(Metric):
         self.counts = self.counts + counts
 
     def compute(self) -> Tensor:
-        """The loss; NaN before any row."""
+        """Return the loss; NaN before any row."""
         sums, lost, counts = (state.cpu() for state in (self.sums, self.lost, self.counts))
         loss = self._combine(sums.double() - lost, counts) if counts.any() else torch.tensor(torch.nan)
         return loss.float().to(self.sums.device)
@@ -86,7 +86,7 @@ class SplitScores(nn.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is logged: the loss and every metric, as `val/loss`."""
+        """Return the names that are logged: the loss and every metric, as `val/loss`."""
         of_targets = (f"{name}/{target}" for name in self.alone for target in self.targets)
         return tuple(f"{self.split}/{name}" for name in ("loss", *self.metrics, *of_targets))
 
@@ -106,8 +106,8 @@ class SplitScores(nn.Module):
         self.has_loss = False
         for metrics in (self.metrics, self.alone):
             task.compare(cast(dict[str, Metric], dict(metrics.items())), predictions, targets)
-        if (known := task.known_targets(targets)) is not None:
-            self.ranges.update(known)
+        if (known_targets := task.known_targets(targets)) is not None:
+            self.ranges.update(known_targets)
 
     def reset(self) -> None:
         """Forget what was added."""
@@ -144,8 +144,8 @@ class SplitScores(nn.Module):
             for number, (target, value) in enumerate(zip(self.targets, of_targets, strict=True)):
                 values[f"{name}/{target}"] = value
                 if value.isnan():
-                    own = None if targets is None else targets.column(number).missing(self.alone_needs[name])
-                    self.undefined[f"{self.split}/{name}/{target}"] = own or why_not_a_number(float(value), loss)
+                    why = None if targets is None else targets.column(number).missing(self.alone_needs[name])
+                    self.undefined[f"{self.split}/{name}/{target}"] = why or why_not_a_number(float(value), loss)
         return values
 
 

@@ -23,7 +23,7 @@ LEVELS = (0.05, 0.5, 0.95)
 
 
 class Spread(ABC):
-    """What a head says of a target beside its prediction. Outputs are scaled, as `Regression` has them."""
+    """Outputs of a head beside its prediction of a target. They are scaled, as `Regression` has them."""
 
     #: Numbers of the head for each target.
     outputs: int
@@ -41,7 +41,7 @@ class Spread(ABC):
 
     @abstractmethod
     def values(self, output: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
-        """What `names` says, in real units `[rows, T * len(names)]`, target after target.
+        """Return the values of `names`, in real units `[rows, T * len(names)]`, target after target.
 
         Args:
             output: of the head `[rows, T * outputs]`.
@@ -83,7 +83,7 @@ class GaussianSpread(Spread):
         return (variance.log() + (target - mean).square() / variance) / 2
 
     def values(self, output: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
-        """Standard deviations `[rows, T]`."""
+        """Return standard deviations `[rows, T]`."""
         return (F.softplus(output.chunk(2, dim=1)[1]) + _LEAST).sqrt() * scale
 
     def pooled(self, values: np.ndarray, targets: int) -> np.ndarray:
@@ -162,10 +162,15 @@ def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
         >>> quantile_levels([0.9, 0.5, 0.1])
         (0.1, 0.5, 0.9)
     """
-    found = tuple(sorted(float(level) for level in levels))
-    if len(found) < 2 or len(set(found)) < len(found) or not (found[0] > 0 and found[-1] < 1) or 0.5 not in found:
+    quantiles = tuple(sorted(float(level) for level in levels))
+    if (
+        len(quantiles) < 2
+        or len(set(quantiles)) < len(quantiles)
+        or not (quantiles[0] > 0 and quantiles[-1] < 1)
+        or 0.5 not in quantiles
+    ):
         raise BadInput(
             f"quantiles must be different levels above 0 and below 1, 0.5 (the prediction) among them, as in "
             f"[0.05, 0.5, 0.95], but got {list(levels)}."
         )
-    return found
+    return quantiles

@@ -37,60 +37,74 @@ SMALL = {"hidden_dim": 16, "num_layers": 2}
 class TestGCN(ArchitectureContract):
     architecture = GCN
     options = SMALL
+    most_launches = 117
 
 
 class TestGraphSAGE(ArchitectureContract):
     architecture = GraphSAGE
     options = SMALL
+    most_launches = 143
 
 
 class TestGraphSAGEWithMean(ArchitectureContract):
     architecture = GraphSAGE
     options = SMALL | {"aggregation": "mean"}
+    most_launches = 117
 
 
 class TestGAT(ArchitectureContract):
     architecture = GAT
     options = SMALL
+    most_waits = 1
+    most_launches = 188
 
 
 class TestGIN(ArchitectureContract):
     architecture = GIN
     options = SMALL
+    most_launches = 127
 
 
 class TestGINE(ArchitectureContract):
     architecture = GINE
     options = SMALL
+    most_launches = 142
 
 
 class TestGatedGCN(ArchitectureContract):
     architecture = GatedGCN
     options = SMALL
+    most_launches = 173
 
 
 class TestGNNPlus(ArchitectureContract):
     architecture = GNNPlus
     options = SMALL | {"layer": "GCN", "edge_walks": 3}
+    most_launches = 163
 
 
 class TestGNNPlusForLongRanges(ArchitectureContract):
     architecture = GNNPlus
     options = SMALL | {"layer": "GINE", "version": "LRGB", "feed_forward": False, "activation": "gelu"}
+    most_launches = 130
 
 
 class TestOGBGNN(ArchitectureContract):
     architecture = OGBGNN
     options = SMALL | {"layer": "GCN"}
+    most_launches = 147
 
 
 class TestSPN(ArchitectureContract):
     architecture = SPN
     options = SMALL
+    most_waits = 6
+    most_launches = 257
 
 
 class TestGT(ArchitectureContract):
     architecture = GT
+    most_launches = 293
 
     def make_model(self, spec):
         encoders = [LapPEEncoder(3, 3, model="linear"), RWSEEncoder(4, 2)]
@@ -100,10 +114,13 @@ class TestGT(ArchitectureContract):
 class TestGTOverAllPairs(ArchitectureContract):
     architecture = GT
     options = SMALL | {"num_heads": 4, "full": True, "bias": False, "edge_updates": False}
+    most_waits = 2
+    most_launches = 229
 
 
 class TestGPS(ArchitectureContract):
     architecture = GPS
+    most_launches = 305
 
     def make_model(self, spec):
         return GPS(spec, **SMALL, positional_encoders=[LapPEEncoder(3, 4), RWSEEncoder(4, 2)])
@@ -111,6 +128,7 @@ class TestGPS(ArchitectureContract):
 
 class TestGPSWithGates(ArchitectureContract):
     architecture = GPS
+    most_launches = 372
 
     def make_model(self, spec):
         return GPS(spec, **SMALL, local_layer="GatedGCN", gate_encoder=ESLapPEEncoder(3, 8))
@@ -119,54 +137,66 @@ class TestGPSWithGates(ArchitectureContract):
 class TestGPSWithoutLocalLayer(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "none", "norm": "layer"}
+    most_launches = 196
 
 
 class TestGPSWithoutAttention(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "GAT", "attention": "none", "categorical": "one_hot"}
+    most_waits = 6
+    most_launches = 290
 
 
 class TestGPSWithPerformer(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"attention": "Performer"}
+    most_launches = 337
 
 
 class TestGPSWithBigBird(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"attention": "BigBird"}
     random_order = "blocks are made of the nodes as they are numbered"
+    most_waits = 2
+    most_launches = 485
 
 
 class TestGPSAroundGCN(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "GCN", "norm": "none"}
+    most_launches = 254
 
 
 class TestExphormer(ArchitectureContract):
     architecture = Exphormer
     options = SMALL | {"expander_degree": 2}
     random_order = "expanders are drawn from the numbers of the nodes"
+    most_launches = 379
 
 
 class TestGRIT(ArchitectureContract):
     architecture = GRIT
     options = SMALL | {"num_steps": 4}
+    most_launches = 410
 
 
 class TestGraphMamba(ArchitectureContract):
     architecture = GraphMamba
     options = SMALL | {"num_orders": 2}
     random_order = "nodes of equal degree are read in an order that their numbers decide"
+    most_launches = 522
 
 
 class TestGraphMambaWithBuckets(ArchitectureContract):
     architecture = GraphMamba
     options = SMALL | {"num_orders": 2, "num_buckets": 3, "local_layer": "none"}
     random_order = "the numbers of the nodes decide on their buckets"
+    most_launches = 444
 
 
 class TestSAN(ArchitectureContract):
     architecture = SAN
+    most_launches = 485
 
     def make_model(self, spec):
         encoders = [TransformerLapPE(4, 8, num_layers=1, sign="flip_graph"), RWSEEncoder(4, 2)]
@@ -176,6 +206,7 @@ class TestSAN(ArchitectureContract):
 class TestSANAlongEdges(ArchitectureContract):
     architecture = SAN
     options = SMALL | {"num_heads": 4, "full": False, "norm": "layer"}
+    most_launches = 222
 
 
 GRAPHORMER = SMALL | {"ffn_dim": 16, "num_heads": 4}
@@ -185,20 +216,25 @@ STRUCTURED = SMALL | {"num_heads": 4, "edge_dim": 8}
 class TestGraphormer(ArchitectureContract):
     architecture = Graphormer
     options = GRAPHORMER
+    most_launches = 381
 
 
 class TestGraphormerForFairseq(ArchitectureContract):
     architecture = Graphormer
     options = GRAPHORMER | {"version": "fairseq", "fusion": True, "checkpointing": True, "max_hops": 2}
+    most_launches = 434
 
 
 class TestGraphormerWithReAttention(ArchitectureContract):
     architecture = Graphormer
     options = GRAPHORMER | {"re_attention": True, "checkpointing": True, "max_hops": 0}
+    most_waits = 12
+    most_launches = 389
 
 
 class TestSAT(ArchitectureContract):
     architecture = SAT
+    most_launches = 763
 
     def make_model(self, spec):
         encoders = [RandomWalkPE(4), LapPEEncoder(3, 3, model="raw")]
@@ -208,11 +244,15 @@ class TestSAT(ArchitectureContract):
 class TestSATOnSubgraphs(ArchitectureContract):
     architecture = SAT
     options = STRUCTURED | {"extractor": "subgraph", "norm": "layer", "fusion": True, "checkpointing": True}
+    most_waits = 6
+    most_launches = 1118
 
 
 class TestSATWithReAttention(ArchitectureContract):
     architecture = SAT
     options = STRUCTURED | {"gnn": "GINE", "re_attention": True, "checkpointing": True}
+    most_waits = 12
+    most_launches = 689
 
 
 class TestSequoia(ArchitectureContract):
@@ -220,6 +260,8 @@ class TestSequoia(ArchitectureContract):
 
     architecture = Sequoia
     without_gradient = ("before.*", "logits.*", "among.local.edge_norm.*")
+    most_waits = 5
+    most_launches = 426
 
     def make_model(self, spec):
         encoders = [RandomWalkPE(4), LapPEEncoder(3, 3, model="raw")]
@@ -231,6 +273,8 @@ class TestSequoiaOfDenseEdges(ArchitectureContract):
     options: ClassVar = {"hidden_dim": 16, "num_clusters": 3, "link_weight": 0.0, "norm": "layer", "dropout": 0.1}
     spec = tiny_spec("node-classification", "dense")
     without_gradient = ("before.local.edge_norm.*", "among.local.edge_norm.*")
+    most_waits = 4
+    most_launches = 434
 
 
 @pytest.mark.parametrize("gnn", ["GCN", "GIN", "GraphConv", "GraphSAGE"])

@@ -50,6 +50,20 @@ def adjacency(batch):
     return dense.index_put((batch.edge_index[1], batch.edge_index[0]), torch.ones(()), accumulate=True)
 
 
+def test_gcn_by_the_mean_over_neighbours(spec, batch):
+    """As the printed scores of "Benchmarking Graph Neural Networks" were obtained: `W mean_j x_j + b`."""
+    model = GCN(spec, hidden_dim=8, num_layers=1, self_loops=False, edge_weights="mean")
+    conv, x = model.layers[0].conv, torch.randn(batch.num_nodes, 8)
+    index, weight = model.make_edges(batch.edge_index, batch.num_nodes, x.dtype)
+    found = conv(x, index, weight)
+    for node in range(batch.num_nodes):
+        neighbours = batch.edge_index[0, batch.edge_index[1] == node]
+        if len(neighbours):
+            torch.testing.assert_close(found[node], conv.lin(x[neighbours].mean(0)) + conv.bias)
+    with pytest.raises(BadInput, match="edge_weights must be one of symmetric, mean"):
+        GCN(spec, edge_weights="max")
+
+
 def test_gcn_without_self_loops_by_its_equation(spec, batch):
     """`D^-1/2 A D^-1/2 X W + b`, and the bias alone for a node without neighbours."""
     torch.manual_seed(0)

@@ -22,7 +22,7 @@ class GivenDraw(DeepGraph):
     """One seed for all graphs, so that the draw does not depend on how nodes are numbered."""
 
     def seeds(self, batch, draw=0):
-        return torch.full((batch.num_graphs,), 77 + draw)
+        return torch.full((batch.num_graphs,), 77 + draw, device=batch.ptr.device)
 
 
 class TestGivenDraw(ArchitectureContract):
@@ -30,11 +30,15 @@ class TestGivenDraw(ArchitectureContract):
 
     architecture = GivenDraw
     options = SMALL
+    most_waits = 42
+    most_launches = 1583
 
 
 class TestDeepGraph(ArchitectureContract):
     architecture = DeepGraph
     options = SMALL | {"num_draws": 2}
+    most_waits = 43
+    most_launches = 1583
 
     def test_node_order_does_not_matter(self):
         """In evaluation another numbering is another draw: the mean over draws agrees, within its error."""
@@ -59,6 +63,8 @@ class TestReleased(ArchitectureContract):
     options = SMALL | {"released": True}
     spec = tiny_spec("node-classification", "categorical")
     without_gradient = ("pooler.*",)
+    most_waits = 60
+    most_launches = 1465
 
 
 class TestWithoutLocalAttention(ArchitectureContract):
@@ -66,6 +72,8 @@ class TestWithoutLocalAttention(ArchitectureContract):
 
     architecture = DeepGraph
     options = SMALL | {"local_attention": False}
+    most_waits = 3
+    most_launches = 426
 
 
 def small(kind="both", **options):

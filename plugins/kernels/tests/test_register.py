@@ -15,6 +15,8 @@ DEFINED_IN = (
     "graphbench.encodings.rwse",
     "graphbench.encodings.shortest_paths",
     "graphbench.nn.ops",
+    "graphbench_sfi_former.blocks",
+    "graphbench_sfi_former.sparse_flow",
     "graphbench_sft.ops",
 )
 

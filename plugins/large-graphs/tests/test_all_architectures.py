@@ -38,6 +38,7 @@ class Exact(ArchitectureContract):
 
 class TestSGFormer(Exact):
     architecture = SGFormer
+    most_launches = 473
 
     def make_model(self, spec):
         return SGFormer(spec, **HEADS, positional_encoders=[LapPEEncoder(3, 4), RWSEEncoder(4, 2)])
@@ -45,6 +46,8 @@ class TestSGFormer(Exact):
 
 class TestPolynormer(Exact):
     architecture = Polynormer
+    most_waits = 1
+    most_launches = 458
 
     def make_model(self, spec):
         return Polynormer(spec, **HEADS, positional_encoders=[RWSEEncoder(4, 2)])
@@ -53,25 +56,31 @@ class TestPolynormer(Exact):
 class TestNodeFormer(Exact):
     architecture = NodeFormer
     options = HEADS
+    most_waits = 3
+    most_launches = 1257
 
 
 class TestDIFFormer(Exact):
     architecture = DIFFormer
     options = HEADS
+    most_launches = 350
 
 
 class TestDIFFormerWithSigmoid(Exact):
     architecture = DIFFormer
     options = HEADS | {"form": "sigmoid", "value_map": True, "graph_weight": 0.8, "norm": "batch"}
+    most_launches = 243
 
 
 class TestAdvDIFFormer(Exact):
     architecture = AdvDIFFormer
     options = HEADS
+    most_launches = 578
 
 
 class TestNAGphormer(Exact):
     architecture = NAGphormer
+    most_launches = 312
 
     def make_model(self, spec):
         return NAGphormer(spec, **HEADS, positional_encoders=[LapPEEncoder(3, 4)])
@@ -80,11 +89,14 @@ class TestNAGphormer(Exact):
 class TestGCNII(Exact):
     architecture = GCNII
     options = SMALL
+    most_launches = 137
 
 
 class TestTunedGNN(Exact):
     architecture = TunedGNN
     options = HEADS | {"layer": "GAT", "norm": "layer", "input_map": False, "jumping": True}
+    most_waits = 1
+    most_launches = 198
 
 
 #: Every option that changes what is computed, and how a model is built with it.

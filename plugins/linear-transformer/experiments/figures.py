@@ -28,7 +28,7 @@ from points import FAMILIES, LAYERS, MAPS, RECIPES, Point, points
 
 from graphbench.cli.console import set_up_logging
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.names import import_named
+from graphbench.cli.options import import_named
 
 log = logging.getLogger("graphbench.diagnostics.figures")
 #: Losses of single eigenvectors in the CSV.

@@ -37,6 +37,8 @@ from graphbench_linear_transformer.normalise import unit_columns
 
 class TestWalks(PositionalEncoderContract):
     encoder = LinearTransformerPE
+    most_waits = 3
+    most_launches = 1745
 
     def make_encoder(self):
         return randomised(LinearTransformerPE())
@@ -45,6 +47,8 @@ class TestWalks(PositionalEncoderContract):
 class TestSlots(PositionalEncoderContract):
     encoder = LinearTransformerPE
     random_method = "a node's slot is its number"
+    most_waits = 3
+    most_launches = 1861
 
     def make_encoder(self):
         return randomised(LinearTransformerPE(initial="slots", released=True))
@@ -52,6 +56,8 @@ class TestSlots(PositionalEncoderContract):
 
 class TestWithoutIncidence(PositionalEncoderContract):
     encoder = LinearTransformerPE
+    most_waits = 2
+    most_launches = 2214
 
     def make_encoder(self):
         return randomised(LinearTransformerPE(keep_incidence=False))
@@ -59,6 +65,8 @@ class TestWithoutIncidence(PositionalEncoderContract):
 
 class TestSparse(PositionalEncoderContract):
     encoder = LinearTransformerPE
+    most_waits = 5
+    most_launches = 1341
 
     def make_encoder(self):
         return randomised(LinearTransformerPE(evolve_incidence=False))
@@ -67,6 +75,8 @@ class TestSparse(PositionalEncoderContract):
 class TestRandom(PositionalEncoderContract):
     encoder = LinearTransformerPE
     random_method = "equivariant in distribution"
+    most_waits = 3
+    most_launches = 1599
 
     def make_encoder(self):
         return randomised(LinearTransformerPE(initial="random"))
@@ -331,6 +341,7 @@ def eigenvector_spec(num_targets):
 class TestPositions(ArchitectureContract):
     architecture = Positions
     spec = replace(tiny_spec("node-classification"), node=Features(dense=3), num_targets=3)
+    most_launches = 50
 
 
 def test_the_answer_is_what_the_encoding_returns():

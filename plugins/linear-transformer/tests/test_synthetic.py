@@ -54,6 +54,8 @@ class TestMapsOfDemands(ArchitectureContract):
     architecture = LinearTransformer
     options = {"num_layers": 2, "form": "efficient"}  # noqa: RUF012
     spec = dataclasses.replace(MAPS, node=Features(dense=3), edge=Features())
+    most_waits = 3
+    most_launches = 332
 
 
 class TestGeneralForm(ArchitectureContract):
@@ -63,6 +65,8 @@ class TestGeneralForm(ArchitectureContract):
     options = {"num_layers": 2}  # noqa: RUF012
     spec = dataclasses.replace(MAPS, edge=Features())
     numbered_edges = "the general form has a row of weights for every edge"
+    most_waits = 3
+    most_launches = 281
 
 
 class TestTrainedInitialFeatures(ArchitectureContract):
@@ -70,6 +74,8 @@ class TestTrainedInitialFeatures(ArchitectureContract):
     options = {"num_layers": 2, "form": "efficient"}  # noqa: RUF012
     spec = dataclasses.replace(VECTORS, edge=Features(), max_nodes=24)
     random_method = "Φ_0 has one row per node slot"
+    most_waits = 3
+    most_launches = 359
 
 
 def test_incidence_has_resistances_and_padding():

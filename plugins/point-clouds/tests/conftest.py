@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphbench import Architecture, BenchmarkModule, BenchmarkSpec, Features, GraphBatch
-from graphbench.benchmarks.points.rotations import random_rotations
+from graphbench.benchmarks.points.augmentation import random_rotations
 from graphbench.nn import HeadConfig
 from graphbench.testing import tiny_spec, tiny_table
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.benchmarks.points.rotations import random_rotations
+from graphbench.benchmarks.points.augmentation import random_rotations
 from graphbench.benchmarks.points.shapenet import ShapeNetPart
 from graphbench.benchmarks.points.solids import Solids
 from graphbench.errors import BadInput

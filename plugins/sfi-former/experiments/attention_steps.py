@@ -113,7 +113,7 @@ def drawn(shown: Sequence[tuple[str, Tensor]], title: str) -> Figure:
 
 
 def rows(graph: int, sfi: FlowSteps, dfi: FlowSteps) -> Iterator[dict[str, Any]]:
-    """What is measured of one layer in one graph, per head."""
+    """Measure one layer in one graph, per head."""
 
     def measured(step: str, matrices: Tensor, errors: Tensor | None = None) -> Iterator[dict[str, Any]]:
         for head, matrix in enumerate(matrices):
@@ -134,7 +134,7 @@ def rows(graph: int, sfi: FlowSteps, dfi: FlowSteps) -> Iterator[dict[str, Any]]
 
 
 def written(output: Path, graphs: Sequence[int], sfi: list[list[FlowSteps]], dfi: list[list[FlowSteps]]) -> None:
-    """The table and the pictures."""
+    """Write the table and the pictures."""
     table, folder = [], output / "attention_steps"
     folder.mkdir(parents=True, exist_ok=True)
     for graph, of_sfi, of_dfi in zip(graphs, sfi, dfi, strict=True):

@@ -12,40 +12,54 @@ SMALL = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2}
 class TestSFiFormer(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL
+    most_waits = 6
+    most_launches = 1100
 
 
 class TestDFiFormer(ArchitectureContract):
     architecture = DFiFormer
     options = SMALL
+    most_launches = 436
 
 
 class TestSFiFormerWithHardConstraint(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"alpha": None, "extra_parameters": False, "local_layer": "none"}
+    most_waits = 6
+    most_launches = 943
 
 
 class TestSFiFormerByFlowAlone(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"terms": "flow", "penalty": 5.0}
+    most_waits = 6
+    most_launches = 1052
 
 
 class TestSFiFormerByAdjacencyAlone(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"terms": "adjacency"}
+    most_launches = 322
 
 
 class TestSFiFormerByIteration(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"solver": "proximal", "proximal": ProximalOptions(num_steps=3, start="zeros")}
+    most_waits = 4
+    most_launches = 810
 
 
 class TestSFiFormerByDenselyStartedIteration(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"solver": "proximal", "proximal": ProximalOptions(num_steps=3, start="dense", step="constant")}
+    most_waits = 4
+    most_launches = 770
 
 
 class TestSFiFormerWithPositions(ArchitectureContract):
     architecture = SFiFormer
+    most_waits = 6
+    most_launches = 1107
 
     def make_model(self, spec):
         return SFiFormer(spec, **SMALL, positional_encoders=[RWSEEncoder(4, 4)])
@@ -54,3 +68,5 @@ class TestSFiFormerWithPositions(ArchitectureContract):
 class TestSFiFormerOverEdges(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"flow_graph": "edges"}
+    most_waits = 6
+    most_launches = 1114

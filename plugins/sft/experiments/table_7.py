@@ -7,6 +7,7 @@ which the paper's tool seems to count five operations a number, and `remainder`,
 product of weights and values, which the paper's remainder does not.
 
     python plugins/sft/experiments/table_7.py --output runs/sft        # writes runs/sft/table_7.csv
+    graphbench reproduce sft/table-7 --output runs/papers              # the same, beside the printed values
 """
 
 from __future__ import annotations
@@ -69,7 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder of table_7.csv")
     output = parser.parse_args(arguments).output
     rows: list[dict[str, Any]] = [
-        {"rate": rate, **{part: f"{count:.6f}" for part, count in operations(rate).items()}} for rate in RATES
+        {
+            "row": f"rate-{100 * rate:g}",
+            "rate": rate,
+            **{part: f"{count:.6f}" for part, count in operations(rate).items()},
+        }
+        for rate in RATES
     ]
     write_csv(output / "table_7.csv", rows)
 

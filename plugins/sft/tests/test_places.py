@@ -30,36 +30,48 @@ TOWERS = replace(SEQUENCE, node=Features((9, 2), names=("token", "tower")), edge
 class TestSFTOnDistances(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "distances", "readout": "sampled_max", "readout_samples": 4}
+    most_waits = 7
+    most_launches = 799
 
 
 class TestSFTOnRotatedParts(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "distances", "num_samples": 30}  # of equal tokens a smaller sample takes the first
     spec = PARTS
+    most_waits = 6
+    most_launches = 717
 
 
 class TestAbsoluteSFTOnPoints(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "none", "readout": "sampled_max"}
     spec = CLOUD
+    most_waits = 7
+    most_launches = 663
 
 
 class TestSFTOnPositions(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "positions", "norm_position": "pre"}
     spec = SEQUENCE
+    most_waits = 5
+    most_launches = 743
 
 
 class TestAbsoluteSFTOnSequences(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "none"}
     spec = SEQUENCE
+    most_waits = 5
+    most_launches = 595
 
 
 class TestSFTOnTowers(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "positions", "num_samples": 30}
     spec = TOWERS
+    most_waits = 7
+    most_launches = 766
 
 
 def make(spec, **options):

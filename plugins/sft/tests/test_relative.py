@@ -171,13 +171,18 @@ def test_edge_features_are_one_hot_columns_dense_columns_and_a_one():
     features = relative_features(spec, batch)
     assert features.tolist() == [[0, 0, 1, 1, 0, 0.5, -1.0, 1], [1, 0, 0, 0, 1, 2.0, 3.0, 1]]
     assert features.shape[1] == relative_width(spec)
+    numbers = relative_features(spec, batch, numbers=True)
+    assert numbers.tolist() == [[2, 0, 0.5, -1.0, 1], [0, 1, 2.0, 3.0, 1]]  # as the paper has them on Peptides
+    assert numbers.dtype == torch.float32
 
 
 @pytest.mark.parametrize("kind", ["both", "categorical", "dense", "none", "coordinates"])
 def test_relative_width_fits_every_kind_of_features(kind):
     spec = tiny_spec(kind=kind)
     batch = tiny_table(spec).batch(range(6))
-    assert relative_features(spec, batch).shape == (batch.edge_index.shape[1], relative_width(spec))
+    for numbers in (False, True):
+        width = relative_width(spec, numbers)
+        assert relative_features(spec, batch, numbers).shape == (batch.edge_index.shape[1], width)
 
 
 GRAPHS, NODES = 2, 7

@@ -69,7 +69,7 @@ def test_sampling_rates_are_shares_of_the_points(runs):
 def test_commands_reach_the_command_line(runs, monkeypatch, tmp_path):
     """`graphbench fit` builds the overlaid model; stopping there keeps the test free of data."""
     from graphbench.cli.lightning import GraphbenchCLI
-    from graphbench.cli.names import import_named
+    from graphbench.cli.options import import_named
 
     extra = ["--data.root", str(tmp_path), "--trainer.accelerator", "cpu"]
     arguments = runs.training("solids", "sft-6", 3, extra).arguments(tmp_path)

@@ -213,8 +213,8 @@ def test_drawing_is_pinned(patterns):
     ("options", "message"),
     [
         ({"source": "dgl"}, "source must be one of generated, pyg, but got 'dgl'"),
-        ({"source": "pyg", "graph_seed": 1}, "brings its own graphs"),
-        ({"source": "pyg", "sizes": SMALL}, "brings its own graphs"),
+        ({"source": "pyg", "graph_seed": 1}, "has its own graphs"),
+        ({"source": "pyg", "sizes": SMALL}, "has its own graphs"),
         ({"sizes": (10, 0, 10)}, r"three numbers of at least 1 .*\(10, 0, 10\)"),
     ],
 )

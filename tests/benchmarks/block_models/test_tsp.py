@@ -14,7 +14,15 @@ from torch_geometric.datasets import GNNBenchmarkDataset
 from tours import line_of
 
 from graphbench.benchmarks import TSP
-from graphbench.benchmarks.block_models.tsp import NEIGHBOURS, Chunk, graphs_of, near_edges, solve_chunk
+from graphbench.benchmarks.block_models.tsp import (
+    NEIGHBOURS,
+    Chunk,
+    graphs_of,
+    near_edges,
+    read_tours,
+    solve_chunk,
+    text_file,
+)
 from graphbench.cli import main
 from graphbench.data import worker_pool as pool
 from graphbench.errors import BadInput, CorruptData, MissingData
@@ -124,8 +132,8 @@ def test_recipes_are_of_the_published_size(name, capsys):
     ("options", "message"),
     [
         ({"source": "dgl"}, "source must be one of generated, pyg, text, but got 'dgl'"),
-        ({"source": "pyg", "graph_seed": 1}, "source=pyg brings its own graphs"),
-        ({"source": "text", "num_nodes": (50, 60)}, "source=text brings its own graphs"),
+        ({"source": "pyg", "graph_seed": 1}, "source=pyg has its own graphs"),
+        ({"source": "text", "num_nodes": (50, 60)}, "source=text has its own graphs"),
         ({"sizes": (10, 0, 10)}, r"three numbers of at least 1 .*\(10, 0, 10\)"),
         ({"num_nodes": (3, 10)}, r"two ascending numbers of at least 4, got \[3, 10\]"),
         ({"num_nodes": (20, 10)}, r"two ascending numbers of at least 4, got \[20, 10\]"),
@@ -224,3 +232,51 @@ def test_text_files_give_the_published_graphs(tmp_path):
 def test_text_files_that_are_not_there_are_told(tmp_path):
     with pytest.raises(MissingData, match=r"TSP_train\.txt"):
         TSP(source="text", root=str(tmp_path)).prepare_data()
+
+
+def instances(count=3, n=6):
+    random = np.random.default_rng(0)
+    return [(random.random((n + k, 2)), random.permutation(n + k)) for k in range(count)]
+
+
+def test_lines_are_points_and_tours(tmp_path):
+    written = instances()
+    (tmp_path / "TSP_val.txt").write_text("".join(line_of(*one) for one in written))
+    found = list(read_tours(text_file(tmp_path, "val"), fewest=4))
+    assert len(found) == len(written)
+    for (points, tour), (expected, order) in zip(found, written, strict=True):
+        np.testing.assert_allclose(points, expected, atol=1e-15)
+        assert tour.tolist() == order.tolist()
+
+
+def test_both_names_are_known_and_a_missing_file_is_told(tmp_path):
+    (tmp_path / "tsp50-500_train.txt").write_text("")
+    assert text_file(tmp_path, "train").name == "tsp50-500_train.txt"
+    with pytest.raises(MissingData, match=r"TSP_test\.txt or tsp50-500_test\.txt is not in .*source=generated") as told:
+        text_file(tmp_path, "test")
+    assert str(tmp_path) in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda line: line.replace(" output", ""), "the word 'output' once"),
+        (lambda line: line.replace("0.", "x.", 1), "could not convert"),
+        (lambda line: line.split(" ", 1)[1], "are no 4 or more points"),
+        (lambda line: "nan" + line[line.index(" ") :], "not finite"),
+        (lambda line: line.rstrip().rsplit(" ", 1)[0], "does not visit each"),
+        (lambda line: line.rstrip() + " 1\n", "does not visit each"),
+        (lambda line: " ".join(line.split()[:8]) + " output 1 2 3 4 1", None),
+        (lambda line: " ".join(line.split()[:6]) + " output 1 2 3 1", "are no 4 or more points"),
+    ],
+)
+def test_other_lines_are_named(change, message, tmp_path):
+    good = line_of(*instances(1)[0])
+    (tmp_path / "TSP_train.txt").write_text(good + change(good))
+    reading = read_tours(tmp_path / "TSP_train.txt", fewest=4)
+    next(reading)
+    if message is None:
+        assert len(next(reading)[0]) == 4
+    else:
+        with pytest.raises(CorruptData, match=rf"TSP_train\.txt, line 2: .*{message}"):
+            next(reading)

@@ -65,6 +65,21 @@ def test_maps_are_those_of_numpy_and_scipy(tmp_path, family, target, centred):
             np.testing.assert_allclose(batch.y[rows], MAPS[target](laplacian) @ demands, atol=2e-4, rtol=2e-4)
 
 
+@pytest.mark.parametrize("centred", [True, False])
+def test_demands_on_the_sphere_are_the_gaussian_ones_at_length_one(tmp_path, centred):
+    """Which is uniform on the sphere of all vectors, or of those that add up to 0."""
+    options = {"num_nodes": 12, "min_nodes": 6, "num_demands": 4, "centred": centred}
+    folders = {demands: tmp_path / demands for demands in ("gaussian", "sphere")}
+    found = [benchmark(folder, "ER", "heat", demands=name, **options) for name, folder in folders.items()]
+    for loaders in ([data.train_dataloader() for data in found], [data.test_dataloader() for data in found]):
+        one, other = (next(iter(loader)) for loader in loaders)
+        for (laplacian, rows), (_, same) in zip(single_graphs(one), single_graphs(other), strict=True):
+            gaussian, sphere = one.x_dense[rows].numpy(), other.x_dense[same].numpy()
+            np.testing.assert_allclose(sphere, gaussian / np.linalg.norm(gaussian, axis=0), atol=1e-6)
+            assert (np.abs(sphere.sum(0)).max() < 1e-5) == centred
+            np.testing.assert_allclose(other.y[same], MAPS["heat"](laplacian) @ sphere, atol=2e-4, rtol=2e-4)
+
+
 def test_normalised_eigenvectors_are_those_of_numpy_without_the_first(tmp_path):
     options = {"laplacian": "symmetric", "skip_trivial": True, "num_eigenvectors": 4}
     data = benchmark(tmp_path, "ER", "eigenvectors", num_nodes=9, min_nodes=6, **options)
@@ -80,17 +95,20 @@ def test_normalised_eigenvectors_are_those_of_numpy_without_the_first(tmp_path):
 def test_centred_and_other_demands_have_stores_of_their_own():
     keys = [ElectricFlow(**options).source_key() for options in ({}, {"centred": True}, {"centred": False})]
     assert keys[0] == keys[1] != keys[2]
+    assert ElectricFlow(demands="sphere").source_key() != ElectricFlow(demands="gaussian").source_key() == keys[0]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"log_resistance": 0.0}, "is one graph on which every map is a number times the demands"),
+        ({"log_resistance": 0.0}, "is one graph on which every map is a multiple of the demands"),
         ({"target": "eigenvectors", "log_resistance": 0.0}, "every eigenvalue but the first is the same"),
         ({"target": "eigenvectors", "family": "CSL", "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "family": "grid", "num_nodes": 9, "log_resistance": 0.0}, "equal eigenvalues"),
         ({"target": "eigenvectors", "num_eigenvectors": 1}, "constant on every graph"),
-        ({"target": "eigenvectors", "centred": False}, "centred is about demands"),
+        ({"target": "eigenvectors", "centred": False}, "centred and demands do not apply"),
+        ({"target": "eigenvectors", "demands": "sphere"}, "centred and demands do not apply"),
+        ({"demands": "cube"}, "demands must be one of gaussian, sphere"),
         ({"min_nodes": 2}, "On two nodes every map"),
     ],
 )
@@ -108,7 +126,7 @@ def test_heat_that_leaves_nothing_to_learn_is_refused_before_training(tmp_path, 
 
 
 def test_options_of_eigenvectors_do_not_go_with_other_targets(tmp_path):
-    with pytest.raises(BadInput, match="do not go with target=heat"):
+    with pytest.raises(BadInput, match="do not apply to target=heat"):
         ElectricFlow(target="heat", skip_trivial=True)
     with pytest.raises(BadInput, match="Graphs of 5 nodes have no 6 eigenvectors"):
         ElectricFlow(target="eigenvectors", num_nodes=5, num_eigenvectors=5, skip_trivial=True)

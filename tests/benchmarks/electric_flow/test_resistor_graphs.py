@@ -120,5 +120,5 @@ def test_impossible_families_say_so():
     for arguments, message in cases:
         with pytest.raises(BadInput, match=message):
             make_wiring(*arguments)
-    with pytest.raises(BadInput, match="Hardly any is connected"):
+    with pytest.raises(BadInput, match="hardly any is connected"):
         make_wiring("ER", (30,), 0.01, 3).draw(5, stream(CPU, 0))

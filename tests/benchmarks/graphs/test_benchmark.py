@@ -13,8 +13,8 @@ from torch_geometric.datasets import TUDataset
 
 import graphbench
 from graphbench import registry
-from graphbench.benchmarks.graphs import saved as saved_files
 from graphbench.benchmarks.graphs.benchmark import Graphs
+from graphbench.benchmarks.graphs.readers import saved as saved_files
 from graphbench.contracts import Encoding, Features
 from graphbench.errors import BadInput
 from graphbench.testing.benchmarks import check_batch
@@ -191,9 +191,7 @@ def test_new_inputs_have_the_same_features(graphs, saved, tmp_path):
     wrong = Data(x=torch.full((4, 2), 9), edge_index=ring(4), edge_attr=torch.zeros(8, 3))
     (part,) = benchmark.read_objects([new[0], wrong, new[1]])
     assert part.rows == [0, 2]
-    assert part.problems == {
-        1: "input 1, graph 0, node 0: x, column 0 is 9, which is none of the categories that are known."
-    }
+    assert part.problems == {1: "input 1, graph 0, node 0: x, column 0 is 9, which is none of the known categories."}
     (part,) = benchmark.read_objects([Data(x=graphs[0].x, edge_index=graphs[0].edge_index), new[1]])
     assert part.rows == [1]
     assert "No column of edges in input 0 is called 'edge_attr'" in part.problems[0]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from graphbench.benchmarks import Graphs
-from graphbench.benchmarks.graphs import json_lines
+from graphbench.benchmarks.graphs.readers import json_lines
 from graphbench.errors import BadInput, CorruptData, MissingData, UnknownName
 
 
@@ -77,7 +77,7 @@ def test_a_line_that_cannot_be_used_is_a_problem_of_its_row(benchmark, write):
     assert len(part.table) == 2
     assert "line 1 is no JSON" in part.problems[0]
     assert "line 5, edge 0: joins the nodes 0 and 9" in part.problems[2]
-    assert "element is Xx, which is none of the categories" in part.problems[3]
+    assert "element is Xx, which is none of the known categories" in part.problems[3]
     assert "'charge'" in part.problems[4]
 
 

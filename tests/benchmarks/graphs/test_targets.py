@@ -1,16 +1,16 @@
-"""When a label is missing, and when columns are classes: one rule for graphs and for nodes."""
+"""Missing labels, columns that are classes, and weights of rows: one rule for graphs and for nodes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from own_graphs import ring
+from own_graphs import make_graphs, ring
 from torch_geometric.data import Data
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
-from graphbench.errors import BadInput
-from graphbench.tables.missing import USUAL
+from graphbench.errors import BadInput, UnknownName
+from graphbench.tables.cells import USUAL
 
 SPLITS = ("train", "val", "test")
 THIRDS = (0.4, 0.3, 0.3)
@@ -134,10 +134,72 @@ def test_a_word_among_numbers_is_named_with_the_option_to_type(tables):
     for options in ({}, {"task": "graph-regression"}):
         with pytest.raises(BadInput, match=r"graphs\.csv, line 5.*y is 'pending'.*--data\.missing '\[\"pending\"\]'"):
             tables(cells, **options)
-    with pytest.raises(BadInput, match=r"line 5.*y is missing, as it is of 3 of 30"):
+    with pytest.raises(BadInput, match=r"line 5.*y is missing; 3 of 30"):
         tables(cells, missing=["pending"])
     data, y = tables(cells, missing=["pending"], on_error="skip")
     assert (data.spec.task, data.left_out) == ("graph-regression", 3)
     assert y[:, 0].sort().values.tolist() == pytest.approx([n / 7 for n in range(COUNT) if n % 10 != 3])
     data, _ = tables([f"{n % 2}" if n % 10 != 3 else "unknown" for n in range(COUNT)], task="graph-classification")
     assert data.spec.num_classes == 3
+
+
+def weighted_graphs():
+    """Thirty graphs with a number, classes of nodes, weights of both; the last node has neither class nor weight."""
+    graphs = []
+    for number, graph in enumerate(make_graphs(30)):
+        count = graph.num_nodes
+        label = torch.arange(count) % 2
+        label[-1] = -1
+        of_nodes = torch.arange(count).float()
+        of_nodes[-1] = torch.nan
+        kept = Data(x=graph.x, edge_index=graph.edge_index, trust=torch.tensor([float(number % 3)]), of_nodes=of_nodes)
+        kept.y, kept.label, kept.note = torch.tensor([number / 7]), label, "text"
+        graphs.append(kept)
+    return graphs
+
+
+def test_graphs_have_weights_of_mean_one_in_training(opened):
+    data = opened(weighted_graphs(), target="y", weight="trust", split="random")
+    weights = torch.cat([data.tables[split].columns["weight"] for split in SPLITS])
+    numbers = torch.tensor([int(name) % 3 for split in SPLITS for name in data.ids(split)])
+    assert float(data.tables["train"].columns["weight"].mean()) == pytest.approx(1)
+    assert torch.allclose(weights[numbers == 2], 2 * weights[numbers == 1][0])
+    assert not weights[numbers == 0].any()
+    plain = opened(weighted_graphs(), target="y", split="random")
+    assert "weight" not in plain.tables["train"].columns
+    assert plain.spec == data.spec
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_nodes_have_weights_where_they_have_labels(opened, level):
+    data = opened(weighted_graphs(), target="label", weight="of_nodes", split="random", split_level=level)
+    train = data.tables["train"].columns
+    known = train["y"].reshape(-1) >= 0
+    assert float(train["weight"][known].mean()) == pytest.approx(1)
+    if level == "graph":
+        assert not train["weight"][~known].any()
+    batch = data.tables["train"].batch([0, 1])
+    assert batch.weight.shape == (batch.num_nodes,)
+    assert (
+        data.source_key() != opened(weighted_graphs(), target="label", split="random", split_level=level).source_key()
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"target": "y", "weight": "turst"}, UnknownName, "Did you mean trust?"),
+        ({"target": "y", "weight": "note"}, BadInput, "weight: note is text; expected one number for each graph"),
+        ({"target": "label", "weight": "x", "node_features": []}, BadInput, "weight"),
+    ],
+)
+def test_weights_that_do_not_fit_are_told(tmp_path, options, error, said):
+    with pytest.raises(error, match=said):
+        Graphs(weighted_graphs(), root=str(tmp_path), **options)
+
+
+def test_a_negative_weight_is_named_with_its_graph(tmp_path):
+    graphs = weighted_graphs()
+    graphs[4].trust = torch.tensor([-1.0])
+    with pytest.raises(BadInput, match=r"4: the weight trust is -1\.0; expected a number of 0 or more"):
+        Graphs(graphs, "y", weight="trust", root=str(tmp_path))

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from graphbench import registry
-from graphbench.benchmarks.lrgb.archive import address, members
-from graphbench.benchmarks.lrgb.files import COCO_CATEGORIES
+from graphbench.benchmarks.lrgb.files import COCO_CATEGORIES, address, members
 from graphbench.benchmarks.lrgb.molecules import PCQMContact, PeptidesFunc, PeptidesStruct
 from graphbench.benchmarks.lrgb.superpixels import COCOSP, PascalVOCSP
 from graphbench.contracts import GraphTable

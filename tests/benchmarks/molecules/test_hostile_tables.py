@@ -15,7 +15,7 @@ from rdkit import Chem
 from graphbench.benchmarks.molecules.chemistry.user_file import FileRequest, read_user_file
 from graphbench.benchmarks.molecules.own_file import Molecules
 from graphbench.errors import GraphbenchError
-from graphbench.tables.reader import BLANK
+from graphbench.tables.formats import BLANK
 
 SMILES, VALUES = ["CCO", "c1ccccc1", "CC(C)N", "C[C@H](N)O"], [1.5, -2.0, 0.25, 7.0]
 PLAIN = "smiles,y\n" + "".join(f"{s},{v}\n" for s, v in zip(SMILES, VALUES, strict=True))

@@ -230,13 +230,9 @@ def test_baselines_are_fitted_on_the_molecules_that_the_model_trains_on(opened):
     mean = sum(train) / len(train)
     baselines = part.baseline_predictions()
     assert baselines["training mean"]["val"][:, 0].tolist() == pytest.approx([mean] * len(val), rel=1e-6)
-    smiles = [SMILES[row] for row in rows]
-    alone = ridge_baseline(
-        smiles, part.tables["train"].columns["y"].numpy(),
-        part.smiles("val"), part.tables["val"].columns["y"].numpy(),
-        part.smiles("test"), part.tables["test"].columns["y"].numpy(), num_bits=None,
-    )  # fmt: skip
-    assert baselines[alone.name]["test"].tolist() == alone.prediction.tolist()
+    smiles = [[SMILES[row] for row in rows], part.smiles("val"), part.smiles("test")]
+    _, alone = ridge_baseline(smiles, [part.tables[split].columns["y"].numpy() for split in ("train", "val")])
+    assert baselines["ridge on Morgan counts"]["test"].tolist() == alone.tolist()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from torch_geometric.datasets import QM9 as PyGQM9
 from graphbench.benchmarks.molecules import qm9, qm9_sources
 from graphbench.benchmarks.molecules.chemistry.vocabulary import QM9_ATOM_TYPES
 from graphbench.benchmarks.molecules.qm9 import QM9, QM9Contacts
-from graphbench.benchmarks.molecules.qm9_targets import HARTREE, QM9_TARGETS
+from graphbench.benchmarks.molecules.qm9_sources import HARTREE, QM9_TARGETS
 from graphbench.errors import BadInput, CorruptData, MissingData
 
 SMILES = ["C", "N", "O", "CC#N", "OCCCCCO", "c1ccoc1", "CC(=O)N", "NCCCCCF", "C1CC1", "C1CCCCCC1", "C1CCCCCCC1"]

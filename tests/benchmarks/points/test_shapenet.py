@@ -13,8 +13,7 @@ from command_line import SMALL_MODEL
 from torch_geometric.datasets import ShapeNet
 
 import graphbench
-from graphbench.benchmarks.points.shapenet import ARCHIVE, FOLDER, ShapeNetPart
-from graphbench.benchmarks.points.shapenet_files import FOLDERS, PARTS
+from graphbench.benchmarks.points.shapenet import ARCHIVE, FOLDER, FOLDERS, PARTS, ShapeNetPart
 from graphbench.cli import main
 from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput, CorruptData, MissingData

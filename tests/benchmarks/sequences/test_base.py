@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.benchmarks.sequences.base import SequenceTable, places, to_table
-from graphbench.benchmarks.sequences.ragged import Sequences
+from graphbench.benchmarks.sequences.base import Sequences, SequenceTable, places, to_table
 
 DOCUMENTS = [(b"abc", b"de"), (b"f", b""), (b"", b"ghij")]
 

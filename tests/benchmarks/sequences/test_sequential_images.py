@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from graphbench.benchmarks.sequences.sequential_images import SequentialFashionMNIST, SequentialImage
-from graphbench.benchmarks.superpixels import cifar
+from graphbench.benchmarks.superpixels import readers
 from graphbench.errors import MissingData
 from graphbench.testing.benchmarks import BenchmarkContract
 
@@ -20,14 +20,14 @@ def photographs(tmp_path, monkeypatch):
     """Batches of three images each with their checksums; `[18, 3, 32, 32]`."""
     pixels = np.random.RandomState(0).randint(0, 256, (18, 3, 32, 32)).astype(np.uint8)
     pixels[0], pixels[1] = 0, 255
-    folder = tmp_path / "CIFAR10" / cifar.FOLDER
+    folder = tmp_path / "CIFAR10" / readers.FOLDER
     folder.mkdir(parents=True)
-    for number, name in enumerate(cifar.TRAIN + cifar.TEST):
+    for number, name in enumerate(readers.TRAIN + readers.TEST):
         rows = slice(3 * number, 3 * number + 3)
         labels = [(3 * number + row) % 10 for row in range(3)]
         content = pickle.dumps({b"data": pixels[rows].reshape(3, -1), b"labels": labels}, protocol=4)
         (folder / name).write_bytes(content)
-        monkeypatch.setitem(cifar.CHECKSUMS, name, hashlib.md5(content).hexdigest())
+        monkeypatch.setitem(readers.CHECKSUMS, name, hashlib.md5(content).hexdigest())
     monkeypatch.setattr(SequentialImage, "spec", replace(SequentialImage.spec, split_sizes=(13, 2, 3)))
     monkeypatch.setattr(SequentialImage, "held_out", 2)
     return pixels

@@ -19,8 +19,7 @@ from sklearn.datasets import load_digits
 from torch_geometric.datasets import GNNBenchmarkDataset
 
 from graphbench.benchmarks import CIFAR10Superpixels, DigitsSuperpixels, MNISTSuperpixels
-from graphbench.benchmarks.superpixels import base as superpixel_base
-from graphbench.benchmarks.superpixels import cifar
+from graphbench.benchmarks.superpixels import base, readers
 from graphbench.benchmarks.superpixels import mnist_cifar as superpixels
 from graphbench.cli import main
 from graphbench.data import download
@@ -79,15 +78,15 @@ class TestMNISTFromIDX(BenchmarkContract):
 @pytest.fixture
 def cifar_folder(tmp_path, monkeypatch):
     """Unpacked batches of four images each, with the checksums of these."""
-    folder = tmp_path / "CIFAR10" / cifar.FOLDER
+    folder = tmp_path / "CIFAR10" / readers.FOLDER
     folder.mkdir(parents=True)
     images, labels = pictures(24, 32, 32, 3), load_digits().target[:24]
-    for number, name in enumerate(cifar.TRAIN + cifar.TEST):
+    for number, name in enumerate(readers.TRAIN + readers.TEST):
         rows = slice(4 * number, 4 * number + 4)
         data = images[rows].transpose(0, 3, 1, 2).reshape(4, -1)
         content = pickle.dumps({b"data": data, b"labels": labels[rows].tolist()}, protocol=4)
         (folder / name).write_bytes(content)
-        monkeypatch.setitem(cifar.CHECKSUMS, name, hashlib.md5(content).hexdigest())
+        monkeypatch.setitem(readers.CHECKSUMS, name, hashlib.md5(content).hexdigest())
     monkeypatch.setattr(CIFAR10Superpixels, "spec", replace(CIFAR10Superpixels.spec, split_sizes=(18, 2, 4)))
     return tmp_path
 
@@ -143,7 +142,7 @@ def test_digits_have_the_sizes_and_classes_of_the_specification(digits_store):
 
 @needs_slic
 def test_graphs_do_not_depend_on_the_number_of_processes(mnist_folder, small_mnist, tmp_path, monkeypatch):
-    monkeypatch.setattr(superpixel_base, "_CHUNK", 5)
+    monkeypatch.setattr(base, "_CHUNK", 5)
     tables = []
     for cores in (1, 2):
         monkeypatch.setattr(pool, "available_cores", lambda cores=cores: cores)
@@ -280,8 +279,8 @@ def test_missing_packages_name_their_extras(mnist_folder, monkeypatch, tmp_path)
     def absent(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(superpixel_base, "version", absent)
-    with pytest.raises(MissingExtra, match=r"MNISTSuperpixels out of images.*graphbench-lightning\[images\]"):
+    monkeypatch.setattr(base, "version", absent)
+    with pytest.raises(MissingExtra, match=r"MNISTSuperpixels from images.*graphbench-lightning\[images\]"):
         MNISTSuperpixels(source="idx", images=str(mnist_folder), store=str(tmp_path)).prepare_data()
     monkeypatch.undo()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -116,7 +116,7 @@ def test_files_of_another_kind_are_told(tmp_path):
         read_earth(*written_earth(tmp_path, whole[:10], small))
     image, mask = written_earth(tmp_path, whole, small)
     mask.write_bytes(b"no gzip")
-    with pytest.raises(CorruptData, match="cannot be unpacked"):
+    with pytest.raises(CorruptData, match="cannot be read"):
         read_earth(image, mask)
 
 

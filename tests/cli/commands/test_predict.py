@@ -7,10 +7,13 @@ import json
 import shutil
 import weakref
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from rdkit import Chem
 
+import graphbench
 from graphbench.benchmarks.molecules.chemistry.files import stream_molecules
 from graphbench.cli import main
 from graphbench.data.worker_pool import available_cores
@@ -93,7 +96,7 @@ def test_every_row_comes_out_in_order_and_bad_ones_say_why(finished_run, known, 
 def test_predictions_depend_neither_on_parts_nor_on_batch_mates(finished_run, known, tmp_path, monkeypatch):
     source = as_format(known, tmp_path / "new.csv")
     whole = predicted(finished_run, source, tmp_path / "whole.csv")
-    benchmark = "graphbench.benchmarks.molecules.inputs.stream_molecules"
+    benchmark = "graphbench.benchmarks.molecules.base.stream_molecules"
     monkeypatch.setattr(benchmark, lambda source, column, size: stream_molecules(source, column, 5))
     parts = predicted(finished_run, source, tmp_path / "parts.parquet", "--data.eval_batch_size", "3")
     assert list(parts["smiles"]) == list(whole["smiles"])
@@ -194,7 +197,7 @@ def test_other_columns_of_smiles_and_lent_memory(finished_run, known, tmp_path, 
 def test_of_a_long_file_a_few_parts_are_in_memory(finished_run, known, tmp_path, monkeypatch):
     """Neither the rows that came in nor the answers stay, so a file may be larger than memory."""
     source = as_format(pd.concat([known] * 20, ignore_index=True), tmp_path / "new.csv")
-    benchmark = "graphbench.benchmarks.molecules.inputs.stream_molecules"
+    benchmark = "graphbench.benchmarks.molecules.base.stream_molecules"
     alive: list[weakref.ref[pd.DataFrame]] = []
     most, parts = 0, 0
 
@@ -213,3 +216,66 @@ def test_of_a_long_file_a_few_parts_are_in_memory(finished_run, known, tmp_path,
     ahead = 2 * available_cores() if available_cores() > 1 else 0  # those that other processes work on
     assert most <= ahead + 6
     assert most < parts / 4
+
+
+def embedded(run, output, *options):
+    assert main(["embed", "--run", str(run), "--output", str(output), *options]) == 0
+    return pd.read_parquet(output) if output.suffix == ".parquet" else pd.read_csv(output)
+
+
+def values(frame):
+    return frame[[name for name in frame if name.startswith("embedding_")]].to_numpy(dtype=np.float32, copy=True)
+
+
+def test_the_head_of_the_model_makes_the_predictions_of_them(finished_run, tmp_path):
+    frame = embedded(finished_run, tmp_path / "graphs.parquet")
+    assert main(["predict", "--run", str(finished_run), "--output", str(tmp_path / "test.csv")]) == 0
+    expected = pd.read_csv(tmp_path / "test.csv")
+    assert frame["id"].astype(int).tolist() == expected["id"].tolist()
+    task = graphbench.load(finished_run, accelerator="cpu").module.task
+    with torch.no_grad():
+        head = task.head.mlp(torch.from_numpy(values(frame)))[:, 0] * task.scale + task.offset
+    assert head.numpy() == pytest.approx(expected["prediction"].to_numpy(), rel=1e-5)
+
+
+def test_nodes_average_to_their_graph_and_inputs_to_those_of_the_split(finished_run, molecule_file, tmp_path):
+    graphs = embedded(finished_run, tmp_path / "graphs.parquet", "--split", "val")
+    nodes = embedded(finished_run, tmp_path / "nodes.csv", "--split", "val", "--level", "node")
+    assert (nodes["problem"].isna()).all()
+    means = nodes.groupby("id", sort=False)[[n for n in nodes if n.startswith("embedding_")]].mean()
+    assert means.to_numpy() == pytest.approx(values(graphs), abs=1e-5)
+    lines = molecule_file.read_text().splitlines()
+    (tmp_path / "new.smi").write_text("".join(lines[int(n) - 1].split(",")[0] + "\n" for n in graphs["id"]) + "C1CC\n")
+    new = embedded(finished_run, tmp_path / "new.parquet", "--input", str(tmp_path / "new.smi"))
+    assert values(new)[:-1] == pytest.approx(values(graphs), abs=1e-5)
+    assert new["problem"].iloc[-1].startswith("RDKit cannot read the molecule")
+    assert np.isnan(values(new)[-1]).all()
+
+
+def test_wrong_requests_are_one_line(finished_run, tmp_path, capsys):
+    output = ["--output", str(tmp_path / "e.parquet")]
+    for options, said in (
+        ([*output, "--level", "edge"], "--level must be one of graph, node"),
+        ([], "--output is missing"),
+        ([*output, "--split", "holdout"], "--split must be one of train, val, test"),
+        ([*output, "--input", "a.smi", "--split", "test"], "exclude each other"),
+        ([*output, "--smiles-column", "s"], "--input FILE, which is missing"),
+        ([*output, "--input", str(tmp_path / "no.smi")], "there is no such file"),
+        ([*output, "--trainer.callbacks+=AttentionMaps"], "--trainer.callbacks: no callback runs here"),
+        (
+            [*output, "--input", "a.smi", "--trainer.callbacks+=AttentionMaps"],
+            "--trainer.callbacks: no callback runs here",
+        ),
+    ):
+        assert main(["embed", "--run", str(finished_run), *options]) == 1
+        told = capsys.readouterr().err.strip().splitlines()
+        assert len(told) == 1
+        assert said in told[0]
+
+
+def test_other_data_than_those_of_the_fit_are_refused(finished_run, molecule_file, tmp_path, capsys):
+    (tmp_path / "other.csv").write_text("".join(molecule_file.read_text().splitlines(keepends=True)[:80]))
+    options = ["--data.file", str(tmp_path / "other.csv"), "--output", str(tmp_path / "e.parquet")]
+    assert main(["embed", "--run", str(finished_run), *options]) == 1
+    assert "The data are not those" in capsys.readouterr().err
+    assert main(["embed", "--run", str(finished_run), *options, "--data-changed", "accept"]) == 0

@@ -1,5 +1,9 @@
 """`graphbench profile`: operations by module against counts by hand, and the command as a whole."""
 
+from __future__ import annotations
+
+import json
+
 import pytest
 import torch
 from command_line import SMALL_MODEL
@@ -66,3 +70,18 @@ def test_schedules_that_count_epochs_have_a_length(data_options, tmp_path, capsy
 def test_impossible_depths_are_refused():
     with pytest.raises(BadInput, match="--depth must be an integer of at least 1, but got 0"):
         profile(["--data", "NCI", "--model.architecture", "GPS", "--depth", "0"])
+
+
+def test_parts_add_up_and_head_follows_its_formula(capsys):
+    options = ["--data", "NCI", "--model.architecture", "GCN", "--model.architecture.hidden_dim", "32"]
+    assert main(["params", *options, "--model.head.num_layers", "3", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert sum(record["parts"].values()) == record["parameters"]
+    assert record["parts"]["head"] == 2 * (32 * 32 + 32) + 33
+
+
+def test_the_table_for_people_ends_with_the_total(capsys):
+    assert main(["params", "--data", "NCI", "--model.architecture", "GCN"]) == 0
+    text = capsys.readouterr().out
+    assert "total" in text
+    assert "GCN on NCI" in text

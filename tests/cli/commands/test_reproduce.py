@@ -10,7 +10,7 @@ from parsed import model_of
 
 from graphbench.cli import main
 from graphbench.cli.commands import reproduce
-from graphbench.cli.measures import count_parameters
+from graphbench.cli.console import count_parameters
 from graphbench.experiments import trainings as experiments
 from graphbench.experiments.reproduce.tables import read_table, table_files, tables
 
@@ -34,7 +34,7 @@ def trained(monkeypatch, tmp_path):
         (folder / "results.json").write_text(json.dumps(stored))
 
     monkeypatch.setattr(experiments, "graphbench", command)
-    monkeypatch.setattr(reproduce, "devices", list)
+    monkeypatch.setattr(reproduce, "visible_gpus", list)
     return made
 
 
@@ -173,7 +173,7 @@ def test_every_recipe_of_every_table_trains_a_few_steps(tmp_path, monkeypatch):
             raise experiments.CommandFailed(" ".join(words), 1)
 
     monkeypatch.setattr(experiments, "graphbench", command)
-    monkeypatch.setattr(reproduce, "devices", list)
+    monkeypatch.setattr(reproduce, "visible_gpus", list)
     assert (
         main(["reproduce", *tables(), "--scale", "smoke", "--output", str(tmp_path), "--trainer.accelerator=cpu"]) == 0
     )

@@ -128,7 +128,7 @@ def test_other_options_in_the_same_folder_are_refused(two_models, inside, capsys
     output, words, *_ = two_models
     assert main([*words, "--trainer.max_epochs", "3"]) == 1
     said = capsys.readouterr().err
-    assert "gcn-0 was trained with other options: trainer.max_epochs was 2, now 3. Name another --output" in said
+    assert "gcn-0 was trained with other options: trainer.max_epochs is 3 instead of 2. Name another --output" in said
     assert not inside.calls
     assert main([*words, "--vary", "trainer.max_epochs=2", "--slurm", str(output / "array.sh")]) == 0, "other names"
 

@@ -11,7 +11,7 @@ import yaml
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.cli import main
 from graphbench.cli.commands import fit as fitting
-from graphbench.cli.stopping import Stopped
+from graphbench.cli.process import Stopped
 from graphbench.training.module import BenchmarkModule
 
 pytest.importorskip("optuna")

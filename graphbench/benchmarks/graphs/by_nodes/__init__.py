@@ -1,1 +1,1 @@
-"""One graph, or several, whose nodes are split: the splits, batches of any size, and what they may take."""
+"""Split the nodes of graphs: shared storage of the splits, batches of any size, and limits of memory."""

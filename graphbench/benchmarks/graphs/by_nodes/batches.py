@@ -1,4 +1,4 @@
-"""Batches of one graph whose nodes are split: all of it, or parts that loaders of PyG cut out of it.
+"""Batch one graph whose nodes are split: all of it, or parts that loaders of PyG cut.
 
 Legend: N nodes, E directed edges of the whole graph.
 """
@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch_geometric.typing as installed
 from torch import Tensor
@@ -23,11 +22,9 @@ from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
 SAMPLERS = ("full", "neighbors", "clusters", "random")
-#: Samplers whose batches hold every neighbour that counts.
+#: Samplers whose batches hold all neighbours, or can.
 EXACT_SAMPLERS = ("full", "neighbors")
 _TARGETS, _NUMBER, _ASKED = "y", "node_id", "asked"
-#: The store keeps the smallest type that fits; batches have one.
-_WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 _WAY_OUT = (
     "Install pyg-lib as PyG's installation guide says, or compile torch-scatter and torch-sparse "
     "(pip install --no-build-isolation torch-scatter torch-sparse), or take data.sampler random, which needs neither, "
@@ -40,10 +37,10 @@ class Piece:
     """A part of the graph.
 
     Args:
-        nodes: their numbers in the whole graph `[n]`.
-        edges: rows of its edges in the whole graph `[e]`.
+        nodes: numbers of its nodes in the whole graph `[n]`.
+        edges: numbers of its edges in the whole graph `[e]`.
         edge_index: ends of its edges among `nodes` `[2, e]`.
-        asked: how many nodes, the first ones, the batch is about; the others are their surroundings.
+        asked: number of leading nodes that are predicted; the others are their neighbourhood.
     """
 
     nodes: Tensor
@@ -52,7 +49,7 @@ class Piece:
     asked: int
 
 
-#: Rows of what is shared out (nodes or clusters) -> a part of the graph.
+#: Numbers of nodes or clusters -> a part of the graph.
 Cutter = Callable[[Tensor], Piece]
 
 
@@ -60,7 +57,7 @@ def check_sampler(sampler: str) -> None:
     """Refuse a sampler that lacks a library.
 
     Raises:
-        BadInput: says what to install, and what works without it.
+        BadInput: names the library, and samplers that work without it.
     """
     if sampler == "neighbors" and not (installed.WITH_PYG_LIB or installed.WITH_TORCH_SPARSE):
         raise BadInput(f"data.sampler neighbors: PyG samples neighbours by pyg-lib or torch-sparse. {_WAY_OUT}.")
@@ -71,7 +68,7 @@ def check_sampler(sampler: str) -> None:
 
 
 def has_metis() -> bool:
-    """Whether PyG can cut a graph into clusters; torch-sparse may have been compiled without METIS."""
+    """Return whether PyG can cut a graph into clusters; torch-sparse may have been compiled without METIS."""
     if installed.WITH_METIS:
         return True
     if not installed.WITH_TORCH_SPARSE:
@@ -84,7 +81,7 @@ def has_metis() -> bool:
 
 
 def _whole(table: GraphTable) -> Data:
-    """Structure alone: nodes and edges with their numbers, under names by which PyG knows one from the other."""
+    """Build a graph of numbered nodes and edges, under names by which PyG tells one from the other."""
     return Data(
         edge_index=table.columns["edge_index"].to(torch.int64).t().contiguous(),
         node_id=torch.arange(int(table.ptr[NODE][-1])),
@@ -94,39 +91,30 @@ def _whole(table: GraphTable) -> Data:
 
 
 def neighbors(table: GraphTable, num_neighbors: Sequence[int], seed: int) -> Cutter:
-    """Nodes and some of their neighbours, hop by hop (GraphSAGE; Hamilton et al. 2017), by PyG's `NeighborLoader`.
+    """Cut nodes with some of their neighbours, hop by hop (GraphSAGE; Hamilton et al. 2017), by PyG's `NeighborLoader`.
 
     The random numbers of a batch depend on the seed and on its nodes in their order, which another epoch shuffles anew;
-    no global generator moves.
-
-    Args:
-        table: of one graph.
-        num_neighbors: at most so many of each node in every hop; -1 for all.
-        seed: of the sampling.
+    the global generator does not move. `num_neighbors` is the maximum of each node in every hop, -1 for all.
     """
     loader = NeighborLoader(_whole(table), num_neighbors=list(num_neighbors))
 
     def cut(nodes: Tensor) -> Piece:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(zlib.crc32(nodes.numpy().tobytes(), seed & 0xFFFFFFFF))
-            found = loader(nodes)
-        return Piece(found.n_id, found.e_id, found.edge_index, len(nodes))
+            part = loader(nodes)
+        return Piece(part.n_id, part.e_id, part.edge_index, len(nodes))
 
     return cut
 
 
 def random_parts(table: GraphTable) -> Cutter:
-    """The nodes that are given and all edges among them, by PyG's `RandomNodeLoader`."""
+    """Cut given nodes with all edges among them, by PyG's `RandomNodeLoader`."""
     loader = RandomNodeLoader(_whole(table), num_parts=1)
     return lambda nodes: _all_asked(loader.collate_fn(nodes))
 
 
 def clusters(table: GraphTable, num_parts: int) -> Cutter:
-    """Clusters by their numbers, joined with the edges among them (Cluster-GCN; Chiang et al. 2019), by PyG.
-
-    Args:
-        table: of one graph.
-        num_parts: clusters that METIS makes.
+    """Cut `num_parts` clusters by METIS, and join some with the edges among them (Cluster-GCN; Chiang et al. 2019).
 
     Raises:
         BadInput: an edge has no reverse one, which METIS needs.
@@ -142,11 +130,11 @@ def _all_asked(part: Data) -> Piece:
     return Piece(part.node_id, part.edge_id, part.edge_index, len(part.node_id))
 
 
-def refuse_other_rows(table: GraphTable, sampler: str) -> None:
-    """Parts have rows of nodes and edges, and nothing else.
+def check_layout(table: GraphTable, sampler: str) -> None:
+    """Refuse encodings with rows of anything but nodes and edges, which parts cannot take over.
 
     Raises:
-        BadInput: an encoding has rows of something else.
+        BadInput: names the encoding.
     """
     for name, column in table.layout.items():
         if column.axis not in (NODE, EDGE, GRAPH) or (column.index_of is not None and name != "edge_index"):
@@ -157,22 +145,22 @@ def refuse_other_rows(table: GraphTable, sampler: str) -> None:
 
 
 class NodeParts:
-    """Batches that are parts of one graph.
+    """Cut batches that are parts of one graph.
 
-    A batch has one graph, and beside the usual fields `node_id [num_nodes]`, numbers in the whole graph, and `asked
-    [num_nodes]`, which nodes it is about: the others have no target here.
+    Beside the usual fields, a batch has `node_id [num_nodes]`, numbers in the whole graph, and the mask `asked
+    [num_nodes]` of the nodes that are predicted: the others have no target here.
 
     Args:
         table: of one graph, with targets.
-        cutter: what cuts it.
-        units: nodes or clusters that are shared out, `[units]`.
+        cutter: cuts a part.
+        units: numbers of nodes or clusters `[units]`.
     """
 
     def __init__(self, table: GraphTable, cutter: Cutter, units: Tensor) -> None:
         self.table, self.cutter, self.units = table, cutter, units
 
     def __call__(self, rows: Sequence[int]) -> GraphBatch:
-        """The part around some of the units."""
+        """Return the part around some of the units."""
         piece = self.cutter(self.units[torch.as_tensor(rows, dtype=torch.int64)])
         batch = GraphBatch(edge_index=piece.edge_index)
         chosen = {NODE: piece.nodes, EDGE: piece.edges}
@@ -180,17 +168,13 @@ class NodeParts:
             if name != "edge_index":
                 values = self.table.columns[name]
                 values = values[chosen[column.axis]] if column.axis in chosen else values
-                whole = not values.is_floating_point() and values.dtype != torch.bool
-                batch[name] = (
-                    values.to(torch.int64)
-                    if whole
-                    else values.float()
-                    if values.is_floating_point() and name != _TARGETS
-                    else values
-                )
+                if values.is_floating_point():
+                    batch[name] = values if name == _TARGETS else values.float()
+                else:
+                    batch[name] = values if values.dtype == torch.bool else values.to(torch.int64)
         count = len(piece.nodes)
         batch[_ASKED] = torch.arange(count) < piece.asked
-        batch[_TARGETS] = only(batch[_TARGETS], batch[_ASKED])
+        batch[_TARGETS] = mask_targets(batch[_TARGETS], batch[_ASKED])
         batch[_NUMBER] = piece.nodes
         batch.batch, batch.ptr = torch.zeros(count, dtype=torch.int64), torch.tensor([0, count])
         batch.graph_id = torch.zeros(1, dtype=torch.int64)
@@ -199,50 +183,41 @@ class NodeParts:
 
 
 class WholeGraph:
-    """The whole graph as the one batch; what does not change is gathered once.
+    """Return the whole graph as the one batch.
 
     Args:
         gathered: the graph with everything but targets, which splits may share.
-        targets: of all nodes, -1 or NaN where they are not known `[N, T]`.
+        targets: of all nodes `[N, T]`, -1 or NaN for those of other splits.
     """
 
     def __init__(self, gathered: GraphBatch, targets: Tensor) -> None:
         self.gathered, self.targets = gathered, targets
 
     def __call__(self, rows: Sequence[int]) -> GraphBatch:
-        """The graph; there is one row."""
+        """Return the graph; there is one row."""
         batch = copy.copy(self.gathered)
         batch[_TARGETS] = self.targets
         return batch
 
 
-def only(targets: Tensor, rows: Tensor) -> Tensor:
-    """Targets of some nodes; the others have -1 (classes) or NaN (numbers).
-
-    Args:
-        targets: `[N, T]`.
-        rows: which ones `[N]`, yes or no.
+def mask_targets(targets: Tensor, mask: Tensor) -> Tensor:
+    """Keep the targets `[N, T]` of the nodes in the mask `[N]`; the others get -1 (classes) or NaN (numbers).
 
     Examples:
-        >>> only(torch.tensor([[2], [1]]), torch.tensor([True, False])).tolist()
+        >>> mask_targets(torch.tensor([[2], [1]]), torch.tensor([True, False])).tolist()
         [[2], [-1]]
     """
-    return torch.where(rows[:, None], targets, torch.nan if targets.is_floating_point() else -1)
+    return torch.where(mask[:, None], targets, torch.nan if targets.is_floating_point() else -1)
 
 
-def known(targets: Tensor) -> Tensor:
-    """Nodes that have a target, or one of several `[known]`, ascending."""
-    there = ~targets.isnan() if targets.is_floating_point() else targets >= 0
-    return there.any(1).nonzero()[:, 0]
+def labelled_nodes(targets: Tensor) -> Tensor:
+    """Return the nodes with at least one target, ascending."""
+    present = ~targets.isnan() if targets.is_floating_point() else targets >= 0
+    return present.any(1).nonzero()[:, 0]
 
 
-def share_of(targets: Tensor, rank: int, world_size: int) -> Tensor:
-    """Targets `[N, T]` that one of several processes counts: every known one is with one of them."""
+def targets_of_rank(targets: Tensor, rank: int, world_size: int) -> Tensor:
+    """Return the targets `[N, T]` that one of several processes counts; every target belongs to one process."""
     mine = torch.zeros(len(targets), dtype=torch.bool)
-    mine[known(targets)[rank::world_size]] = True
-    return only(targets, mine)
-
-
-def nodes_per_part(num_nodes: int, num_parts: int) -> int:
-    """Nodes of each of the random parts; the last one has fewer."""
-    return int(np.ceil(num_nodes / num_parts))
+    mine[labelled_nodes(targets)[rank::world_size]] = True
+    return mask_targets(targets, mine)

@@ -1,44 +1,46 @@
-"""What a benchmark whose nodes are split does otherwise: graphs stored once, batches of one graph, memory stated."""
+"""Extend benchmarks by splits of nodes: graphs stored once, batches of one graph, limits of memory."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.graphs.by_nodes import batches, splits
-from graphbench.benchmarks.graphs.by_nodes.affordable import check_attention, check_encodings
+from graphbench.benchmarks.graphs.by_nodes import batches
+from graphbench.benchmarks.graphs.by_nodes.memory import check_attention, check_encodings
 from graphbench.contracts import Encoding, GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.checks import check_table, check_targets
-from graphbench.data.entry import Entry, EntryWriter
+from graphbench.data.entry import Entry, EntryWriter, digest
 from graphbench.data.loader import GraphLoader
 from graphbench.data.sampler import SizeBucketSampler
-from graphbench.data.tables import content_key, single_precision
+from graphbench.data.tables import content_key, read_table, single_precision, write_table
 from graphbench.errors import BadInput, check_choice, check_range
 
 _TARGETS = "y"
+_SHARED = "graphs"  # name in an entry of what all splits have in common
 
 
 class NodeLevel(GraphBenchmark):
     """Base of `Graphs`: splits of nodes, and batches of one graph of any size.
 
-    Where nodes or edges are split (`facts["split_level"]`), all splits hold the same graphs and know targets of
-    different ones.
-    Of one graph, several processes each see all, or parts of their own, and count their share of the nodes: every node
-    is counted once.
+    Where nodes or edges are split (`facts["split_level"]`), all splits hold the same graphs, with the targets of
+    different ones. Of one graph, each of several processes sees all, or parts of its own, and counts its share of the
+    nodes: every node is counted once.
 
     Args:
-        sampler: of one graph whose nodes are split, what training batches are. full: all of it, one step per epoch.
-            neighbors: `batch_size` nodes and some of their neighbours (PyG's NeighborLoader). clusters: `batch_size`
-            of the `num_parts` clusters that METIS finds (PyG's ClusterLoader). random: one of `num_parts` random parts
-            with the edges within it (PyG's RandomNodeLoader).
-        num_neighbors: with sampler=neighbors, how many neighbours of each node, hop by hop, [15, 10]; -1 for all.
-        num_parts: with sampler=clusters or random, how many parts.
-        eval_sampler: what batches of validation, test and prediction are. full: the whole graph. neighbors:
-            `eval_batch_size` nodes with all their neighbours within as many hops as `num_neighbors` has, which is exact
-            for models whose layers each see one hop, and no more of them than hops.
+        sampler: training batches of one graph whose nodes are split. full: all of it, one step per epoch. neighbors:
+            `batch_size` nodes and some of their neighbours (PyG's NeighborLoader). clusters: `batch_size` of the
+            `num_parts` clusters that METIS finds (PyG's ClusterLoader). random: one of `num_parts` random parts with
+            the edges within it (PyG's RandomNodeLoader).
+        num_neighbors: with sampler=neighbors, the number of neighbours of each node, hop by hop, [15, 10]; -1 for all.
+        num_parts: with sampler=clusters or random, the number of parts.
+        eval_sampler: batches of validation, test and prediction. full: the whole graph. neighbors: `eval_batch_size`
+            nodes with all their neighbours within as many hops as `num_neighbors` has, which is exact for models with
+            at most that many layers, each of which sees one hop.
         memory_limit: GiB that an encoding, or attention among all pairs of nodes, may take for the largest graph; by
             default what the machine has.
         options: see `GraphBenchmark`.
@@ -47,7 +49,7 @@ class NodeLevel(GraphBenchmark):
         BadInput: an option is out of range, or lacks another one.
     """
 
-    #: What was inferred of the source; a subclass fills it.
+    #: Facts that were inferred from the source; a subclass sets them.
     facts: dict[str, Any]
 
     def __init__(
@@ -66,7 +68,7 @@ class NodeLevel(GraphBenchmark):
         self._shared: tuple[tuple[Encoding, ...], GraphTable, str] | None = None
         self._gathered: tuple[GraphTable, GraphBatch] | None = None
         self._cutters: dict[Any, batches.Cutter] = {}
-        self._affordable: tuple[Encoding, ...] = ()
+        self._checked: tuple[Encoding, ...] = ()
 
     def _check_sampling(self) -> None:
         check_choice("sampler", self.sampler, batches.SAMPLERS)
@@ -75,24 +77,24 @@ class NodeLevel(GraphBenchmark):
             check_range("memory_limit", self.memory_limit, above=0)
         by_hops, by_parts = "neighbors" in (self.sampler, self.eval_sampler), self.sampler in ("clusters", "random")
         if by_hops and not self.num_neighbors:
-            raise BadInput("sampler=neighbors needs num_neighbors, how many neighbours in each hop: [15, 10].")
+            raise BadInput("sampler=neighbors needs num_neighbors, the number of neighbours in each hop: [15, 10].")
         if self.num_neighbors is not None and not by_hops:
             raise BadInput(f"num_neighbors belongs to sampler=neighbors, not to sampler={self.sampler}.")
         for count in self.num_neighbors or ():
             if count != -1:
                 check_range("num_neighbors", count, at_least=1, whole=True)
         if by_parts and self.num_parts is None:
-            raise BadInput(f"sampler={self.sampler} needs num_parts, how many parts the graph is cut into.")
+            raise BadInput(f"sampler={self.sampler} needs num_parts, the number of parts of the graph.")
         if self.num_parts is not None:
             if not by_parts:
                 raise BadInput(f"num_parts belongs to sampler=clusters or random, not to sampler={self.sampler}.")
             check_range("num_parts", self.num_parts, at_least=2, whole=True)
 
     def check_sampled(self) -> None:
-        """Refuse samplers where there is not one graph whose nodes are split, once `facts` are known.
+        """Refuse samplers where `facts` do not describe one graph whose nodes are split.
 
         Raises:
-            BadInput: says what the graphs are.
+            BadInput: names the sampler and the number of graphs.
         """
         if {self.sampler, self.eval_sampler} == {"full"}:
             return
@@ -100,15 +102,15 @@ class NodeLevel(GraphBenchmark):
             split = f"{self.facts.get('split_level', GRAPH)}s"
             raise BadInput(
                 f"sampler={self.sampler}, eval_sampler={self.eval_sampler}: these cut one graph whose nodes are split, "
-                f"but here are {self.facts['num_graphs']:,} graphs, and the {split} are split. batch_size says how "
-                "many graphs make a batch."
+                f"but here are {self.facts['num_graphs']:,} graphs, and the {split} are split. batch_size is the "
+                "number of graphs per batch."
             )
         if self.num_parts is not None and self.num_parts > self.facts["max_nodes"]:
             raise BadInput(f"num_parts is {self.num_parts:,}, but the graph has {self.facts['max_nodes']:,} nodes.")
 
     @property
     def _by_nodes(self) -> bool:
-        """Whether all splits hold all graphs, and each knows the targets of its nodes or edges."""
+        """Return whether all splits hold all graphs, with the targets of different nodes or edges."""
         return self.facts.get("split_level", GRAPH) in (NODE, EDGE)
 
     @property
@@ -118,28 +120,28 @@ class NodeLevel(GraphBenchmark):
     # -- preparing and opening -----------------------------------------------------------------------------------
 
     def prepare_data(self) -> None:
-        """Refuse what cannot be had or afforded, then read and encode."""
+        """Refuse samplers without their library and what does not fit into memory, then read and encode."""
         if self.trainer is not None and self.trainer.state.fn == "fit":
             batches.check_sampler(self.sampler)
         self._check_memory()
         super().prepare_data()
 
     def setup(self, stage: str | None = None) -> None:
-        """Refuse what cannot be afforded, then open the store."""
+        """Refuse what does not fit into memory, then open the store."""
         self._check_memory()
         super().setup(stage)
 
     def _check_memory(self) -> None:
         nodes, name = self.facts["max_nodes"], self.spec.name
-        if self._affordable != self.encodings:
+        if self._checked != self.encodings:
             check_encodings(self.encodings, nodes, round(self.facts["mean_edges"]), self.memory_limit, name)
-            self._affordable = self.encodings
+            self._checked = self.encodings
         if self.trainer is not None and self.trainer.lightning_module is not None:
             device = self.trainer.strategy.root_device
             check_attention(self.trainer.lightning_module, nodes, self.memory_limit, name, device)
 
     def _write(self, writer: EntryWriter) -> None:
-        """Store all splits; what they share once."""
+        """Store all splits, shared graphs once."""
         if self._by_nodes:
             tables: dict[str, GraphTable] = dict(self.read())  # type: ignore[arg-type]
             for number, (split, table) in enumerate(tables.items()):
@@ -147,63 +149,71 @@ class NodeLevel(GraphBenchmark):
                     check_targets(table, self.spec, split)
                 else:
                     check_table(table, self.spec, split)
-            splits.write_shared(writer, {split: single_precision(table) for split, table in tables.items()})
+                single = single_precision(table)
+                if not number:
+                    write_table(writer, _SHARED, _with(single, [name for name in single.columns if name != _TARGETS]))
+                write_table(writer, split, _with(single, [_TARGETS]))
         else:
             super()._write(writer)
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
-        """One split with all required encodings, which splits of the same graphs share."""
+        """Open a split with all required encodings, which splits of the same graphs share."""
         if not self._by_nodes:
             return super().open_split(entry, split)
         if self._shared is None or self._shared[0] != self.encodings:
-            shared = splits.SHARED
-            self._shared = self.encodings, super().open_split(entry, shared), content_key(entry, shared)
-        return splits.open_shared(entry, split, self._shared[1])
+            self._shared = self.encodings, super().open_split(entry, _SHARED), content_key(entry, _SHARED)
+        targets = read_table(entry, split)
+        return self._shared[1].with_columns(targets.columns, targets.layout)
 
     def fingerprint(self) -> dict[str, Any]:
-        """As of every benchmark; the checksum of a split includes the graphs that all splits share."""
-        found = super().fingerprint()
-        return splits.with_shared_content(found, self._shared[2]) if self._shared is not None else found
+        """Return the fingerprint; checksums of splits include the graphs that they share."""
+        fingerprint = super().fingerprint()
+        if self._shared is not None:
+            fingerprint["splits"] = {
+                name: split | {"content": digest({"own": split["content"], "shared": self._shared[2]})}
+                for name, split in fingerprint["splits"].items()
+            }
+        return fingerprint
 
-    def told_batches(self) -> list[tuple[str, str, str]]:
-        """What batches of one graph are, as a row for people: what, value, why; no row of several graphs."""
+    def batch_rows(self) -> list[tuple[str, str, str]]:
+        """Describe the batches of one graph as a row of the summary; no row for several graphs."""
         if not self._of_one_graph:
             return []
-        told = {
+        description = {
             "full": "the whole graph",
             "neighbors": f"{self.batch_size:,} nodes and up to {self.num_neighbors} neighbours, hop by hop",
             "clusters": f"{self.batch_size:,} of {self.num_parts} clusters",
             "random": f"one of {self.num_parts} random parts",
         }
-        return [("training batch", told[self.sampler], "--data.sampler")]
+        return [("training batch", description[self.sampler], "--data.sampler")]
 
     # -- batches of one graph ------------------------------------------------------------------------------------
 
     def train_dataloader(self) -> GraphLoader:
-        """As of every benchmark; of one graph what `sampler` says."""
+        """Return the training batches; of one graph those of `sampler`."""
         if not (self._of_one_graph and self.tables):
             return super().train_dataloader()
         shuffle = getattr(self.trainer, "overfit_batches", 0) == 0
         return self._node_loader("train", self.sampler, self.batch_size, shuffle)
 
     def is_empty(self, split: str) -> bool:
-        """As of every benchmark; where nodes are split, whether no node of the split has a target."""
+        """Return whether the split has no graph, or no node with a target where nodes are split."""
         if not self._by_nodes:
             return super().is_empty(split)
-        return not len(batches.known(self.tables[split].columns[_TARGETS]))
+        return not len(batches.labelled_nodes(self.tables[split].columns[_TARGETS]))
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Every validation node, or graph, once; no loader where there is none."""
+        """Return batches of every validation node, or graph, once; no loader where there is none."""
         if self.tables and self.is_empty("val"):
             return []
         return self._exact_loader("val") or super().val_dataloader()
 
     def test_dataloader(self) -> GraphLoader:
-        """Every test node, or graph, once."""
+        """Return batches of every test node, or graph, once."""
         return self._exact_loader("test") or super().test_dataloader()
 
     def predict_dataloader(self) -> GraphLoader:
-        """Every node, or every graph of `predict_split`, once."""
+        """Return batches of every node, or every graph of `predict_split`, once."""
         return self._exact_loader(self.predict_split, every=True) or super().predict_dataloader()
 
     def _exact_loader(self, split: str, every: bool = False) -> GraphLoader | None:
@@ -216,25 +226,17 @@ class NodeLevel(GraphBenchmark):
     def _node_loader(
         self, split: str, sampler: str, batch_size: int, shuffle: bool = False, every: bool = False
     ) -> GraphLoader:
-        """Batches of one graph.
-
-        Args:
-            split: whose targets are known.
-            sampler: see `batches.SAMPLERS`.
-            batch_size: nodes or clusters per batch and process.
-            shuffle: another order in every epoch; evaluation takes all neighbours in the order of the nodes.
-            every: all nodes, not only those with a target.
-        """
+        """Return batches of one graph; of `every` node, or only of those with a target."""
         table, trainer = self.tables[split], self.trainer
         rank, processes = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         pin_memory = trainer is not None and trainer.strategy.root_device.type == "cuda"
         if sampler == "full":
-            targets = batches.share_of(self._wide_targets(table), rank, processes)
+            targets = batches.targets_of_rank(self._wide_targets(table), rank, processes)
             cut: Any = batches.WholeGraph(self._whole_batch(table), targets)
             units, batch_size, rank, processes, workers = torch.zeros(1), 1, 0, 1, 0
         else:
             batches.check_sampler(sampler)
-            batches.refuse_other_rows(table, sampler)
+            batches.check_layout(table, sampler)
             units, batch_size = self._units(table, sampler, batch_size, every)
             cut = batches.NodeParts(table, self._cutter(table, sampler, exact=split != "train" or every), units)
             workers = self.num_workers
@@ -248,16 +250,16 @@ class NodeLevel(GraphBenchmark):
         return loader
 
     def _units(self, table: GraphTable, sampler: str, batch_size: int, every: bool) -> tuple[torch.Tensor, int]:
-        """What is shared out among batches, and how many of it make one."""
+        """Return the numbers of nodes or clusters that batches consist of, and how many make one."""
         nodes = self.facts["max_nodes"]
         if sampler == "clusters":
             return torch.arange(int(self.num_parts or 0)), batch_size
         if sampler == "random":
-            return torch.arange(nodes), batches.nodes_per_part(nodes, int(self.num_parts or 0))
-        return torch.arange(nodes) if every else batches.known(table.columns[_TARGETS]), batch_size
+            return torch.arange(nodes), math.ceil(nodes / int(self.num_parts or 0))
+        return torch.arange(nodes) if every else batches.labelled_nodes(table.columns[_TARGETS]), batch_size
 
     def _cutter(self, table: GraphTable, sampler: str, exact: bool) -> batches.Cutter:
-        """What cuts the graph, which loaders share: its index of edges, or its clusters, are made once."""
+        """Return the cutter of the graph, which loaders share: its index of edges, or its clusters, are built once."""
         hops = [-1] * len(self.num_neighbors or ()) if exact else list(self.num_neighbors or ())
         key = (sampler, tuple(hops) if sampler == "neighbors" else self.num_parts)
         if key not in self._cutters:
@@ -270,7 +272,7 @@ class NodeLevel(GraphBenchmark):
         return self._cutters[key]
 
     def _whole_batch(self, table: GraphTable) -> GraphBatch:
-        """The whole graph without targets, gathered once for all splits."""
+        """Return the whole graph without targets, gathered once for all splits."""
         assert self._shared is not None
         if self._gathered is None or self._gathered[0] is not self._shared[1]:
             self._gathered = self._shared[1], self._shared[1].batch([0])
@@ -280,3 +282,22 @@ class NodeLevel(GraphBenchmark):
     def _wide_targets(table: GraphTable) -> torch.Tensor:
         targets = table.columns[_TARGETS]
         return targets if targets.is_floating_point() else targets.to(torch.int64)
+
+
+def keep_targets(table: GraphTable, rows: np.ndarray) -> GraphTable:
+    """Keep the targets of some nodes, numbered through all graphs; others get -1 (classes) or NaN (numbers).
+
+    Examples:
+        >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]]), "y": torch.tensor([1, 0, 1])}
+        >>> keep_targets(GraphTable.from_graphs([path]), np.array([1, 2])).columns["y"]
+        tensor([-1,  0,  1])
+    """
+    targets = table.columns[_TARGETS]
+    chosen = torch.from_numpy(rows)
+    masked = torch.full_like(targets, torch.nan if targets.is_floating_point() else -1)
+    masked[chosen] = targets[chosen]
+    return table.with_columns({_TARGETS: masked}, {_TARGETS: table.layout[_TARGETS]})
+
+
+def _with(table: GraphTable, names: list[str]) -> GraphTable:
+    return GraphTable({n: table.columns[n] for n in names}, {n: table.layout[n] for n in names}, table.ptr)

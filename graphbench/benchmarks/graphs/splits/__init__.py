@@ -1,1 +1,1 @@
-"""Who trains, validates and tests: masks that came with graphs, shares of classes and groups, links of one graph."""
+"""Split graphs and their nodes, edges and links: by masks of the source, shares of classes, groups, and folds."""

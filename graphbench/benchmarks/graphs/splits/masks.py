@@ -1,4 +1,4 @@
-"""Masks that came with graphs: which columns say who trains, validates and tests, and which rows count at all."""
+"""Recognise columns that are masks: of the splits, and of the rows whose targets count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphbench.contracts import SPLITS
 from graphbench.data.splits import fold_numbers
 from graphbench.errors import BadInput
 
-#: What a split may be called in a column of words, in a mapping of lists, or in the name of a mask.
+#: Words for a split in a column, in a mapping of lists, or in the name of a mask.
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -23,45 +23,39 @@ _NAME = re.compile(
     r"_?(?P<suffix>masks?|idx|index|indices|ids|nodes)?",
     re.IGNORECASE,
 )
-#: The column that is a split by its name.
-SPLIT_COLUMN = "split"
-_SURE = ("mask", "masks", "idx", "index", "indices")
-#: Columns that say which nodes or graphs have a target that counts.
+SPLIT_COLUMN = "split"  # a column of this name is always read as a split
+_MASK_SUFFIXES = ("mask", "masks", "idx", "index", "indices")
+#: Columns that mark the nodes or graphs whose targets count.
 _COUNTED = ("mask", "node_mask", "label_mask", "labeled_mask", "labelled_mask", "y_mask", "target_mask", "loss_mask")
 
 
-def _role(name: str) -> tuple[str, str]:
-    """The split that a column is named after, and the end of its name; empty texts where there is none."""
-    found = _NAME.fullmatch(name)
-    return (SPLIT_WORDS[found["word"].lower()], (found["suffix"] or "").lower()) if found else ("", "")
+def _parse_name(name: str) -> tuple[str, str]:
+    """Parse the name of a column as split and suffix; empty texts for other names."""
+    match = _NAME.fullmatch(name)
+    return (SPLIT_WORDS[match["word"].lower()], (match["suffix"] or "").lower()) if match else ("", "")
 
 
 def masks_from_indices(arrays: Sequence[dict[str, np.ndarray]], sizes: Sequence[int], places: Sequence[str]) -> None:
-    """Turn lists of node numbers, by their name those of a split, into masks; in place.
+    """Replace lists of node numbers, named after a split, by masks, in place.
 
-    `train_mask` may hold them, too, where it is no mask of 0 and 1 with a value for each node or graph.
-
-    Args:
-        arrays: attributes of each graph.
-        sizes: nodes of each graph.
-        places: of the graphs, for messages.
+    `train_mask` may be such a list too, where it is no mask of 0 and 1 with a value for each node or graph.
 
     Raises:
-        BadInput: a number is no node, or is there twice.
+        BadInput: a number is out of range, or is listed twice; starts with the place of the graph.
     """
     for name in dict.fromkeys(name for graph in arrays for name in graph):
-        role, suffix = _role(name)
-        shared = [
+        split, suffix = _parse_name(name)
+        having = [
             (graph, size, place) for graph, size, place in zip(arrays, sizes, places, strict=True) if name in graph
         ]
-        values = [graph[name] for graph, _, _ in shared]
-        if not role or any(value.ndim != 1 or (value.size and value.dtype.kind not in "iu") for value in values):
+        values = [graph[name] for graph, _, _ in having]
+        if not split or any(value.ndim != 1 or (value.size and value.dtype.kind not in "iu") for value in values):
             continue
-        if not suffix.startswith(("idx", "ind")) and _are_masks(values, [size for _, size, _ in shared]):
+        if not suffix.startswith(("idx", "ind")) and _are_masks(values, [size for _, size, _ in having]):
             continue
         if suffix == "" and all(value.size == 1 for value in values):
             continue  # a number of each graph
-        for graph, size, place in shared:
+        for graph, size, place in having:
             graph[name] = _mask_of(graph[name], size, f"{place}: {name}")
 
 
@@ -72,11 +66,7 @@ def _are_masks(values: Sequence[np.ndarray], sizes: Sequence[int]) -> bool:
 
 
 def _mask_of(numbers: np.ndarray, size: int, what: str) -> np.ndarray:
-    """Node numbers as a mask `[size]`.
-
-    Raises:
-        BadInput: names the number that is wrong.
-    """
+    """Convert node numbers to a mask `[size]`."""
     rows = numbers.astype(np.int64)
     if rows.size and (rows.min() < 0 or rows.max() >= size):
         wrong = int(rows[(rows < 0) | (rows >= size)][0])
@@ -89,51 +79,51 @@ def _mask_of(numbers: np.ndarray, size: int, what: str) -> np.ndarray:
 
 
 def split_masks(raw: RawGraphs, level: str) -> dict[str, str]:
-    """The columns of a level that are masks of splits, by the split: `{"train": "train_mask"}`.
+    """Return the columns of a level that are masks of splits: `{"train": "train_mask"}`.
 
-    `train_mask`, `valid_mask`, `test_idx` and the like always are; `train`, `is_test` or `val_nodes` where they hold
-    truth values.
+    `train_mask`, `valid_mask`, `test_idx` and the like are masks; `train`, `is_test` or `val_nodes` where they are
+    boolean.
 
     Raises:
-        BadInput: two columns say the same split differently, some graphs lack a mask, or it holds other values.
+        BadInput: two masks of a split differ, some graphs lack a mask, or it holds other values than 0 and 1.
     """
-    found: dict[str, str] = {}
-    broken = (name for of, name in raw.faults if of == level)
-    for name in (*raw.columns[level], *broken):
-        role, suffix = _role(name)
-        if not role or (suffix not in _SURE and (raw.columns[level].get(name, np.empty(0)).dtype != bool)):
+    masks: dict[str, str] = {}
+    faulty = (name for at, name in raw.faults if at == level)
+    for name in (*raw.columns[level], *faulty):
+        split, suffix = _parse_name(name)
+        if not split or (suffix not in _MASK_SUFFIXES and raw.columns[level].get(name, np.empty(0)).dtype != bool):
             continue
         mask = mask_values(raw, level, name)
-        if role in found and not np.array_equal(mask, mask_values(raw, level, found[role])):
-            raise BadInput(f"{raw.origin}: {found[role]} and {name} differ, but both name the {role} split.")
-        found.setdefault(role, name)
-    return {split: found[split] for split in SPLITS if split in found}
+        if split in masks and not np.array_equal(mask, mask_values(raw, level, masks[split])):
+            raise BadInput(f"{raw.origin}: {masks[split]} and {name} differ, but both name the {split} split.")
+        masks.setdefault(split, name)
+    return {split: masks[split] for split in SPLITS if split in masks}
 
 
 def counted_mask(raw: RawGraphs, level: str) -> str | None:
-    """The column that says which rows of a level have a target that counts, such as `mask`; None where there is none.
+    """Return the column that marks the rows of a level whose targets count, such as `mask`; None without one.
 
     Raises:
         BadInput: there are several, some graphs lack it, or it holds other values than 0 and 1.
     """
     if level not in raw.columns:
         return None
-    known = [name for name in _COUNTED if name in raw.columns[level] or (level, name) in raw.faults]
-    if len(known) > 1:
-        raise BadInput(f"{raw.origin}: {' and '.join(known)} may each say which {level}s count; keep one of them.")
-    if known and mask_values(raw, level, known[0]).shape[1] != 1:
-        raise BadInput(f"{raw.origin}: {known[0]} has several columns; expected one truth value for each {level}.")
-    return known[0] if known else None
+    names = [name for name in _COUNTED if name in raw.columns[level] or (level, name) in raw.faults]
+    if len(names) > 1:
+        raise BadInput(f"{raw.origin}: {' and '.join(names)} may each mark the {level}s that count; keep one of them.")
+    if names and mask_values(raw, level, names[0]).shape[1] != 1:
+        raise BadInput(f"{raw.origin}: {names[0]} has several columns; expected one truth value for each {level}.")
+    return names[0] if names else None
 
 
 def counted_rows(raw: RawGraphs, level: str) -> np.ndarray | None:
-    """Which rows of a level have a target that counts `[rows]`; None where the source leaves none out."""
+    """Return the mask of the rows of a level whose targets count `[rows]`; None without one."""
     name = counted_mask(raw, level)
     return None if name is None else mask_values(raw, level, name)[:, 0]
 
 
 def mask_values(raw: RawGraphs, level: str, name: str) -> np.ndarray:
-    """A mask as truth values `[rows, splits]`.
+    """Return a mask as booleans `[rows, splits]`.
 
     Raises:
         BadInput: it holds other values than 0 and 1; names the row.
@@ -148,7 +138,7 @@ def mask_values(raw: RawGraphs, level: str, name: str) -> np.ndarray:
 
 
 def are_folds(values: np.ndarray) -> bool:
-    """Return whether a column of numbers holds fold numbers: 0 to k - 1, for three folds or more."""
+    """Return whether a column holds fold numbers: 0 to k - 1, for three folds or more."""
     try:
         return values.dtype != bool and fold_numbers(as_rows(values).reshape(-1).tolist()) is not None
     except BadInput:
@@ -156,34 +146,30 @@ def are_folds(values: np.ndarray) -> bool:
 
 
 def word_columns(raw: RawGraphs, level: str, other: Sequence[str] = (), strict: bool = True) -> tuple[str, ...]:
-    """The column of words that say which split: all of them train, val, test or the like, and two of them are there.
+    """Return the column that names the split of each row: train, val, test or the like, at least two of them.
 
-    Args:
-        raw: the graphs.
-        level: "graph" or "node".
-        other: columns that are something else.
-        strict: refuse what cannot be used; otherwise give all such columns.
+    `other` columns are ignored. Unless `strict`, several such columns are returned, and a column of numbers is ignored.
 
     Raises:
         BadInput: a column `split` holds no words, or several columns name splits.
     """
-    found = []
+    columns = []
     for name, values in raw.columns[level].items():
         named = name.lower() == SPLIT_COLUMN
         if name in other or (values.dtype != object and not named):
             continue
         if values.dtype != object:
             if named and are_folds(values):
-                found.append(name)
+                columns.append(name)
             elif strict:
                 raise BadInput(
-                    f"{raw.origin}: the column {name} of {level}s holds numbers, of which nobody can tell which one "
-                    "trains. Write train, val and test, or say --data.split random to leave it aside."
+                    f"{raw.origin}: the column {name} of {level}s holds numbers other than fold numbers. Write "
+                    "train, val and test, or pass --data.split random to ignore it."
                 )
             continue
         words = {str(value).strip().lower() for value in values.reshape(-1).tolist() if value is not None} - {""}
         if named or (words <= SPLIT_WORDS.keys() and len({SPLIT_WORDS[word] for word in words}) > 1):
-            found.append(name)
-    if strict and len(found) > 1:
-        raise BadInput(f"{raw.origin}: the columns {', '.join(found)} all name splits; say which with split_column.")
-    return tuple(found)
+            columns.append(name)
+    if strict and len(columns) > 1:
+        raise BadInput(f"{raw.origin}: the columns {', '.join(columns)} all name splits; choose one with split_column.")
+    return tuple(columns)

@@ -1,4 +1,4 @@
-"""How rows are shared out among the splits: by classes, in whole groups, in folds; small ones get theirs, too."""
+"""Share rows out among the splits: by classes, in whole groups, in folds; no split with a share stays empty."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Rows = dict[str, np.ndarray]
 
 
 def group_numbers(values: np.ndarray) -> np.ndarray:
-    """The group of each row as a number `[rows]`."""
+    """Return the group of each row as a number `[rows]`."""
     texts = np.array([str(value) for value in as_rows(values)[:, 0].tolist()])
     return np.unique(texts, return_inverse=True)[1]
 
 
 def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int, names: Sequence[str] = SPLITS) -> Rows:
-    """Random, and every split has its share of every class: within one row of it, and at least one row where it can.
+    """Give every split its share of every class at random, within one row of it.
 
-    What rounding leaves over of a class goes to the splits that are furthest behind their share of all rows. A class
-    of as many rows as there are splits, or more, is in each of them: the largest part gives one away.
+    The remainder of a class goes to the splits that are furthest behind their share of all rows. A class with at least
+    as many rows as there are splits is in each of them.
 
     Args:
         classes: of each row `[R]`.
-        fractions: share of each split; one without a share stays empty.
+        fractions: share of each split; one with share 0 stays empty.
         seed: of the order.
         names: of the splits.
 
@@ -38,10 +38,10 @@ def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int,
         [2, 1, 1]
     """
     order = permutation(len(classes), seed)
-    every, names = names, [name for name, share in zip(names, fractions, strict=True) if share > 0]
+    parts: dict[str, list[np.ndarray]] = {name: [order[:0]] for name in names}
+    names = [name for name, share in zip(names, fractions, strict=True) if share > 0]
     shares, counts = np.array([share for share in fractions if share > 0]), np.zeros(len(names))
     seen = 0
-    parts: dict[str, list[np.ndarray]] = {name: [order[:0]] for name in every}
     for value in np.unique(classes):
         rows = order[classes[order] == value]
         sizes = np.floor(shares * len(rows) + 1e-9)
@@ -55,44 +55,37 @@ def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int,
         counts += sizes
         for name, part in zip(names, np.split(rows, np.cumsum(sizes.astype(int))[:-1]), strict=True):
             parts[name].append(part)
-    return {name: np.concatenate(found) for name, found in parts.items()}
+    return {name: np.concatenate(rows) for name, rows in parts.items()}
 
 
 def random_parts(count: int, fractions: Sequence[float], seed: int, names: Sequence[str]) -> Rows:
-    """Random parts by their shares, each with a row where there are as many rows as parts."""
+    """Cut random parts by their shares, each with at least a row where there are enough."""
     return stratified_split(np.zeros(count, dtype=np.int64), fractions, seed, names)
 
 
 def group_split(groups: np.ndarray, fractions: Sequence[float], seed: int) -> Rows:
-    """Whole groups in random order, each to the split that is furthest behind its share.
+    """Assign whole groups in random order, each to the split that is furthest behind its share.
 
     The last groups go to splits that have none: 6 groups of 10 are cut 4/1/1 by the shares 0.8, 0.1 and 0.1.
     """
     sizes = np.bincount(groups)
-    counts, owner = np.zeros(len(SPLITS)), np.zeros(len(sizes), dtype=np.int64)
+    counts, split_of = np.zeros(len(SPLITS)), np.zeros(len(sizes), dtype=np.int64)
     shares = np.array(fractions)
     for place, group in enumerate(permutation(len(sizes), seed)):
         behind = np.where(shares > 0, shares * len(groups) - counts, -np.inf)
         if len(sizes) - place <= ((counts == 0) & (shares > 0)).sum():
             behind[counts > 0] = -np.inf
         choice = int(np.argmax(behind))
-        owner[group] = choice
+        split_of[group] = choice
         counts[choice] += sizes[group]
-    return {name: np.flatnonzero(owner[groups] == number) for number, name in enumerate(SPLITS)}
+    return {name: np.flatnonzero(split_of[groups] == number) for number, name in enumerate(SPLITS)}
 
 
 def fold_split(units: np.ndarray, classes: np.ndarray | None, fold: int, num_folds: int, seed: int) -> Rows:
-    """One of `num_folds` parts tests, the next one validates, the others train.
+    """Cut folds of units, rows or groups of them `[R]`; `fold` tests, the next one validates, and the others train.
 
-    Units (graphs, or groups of them) are shuffled, sorted by class and dealt out like cards, so that every class is
-    spread evenly and no unit is in two folds.
-
-    Args:
-        units: unit of each graph `[G]`.
-        classes: class of each unit; None where they have none.
-        fold: which one tests.
-        num_folds: how many there are.
-        seed: of the shuffling.
+    Units are shuffled, sorted by class, if they have any, and dealt out in turn, so that every class is spread evenly
+    and no unit is in two folds.
 
     Raises:
         BadInput: there are fewer units than folds.
@@ -103,11 +96,8 @@ def fold_split(units: np.ndarray, classes: np.ndarray | None, fold: int, num_fol
     order = permutation(count, seed)
     if classes is not None:
         order = order[np.argsort(classes[order], kind="stable")]
-    part = np.empty(count, dtype=np.int64)
-    part[order] = np.arange(count) % num_folds
-    ahead = (part[units] - fold) % num_folds
-    return {
-        "train": np.flatnonzero(ahead > 1),
-        "val": np.flatnonzero(ahead == 1),
-        "test": np.flatnonzero(ahead == 0),
-    }
+    fold_of = np.empty(count, dtype=np.int64)
+    fold_of[order] = np.arange(count) % num_folds
+    distance = (fold_of[units] - fold) % num_folds
+    masks = {"train": distance > 1, "val": distance == 1, "test": distance == 0}
+    return {name: np.flatnonzero(mask) for name, mask in masks.items()}

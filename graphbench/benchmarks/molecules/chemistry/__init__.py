@@ -1,4 +1,1 @@
-"""What the molecule benchmarks share: reading SMILES with RDKit, features, properties, splits, files, baseline models.
-
-Imports nothing of ours but contracts and errors. Nothing here needs a network.
-"""
+"""RDKit's side of the molecule benchmarks: SMILES, features, properties, splits, files, baselines."""

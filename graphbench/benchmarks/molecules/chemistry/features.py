@@ -6,13 +6,18 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry.problems import MoleculeProblem
-from graphbench.benchmarks.molecules.chemistry.stereo import handedness
-from graphbench.benchmarks.molecules.chemistry.vocabulary import OGB_ATOMS, QM9_ATOM_TYPES, ZINC_ATOM_TYPES
+from graphbench.benchmarks.molecules.chemistry.smiles import handedness
+from graphbench.benchmarks.molecules.chemistry.vocabulary import (
+    OGB_ATOMS,
+    QM9_ATOM_TYPES,
+    ZINC_ATOM_TYPES,
+    ZINC_BOND_TYPES,
+)
 from graphbench.data.package_files import load_module, package_file
 
 FeatureSet = Literal["ogb", "ogb_cip", "zinc", "qm9"]
@@ -20,7 +25,7 @@ _BondFeatures = Callable[[Chem.Bond], list[int]]
 
 
 def _numbers(names: Sequence[str]) -> dict[tuple[str, int, int], int]:
-    """(element, hydrogens shown, charge) -> number of the type, from names like "C", "C H1" and "N H2 +"."""
+    """Map (element, hydrogens shown, charge) to the number of a type, from names like "C", "C H1" and "N H2 +"."""
     return {
         (
             label.split()[0],
@@ -34,17 +39,32 @@ def _numbers(names: Sequence[str]) -> dict[tuple[str, int, int], int]:
 _ZINC_TYPE_OF, _QM9_TYPE_OF = _numbers(ZINC_ATOM_TYPES), _numbers(QM9_ATOM_TYPES)
 _KEKULE_BOND_OF = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
 _CHIRALITY = OGB_ATOMS.names.index("chirality")
+_ATOM_TYPES = {"zinc": ZINC_ATOM_TYPES, "qm9": QM9_ATOM_TYPES}
+#: Values of the chirality column of `ogb_cip`.
+_CIP = ("none", "R", "S", "that CIP rules leave undecided")
+#: Feature -> its list in OGB's module.
+_OGB_LISTS = {
+    "atomic_num": "possible_atomic_num_list",
+    "chirality": "possible_chirality_list",
+    "degree": "possible_degree_list",
+    "formal_charge": "possible_formal_charge_list",
+    "num_hydrogens": "possible_numH_list",
+    "num_radical_electrons": "possible_number_radical_e_list",
+    "hybridization": "possible_hybridization_list",
+    "is_aromatic": "possible_is_aromatic_list",
+    "is_in_ring": "possible_is_in_ring_list",
+    "bond_type": "possible_bond_type_list",
+    "stereo": "possible_bond_stereo_list",
+    "is_conjugated": "possible_is_conjugated_list",
+}
 _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHEDRAL_CCW)
 
 
 @dataclass(frozen=True)
 class MoleculeGraph:
-    """One molecule as nested lists.
+    """One molecule as nested lists: columns of every atom, (from, to) and columns of every directed edge.
 
-    Args:
-        atoms: categorical columns of every atom, `num_atoms` rows.
-        edges: (from, to) of every directed edge; each bond gives two neighbouring rows, one a direction.
-        bonds: categorical columns of every directed edge.
+    Each bond gives two neighbouring edges, one per direction.
     """
 
     atoms: list[list[int]]
@@ -54,7 +74,7 @@ class MoleculeGraph:
 
 @functools.cache
 def ogb_vocabulary() -> ModuleType:
-    """OGB's own feature module, loaded from the installed package by path."""
+    """Load OGB's own feature module from the installed package by path."""
     return load_module(package_file("ogb", "utils/features.py", purpose="Atom features"), "ogb_utils_features")
 
 
@@ -69,15 +89,14 @@ def _both_directions(mol: Chem.Mol, bond_features: _BondFeatures) -> tuple[list[
 
 
 def _atoms(mol: Chem.Mol) -> Iterator[Chem.Atom]:
-    """All atoms; twice as fast as `GetAtoms()`, which asks for its length at every step."""
+    """Iterate over atoms, twice as fast as `GetAtoms()`, which computes its length at every step."""
     return map(mol.GetAtomWithIdx, range(mol.GetNumAtoms()))
 
 
 def ogb_graph(mol: Chem.Mol) -> MoleculeGraph:
-    """Nine atom and three bond columns of OGB (Hu et al., 2020), in the order of `ogb.utils.smiles2graph`.
+    """Compute OGB's nine atom and three bond columns (Hu et al., 2020), in the order of `ogb.utils.smiles2graph`.
 
-    Raises:
-        MoleculeProblem: a bond has a stereo label that OGB's vocabulary lacks (atropisomers).
+    Raises `MoleculeProblem` for a stereo label that OGB's vocabulary lacks (atropisomers).
     """
     vocabulary = ogb_vocabulary()
     atoms = [vocabulary.atom_to_feature_vector(atom) for atom in _atoms(mol)]
@@ -89,13 +108,9 @@ def ogb_graph(mol: Chem.Mol) -> MoleculeGraph:
 
 
 def ogb_cip_graph(mol: Chem.Mol) -> MoleculeGraph:
-    """As `ogb_graph`, but chirality is R or S instead of RDKit's tag, which depends on the order of the neighbours.
+    """Compute the columns of `ogb_graph` with R or S for chirality; RDKit's tag depends on the order of the neighbours.
 
-    Args:
-        mol: without isotopes and map numbers, see `stereo.without_labels`.
-
-    Raises:
-        MoleculeProblem: as `ogb_graph`.
+    The molecule must have no isotopes and map numbers, see `smiles.without_labels`.
     """
     graph = ogb_graph(mol)
     for atom, number in handedness(mol).items():
@@ -104,41 +119,30 @@ def ogb_cip_graph(mol: Chem.Mol) -> MoleculeGraph:
 
 
 def zinc_atom_type(atom: Chem.Atom) -> int:
-    """Number in `ZINC_ATOM_TYPES` of an atom of a Kekulé molecule (aromatic flags cleared).
+    """Return the number in `ZINC_ATOM_TYPES` of an atom of a Kekulé molecule (aromatic flags cleared).
 
-    The published names are element, hydrogens and charge as a Kekulé SMILES writes them. Hydrogens show only where
-    an atom needs brackets: when it is charged or a tetrahedral stereo centre, or is phosphorus.
-
-    Raises:
-        MoleculeProblem: none of the 28 types fits.
+    The published names are element, hydrogens and charge as a Kekulé SMILES writes them. Hydrogens show only on atoms
+    that need brackets: charged ones, tetrahedral stereo centres and phosphorus.
     """
     bracketed = atom.GetFormalCharge() != 0 or atom.GetChiralTag() in _TETRAHEDRAL or atom.GetSymbol() == "P"
     return _number(atom, bracketed, _ZINC_TYPE_OF, "ZINC's 28 types")
 
 
 def qm9_atom_type(atom: Chem.Atom) -> int:
-    """Number in `QM9_ATOM_TYPES` of a heavy atom, whose hydrogens show only where it is charged.
+    """Return the number in `QM9_ATOM_TYPES` of a heavy atom, whose hydrogens show only if it is charged.
 
     Stereo centres show none: SDF files have a geometry and so mark every centre, SMILES of the same molecules do not.
-
-    Raises:
-        MoleculeProblem: none of the 15 types fits.
     """
     return _number(atom, atom.GetFormalCharge() != 0, _QM9_TYPE_OF, "QM9's 15 types")
 
 
-def _number(atom: Chem.Atom, bracketed: bool, type_of: Mapping[tuple[str, int, int], int], known: str) -> int:
-    """The type of an atom that shows its hydrogens where it is `bracketed`.
-
-    Raises:
-        MoleculeProblem: none of the types fits.
-    """
+def _number(atom: Chem.Atom, bracketed: bool, type_of: Mapping[tuple[str, int, int], int], types: str) -> int:
     symbol, charge = atom.GetSymbol(), atom.GetFormalCharge()
     hydrogens = atom.GetTotalNumHs() if bracketed else 0
     number = type_of.get((symbol, hydrogens, charge))
     if number is None:
         name = symbol + (f" H{hydrogens}" if hydrogens else "") + (f" {charge:+d}" if charge else "")
-        raise MoleculeProblem(f"an atom is none of {known}", name)
+        raise MoleculeProblem(f"an atom is none of {types}", name)
     return number
 
 
@@ -157,25 +161,15 @@ def _kekule_graph(atom_type: Callable[[Chem.Atom], int], mol: Chem.Mol) -> Molec
 
 
 def zinc_graph(mol: Chem.Mol) -> MoleculeGraph:
-    """One atom column (28 types) and one bond column (1 single, 2 double, 3 triple) of the Kekulé form.
+    """Compute one atom column (28 types) and one bond column (1 single, 2 double, 3 triple) of the Kekulé form.
 
-    Which of several Kekulé forms is taken is RDKit's choice and may change with its version.
-
-    Raises:
-        MoleculeProblem: an atom or a bond is outside the published vocabulary.
+    Of several Kekulé forms RDKit chooses one, which may change with its version.
     """
     return _kekule_graph(zinc_atom_type, mol)
 
 
 def qm9_graph(mol: Chem.Mol) -> MoleculeGraph:
-    """One atom column (15 types, see `QM9_ATOM_TYPES`) and one bond column as in `zinc_graph`.
-
-    Args:
-        mol: without hydrogens as atoms, which have no type.
-
-    Raises:
-        MoleculeProblem: an atom or a bond is outside the vocabulary.
-    """
+    """Compute one atom column (15 types, see `QM9_ATOM_TYPES`) and the bond column of `zinc_graph`; no hydrogens."""
     return _kekule_graph(qm9_atom_type, mol)
 
 
@@ -185,5 +179,26 @@ GRAPH_OF: dict[FeatureSet, Callable[[Chem.Mol], MoleculeGraph]] = {
     "zinc": zinc_graph,
     "qm9": qm9_graph,
 }
-#: (atom columns, bond columns)
+#: Feature set -> (atom columns, bond columns).
 NUM_COLUMNS: dict[FeatureSet, tuple[int, int]] = {"ogb": (9, 3), "ogb_cip": (9, 3), "zinc": (1, 1), "qm9": (1, 1)}
+
+
+def value_words(vocabulary: str, feature: str, value: int) -> str:
+    """Name the value of a feature of a vocabulary (ogb, ogb_cip, zinc or qm9) for a chemist.
+
+    Examples:
+        >>> value_words("ogb", "atomic_num", 13), value_words("zinc", "atom_type", 7)
+        ('atom type Si', 'atom type O -')
+    """
+    names: Sequence[Any]
+    if vocabulary == "ogb_cip" and feature == "chirality" and value < len(_CIP):
+        names = _CIP
+    elif vocabulary in ("ogb", "ogb_cip"):
+        names = ogb_vocabulary().allowable_features[_OGB_LISTS[feature]]
+    else:
+        names = _ATOM_TYPES[vocabulary] if feature == "atom_type" else ZINC_BOND_TYPES
+    name = names[value]
+    if feature == "atomic_num":
+        element = name if isinstance(name, str) else Chem.GetPeriodicTable().GetElementSymbol(name)
+        return f"atom type {element}"
+    return f"{feature.replace('_', ' ')} {name}"

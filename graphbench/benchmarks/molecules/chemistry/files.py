@@ -1,38 +1,43 @@
-"""Molecules of the user: a file as parts for a prediction, and as columns for a training, by one reader."""
+"""A user's file of molecules: streamed in parts, or loaded as columns and parsed into targets and weights."""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import pandas as pd
 from rdkit import Chem, rdBase
 
 from graphbench.benchmarks.molecules.chemistry.problems import UNREADABLE, RowProblem, quote
-from graphbench.benchmarks.molecules.chemistry.stereo import as_smiles
+from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.errors import BadInput
-from graphbench.tables.reader import BLANK, MOLECULES, Table, as_texts, check_table, lines_table, open_table
+from graphbench.tables.cells import Missing, as_number, parse_cells, parse_number
+from graphbench.tables.formats import BLANK
+from graphbench.tables.layout import has_decimal_commas, point_for_comma
+from graphbench.tables.reader import MOLECULES, Table, as_texts, lines_table, open_table
 from graphbench.tables.records import RECORD_END
 
 logger = logging.getLogger(__name__)
-
-#: The word for standard input.
 STANDARD_INPUT = "-"
-_PART = 1_024  # rows that a training reads at once
+_PART = 1_024  # rows read at once in training
+TargetTask = Literal["regression", "classification", "multilabel"]
+_USUAL_MISSING = Missing.of(None)
+_MOST_NAMED = 20  # different texts of a column that can be names of classes
 
 
 @dataclass
 class MoleculeFrame:
-    """Consecutive rows of a file.
+    """Consecutive rows of a file with all columns, as text but for Parquet files.
 
-    Args:
-        frame: every column as the file has it; text, but for Parquet files.
-        smiles: one a row; "" where the row has none.
-        problems: row -> why it was not even taken apart, and a detail.
-        numbers: line or number of each row.
+    `smiles` has "" for an empty cell, `problems` kind and detail of rows that could not be split into cells, and
+    `numbers` the line or number of each row.
     """
 
     frame: pd.DataFrame
@@ -43,17 +48,17 @@ class MoleculeFrame:
 
 @dataclass
 class MoleculeRows:
-    """The columns of a file that were asked for, as text.
+    """Columns of a file, as text with "" for an empty cell.
 
     Args:
         source: name of the file, for messages.
-        header: all columns of the file, wanted or not.
-        columns: name -> one string per row; "" where the file has nothing.
+        header: all columns of the file.
+        columns: name -> one string per row.
         lines: line of the file on which each row begins, from 1 (for Parquet: number of the row).
-        problems: rows that could not even be taken apart; they are not among `columns`.
+        problems: rows that could not be split into cells; they are not among `columns`.
         unit: what `lines` counts.
-        separator: what separates cells, where a character does.
-        notes: what is unlike a plain file of its kind, in words.
+        separator: character between cells, if any.
+        notes: differences from a plain file of its kind, in words.
     """
 
     source: str
@@ -71,58 +76,32 @@ class MoleculeRows:
         return len(self.lines) + len(self.problems)
 
 
-def check_format(path: Path) -> None:
-    """Refuse a file that is not of `MOLECULES`; whether it is there is not asked.
-
-    Raises:
-        BadInput: its suffix is another.
-        MissingExtra: it needs a package that is not installed.
-    """
-    check_table(path, MOLECULES, "molecules")
-
-
 def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> MoleculeRows:
-    """Read the SMILES column and some others of a whole file.
-
-    Args:
-        path: see `graphbench.tables.reader.open_table` for the formats.
-        smiles_column: where the SMILES stand; for SDF files they are written by RDKit.
-        others: further columns.
+    """Read the SMILES column (written by RDKit for SDF files) and some others of a whole file.
 
     Raises:
-        BadInput: there is no such file, its format is unknown or broken, it is empty, or a column is missing or there
-            twice.
+        BadInput: there is no such file, its format is unknown or broken, it is empty, or a column is missing or
+            repeated.
         MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
     """
     table = open_table(path, smiles_column, others, MOLECULES, "molecules")
     rows = MoleculeRows(path.name, table.header, {name: [] for name in (smiles_column, *others)}, unit=table.unit,
                         separator=table.separator, notes=table.notes)  # fmt: skip
     for part in _parts(table, smiles_column, _PART):
-        columns = {name: as_texts(part.frame[table.names[table.found[name]]]) for name in others}
+        columns = {name: as_texts(part.frame[table.column(name)]) for name in others}
         columns[smiles_column] = part.smiles
-        if part.problems:
-            torn = {row: problem for row, problem in part.problems.items() if problem[0] != BLANK}  # nothing is lost
-            rows.problems += [RowProblem(kind, part.numbers[row], said) for row, (kind, said) in torn.items()]
-            kept = [row for row in range(len(part.frame)) if row not in part.problems]
-            columns = {name: [texts[row] for row in kept] for name, texts in columns.items()}
-            part.numbers = [part.numbers[row] for row in kept]
-        rows.lines += part.numbers
+        for row, (kind, detail) in part.problems.items():
+            if kind != BLANK:
+                rows.problems.append(RowProblem(kind, part.numbers[row], detail))
+        intact = [row for row in range(len(part.frame)) if row not in part.problems]
+        rows.lines += [part.numbers[row] for row in intact]
         for name, texts in columns.items():
-            rows.columns[name] += texts
+            rows.columns[name] += [texts[row] for row in intact]
     return rows
 
 
 def stream_molecules(source: str | Path, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
-    """Read a file part by part, with all its columns.
-
-    Args:
-        source: path of the file, or "-" for a list of SMILES on standard input.
-        smiles_column: where the SMILES stand; those of SDF files are written by RDKit into a column of that name.
-        size: rows per part.
-
-    Raises:
-        BadInput: as `read_rows`.
-    """
+    """Read a file, or SMILES from standard input ("-"), in parts of `size` rows; raises as `read_rows`."""
     if str(source) == STANDARD_INPUT:
         table = lines_table("standard input", sys.stdin, smiles_column)
     else:
@@ -133,18 +112,13 @@ def stream_molecules(source: str | Path, smiles_column: str, size: int) -> Itera
 
 
 def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
-    """Parts of a table with their SMILES.
-
-    Raises:
-        BadInput: there is none.
-    """
-    name, count = table.names[table.found[smiles_column]], 0
+    name, count = table.column(smiles_column), 0
     for part in table.parts(size):
         if table.records:
-            found = [_record_smiles(record) for record in part.frame[name]]
-            broken = [row for row, text in enumerate(found) if text is None]
+            parsed = [_record_smiles(record) for record in part.frame[name]]
+            broken = [row for row, text in enumerate(parsed) if text is None]
             part.problems |= {row: (UNREADABLE, f"record {count + row + 1:,}") for row in broken}
-            smiles = [text or "" for text in found]
+            smiles = [text or "" for text in parsed]
             part.frame[name] = pd.Series(smiles, dtype=object)
         else:
             smiles = as_texts(part.frame[name])
@@ -155,9 +129,9 @@ def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFram
 
 
 def _record_smiles(record: str) -> str | None:
-    """A record of an SDF file as a SMILES; None where RDKit cannot read it.
+    """Convert a record of an SDF file to SMILES; None if RDKit cannot read it.
 
-    RDKit keeps coordinates' stereo marks and drops plain hydrogens; marks of racemates stay, as with `as_smiles`.
+    RDKit derives stereo marks from coordinates and drops plain hydrogens; marks of racemates stay, as with `as_smiles`.
     """
     with rdBase.BlockLogs():
         supplier = Chem.SDMolSupplier()
@@ -170,5 +144,83 @@ def _record_smiles(record: str) -> str | None:
 
 
 def shorten(value: str) -> str:
-    """A cell for a message: quoted, or "empty"."""
+    """Return a cell for a message: quoted and cut, or "empty"."""
     return quote(value) if value else "empty"
+
+
+def parse_targets(
+    rows: MoleculeRows,
+    names: Sequence[str],
+    task: TargetTask,
+    num_classes: int = 2,
+    classes: Sequence[str] = (),
+    missing: Missing = _USUAL_MISSING,
+) -> tuple[np.ndarray, list[RowProblem]]:
+    """Parse the targets of every row; some, but not all, targets of a row may be missing.
+
+    Arguments are those of `graphbench.tables.cells.parse_cells`, `classes` in the order of their numbers.
+
+    Returns:
+        float64 `[rows, T]`, or int64 `[rows, 1]` for classification; NaN (or -1) where missing or faulty. Problems in
+        the order of columns.
+    """
+    numbers = {name: number for number, name in enumerate(classes)}
+    values, faults = parse_cells({name: rows.columns[name] for name in names}, task, missing, num_classes, numbers)
+    problems = [RowProblem(fault, rows.lines[row], shorten(text)) for row, fault, text in faults]
+    faulty = {row for row, _, _ in faults}
+    kind = f"target {names[0]!r} is missing" if len(names) == 1 else "all targets are missing"
+    empty = np.flatnonzero(np.isnan(values).all(axis=1)).tolist()
+    problems += [RowProblem(kind, rows.lines[row]) for row in empty if row not in faulty]
+    if task == "classification":
+        return np.nan_to_num(values, nan=-1.0).astype(np.int64), problems
+    return values, problems
+
+
+def parse_weights(
+    rows: MoleculeRows, name: str, missing: Missing = _USUAL_MISSING
+) -> tuple[np.ndarray, list[RowProblem]]:
+    """Parse the weight of every row, finite and 0 or more: float64 `[rows]`, NaN where faulty, and the problems."""
+    values, problems = np.full(len(rows.lines), np.nan), []
+    for row, text in enumerate(rows.columns[name]):
+        value, fault = (math.nan, "is missing") if text in missing else parse_number(text, "regression")
+        fault = fault or ("is below 0" if value < 0 else "")
+        if fault:
+            problems.append(RowProblem(f"weight {name!r} {fault}", rows.lines[row], shorten(text)))
+        else:
+            values[row] = value
+    return values, problems
+
+
+def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:
+    """Replace decimal commas in columns of numbers by points, in place, and note it.
+
+    A file has decimal commas if a cell of these columns has one and none has a point, unless commas separate its cells:
+    there "1,5" in quotes may as well mean 1500 and so stays no number.
+    """
+    if rows.separator == "," or not has_decimal_commas(cell for name in names for cell in rows.columns[name]):
+        return
+    for name in names:
+        rows.columns[name] = [point_for_comma(cell) for cell in rows.columns[name]]
+    rows.notes.append("numbers have decimal commas")
+
+
+def classes_hint(rows: MoleculeRows, target: str, numbers: bool = False) -> str:
+    """Suggest options that read the texts of a column as classes; "" if they are too many.
+
+    With `numbers`, those of a classification that are not 0 to C - 1 may be classes too.
+    """
+    texts = sorted({text for text in rows.columns[target] if text not in _USUAL_MISSING})
+    has_number = any(not parse_number(text, "regression")[1] for text in texts)
+    if not 2 <= len(texts) <= _MOST_NAMED or (has_number and not numbers):
+        return ""
+    named = json.dumps(texts, ensure_ascii=False)
+    return f" Classes by name: --data.task classification --data.classes '{named}', in the order that you want."
+
+
+def missing_hint(rows: MoleculeRows, targets: Sequence[str], missing: Missing) -> str:
+    """Suggest an option that reads the words among numbers as missing targets; "" if there are none, or too many."""
+    texts = {text for name in targets for text in rows.columns[name] if text not in missing}
+    words = sorted(text for text in texts if math.isnan(as_number(text)) and not any(map(str.isdigit, text)))
+    if not 0 < len(words) <= _MOST_NAMED or len(words) == len(texts):
+        return ""
+    return f" Words for a missing target: --data.missing '{json.dumps(words, ensure_ascii=False)}'."

@@ -18,7 +18,7 @@ from graphbench.data.package_files import load_module
 RingTerm = Literal["smallest_rings", "cycle_basis"]
 ConstantsName = Literal["zinc-full", "zinc-train"]
 
-_FREE_RING_SIZE = 6  # rings up to this size cost nothing
+_FREE_RING_SIZE = 6  # rings up to this size have no penalty
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,7 @@ CONSTANTS: dict[ConstantsName, Constants] = {
 
 @functools.cache
 def sa_scorer() -> ModuleType:
-    """RDKit's contributed scorer of synthetic accessibility (Ertl and Schuffenhauer, 2009), its table loaded.
-
-    Raises:
-        MissingData: this installation of RDKit has no `Contrib/SA_Score`.
-    """
+    """Load RDKit's contributed scorer of synthetic accessibility (Ertl and Schuffenhauer, 2009) with its table."""
     scorer = load_module(Path(RDConfig.RDContribDir, "SA_Score", "sascorer.py"), "rdkit_contrib_sascorer")
     scorer.readFragmentScores()
     return scorer
@@ -57,7 +53,7 @@ def _smallest_rings(mol: Chem.Mol) -> int:
 
 
 def _cycle_basis(mol: Chem.Mol) -> int:
-    import networkx as nx  # torch depends on it; slow to import and seldom needed
+    import networkx as nx  # slow to import and seldom needed
 
     graph = nx.Graph(Chem.GetAdjacencyMatrix(mol))
     return max(map(len, nx.cycle_basis(graph)), default=0)
@@ -70,23 +66,17 @@ _LONGEST_RING: dict[RingTerm, Callable[[Chem.Mol], int]] = {
 
 
 def logp_terms(mol: Chem.Mol, ring_term: RingTerm = "smallest_rings") -> tuple[float, float, float]:
-    """The three terms of penalised logP before normalisation, each better when larger.
+    """Compute the terms of penalised logP before normalisation: Crippen's logP, -SA score, -max(longest ring - 6, 0).
 
-    Args:
-        mol: a sanitised molecule.
-        ring_term: how the longest ring is found. `smallest_rings`: among RDKit's smallest rings, a property of the
-            molecule. `cycle_basis`: among `networkx.cycle_basis`, as in the first publications; it depends on the
-            order of atoms and on the version of networkx, and differs in 0.5% of ZINC.
-
-    Returns:
-        Crippen's logP; minus the synthetic accessibility score; `-max(longest ring - 6, 0)`.
+    The longest ring is among RDKit's `smallest_rings`, a property of the molecule, or in networkx's `cycle_basis`, as
+    in the first publications: it depends on the order of atoms and on networkx's version, and differs in 0.5% of ZINC.
     """
     penalty = max(_LONGEST_RING[ring_term](mol) - _FREE_RING_SIZE, 0)
     return rdMolDescriptors.CalcCrippenDescriptors(mol)[0], -sa_scorer().calculateScore(mol), -float(penalty)
 
 
 def combine_terms(terms: np.ndarray, constants: ConstantsName = "zinc-full") -> np.ndarray:
-    """Sum of the normalised terms, `sum_k (terms[:, k] - mean_k) / std_k`: `[molecules, 3]` to `[molecules]`."""
+    """Sum the normalised terms, `sum_k (terms[:, k] - mean_k) / std_k`: `[molecules, 3]` to `[molecules]`."""
     chosen = CONSTANTS[constants]
     return ((terms - np.array(chosen.mean)) / np.array(chosen.std)).sum(axis=1)
 
@@ -94,12 +84,8 @@ def combine_terms(terms: np.ndarray, constants: ConstantsName = "zinc-full") -> 
 def penalized_logp(
     mol: Chem.Mol, ring_term: RingTerm = "smallest_rings", constants: ConstantsName = "zinc-full"
 ) -> float:
-    """Penalised logP of one molecule, `z(logP) + z(-SA) + z(-ring penalty)` (Gómez-Bombarelli et al., 2018;
-    Kusner et al., 2017; normalised as in Jin et al., 2018).
+    """Compute the penalised logP of a sanitised molecule, `z(logP) + z(-SA) + z(-ring penalty)`.
 
-    Args:
-        mol: a sanitised molecule with at least one atom.
-        ring_term: see `logp_terms`.
-        constants: which means and standard deviations z uses, see `CONSTANTS`.
+    Gómez-Bombarelli et al., 2018; Kusner et al., 2017; normalised as in Jin et al., 2018.
     """
     return float(combine_terms(np.array([logp_terms(mol, ring_term)]), constants)[0])

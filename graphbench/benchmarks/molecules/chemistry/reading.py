@@ -1,16 +1,16 @@
-"""Many SMILES to arrays on all cores: parse, features, properties, scaffolds.
+"""Convert many SMILES to arrays on all cores: features, properties, scaffolds.
 
 Workers get lists of strings and return a few NumPy arrays and strings per chunk; molecules that cannot be used come
-back as data. No torch here: a worker that is started afresh must start fast.
+back as data. No torch here, so that spawned workers start fast.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TypeAlias, TypeVar
+from itertools import chain
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from rdkit import Chem, rdBase
@@ -22,22 +22,16 @@ from graphbench.benchmarks.molecules.chemistry.features import (
     MoleculeGraph,
     ogb_vocabulary,
 )
-from graphbench.benchmarks.molecules.chemistry.problems import EMPTY, TOO_LARGE, UNREADABLE, MoleculeProblem, quote
+from graphbench.benchmarks.molecules.chemistry.problems import MoleculeProblem, quote
 from graphbench.benchmarks.molecules.chemistry.properties import RingTerm, logp_terms, sa_scorer
 from graphbench.benchmarks.molecules.chemistry.scaffolds import murcko_scaffold
-from graphbench.benchmarks.molecules.chemistry.spelling import why_unreadable
-from graphbench.benchmarks.molecules.chemistry.stereo import remarks_about, without_labels
+from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles, remarks_about, without_labels
 from graphbench.data.worker_pool import available_cores, ordered_map
 
-#: Atoms of the largest molecule that is read. RDKit's work, dense encodings and attention grow with the square of the
-#: atoms or faster: ten times as many would take hours before training.
-MAX_ATOMS = 5_000
-_ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[BCNOPSFIbcnops*]")
 _CHUNK = 256  # molecules per task: about a tenth of a second of work
 
-#: `track(iterable, description, total, unit)` yields the same items and shows how far they are.
+#: `track(iterable, description, total, unit)` yields the same items and shows a progress bar.
 Track: TypeAlias = Callable[[Iterable["MoleculeArrays"], str, int, str], Iterable["MoleculeArrays"]]
-
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
@@ -45,14 +39,14 @@ Output = TypeVar("Output")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to compute of every molecule.
+    """Values to compute for every molecule.
 
     Args:
-        features: which columns atoms and bonds get.
-        ring_term: also compute the three terms of penalised logP with this ring term; None leaves them out.
-        scaffold: also compute the Murcko scaffold.
-        canonical: also write the canonical SMILES of what the features show (no isotopes, no map numbers), by which
-            molecules that are one to a model are known.
+        features: columns of atoms and bonds.
+        ring_term: ring term of the three terms of penalised logP; None leaves them out.
+        scaffold: compute the Murcko scaffold.
+        canonical: write the canonical SMILES of what the features show (no isotopes, no map numbers), which is equal
+            for molecules that a model cannot distinguish.
     """
 
     features: FeatureSet
@@ -66,16 +60,16 @@ class MoleculeArrays:
     """Molecules as arrays, one after the other. Legend: M readable molecules, A atoms, E directed edges.
 
     Args:
-        rows: place of each molecule in the input `[M]`.
+        rows: input row of each molecule `[M]`.
         num_nodes, num_edges, num_fragments: per molecule `[M]`.
         x: atom columns, uint8 `[A, columns]`.
         edge_index: atom numbers within the molecule, int32 `[E, 2]`.
         edge_attr: bond columns, uint8 `[E, columns]`.
-        terms: of penalised logP, float64 `[M, 3]`; `[M, 0]` when not asked for.
-        scaffolds: one per line; "" when not asked for.
-        problems: (place in the input, kind, detail) of every molecule that was left out.
-        canonical: canonical SMILES without isotopes and map numbers, one per line; "" when not asked for.
-        remarks: (place in the input, what the features do not show) of molecules that are read all the same.
+        terms: of penalised logP, float64 `[M, 3]`, or `[M, 0]`.
+        scaffolds: of each molecule `[M]`, or empty.
+        problems: (input row, kind, detail) of every molecule that was left out.
+        canonical: canonical SMILES without isotopes and map numbers `[M]`, or empty.
+        remarks: (input row, what the features do not show) of readable molecules.
     """
 
     rows: np.ndarray
@@ -86,55 +80,18 @@ class MoleculeArrays:
     edge_index: np.ndarray
     edge_attr: np.ndarray
     terms: np.ndarray
-    scaffolds: str
+    scaffolds: list[str]
     problems: list[tuple[int, str, str]]
-    canonical: str = ""
+    canonical: list[str] = field(default_factory=list)
     remarks: list[tuple[int, str]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def scaffold_list(self) -> list[str]:
-        """Scaffold SMILES of each molecule."""
-        return self.scaffolds.split("\n") if len(self) else []
-
-    def canonical_list(self) -> list[str]:
-        """Canonical SMILES of each molecule."""
-        return self.canonical.split("\n") if len(self) else []
-
-
-def count_atoms(smiles: str) -> int:
-    """Atoms that a SMILES writes down, in time that grows with its length; nothing is checked.
-
-    Examples:
-        >>> count_atoms("Cl[C@@H](Br)c1ccccc1"), count_atoms("[NH4+].[Na+]")
-        (9, 2)
-    """
-    return len(_ATOM.findall(smiles))
-
-
-def parse_smiles(smiles: str) -> Chem.Mol:
-    """A sanitised molecule with at least one atom.
-
-    Raises:
-        MoleculeProblem: RDKit cannot read the text (with its reason), or it has no atoms or more than `MAX_ATOMS`.
-    """
-    if len(smiles) > MAX_ATOMS and (atoms := count_atoms(smiles)) > MAX_ATOMS:
-        raise MoleculeProblem(TOO_LARGE, f"{atoms} atoms, at most {MAX_ATOMS} are read")
-    mol = Chem.MolFromSmiles(smiles)
-    if mol is None:
-        raise MoleculeProblem(UNREADABLE, why_unreadable(smiles))
-    if mol.GetNumAtoms() == 0:
-        raise MoleculeProblem(EMPTY)
-    if ":" in smiles:  # RDKit makes an aromatic bond outside of rings single, and leaves what it derived of it before
-        Chem.SetConjugation(mol)
-        Chem.SetHybridization(mol)
-    return mol
-
 
 @dataclass(frozen=True)
 class ReadMolecule:
-    """What one molecule gave, before many are stacked; fields as in `MoleculeArrays`."""
+    """Values of one molecule, before many are stacked; fields as in `MoleculeArrays`."""
 
     graph: MoleculeGraph
     num_fragments: int
@@ -145,11 +102,7 @@ class ReadMolecule:
 
 
 def examine(recipe: Recipe, mol: Chem.Mol) -> ReadMolecule:
-    """Everything that the recipe asks for, of one sanitised molecule.
-
-    Raises:
-        MoleculeProblem: an atom or a bond is outside the vocabulary.
-    """
+    """Compute the values of a recipe for one sanitised molecule."""
     plain = without_labels(mol) if recipe.canonical or recipe.features == "ogb_cip" else mol
     return ReadMolecule(
         GRAPH_OF[recipe.features](plain if recipe.features == "ogb_cip" else mol),
@@ -161,52 +114,56 @@ def examine(recipe: Recipe, mol: Chem.Mol) -> ReadMolecule:
     )
 
 
-def read_or_problem(read: Callable[[Input], Output], source: Input) -> Output | MoleculeProblem:
-    """What `read` gives, or why the molecule cannot be used; also for whatever RDKit's C++ raises on it."""
-    try:
-        return read(source)
-    except MoleculeProblem as problem:
-        return problem
-    except (ValueError, RuntimeError) as error:
-        return MoleculeProblem(f"RDKit fails with {type(error).__name__}", str(error))
+def read_each(
+    read: Callable[[Input], Output], sources: Sequence[Input], start: int, name: Callable[[int, Input], str]
+) -> tuple[dict[int, Output], list[tuple[int, str, str]]]:
+    """Read each source, from row `start` on, without RDKit's log lines.
+
+    Returns:
+        Row -> result, and (row, kind, detail) of every problem; whatever RDKit's C++ raises is one.
+    """
+    results: dict[int, Output] = {}
+    problems: list[tuple[int, str, str]] = []
+    with rdBase.BlockLogs():
+        for row, source in enumerate(sources, start):
+            try:
+                results[row] = read(source)
+            except MoleculeProblem as problem:
+                problems.append((row, problem.kind, ": ".join(filter(None, (name(row, source), problem.detail)))))
+            except (ValueError, RuntimeError) as error:
+                problems.append((row, f"RDKit fails with {type(error).__name__}", f"{name(row, source)}: {error}"))
+    return results, problems
 
 
 def read_chunk(recipe: Recipe, chunk: tuple[int, Sequence[str]]) -> MoleculeArrays:
-    """Read the SMILES `chunk[1]`, which begin at place `chunk[0]` of the input; RDKit's log lines are held back."""
+    """Read the SMILES `chunk[1]`, which begin at row `chunk[0]` of the input."""
     start, texts = chunk
-    found: dict[int, ReadMolecule] = {}
-    problems: list[tuple[int, str, str]] = []
-    with rdBase.BlockLogs():
-        for row, text in enumerate(texts, start):
-            outcome = read_or_problem(lambda smiles: examine(recipe, parse_smiles(smiles)), text)
-            if isinstance(outcome, ReadMolecule):
-                found[row] = outcome
-            else:
-                detail = f": {outcome.detail}" if outcome.detail else ""
-                problems.append((row, outcome.kind, quote(text) + detail))
-    return stack_molecules(recipe, found, problems)
+    molecules, problems = read_each(
+        lambda smiles: examine(recipe, parse_smiles(smiles)), texts, start, lambda _, smiles: quote(smiles)
+    )
+    return stack_molecules(recipe, molecules, problems)
 
 
 def stack_molecules(
-    recipe: Recipe, found: dict[int, ReadMolecule], problems: list[tuple[int, str, str]]
+    recipe: Recipe, by_row: dict[int, ReadMolecule], problems: list[tuple[int, str, str]]
 ) -> MoleculeArrays:
-    """Molecules by their places in the input as arrays, in that order."""
-    molecules = found.values()
+    """Stack molecules, given by input row in ascending order, into arrays."""
+    molecules = by_row.values()
     atom_columns, bond_columns = NUM_COLUMNS[recipe.features]
     num_terms = 3 if recipe.ring_term else 0
     return MoleculeArrays(
-        rows=np.array(list(found), dtype=np.int64),
+        rows=np.array(list(by_row), dtype=np.int64),
         num_nodes=np.array([len(molecule.graph.atoms) for molecule in molecules], dtype=np.int64),
         num_edges=np.array([len(molecule.graph.edges) for molecule in molecules], dtype=np.int64),
         num_fragments=np.array([molecule.num_fragments for molecule in molecules], dtype=np.int64),
         x=_stack((molecule.graph.atoms for molecule in molecules), atom_columns, np.uint8),
         edge_index=_stack((molecule.graph.edges for molecule in molecules), 2, np.int32),
         edge_attr=_stack((molecule.graph.bonds for molecule in molecules), bond_columns, np.uint8),
-        terms=np.array([molecule.terms for molecule in molecules], dtype=np.float64).reshape(len(found), num_terms),
-        scaffolds="\n".join(molecule.scaffold for molecule in molecules),
+        terms=np.array([molecule.terms for molecule in molecules], dtype=np.float64).reshape(len(by_row), num_terms),
+        scaffolds=[molecule.scaffold for molecule in molecules] if recipe.scaffold else [],
         problems=problems,
-        canonical="\n".join(molecule.canonical for molecule in molecules),
-        remarks=[(row, molecule.remark) for row, molecule in found.items() if molecule.remark],
+        canonical=[molecule.canonical for molecule in molecules] if recipe.canonical else [],
+        remarks=[(row, molecule.remark) for row, molecule in by_row.items() if molecule.remark],
     )
 
 
@@ -215,18 +172,12 @@ def _stack(parts: Iterable[Sequence[Sequence[int]]], columns: int, dtype: type) 
 
 
 def concatenate(parts: Sequence[MoleculeArrays]) -> MoleculeArrays:
-    """Chunks, in order, as one."""
-    arrays = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("rows", "num_nodes", "num_edges", "num_fragments", "x", "edge_index", "edge_attr", "terms")
-    }
-    return MoleculeArrays(
-        **arrays,
-        scaffolds="\n".join(part.scaffolds for part in parts if len(part)),
-        problems=[problem for part in parts for problem in part.problems],
-        canonical="\n".join(part.canonical for part in parts if len(part)),
-        remarks=[remark for part in parts for remark in part.remarks],
-    )
+    """Concatenate chunks."""
+    joined: dict[str, Any] = {}
+    for item in fields(MoleculeArrays):
+        values = [getattr(part, item.name) for part in parts]
+        joined[item.name] = list(chain.from_iterable(values)) if isinstance(values[0], list) else np.concatenate(values)
+    return MoleculeArrays(**joined)
 
 
 def read_molecules(
@@ -237,20 +188,14 @@ def read_molecules(
     track: Track | None = None,
     description: str = "Reading molecules",
 ) -> MoleculeArrays:
-    """Read many SMILES on all cores.
+    """Read SMILES on all cores: the readable molecules in input order, and the problems of the others.
 
     Args:
-        smiles: one molecule each.
-        recipe: what to compute.
-        num_workers: processes; None takes every core, 0 reads in this process.
-        track: shows the progress, chunk by chunk.
-        description: what the progress bar says.
-
-    Returns:
-        All readable molecules in input order; the others are in `problems`.
-
-    Raises:
-        GraphbenchError: a worker process was killed.
+        smiles: one per molecule.
+        recipe: values to compute.
+        num_workers: processes; None for one per core, 0 to read in this process.
+        track: shows a progress bar over chunks.
+        description: of the progress bar.
     """
     parts: Iterable[MoleculeArrays] = read_parts(smiles, recipe, num_workers=num_workers, description=description)
     if track is not None:
@@ -267,20 +212,9 @@ def read_parts(
     description: str = "Reading molecules",
     size: int = _CHUNK,
 ) -> Iterator[MoleculeArrays]:
-    """Read many SMILES on all cores, `size` molecules per part, for sets that are larger than memory.
+    """Read SMILES on all cores, `size` molecules per part, for sets that are larger than memory.
 
-    Args:
-        smiles: one molecule each.
-        recipe: what to compute.
-        num_workers: processes; None takes every core, 0 reads in this process.
-        description: what is done, for messages.
-        size: molecules per part.
-
-    Returns:
-        The readable molecules in input order; `rows` and `problems` count from the beginning of the input.
-
-    Raises:
-        GraphbenchError: a worker process was killed.
+    Other arguments are those of `read_molecules`; `rows` and `problems` are rows of the whole input.
     """
     starts = range(0, max(len(smiles), 1), size)
     workers = min(available_cores() if num_workers is None else num_workers, len(starts))
@@ -291,7 +225,7 @@ def read_parts(
 
 
 def warm_up(recipe: Recipe) -> None:
-    """Load what processes would each load for themselves; done before they are forked, they share it."""
+    """Load tables that forked processes then share instead of loading each its own."""
     if recipe.features in ("ogb", "ogb_cip"):
         ogb_vocabulary()
     if recipe.ring_term:

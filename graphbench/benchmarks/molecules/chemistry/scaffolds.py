@@ -10,49 +10,44 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from graphbench.benchmarks.molecules.chemistry.problems import TOO_LARGE, MoleculeProblem
 from graphbench.contracts import SPLITS
-from graphbench.data.shares import check_fractions
 from graphbench.errors import BadInput
 
-#: Atoms of the largest molecule whose scaffold is found: RDKit's time grows with their cube, to seconds here.
+#: Atoms of the largest molecule whose scaffold is computed: RDKit's time grows with their cube, to seconds here.
 MAX_ATOMS = 1_000
 
 
 def murcko_scaffold(mol: Chem.Mol) -> str:
-    """SMILES of the ring systems and the chains between them, without stereo marks (Bemis and Murcko, 1996).
+    """Return the SMILES of ring systems and the chains between them, without stereo marks (Bemis and Murcko, 1996).
 
-    Molecules without rings have the empty scaffold "".
-
-    Raises:
-        MoleculeProblem: the molecule has more than `MAX_ATOMS` atoms.
+    Molecules without rings have the empty scaffold ""; those of more than `MAX_ATOMS` atoms raise `MoleculeProblem`.
     """
     if mol.GetNumAtoms() > MAX_ATOMS:
-        raise MoleculeProblem(TOO_LARGE, f"{mol.GetNumAtoms()} atoms, scaffolds are found of at most {MAX_ATOMS}")
+        raise MoleculeProblem(TOO_LARGE, f"{mol.GetNumAtoms()} atoms, scaffolds are computed of at most {MAX_ATOMS}")
     return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
 
 
 def scaffold_split(
     scaffolds: Sequence[str], fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Whole scaffold groups into one split each, largest group first: new ring systems are met in the test.
+    """Assign whole scaffold groups to one split each, largest group first, so that test ring systems are new.
 
-    The rule of MoleculeNet and OGB (Wu et al., 2018): a group goes to train while train does not exceed its share,
-    else to validation while both do not exceed theirs, else to test. Groups of one size keep the order of their
-    first molecules. All molecules without rings form one group, like any other scaffold.
+    The rule of MoleculeNet and OGB (Wu et al., 2018): a group goes to train while train does not exceed its share, else
+    to validation while both do not exceed theirs, else to test. Groups of one size keep the order of their first
+    molecules. All molecules without rings form one group, like any other scaffold.
 
-    With a seed the groups come at random instead, so that the split can be repeated; those larger than half of the
-    validation or test share still come first, because one of them would fill it (the rule of Yang et al., 2019).
+    With a seed the groups come in random order, for repeated splits; those larger than half of the validation or test
+    share still come first, because one of them would fill it (the rule of Yang et al., 2019).
 
     Args:
         scaffolds: one per molecule.
         fractions: shares of train, validation and test; one without a share stays empty.
-        seed: decides the order of the groups; None for the largest first.
-
-    Returns:
-        Ascending row numbers of each split.
+        seed: of the order of the groups; None for the largest first.
 
     Raises:
         BadInput: the fractions are not three shares, or a split stays empty for lack of scaffolds.
     """
+    from graphbench.data.splits import check_fractions, permutation  # imports torch, which workers do not need
+
     share_train, share_val, share_test = check_fractions(fractions)
     groups: dict[str, list[int]] = {}
     for row, scaffold in enumerate(scaffolds):
@@ -62,8 +57,6 @@ def scaffold_split(
     chosen: dict[str, list[int]] = {name: [] for name in SPLITS}
     ordered = sorted(groups.values(), key=len, reverse=True)  # a stable sort: ties by first molecule
     if seed is not None:
-        from graphbench.data.splits import permutation  # with torch, which workers that read molecules do without
-
         half = min((share for share in (share_val, share_test) if share), default=0) * len(scaffolds) / 2
         mixed = [ordered[place] for place in permutation(len(ordered), seed)]
         ordered = sorted(mixed, key=lambda group: len(group) <= half)

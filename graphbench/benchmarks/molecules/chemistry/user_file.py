@@ -1,4 +1,4 @@
-"""A user's file of molecules to a table: read, check every row, tell all problems at once."""
+"""Read a user's file of molecules into a table: check every row, report all problems at once."""
 
 from __future__ import annotations
 
@@ -10,31 +10,39 @@ from typing import Any, Literal
 import numpy as np
 
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
-from graphbench.benchmarks.molecules.chemistry.files import MoleculeRows, read_rows, shorten
-from graphbench.benchmarks.molecules.chemistry.problems import RowProblem, describe_problems, refuse_problems
-from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
-from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track, read_molecules
-from graphbench.benchmarks.molecules.chemistry.repeats import describe_leaks, describe_repeats, find_repeats
-from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text, with_weights
-from graphbench.benchmarks.molecules.chemistry.targets import (
+from graphbench.benchmarks.molecules.chemistry.files import (
+    MoleculeRows,
     TargetTask,
     classes_hint,
     missing_hint,
     parse_targets,
     parse_weights,
     points_for_commas,
+    read_rows,
+    shorten,
 )
+from graphbench.benchmarks.molecules.chemistry.problems import (
+    RowProblem,
+    describe_leaks,
+    describe_problems,
+    describe_repeats,
+    find_repeats,
+    refuse_problems,
+)
+from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
+from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track, read_molecules
+from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text, with_weights
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
-from graphbench.tables.missing import Missing
+from graphbench.tables.cells import Missing
 
 logger = logging.getLogger(__name__)
 
 OnError = Literal["stop", "skip"]
 
-#: The word that asks for a computed target.
+#: Name of the computed target.
 PENALIZED_LOGP = "penalized_logp"
-_NAMED = 8  # lines that are named for each remark
+_NAMED = 8  # lines that a message names for each remark
 #: Words for the splits, in lower case.
 SPLIT_WORDS = {
     "train": "train",
@@ -50,22 +58,10 @@ SPLIT_WORDS = {
 
 @dataclass(frozen=True)
 class FileRequest:
-    """What to read from a user's file.
+    """Options of `Molecules` for reading a file.
 
-    Args:
-        file: see `graphbench.benchmarks.molecules.chemistry.files.read_rows` for the formats.
-        smiles_column: where the SMILES stand.
-        targets: target columns; `("penalized_logp",)` computes that property instead.
-        task: what the targets are.
-        num_classes: classes of a classification.
-        classes: what the file calls them, from class 0 on; empty where it has their numbers.
-        id_column: column with the molecules' names; None names them by their line.
-        split_column: column that names each row's split, or has its fold number, if any.
-        scaffold: whether Murcko scaffolds are wanted.
-        on_error: whether one bad row stops everything, or bad rows are left out with a warning.
-        weight: column with the weight of each row in the loss, if any.
-        features: columns of atoms and bonds.
-        missing: further words for missing targets; None for the usual ones alone, none for empty cells alone.
+    `targets` is `("penalized_logp",)` if that property is computed. `classes` is empty if the file has their numbers.
+    `missing` is None for the usual words alone, () for empty cells alone. `scaffold` asks for Murcko scaffolds.
     """
 
     file: Path
@@ -84,15 +80,15 @@ class FileRequest:
 
     @property
     def computed(self) -> bool:
-        """Whether the target is computed from the molecule instead of read."""
+        """True if the target is computed from the molecule instead of read."""
         return self.targets == (PENALIZED_LOGP,)
 
     @property
     def columns(self) -> list[str]:
         """Columns to read beside the SMILES."""
-        read = () if self.computed else self.targets
+        targets = () if self.computed else self.targets
         others = filter(None, (self.weight, self.id_column, self.split_column))
-        return list(dict.fromkeys([*read, *others]))
+        return list(dict.fromkeys([*targets, *others]))
 
     @property
     def numbers(self) -> list[str]:
@@ -105,10 +101,10 @@ class UserMolecules:
     """The usable molecules of a file.
 
     Args:
-        table: OGB features, `y`, where asked for `weight`, and the texts `smiles` and `id`.
-        scaffolds: one per molecule, where asked for.
-        canonical: canonical SMILES of what the features show, one per molecule; equal ones are the same molecule.
-        split_labels: one of `SPLIT_WORDS`, or a fold number, per molecule, where the file has a split column.
+        table: features, `y`, `weight` if requested, and the texts `smiles` and `id`.
+        scaffolds: of each molecule, if requested.
+        canonical: canonical SMILES of what the features show, of each molecule; equal for equal molecules.
+        split_labels: one of `SPLIT_WORDS`, or a fold number, of each molecule, if the file has a split column.
         left_out: rows of the file that cannot be used.
     """
 
@@ -121,10 +117,6 @@ class UserMolecules:
 
 def read_user_file(request: FileRequest, track: Track | None = None) -> UserMolecules:
     """Read and check a file of molecules.
-
-    Args:
-        request: what to read.
-        track: shows the progress.
 
     Raises:
         BadInput: a problem with the file as a whole, or (with `on_error="stop"`) with any row; the message counts
@@ -139,33 +131,41 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     points_for_commas(rows, request.numbers)
     if rows.notes:
         logger.info("%s: %s", request.file, ", ".join(rows.notes))
-    problems = list(rows.problems)
-    y, weights = np.zeros((len(rows.lines), 0)), None
-    if not request.computed:
-        classes = (request.num_classes, request.classes)
-        y, found = parse_targets(rows, request.targets, request.task, *classes, Missing.of(request.missing))
-        problems += found if request.on_error == "stop" else _tell_masked(rows, y, found)
-    if request.weight is not None:
-        weights, found = parse_weights(rows, request.weight, Missing.of(request.missing))
-        problems += found
-    problems += _split_problems(rows, request.split_column)
+    y, weights, problems = _parse_numbers(request, rows)
     recipe = Recipe(request.features, "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
     arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
     _report(problems, rows, request)
-    _tell_remarks(arrays, rows)
+    _log_remarks(arrays, rows)
     bad = {problem.line for problem in problems}
-    kept = np.array([place for place, row in enumerate(arrays.rows) if rows.lines[row] not in bad], dtype=np.int64)
-    if len(kept) == 0:
-        told = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
-        raise BadInput(f"{told}\nNo usable molecule is left.")
-    molecules = _collect(request, rows, arrays, (y, weights), kept)
-    molecules.left_out = rows.num_rows - len(kept)
-    return molecules
+    usable = np.array([place for place, row in enumerate(arrays.rows) if rows.lines[row] not in bad], dtype=np.int64)
+    if len(usable) == 0:
+        description = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
+        raise BadInput(f"{description}\nNo usable molecule is left.")
+    return _collect(request, rows, arrays, y, weights, usable)
 
 
-def _tell_masked(rows: MoleculeRows, y: np.ndarray, problems: list[RowProblem]) -> list[RowProblem]:
-    """Say which cells count as missing because their rows have another target; what is left are rows without any."""
+def read_split_labels(request: FileRequest) -> list[str]:
+    """Read the split column of a file alone."""
+    assert request.split_column is not None
+    return read_rows(request.file, request.smiles_column, [request.split_column]).columns[request.split_column]
+
+
+def _parse_numbers(request: FileRequest, rows: MoleculeRows) -> tuple[np.ndarray, np.ndarray | None, list[RowProblem]]:
+    """Parse targets, weights and split labels, with the problems of all rows so far."""
+    problems, missing = list(rows.problems), Missing.of(request.missing)
+    y, weights = np.zeros((len(rows.lines), 0)), None
+    if not request.computed:
+        y, faults = parse_targets(rows, request.targets, request.task, request.num_classes, request.classes, missing)
+        problems += faults if request.on_error == "stop" else _mask_cells(rows, y, faults)
+    if request.weight is not None:
+        weights, faults = parse_weights(rows, request.weight, missing)
+        problems += faults
+    return y, weights, problems + _split_problems(rows, request.split_column)
+
+
+def _mask_cells(rows: MoleculeRows, y: np.ndarray, problems: list[RowProblem]) -> list[RowProblem]:
+    """Warn of faulty cells in rows that have another target, which count as missing; return the other problems."""
     with_target = {
         line for line, values in zip(rows.lines, y, strict=True) if y.shape[1] > 1 and np.isfinite(values).any()
     }
@@ -175,24 +175,13 @@ def _tell_masked(rows: MoleculeRows, y: np.ndarray, problems: list[RowProblem]) 
     return [problem for problem in problems if problem.line not in with_target]
 
 
-def read_split_labels(request: FileRequest) -> list[str]:
-    """Read the split column of a file alone.
-
-    Raises:
-        BadInput: the file cannot be read, or has no such column.
-    """
-    assert request.split_column is not None
-    return read_rows(request.file, request.smiles_column, [request.split_column]).columns[request.split_column]
-
-
 def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
-    if column is None or all(
-        label.removesuffix(".0").isdecimal() for label in rows.columns[column]
-    ):  # numbers of folds
+    labels = [] if column is None else rows.columns[column]
+    if all(label.removesuffix(".0").isdecimal() for label in labels):  # numbers of folds
         return []
     return [
         RowProblem("the split is not train, val or test", line, shorten(label))
-        for line, label in zip(rows.lines, rows.columns[column], strict=True)
+        for line, label in zip(rows.lines, labels, strict=True)
         if label.lower() not in SPLIT_WORDS
     ]
 
@@ -207,19 +196,19 @@ def _report(problems: list[RowProblem], rows: MoleculeRows, request: FileRequest
             advice += missing_hint(rows, request.targets, Missing.of(request.missing))
         refuse_problems(problems, rows.source, rows.num_rows, advice, rows.unit)
     elif problems:
-        told = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
-        logger.warning("%s\nThese rows are left out.", told)
+        description = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
+        logger.warning("%s\nThese rows are left out.", description)
 
 
-def _tell_remarks(arrays: MoleculeArrays, rows: MoleculeRows) -> None:
-    """Say what of the molecules no column shows, a line for each kind."""
+def _log_remarks(arrays: MoleculeArrays, rows: MoleculeRows) -> None:
+    """Warn of what the features do not show, one line for each kind."""
     lines: dict[str, list[int]] = {}
     for row, remark in arrays.remarks:
         for kind in remark.split("; "):
             lines.setdefault(kind, []).append(rows.lines[row])
-    for kind, found in lines.items():
-        named = ", ".join(f"{line:,}" for line in found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
-        count = f"{len(found):,} molecule{'s have' if len(found) > 1 else ' has'}"
+    for kind, numbers in lines.items():
+        named = ", ".join(f"{line:,}" for line in numbers[:_NAMED]) + (", ..." if len(numbers) > _NAMED else "")
+        count = f"{len(numbers):,} molecule{'s have' if len(numbers) > 1 else ' has'}"
         logger.warning("%s: %s marks of %s (%s %s)", rows.source, count, kind, rows.unit, named)
 
 
@@ -227,39 +216,42 @@ def _collect(
     request: FileRequest,
     rows: MoleculeRows,
     arrays: MoleculeArrays,
-    numbers: tuple[np.ndarray, np.ndarray | None],
-    kept: np.ndarray,
+    y: np.ndarray,
+    weights: np.ndarray | None,
+    usable: np.ndarray,
 ) -> UserMolecules:
-    """Attach targets, weights and texts to the molecules `kept` (places among the readable ones)."""
-    source, (y, weights) = arrays.rows[kept].tolist(), numbers
-    names = rows.columns[request.id_column] if request.id_column else [str(line) for line in rows.lines]
-    smiles = [rows.columns[request.smiles_column][row] for row in source]
-    targets = combine_terms(arrays.terms[kept]).reshape(len(kept), -1) if request.computed else y[source]
-    table = with_targets(subset(to_table(arrays), kept), targets, exact=True)
+    """Attach targets, weights and texts to the molecules `usable` (indices into the readable ones)."""
+    source = arrays.rows[usable].tolist()
+
+    def texts(column: str) -> list[str]:
+        return [rows.columns[column][row] for row in source]
+
+    smiles, lines = texts(request.smiles_column), [rows.lines[row] for row in source]
+    targets = combine_terms(arrays.terms[usable]).reshape(len(usable), -1) if request.computed else y[source]
+    table = with_targets(subset(to_table(arrays), usable), targets, exact=True)
     table = table if weights is None else with_weights(table, weights[source])
-    table = with_text(table, {"smiles": smiles, "id": [names[row] for row in source]})
-    scaffolds, canonical = arrays.scaffold_list() if request.scaffold else [], arrays.canonical_list()
-    labels = rows.columns[request.split_column] if request.split_column else []
-    found = UserMolecules(
-        table,
-        [scaffolds[place] for place in kept.tolist()] if scaffolds else [],
-        [canonical[place] for place in kept.tolist()],
-        [labels[row].lower() for row in source] if labels else [],
+    ids = texts(request.id_column) if request.id_column else [str(line) for line in lines]
+    molecules = UserMolecules(
+        with_text(table, {"smiles": smiles, "id": ids}),
+        [arrays.scaffolds[place] for place in usable] if request.scaffold else [],
+        [arrays.canonical[place] for place in usable],
+        [label.lower() for label in texts(request.split_column)] if request.split_column else [],
+        rows.num_rows - len(usable),
     )
-    _tell_repeats(found, targets, smiles, [rows.lines[row] for row in source], rows)
-    return found
+    _log_repeats(molecules, targets, smiles, lines, rows)
+    return molecules
 
 
-def _tell_repeats(
+def _log_repeats(
     molecules: UserMolecules, targets: np.ndarray, smiles: list[str], lines: list[int], rows: MoleculeRows
 ) -> None:
-    """Say which molecules are there more than once; a warning where that can harm."""
+    """Log which molecules are repeated, as a warning if that can harm."""
     repeats = find_repeats(molecules.canonical, targets)
     if not repeats.rows:
         return
-    told = describe_repeats(repeats, targets, smiles, lines, rows.source, rows.unit)
-    logger.log(logging.WARNING if repeats.contradicting else logging.INFO, "%s", told)
+    level = logging.WARNING if repeats.contradicting else logging.INFO
+    logger.log(level, "%s", describe_repeats(repeats, targets, smiles, lines, rows.source, rows.unit))
     if molecules.split_labels:
         splits = [SPLIT_WORDS.get(label, f"fold {label}") for label in molecules.split_labels]
-        if told := describe_leaks(repeats, splits, smiles, rows.source):
-            logger.warning("%s", told)
+        if leaks := describe_leaks(repeats, splits, smiles, rows.source):
+            logger.warning("%s", leaks)

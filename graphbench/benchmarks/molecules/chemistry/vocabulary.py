@@ -10,58 +10,16 @@ from graphbench.contracts import Features
 #: The 28 atom types of ZINC in "Benchmarking Graph Neural Networks" (Dwivedi et al., 2023), in the published order:
 #: element, hydrogens where a Kekulé SMILES must show them, sign of the charge.
 ZINC_ATOM_TYPES = (
-    "C",
-    "O",
-    "N",
-    "F",
-    "C H1",
-    "S",
-    "Cl",
-    "O -",
-    "N H1 +",
-    "Br",
-    "N H3 +",
-    "N H2 +",
-    "N +",
-    "N -",
-    "S -",
-    "I",
-    "P",
-    "O H1 +",
-    "N H1 -",
-    "O +",
-    "S +",
-    "P H1",
-    "P H2",
-    "C H2 -",
-    "P +",
-    "S H1 +",
-    "C H1 -",
-    "P H1 +",
-)
-#: The 15 types of heavy atoms of QM9, named alike: element, and for a charged atom its hydrogens and the charge's sign.
-#: The first twelve occur in the 130,831 molecules of qm9pack 1.0.3 and stand in the order of how often: 831,828,
-#: 182,854, 131,842, 3,036, 411, 245, 139, 123, 78, 75, 74 and 19 times. "Graph Transformers Dream of Electric Flow"
-#: (arXiv 2410.16699) publishes the number alone, as 799,747 parameters. Its code names the notebook that made its data
-#: (CS6208_2023, lab 9), which prints 13 types of 2,400 molecules of another list; the last three here are those of them
-#: that qm9pack lacks. The union has 15; that it is the authors' list is a guess.
+    "C", "O", "N", "F", "C H1", "S", "Cl", "O -", "N H1 +", "Br", "N H3 +", "N H2 +", "N +", "N -", "S -", "I", "P",
+    "O H1 +", "N H1 -", "O +", "S +", "P H1", "P H2", "C H2 -", "P +", "S H1 +", "C H1 -", "P H1 +",
+)  # fmt: skip
+#: The 15 types of heavy atoms of QM9: element, and for a charged atom its hydrogens and the charge's sign. Twelve occur
+#: in qm9pack 1.0.3, in the order of their frequency. "Graph Transformers Dream of Electric Flow" (arXiv 2410.16699)
+#: publishes only their number, by 799,747 parameters; its code names a notebook (CS6208_2023, lab 9) with 13 types, of
+#: which qm9pack lacks the last three here. That this union of 15 is the authors' list is a guess.
 QM9_ATOM_TYPES = (
-    "C",
-    "O",
-    "N",
-    "F",
-    "O -",
-    "N H2 +",
-    "N +",
-    "N H1 +",
-    "C -",
-    "N H3 +",
-    "N -",
-    "C H1 -",
-    "N H1 -",
-    "C +",
-    "O +",
-)
+    "C", "O", "N", "F", "O -", "N H2 +", "N +", "N H1 +", "C -", "N H3 +", "N -", "C H1 -", "N H1 -", "C +", "O +",
+)  # fmt: skip
 #: Bond types of ZINC and QM9 in their Kekulé forms; type 0 marks "no bond" in adjacency matrices and never occurs on
 #: an edge.
 ZINC_BOND_TYPES = ("none", "single", "double", "triple")

@@ -69,7 +69,7 @@ _warned: list[str] = []
 
 
 class DiskCache(_Cache):
-    """What Numba asks for compiled code of one function, and gives it to (`dispatcher._cache`).
+    """Cache of one function's compiled code, as Numba uses it (`dispatcher._cache`).
 
     Args:
         dispatcher: of `numba.njit`, compiled by nobody yet.
@@ -154,7 +154,7 @@ class DiskCache(_Cache):
 
 
 def _sources(module: str) -> dict[str, Any] | None:
-    """The sources that may become part of a module's functions: its own, and of all modules whose names it uses.
+    """List the sources that may become part of a module's functions: its own, and of all modules whose names it uses.
 
     Returns:
         Module -> SHA-256 of its file, and of what is loaded: constants may come from elsewhere, and code from a file
@@ -181,7 +181,7 @@ def _sources(module: str) -> dict[str, Any] | None:
 
 
 def _origin(value: Any, module: str) -> str | None:
-    """The module that defines a value; none for parts of a package, which it has by whoever imported them."""
+    """Return the module that defines a value; none for parts of a package, which it has by whoever imported them."""
     if isinstance(value, ModuleType):
         return None if value.__name__.startswith(f"{module}.") else value.__name__
     origin = getattr(value, "__module__", None)
@@ -198,7 +198,7 @@ def _file_digest(module: str, file: str | None) -> str | None:
 
 
 def _content(value: Any, module: str = "") -> str | None:
-    """What a constant, a function or a class of a module is, as text that is the same in each process."""
+    """Describe a constant, a function or a class of a module by text that is the same in each process."""
     if isinstance(value, _PLAIN):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, tuple):
@@ -240,7 +240,7 @@ class _Unsafe(OSError):
 
 
 def _folder() -> Path:
-    """Where files go: what the environment says, else a folder of the user's cache.
+    """Return the folder of the files: that of the environment, else a folder of the user's cache.
 
     Raises:
         OSError: there is no home.
@@ -257,7 +257,7 @@ def _folder() -> Path:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A descriptor of the folder, made where it is missing, that is this user's alone.
+    """Open the folder, made where it is missing, that is this user's alone.
 
     Raises:
         OSError: it cannot be made or opened, or others could have written to it.
@@ -282,7 +282,7 @@ def _check_owner(descriptor: int, name: str, closed: int) -> None:
 
 
 def _read(folder: int, name: str, key: bytes) -> bytes | None:
-    """The content of a file that is whole and was made for this key, else None.
+    """Read a file that is whole and was made for this key, else None.
 
     Raises:
         OSError: it cannot be read, or somebody else may have written it.

@@ -22,6 +22,8 @@ KERNELS: tuple[tuple[str, str, str], ...] = (
     ("graphbench::random_walks", "encodings.loops:random_walks", "CPU"),
     ("graphbench::shortest_paths", "encodings.loops:find_shortest_paths", "CPU"),
     ("graphbench::sum_neighbours", "nn.messages:sum_neighbours", "CPU"),
+    ("graphbench_sfi_former::attend_rows", "sfi_former.operations:attend_rows", "CPU"),
+    ("graphbench_sfi_former::water_level", "sfi_former.operations:water_level", "CUDA"),
     ("graphbench_sft::maxima", "models.maxout:maxima", "CPU"),
     ("graphbench_sft::maxima", "models.maxout:maxima_on_cards", "CUDA"),
     ("graphbench_sft::maxima_gradients", "models.maxout:maxima_gradients", "CPU"),

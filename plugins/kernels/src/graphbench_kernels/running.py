@@ -1,4 +1,4 @@
-"""Where kernels can run: Triton for graphics cards, Numba for processors; and how those of processors are run."""
+"""Tell where kernels can run, Triton for graphics cards, Numba for processors; and how those of processors are run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def runs_triton(device: torch.device) -> bool:
 
 
 def runs_numba(*tensors: Tensor) -> bool:
-    """Whether loops in Numba compute with these tensors.
+    """Tell whether loops in Numba compute with these tensors.
 
     They do for float32 and float64 on a processor, but not for parameters themselves (see `run_in_threads`), for
     subclasses such as fake tensors, within transforms of `torch.func`, or while a `TorchDispatchMode` (which counts

@@ -6,7 +6,8 @@ import torch
 pytest.importorskip("numba")
 
 from graphbench.contracts import GraphTable
-from graphbench.encodings import RWSE, LapPE, ShortestPaths, _eigenvectors
+from graphbench.encodings import RWSE, LapPE, ShortestPaths
+from graphbench.encodings import _dense as _eigenvectors
 from graphbench.testing import computed_by
 from graphbench_kernels.encodings import lap_pe_numba, loops
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from graphbench.contracts.kernels import plain_form
 from graphbench_kernels import run_in_threads, runs_numba
-from graphbench_sfi_former import blocks
+from graphbench_kernels.sfi_former import operations
 
 pytestmark = pytest.mark.skipif(not runs_numba(torch.zeros(1)), reason="kernels in Numba do not run here")
 
@@ -36,10 +37,8 @@ def results(attend, inputs):
 
 
 def assert_near(inputs, dtype):
-    from graphbench_kernels.sfi_former import attention
-
-    got = results(attention.attend_rows, inputs)
-    expected = results(blocks.attend_rows.plain, [x.double() for x in inputs])
+    got = results(operations.attend_rows, inputs)
+    expected = results(plain_form("graphbench_sfi_former::attend_rows"), [x.double() for x in inputs])
     for name, values in got.items():
         scale = expected[name].abs().max().clamp_min(0.05)
         assert (values.double() - expected[name]).abs().max() <= ERRORS[dtype] * scale, name
@@ -100,7 +99,7 @@ def test_threads_do_not_change_a_bit(dtype, monkeypatch):
         run_in_threads(kernel, count, steps, *arrays)
 
     monkeypatch.setattr(attention, "run_in_threads", one_and_two_threads)
-    results(attention.attend_rows, operands(160, 61, (5, 12, 16), dtype))
+    results(operations.attend_rows, operands(160, 61, (5, 12, 16), dtype))
     assert len(calls) == 2
     for one, two in calls:
         for a, b in zip(flat(one), flat(two), strict=True):

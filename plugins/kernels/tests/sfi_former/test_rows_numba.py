@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
-from graphbench.contracts.kernels import runs_numba
-from graphbench_sfi_former import blocks, ops, sparse_flow_attention
+from graphbench.contracts.kernels import plain_form, runs_numba
+from graphbench.testing import computed_by
+from graphbench_kernels.sfi_former import operations
+from graphbench_sfi_former import sparse_flow_attention
 
 pytestmark = pytest.mark.skipif(not runs_numba(torch.zeros(1)), reason="kernels in Numba do not run here")
 
@@ -53,8 +55,7 @@ def results(inputs, mask=None, dropout=0.0):
 
 def expected(inputs, mask=None):
     """The same by the plain form."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ops._KERNELS, "attend_rows", ("none", lambda *operands: False))
+    with computed_by("torch"):
         return results(inputs, mask)
 
 
@@ -79,14 +80,12 @@ def test_outputs_and_gradients_are_those_of_torch(dtype, num_keys, mask):
 @pytest.mark.parametrize("std", [1, 5, 30, 200])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_beyond_the_plain_form_are_steep_and_the_others_equal(dtype, std, mask):
-    from graphbench_kernels.sfi_former import attention
-
     for num_keys, ties in ((5, False), (24, False), (24, True), (130, False)):
         inputs = [x.flatten(0, 1) for x in operands(num_keys, dtype, std, num_rows=12, ties=ties)]
         allowed = random_mask(mask, 12, num_keys)
         masks = (None, None) if allowed is None else (allowed[:, 0], torch.tensor([0, 0, 0, 1, 1, 1]))
-        output, steep = attention.attend_rows(*inputs, *masks, 0.0, 0)
-        other, other_steep = blocks.attend_rows.plain(*inputs, *masks, 0.0, 0)
+        output, steep = operations.attend_rows(*inputs, *masks, 0.0, 0)
+        other, other_steep = plain_form("graphbench_sfi_former::attend_rows")(*inputs, *masks, 0.0, 0)
         # A Newton step may lead to the cost of a key to within rounding, which decides then if the row is given up. The
         # kernel besides gives up rows whose condition is far too large on the way.
         assert int((other_steep & ~steep).sum()) <= 1
@@ -127,8 +126,7 @@ def test_no_number_stays_none_where_it_goes(which):
         clean = sparse_flow_attention(*inputs)
         inputs[which][1, 2, 3, 1] = value
         got = sparse_flow_attention(*inputs)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(ops._KERNELS, "attend_rows", ("none", lambda *operands: False))
+        with computed_by("torch"):
             other = sparse_flow_attention(*inputs)
         assert torch.equal(got.isnan(), other.isnan())
         torch.testing.assert_close(got.view(6, 9, 5)[:5], clean.view(6, 9, 5)[:5], rtol=0, atol=0)
@@ -158,8 +156,11 @@ def test_attention_runs_by_kernels_where_they_run(monkeypatch):
     from graphbench_kernels.sfi_former import attention
 
     calls = []
-    run = attention.attend_rows
-    monkeypatch.setattr(attention, "attend_rows", lambda *x: calls.append(1) or run(*x))
+    run = attention.run_in_threads
+    monkeypatch.setattr(attention, "run_in_threads", lambda *x: calls.append(1) or run(*x))
     parts = operands(6, torch.float16)[:5]
     assert sparse_flow_attention(*parts, penalty=0.1).dtype == torch.float16
+    assert calls == [1]
+    with computed_by("torch"):
+        sparse_flow_attention(*parts, penalty=0.1)
     assert calls == [1]

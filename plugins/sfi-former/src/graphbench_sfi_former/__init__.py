@@ -7,7 +7,7 @@
 | `sparse_flow`, `sparse_flow_edges`, frictions given | Newton's method (`sparse_flow`) | the same, then the other two |
 | `solver: proximal`, `sparse_flow_proximal` | T steps of the paper's iteration (`reference`) | as the first |
 
-All is plain torch. What kernels may compute faster stands in `ops`.
+All is plain torch. `ops` lists the operations that kernels may compute faster.
 """
 
 from __future__ import annotations

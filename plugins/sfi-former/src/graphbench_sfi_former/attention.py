@@ -109,7 +109,7 @@ def _exact(
     dropout: float,
     lead: tuple[int, ...],
 ) -> Tensor:
-    """The exact solver on Q, K, Q~, K~ and V, whose leading dimensions are `lead`."""
+    """Run the exact solver on Q, K, Q~, K~ and V, whose leading dimensions are `lead`."""
     query, key, *_, value = projections
     if 0 in query.shape[:-1]:  # no rows: nothing to solve, but gradients of zero for all
         return value.new_zeros(*query.shape[:-1], value.shape[-1]) + sum(x.sum() for x in projections) * 0
@@ -207,7 +207,7 @@ def _spread(part: Operands, rows: Tensor, values: Tensor) -> Tensor:
 def _masks(
     mask: Tensor | None, lead: tuple[int, ...], num_rows: int, num_keys: int
 ) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    """The different masks `[L, N or 1, K]`, and the number of the one that each of the M matrices has, `[M]`."""
+    """Return the different masks `[L, N or 1, K]`, and the number of the one that each of the M matrices has, `[M]`."""
     if mask is None:
         return None, None
     check_mask(mask, (*lead, num_rows, num_keys))
@@ -220,7 +220,7 @@ def _masks(
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """A context without autocast; where there is none, one that takes no time."""
+    """Return a context without autocast; where there is none, one that takes no time."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
@@ -236,7 +236,7 @@ def sparse_flow_weights(
     mask: Tensor | None = None,
     solver: Literal["exact"] | Solver = "exact",
 ) -> Tensor:
-    """The attention matrix Z `[..., N, K]` itself, for traces and for solvers that cannot be fused.
+    """Compute the attention matrix Z `[..., N, K]` itself, for traces and for solvers that cannot be fused.
 
     Arguments as in `sparse_flow_attention`, whose result with unit vectors for values this is by the exact solver.
 

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphbench_sfi_former.ops import Block, Operands, operation
+from graphbench.contracts.kernels import operation
+from graphbench_sfi_former.ops import Block, Operands
 from graphbench_sfi_former.sparse_flow import flow_at, water_level, where_positive
 
 #: A block, its allowed keys `[m, n or 1, K]` and factors of dropout `[m, n, K]`.
@@ -35,7 +36,7 @@ _NEAR_ONE = 0.9
 _FEW = 8
 
 
-@operation
+@operation("graphbench_sfi_former")
 def attend_rows(
     query: Tensor,
     key: Tensor,
@@ -241,7 +242,7 @@ def _saturated(weight: Tensor, unit: Tensor, cost: Tensor, level: Tensor, slack:
 
 
 def logit_bound(query: Tensor, key: Tensor) -> Tensor:
-    """A bound on the logits of each row `[m, n, 1]`, by the lengths of queries and keys."""
+    """Bound the logits of each row `[m, n, 1]`, by the lengths of queries and keys."""
     longest = torch.linalg.vector_norm(key, dim=-1).amax(-1)[:, None, None]
     return torch.linalg.vector_norm(query, dim=-1, keepdim=True) * longest * query.shape[-1] ** -0.5
 
@@ -269,7 +270,7 @@ def blocks(
 
 
 def allowed_keys(at: Block, masks: Tensor | None, mask_of: Tensor | None) -> Tensor | None:
-    """The masks of a block `[m, n or 1, K]`."""
+    """Return the masks of a block `[m, n or 1, K]`."""
     if masks is None or mask_of is None:
         return None
     allowed = masks[mask_of[at[0]]]

@@ -1,4 +1,4 @@
-"""How the flows of a model are looked at: their sparsity, gradients while it trains, and steps of the iteration.
+"""Look at the flows of a model: their sparsity, gradients while it trains, and steps of the iteration.
 
 Legend: S numbers of steps, H heads, n nodes.
 """
@@ -296,7 +296,7 @@ def _steps_of(
 def _flows(
     layer: SparseFlowAttention, graphs: PaddedGraphs, steps: tuple[int, ...], options: ProximalOptions
 ) -> tuple[Tensor, Tensor]:
-    """The exact flow `[H, n, n]`, and that after each number of steps `[S, H, n, n]`."""
+    """Compute the exact flow `[H, n, n]`, and that after each number of steps `[S, H, n, n]`."""
     if layer.alpha is None:
         raise BadInput("The iteration needs alpha: a model whose rows sum to one exactly (alpha: null) has no steps.")
     if layer.friction_proj is None:

@@ -1,4 +1,4 @@
-"""What a model takes from the edges of its graphs: the matrix A~, and flows over edges alone.
+"""Edges of graphs as the models use them: the matrix A~, and flows over edges alone.
 
 SFi-Former (Li et al., 2025, section 4.1): A~ = D^-1/2 (A + I) D^-1/2 with the degrees D of A + I, as in GCN. It is
 built once a batch and applied in every layer. In a flow over a given graph the edges into a node are a row, and nothing
@@ -49,7 +49,7 @@ class NormalisedAdjacency:
 
     @classmethod
     def from_edges(cls, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> NormalisedAdjacency:
-        """A~ of any graph.
+        """Build A~ of any graph.
 
         Every node gets a loop unless the graph has one; parallel edges add up. In directed graphs D counts what
         arrives at a node.
@@ -65,7 +65,7 @@ class NormalisedAdjacency:
 
     @torch.compiler.disable
     def mix(self, x: Tensor) -> Tensor:
-        """A~ x of nodes `[T, d]`, in the dtype of `x`; half precision is computed in float32."""
+        """Compute A~ x of nodes `[T, d]`, in the dtype of `x`; half precision is computed in float32."""
         with torch.autocast(x.device.type, enabled=False):
             mixed: Tensor = _Product.apply(x.to(self.matrix.dtype), self)
         return mixed.to(x.dtype)
@@ -73,7 +73,7 @@ class NormalisedAdjacency:
 
 @torch.compiler.disable  # the compiler has no sparse matrices
 def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
-    """The batch (a shallow copy) with its A~, for all layers to share."""
+    """Return the batch (a shallow copy) with its A~, for all layers to share."""
     shared: GraphBatch = copy.copy(batch)
     shared[_FIELD] = NormalisedAdjacency.from_edges(*_graph(batch), dtype)
     return shared
@@ -81,7 +81,7 @@ def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
 
 @torch.compiler.disable
 def adjacency_of(batch: Data, dtype: torch.dtype) -> NormalisedAdjacency:
-    """A~ of the batch: the one it carries, or a new one."""
+    """Return A~ of the batch: the one it carries, or a new one."""
     shared: NormalisedAdjacency | None = batch.get(_FIELD, None)
     if shared is None or shared.matrix.dtype != dtype:
         return NormalisedAdjacency.from_edges(*_graph(batch), dtype)
@@ -94,7 +94,7 @@ def adjacency_dtype(x: Tensor) -> torch.dtype:
 
 
 def edge_mask(batch: Data, layout: DenseLayout) -> Tensor:
-    """Which node (column) each node (row) has an edge from, itself included: bool `[B, 1, N, N]`."""
+    """Mark the nodes (columns) from which each node (row) has an edge, itself included: bool `[B, 1, N, N]`."""
     size = layout.max_nodes
     source, target = layout.index[_graph(batch)[0]]
     mask = torch.eye(size, dtype=torch.bool, device=source.device).repeat(layout.num_graphs, 1)
@@ -110,7 +110,7 @@ def _graph(batch: Data) -> tuple[Tensor, int]:
 
 
 def _compressed_rows(edges: Tensor, weights: Tensor, shape: tuple[int, int]) -> Tensor:
-    """The matrix `[T, T]` of entries `weights [E]` at `edges [2, E]` (rows, columns)."""
+    """Build the matrix `[T, T]` of entries `weights [E]` at `edges [2, E]` (rows, columns)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)", category=UserWarning)
         matrix = torch.sparse_coo_tensor(edges, weights, shape, check_invariants=False).coalesce()
@@ -142,7 +142,7 @@ def sparse_flow_edges(
     penalty: float | Tensor,
     alpha: float | None = None,
 ) -> Tensor:
-    """The flow of least energy into every node over the edges of a graph, exactly.
+    """Compute the flow of least energy into every node over the edges of a graph, exactly.
 
     As `sparse_flow` (SFi-Former, equations 7 and 11), which does the work, where node i draws on the sources of the
     edges that end in it: a row of the matrix is the set of edges with one target. Any edges will do: those of the
@@ -193,7 +193,7 @@ def sparse_flow_edges(
 
 
 def with_virtual_nodes(edge_index: Tensor, graph_of: Tensor, num_graphs: int, num_virtual: int = 1) -> Tensor:
-    """The edges of a batch and those of virtual nodes, each joined to all nodes of its graph in both directions.
+    """Return the edges of a batch and those of virtual nodes, each joined to all nodes of its graph in both directions.
 
     Virtual node v of graph g has number `T + g * num_virtual + v`, behind the T nodes.
 

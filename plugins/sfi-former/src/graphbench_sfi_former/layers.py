@@ -168,7 +168,7 @@ class AdjacencyEnhancedAttention(Traced):
         graph: Tensor | None,
         friction: Tensor | None,
     ) -> list[PaddedGraphs]:
-        """The graphs of the batch, those of similar size together."""
+        """Pad the graphs of the batch, those of similar size together."""
         padded = []
         each = [heads.split(rows, layout) for heads, rows in zip(self.projections, projected, strict=True)]
         for block, *parts in zip(layout.blocks, *each, strict=True):
@@ -182,7 +182,7 @@ class AdjacencyEnhancedAttention(Traced):
         return padded
 
     def _balance(self, flow: Tensor | None, projected: Tensor, batch: Data) -> Tensor:
-        """(A~ V + gamma Z V) / (1 + gamma) `[T, H dim]`, or one of the terms alone."""
+        """Compute (A~ V + gamma Z V) / (1 + gamma) `[T, H dim]`, or one of the terms alone."""
         if not self.with_adjacency:
             assert flow is not None
             return flow
@@ -369,13 +369,13 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         return self.penalty / graphs.num_nodes
 
     def _mask(self, graphs: PaddedGraphs) -> Tensor | None:
-        """Allowed sources; the iteration's steps, one length per matrix, must not see padded rows either."""
+        """Return the allowed sources; the iteration's steps, one length per matrix, must not see padded rows either."""
         if self.proximal is None or graphs.mask is None:
             return graphs.mask
         return graphs.mask & graphs.layout.mask[:, None, :, None]
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What a checkpoint holds beside weights: T, start, step and seed of the solver "proximal"; else nothing."""
+        """Return what checkpoints hold beside weights: T, start, step and seed of the solver "proximal"."""
         return {} if self.proximal is None else self.proximal.as_dict()
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -389,7 +389,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             )
 
     def extra_repr(self) -> str:
-        """What decides the flow, for `print(module)`."""
+        """Return the options that decide the flow, for `print(module)`."""
         return f"penalty={self.penalty}, alpha={self.alpha}, penalty_size={self.penalty_size}, solver={self.solver}"
 
 
@@ -440,7 +440,7 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
 
 
 def _bias(mask: Tensor | None) -> Tensor | None:
-    """What hides the sources that are not allowed, added to logits: 0 or minus infinity, of the shape of `mask`."""
+    """Return the term that hides sources, added to logits: 0 or minus infinity, of the shape of `mask`."""
     return None if mask is None else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
 
 

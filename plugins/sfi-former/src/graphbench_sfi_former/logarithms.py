@@ -81,7 +81,7 @@ class LogLevel(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Derivatives of a loss L by what the flow of a row depends on.
+    """Compute the derivatives of a loss L by what the flow of a row depends on.
 
     Args:
         log_push, sign: logarithm of the size and sign of dL/dg_i = w_i (c - u_i) `[R, K]`; 0 where i is not active.
@@ -106,7 +106,7 @@ class Slopes(NamedTuple):
 
 
 def solve(rows: LogRows) -> LogLevel:
-    """The level of every row, by sorting."""
+    """Find the level of every row by sorting."""
     allowed = rows.log_weight > -_NEVER
     count = allowed.sum(-1, keepdim=True)
     floor, order = torch.where(allowed, rows.log_friction, _NEVER).sort(-1)
@@ -137,7 +137,7 @@ def flow(rows: LogRows, level: LogLevel) -> Tensor:
 
 
 def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resolution: float | Tensor = 0.0) -> Slopes:
-    """Derivatives of a loss whose derivatives by the flow `z` are `upstream`, `[R, K]` float64 each.
+    """Compute the derivatives of a loss whose derivatives by the flow `z` are `upstream`, `[R, K]` float64 each.
 
     Args:
         rows: the rows.
@@ -170,7 +170,7 @@ def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resoluti
 def _sums(
     rows: LogRows, level: LogLevel, push: Tensor, sign: Tensor, resistance: Tensor, charge: Tensor, most: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The last four of `Slopes`.
+    """Return the last four of `Slopes`.
 
     From sum_A w (c - u) = -c / alpha follows, with differences to key m of the largest conductance,
 
@@ -216,7 +216,7 @@ class _SignedSum(NamedTuple):
 
     @classmethod
     def of(cls, log_terms: Tensor, signs: Tensor) -> _SignedSum:
-        """The sum of `signs exp(log_terms)`, `[R, C]` each."""
+        """Return the sum of `signs exp(log_terms)`, `[R, C]` each."""
         scale = log_terms.amax(-1, keepdim=True)
         scale = scale.masked_fill(scale == -_NEVER, 0.0)
         terms = (log_terms - scale).exp()
@@ -228,7 +228,7 @@ class _SignedSum(NamedTuple):
         return _SignedSum(*(torch.where(shorter, b, a) for a, b in zip(self, other, strict=True)))
 
     def value(self, log_factor: Tensor) -> Tensor:
-        """The sum times `exp(log_factor)`."""
+        """Return the sum times `exp(log_factor)`."""
         return torch.where(self.sum == 0, 0.0, self.sum * (self.scale + log_factor).exp())
 
 
@@ -255,7 +255,7 @@ def flow_in_logarithms(
     allowed: Tensor | None,
     given: torch.finfo,
 ) -> Tensor:
-    """The flow of given resistances and frictions `[R, K]`, float64, once differentiable.
+    """Compute the flow of given resistances and frictions `[R, K]`, float64, once differentiable.
 
     Args:
         resistance: r `[R, K]`, float64.
@@ -314,7 +314,7 @@ class _LogFlow(torch.autograd.Function):
 
 
 class SteepGradients(NamedTuple):
-    """What the backward pass of attention needs of its steep rows; float64 `[R, K]` or `[R, 1]`.
+    """Terms of the steep rows for the backward pass of attention; float64 `[R, K]` or `[R, 1]`.
 
     Args:
         flow: z with dropout's factors.
@@ -386,7 +386,7 @@ def steep_gradients(
 def _gradients(
     made: LogRows, level: LogLevel, u: Tensor, size: Tensor, factors: Tensor | None, least: float, largest: float
 ) -> tuple[Tensor, ...]:
-    """The tensors of `SteepGradients` after the first, for `u` without dropout's factors and terms of it of `size`."""
+    """Return the tensors of `SteepGradients` after the first, for `u` without dropout and terms of it of `size`."""
     kept, by_score, by_friction = (torch.zeros_like(made.log_weight) for _ in range(3))
     total, common, penalty, leak = (torch.empty_like(made.log_penalty) for _ in range(4))
     for few in _with_few_keys(made, _counting(made, level, least)):
@@ -424,7 +424,7 @@ class _FewKeys(NamedTuple):
 
 
 def _with_few_keys(rows: LogRows, chosen: Tensor) -> Iterator[_FewKeys]:
-    """The rows with their chosen keys (bool `[R, K]`) alone, those with similar numbers of them together."""
+    """Yield the rows with their chosen keys (bool `[R, K]`) alone, those with similar numbers of them together."""
     count = chosen.sum(-1)
     order = torch.where(chosen, rows.log_friction, torch.inf)
     lower = -1
@@ -441,7 +441,7 @@ def _with_few_keys(rows: LogRows, chosen: Tensor) -> Iterator[_FewKeys]:
 
 
 def _chunks(part: Operands, rows: Tensor) -> tuple[Tensor, ...]:
-    """The rows in pieces whose intermediate tensors stay in the cache."""
+    """Split the rows into pieces whose intermediate tensors stay in the cache."""
     return rows.split(max(1, _CACHED // part.key.shape[1])) if rows.device.type == "cpu" else (rows,)
 
 
@@ -504,7 +504,7 @@ def _largest_exponent(part: Operands) -> float:
 
 
 def _rows_of(part: Operands, allowed: Tensor | None, rows: Tensor) -> LogRows:
-    """These rows of the block in logarithms."""
+    """Return rows of the block in logarithms."""
     query, key, friction_query, friction_key, _, penalty, alpha = part
     friction_scale = friction_query.shape[-1] ** -0.5
     scores, (frictions, size) = _scores(query, key, rows)[0], _scores(friction_query, friction_key, rows)
@@ -532,7 +532,7 @@ def _scores(queries: Tensor, keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor
 
 
 def _through_softmax(derivatives: Tensor, total: Tensor, log_shares: Tensor, allowed: Tensor) -> Tensor:
-    """Derivatives by logits, G_i - f_i total, of those by the logarithms of their softmax f, G, whose sum is `total`.
+    """Return derivatives by logits, G_i - f_i total, from G, those by the logarithms of softmax f, with sum `total`.
 
     They sum to zero. Where a share is nearly 1 and its own difference cancels, it is set by the others'.
     """

@@ -89,7 +89,7 @@ def sparse_flow_proximal(
 def _iterate(
     flow: Tensor, resistance: Tensor, toll: Tensor, alpha: Tensor, mask: Tensor | None, num_steps: int, step: Step
 ) -> Tensor:
-    """The loop; `toll` is penalty f."""
+    """Run the loop; `toll` is penalty f."""
     length = _safe_step(resistance, alpha, mask)
     last: tuple[Tensor, Tensor] | None = None
     for _ in range(num_steps):
@@ -116,7 +116,7 @@ def _safe_step(resistance: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor
 
 
 def _num_keys(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """Allowed keys of each row `[..., N, 1]`."""
+    """Count the allowed keys of each row `[..., N, 1]`."""
     if mask is None:
         return rows.new_full((*rows.shape[:-1], 1), rows.shape[-1])
     return mask.expand(rows.shape).sum(-1, keepdim=True)
@@ -124,7 +124,7 @@ def _num_keys(rows: Tensor, mask: Tensor | None) -> Tensor:
 
 @torch.no_grad()
 def _barzilai_borwein(moved: Tensor, gradient: Tensor, last: Tensor, length: Tensor) -> Tensor:
-    """<A, B> / ||B||_F^2 of each matrix `[..., 1, 1]`, with B = gradient - last.
+    """Return <A, B> / ||B||_F^2 of each matrix `[..., 1, 1]`, with B = gradient - last.
 
     Where the gradient has changed by no more than rounding, the step before stays: the quotient would be noise and
     throw a converged flow away from the optimum.
@@ -164,7 +164,7 @@ StartName = Literal["uniform", "scaled", "dense", "zeros"]
 
 @dataclass(frozen=True)
 class ProximalOptions:
-    """What decides the result of T steps of the iteration, which is far from converged on all but tiny graphs.
+    """Options that decide the result of T steps of the iteration, which is far from converged on all but tiny graphs.
 
     The paper draws the start at random and gives neither its range nor T. Here the random start is a function of
     `seed`, the head and the two nodes, and the same in every layer and pass: a graph gets the same answer whatever
@@ -202,7 +202,7 @@ class ProximalOptions:
         alpha: float | Tensor | None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """A solver for `sparse_flow_attention`; arguments as in `sparse_flow_proximal`, shapes `[B, H, N, N]`."""
+        """Solve for `sparse_flow_attention`; arguments as in `sparse_flow_proximal`, shapes `[B, H, N, N]`."""
         return sparse_flow_proximal(
             resistance,
             friction,
@@ -222,11 +222,11 @@ class ProximalOptions:
         alpha: float | Tensor | None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The flow before the first step, `[B, H, N, N]`; arguments as in `solve`, of which three are not read."""
+        """Return the flow before the first step, `[B, H, N, N]`; arguments as in `solve`, three unused."""
         return first_flow(self._start(resistance, mask), resistance, mask)
 
     def as_dict(self) -> dict[str, Any]:
-        """The options as plain values."""
+        """Return the options as plain values."""
         return asdict(self)
 
     def _start(self, resistance: Tensor, mask: Tensor | None) -> StartName | Tensor:

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from graphbench.contracts.kernels import operation
 from graphbench.errors import BadInput
 from graphbench_sfi_former.logarithms import flow_in_logarithms
-from graphbench_sfi_former.ops import operation
 
 #: Newton steps after which a row is given up. Rows of attention take five with logits of standard deviation 1 or 3.
 _STEPS = 16
@@ -49,7 +49,7 @@ def sparse_flow(
     alpha: float | Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The flow of least energy into every row, exactly.
+    """Compute the flow of least energy into every row, exactly.
 
     Minimises over z, for every row (equation 11 of the paper; equation 7 without alpha)
 
@@ -139,7 +139,7 @@ class _Rows(NamedTuple):
         return [_Rows(*part) for part in zip(*(p if len(p) == number else p * number for p in pieces), strict=True)]
 
     def take(self, numbers: Tensor) -> _Rows:
-        """The rows with these numbers `[n]`, in float64."""
+        """Return the rows with these numbers `[n]`, in float64."""
         r, f, penalty = (x.index_select(0, numbers).double() for x in self[:3])
         alpha, allowed = (None if x is None else x.index_select(0, numbers) for x in self[3:])
         return _Rows(r, f, penalty, alpha, allowed)
@@ -210,7 +210,7 @@ def _check_sign(rule: str, values: Tensor, allowed: Tensor | None, most: float) 
         raise BadInput(f"{rule}, but lies in [{least}, {largest}]. Use mask to forbid a key.")
 
 
-@operation
+@operation("graphbench_sfi_former")
 def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Solve `sum_i weight_i max(t - cost_i, 0) + slack t = 1` for the level t of every row.
 
@@ -250,7 +250,7 @@ def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Te
 
 
 def flow_at(weight: Tensor, cost: Tensor, slack: Tensor, level: Tensor) -> Tensor:
-    """The flow `weight max(level - cost, 0)` `[..., K]`, with the derivatives of one whose level solves its equation.
+    """Return the flow `weight max(level - cost, 0)` `[..., K]`, differentiable as one whose level is solved for.
 
     Args:
         weight: `[..., K]`.
@@ -311,7 +311,7 @@ def check_rows(resistance: Tensor, friction: Tensor) -> None:
 
 
 def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: torch.device, positive: bool) -> Tensor:
-    """A weight of the energy as one number per matrix, float64 `[M, 1, 1]` with M the product of `lead`.
+    """Return a weight of the energy as one number per matrix, float64 `[M, 1, 1]` with M the product of `lead`.
 
     Args:
         name: how messages call it.

@@ -23,6 +23,7 @@ from graphbench_sft.relative import (
 )
 
 RelativeName = Literal["edges", "distances", "positions", "none"]
+EdgeColumns = Literal["one_hot", "numbers"]
 NORMALS = ("normal_x", "normal_y", "normal_z")
 #: Categorical column with the document of a token, 0 or 1.
 TOWER = "tower"
@@ -133,16 +134,17 @@ class EdgeInformation(nn.Module):
 
     Args:
         spec: the benchmark's description.
+        numbers: categorical features enter as their numbers, not one-hot.
     """
 
-    def __init__(self, spec: BenchmarkSpec) -> None:
+    def __init__(self, spec: BenchmarkSpec, numbers: bool = False) -> None:
         super().__init__()
-        self.spec = spec
-        self.dim = relative_width(spec)
+        self.spec, self.numbers = spec, numbers
+        self.dim = relative_width(spec, numbers)
 
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
         """Return one relation for each of `layout.blocks`."""
-        return edge_relations(batch.edge_index, relative_features(self.spec, batch), layout)
+        return edge_relations(batch.edge_index, relative_features(self.spec, batch, self.numbers), layout)
 
 
 class DistanceInformation(nn.Module):
@@ -190,7 +192,7 @@ class PositionInformation(nn.Module):
 
 
 def relative_information(
-    spec: BenchmarkSpec, name: RelativeName, dim: int, num_heads: int
+    spec: BenchmarkSpec, name: RelativeName, dim: int, num_heads: int, edges: EdgeColumns = "one_hot"
 ) -> EdgeInformation | DistanceInformation | PositionInformation | None:
     """Make the relative information of token pairs; None for `none`.
 
@@ -198,12 +200,13 @@ def relative_information(
         BadInput: the name is unknown, or needs places that the benchmark lacks.
     """
     check_choice("relative", name, get_args(RelativeName))
+    check_choice("edge_columns", edges, get_args(EdgeColumns))
     if name in ("distances", "positions") and not spec.coordinates:
         raise BadInput(f"relative: {name} needs nodes with a position, but {spec.name} has none. Take relative: edges.")
     if name == "none":
         return None
     if name == "edges":
-        return EdgeInformation(spec)
+        return EdgeInformation(spec, edges == "numbers")
     if name == "distances":
         return DistanceInformation(spec)
     return PositionInformation(spec, dim, num_heads)

@@ -12,7 +12,14 @@ from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncode
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import Categorical, DenseLayout, FeedForward
 from graphbench_sft.attention import AttentionName, Relation, SampledAttention, SamplerName
-from graphbench_sft.inputs import RelativeName, TokenEncoder, has_towers, relative_information, split_documents
+from graphbench_sft.inputs import (
+    EdgeColumns,
+    RelativeName,
+    TokenEncoder,
+    has_towers,
+    relative_information,
+    split_documents,
+)
 from graphbench_sft.readout import ReadoutName, SampledMaxReadout, SoftmaxReadout, TowerPair
 from graphbench_sft.sampler import Evaluation, names_of_tokens
 
@@ -58,6 +65,8 @@ class SFT(Architecture):
         ffn_dropout: probability of dropout inside the feed-forward network.
         norm_position: pre or post.
         relative: edges, distances, positions or none, see above.
+        edge_columns: how categorical edge features enter the relative terms of edges: one_hot, or as their numbers, as
+            in the paper, which gives them an order.
         places_in_tokens: put places (and normals) into the tokens also where the scores have them, as figure 6 does;
             with relative none they always are.
         attention: maxout_leaky (the paper's), maxout_relu (without leak) or softmax_dot (figure 6).
@@ -93,6 +102,7 @@ class SFT(Architecture):
         ffn_dropout: float = 0.2,
         norm_position: NormPosition = "post",
         relative: RelativeName = "edges",
+        edge_columns: EdgeColumns = "one_hot",
         places_in_tokens: bool = False,
         attention: AttentionName = "maxout_leaky",
         sampler: SamplerName = "without_replacement",
@@ -122,7 +132,7 @@ class SFT(Architecture):
                 "none) and no positional_encoders."
             )
         self.token_drop = token_drop
-        self.information = relative_information(spec, relative, hidden_dim, num_heads)
+        self.information = relative_information(spec, relative, hidden_dim, num_heads, edge_columns)
         self.node_encoder = TokenEncoder(
             spec, hidden_dim, relative, positional_encoders or (), categorical, places_in_tokens
         )

@@ -178,15 +178,23 @@ class EdgeRelation:
         return edge, slot[holder], share[holder]
 
 
-def relative_width(spec: BenchmarkSpec) -> int:
+def relative_width(spec: BenchmarkSpec, numbers: bool = False) -> int:
     """Return the width r of `relative_features`."""
-    return sum(spec.edge.vocabularies) + spec.edge.dense + 1
+    return (len if numbers else sum)(spec.edge.vocabularies) + spec.edge.dense + 1
 
 
-def relative_features(spec: BenchmarkSpec, batch: GraphBatch) -> Tensor:
-    """Join edge features `[num_edges, r]`: one-hot columns, dense columns and a 1 for the adjacency."""
+def relative_features(spec: BenchmarkSpec, batch: GraphBatch, numbers: bool = False) -> Tensor:
+    """Join edge features for relative terms `[num_edges, r]`: one-hot columns, dense columns and a 1 for the adjacency.
+
+    Args:
+        spec: the benchmark's description.
+        batch: with edges.
+        numbers: categorical columns enter as their numbers, not one-hot.
+    """
     parts = []
-    if spec.edge.vocabularies:
+    if spec.edge.vocabularies and numbers:
+        parts.append(batch.edge_attr.float())
+    elif spec.edge.vocabularies:
         columns = zip(batch.edge_attr.unbind(1), spec.edge.vocabularies, strict=True)
         parts += [F.one_hot(column, size) for column, size in columns]
     if spec.edge.dense:

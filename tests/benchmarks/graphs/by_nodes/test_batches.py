@@ -163,7 +163,7 @@ def test_encodings_of_pairs_are_for_whole_graphs(tmp_path):
 def test_neighbours_are_sampled_and_every_training_node_is_asked_once(tmp_path, samples):
     data = opened(tmp_path, sampler="neighbors", num_neighbors=[3, 2], batch_size=10)
     state = torch.get_rng_state()
-    known = cutting.known(data.tables["train"].columns["y"])
+    known = cutting.labelled_nodes(data.tables["train"].columns["y"])
     for epoch in (0, 1):
         parts = batches(data.train_dataloader(), epoch)
         asked = torch.cat([part.node_id[part.asked] for part in parts])
@@ -220,7 +220,7 @@ def test_clusters_need_edges_both_ways(tmp_path, metis):
 
 def test_shares_of_targets_cover_each_known_one_once():
     targets = torch.tensor([[1.0, torch.nan], [torch.nan, torch.nan], [2.0, 3.0], [torch.nan, 4.0]])
-    shares = [cutting.share_of(targets, rank, 2) for rank in (0, 1)]
-    assert [cutting.known(share).tolist() for share in shares] == [[0, 3], [2]]
+    shares = [cutting.targets_of_rank(targets, rank, 2) for rank in (0, 1)]
+    assert [cutting.labelled_nodes(share).tolist() for share in shares] == [[0, 3], [2]]
     joined = shares[0].nan_to_num(0) + shares[1].nan_to_num(0)
     assert torch.equal(joined, targets.nan_to_num(0))

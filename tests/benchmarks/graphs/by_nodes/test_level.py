@@ -60,7 +60,9 @@ def test_options_that_do_not_fit(tmp_path):
         with pytest.raises(BadInput, match=message):
             Graphs(source or large_graph(), store=str(tmp_path), **options)
 
-    refused(r"sampler=neighbors needs num_neighbors, how many neighbours in each hop: \[15, 10\]", sampler="neighbors")
+    refused(
+        r"sampler=neighbors needs num_neighbors, the number of neighbours in each hop: \[15, 10\]", sampler="neighbors"
+    )
     refused("sampler=random needs num_parts", sampler="random")
     refused("num_parts belongs to sampler=clusters or random, not to sampler=full", num_parts=4)
     refused("num_neighbors belongs to sampler=neighbors, not to sampler=random", sampler="random", num_parts=4,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from own_graphs import make_graphs
 
-from graphbench.benchmarks.graphs.data_objects import raw_from_objects
+from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 from graphbench.benchmarks.graphs.splits.splitting import (
     SplitRequest,
     Units,

@@ -1,5 +1,7 @@
 """Atom and bond columns against OGB's own conversion and against Kekulé SMILES."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 
@@ -8,9 +10,9 @@ import pytest
 from ogb.utils import smiles2graph
 from rdkit import Chem
 
-from graphbench.benchmarks.molecules.chemistry.features import ogb_graph, qm9_graph, zinc_graph
+from graphbench.benchmarks.molecules.chemistry.features import ogb_graph, qm9_graph, value_words, zinc_graph
 from graphbench.benchmarks.molecules.chemistry.problems import MoleculeProblem
-from graphbench.benchmarks.molecules.chemistry.vocabulary import QM9_ATOM_TYPES, ZINC_ATOM_TYPES
+from graphbench.benchmarks.molecules.chemistry.vocabulary import OGB_ATOMS, OGB_BONDS, QM9_ATOM_TYPES, ZINC_ATOM_TYPES
 
 DRUG = "C[C@@H]1CC(Nc2cncc(-c3nncn3C)c2)C[C@@H](C)C1"
 MOLECULES = (
@@ -133,3 +135,25 @@ def test_qm9_atom_types_are_element_and_charge_with_its_hydrogens(smiles, names)
 def test_atoms_outside_qm9_are_named(smiles, named):
     with pytest.raises(MoleculeProblem, match=f"none of QM9's 15 types: {named}$"):
         qm9_graph(Chem.MolFromSmiles(smiles))
+
+
+def test_every_element_has_its_symbol():
+    table = Chem.GetPeriodicTable()
+    assert [value_words("ogb", "atomic_num", n - 1) for n in range(1, 119)] == [
+        f"atom type {table.GetElementSymbol(n)}" for n in range(1, 119)
+    ]
+
+
+@pytest.mark.parametrize("features", [OGB_ATOMS, OGB_BONDS], ids=["atoms", "bonds"])
+def test_every_value_of_every_column_has_words(features):
+    for name, size in zip(features.names, features.vocabularies, strict=True):
+        words = {value_words("ogb", name, value) for value in range(size)}
+        assert len(words) == size
+
+
+def test_types_of_atoms_and_bonds():
+    graph = zinc_graph(Chem.MolFromSmiles("C=[NH2+]"))
+    assert [value_words("zinc", "atom_type", atom[0]) for atom in graph.atoms] == ["atom type C", "atom type N H2 +"]
+    assert value_words("zinc", "bond_type", graph.bonds[0][0]) == "bond type double"
+    graph = qm9_graph(Chem.MolFromSmiles("[O-]C"))
+    assert value_words("qm9", "atom_type", graph.atoms[0][0]) == "atom type O -"

@@ -12,6 +12,7 @@ from rdkit import Chem
 
 from graphbench.benchmarks.molecules.chemistry import reading
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
+from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 from graphbench.data import worker_pool as pool
 from graphbench.errors import GraphbenchError
 
@@ -33,7 +34,7 @@ def test_molecules_lie_one_after_the_other():
     assert arrays.num_nodes.tolist() == [3, 6, 1, 4, 2, 8]
     assert arrays.num_edges.tolist() == [4, 12, 0, 6, 0, 16]
     assert arrays.num_fragments.tolist() == [1, 1, 1, 1, 2, 1]
-    assert arrays.scaffold_list() == ["", "c1ccccc1", "", "", "", "C1CCCCCCC1"]
+    assert arrays.scaffolds == ["", "c1ccccc1", "", "", "", "C1CCCCCCC1"]
     assert arrays.terms[:, 2].tolist() == [0, 0, 0, 0, 0, -2]
     expected = np.concatenate([smiles2graph(smiles)["node_feat"] for smiles in GOOD])
     assert np.array_equal(arrays.x, expected)
@@ -77,8 +78,8 @@ def test_failures_of_rdkit_are_data_too(monkeypatch):
 @pytest.mark.parametrize("smiles", ["C:C1=CC(=O)C=CC1=O", "ON=C:C1=CC=C(O)C=C1", "CC:N1C2=C(SC3=C1C=CC=C3)C=CC=C2"])
 def test_an_aromatic_bond_outside_of_rings_is_the_single_bond_of_the_canonical_spelling(smiles):
     """RDKit makes it single, and leaves atoms flat and bonds conjugated as if it were not."""
-    mol = reading.parse_smiles(smiles)
-    other = reading.parse_smiles(Chem.MolToSmiles(mol))
+    mol = parse_smiles(smiles)
+    other = parse_smiles(Chem.MolToSmiles(mol))
     place = other.GetSubstructMatch(mol)
     for atom in mol.GetAtoms():
         assert atom.GetHybridization() == other.GetAtomWithIdx(place[atom.GetIdx()]).GetHybridization()
@@ -91,7 +92,7 @@ def test_nothing_at_all_is_readable():
     for smiles in ([], ["C1CC"]):
         arrays = read_molecules(smiles, RECIPE)
         assert (len(arrays), arrays.x.shape, arrays.terms.shape) == (0, (0, 9), (0, 3))
-        assert arrays.scaffold_list() == []
+        assert arrays.scaffolds == []
 
 
 def test_progress_sees_every_chunk():

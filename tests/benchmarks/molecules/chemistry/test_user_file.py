@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from graphbench.benchmarks.molecules.chemistry.properties import penalized_logp
-from graphbench.benchmarks.molecules.chemistry.reading import parse_smiles
+from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles
 from graphbench.benchmarks.molecules.chemistry.tables import read_text
 from graphbench.benchmarks.molecules.chemistry.user_file import FileRequest, read_user_file
 from graphbench.errors import BadInput
@@ -105,7 +105,7 @@ def test_decimal_commas_and_repeats_are_told_in_one_line_each(tmp_path, caplog):
         "a.csv: 2 molecules are there more than once, in 4 rows; 1 of them with different targets: "
         "'CCO' (lines 2, 3: 1.5, 2.5)."
     )
-    assert leaks.startswith("a.csv: 1 molecule stands in several splits")
+    assert leaks.startswith("a.csv: 1 molecule is in several splits")
 
 
 @pytest.mark.parametrize("text", ['smiles,y\nCC,"1,5"\n', "smiles;y\nCC;1,5\nC;1.5\n", "smiles;y\nCC;1.234,5\n"])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from graphbench_kernels.running import cpu_kernel
 
-#: As in `graphbench.encodings._eigenvectors`; names of another package would be kept with the compiled code.
+#: As in `graphbench.encodings._dense`; names of another package would be kept with the compiled code.
 SAME_VALUE, TIE = 1e-11, 1e-6
 
 Integers = NDArray[np.int64]
@@ -41,7 +41,7 @@ _LAPACK_FROM = 80
 
 
 def _lapack(name: str) -> Any:
-    """A routine of the LAPACK that SciPy brings, for compiled loops: called with a tuple of arrays, one per argument.
+    """Return a routine of SciPy's LAPACK for compiled loops: called with a tuple of arrays, one per argument.
 
     Loops that are kept on disk name it by the symbol, as addresses change from process to process. It takes arrays and
     not their addresses, because Numba frees an array once nothing names it any more.
@@ -254,7 +254,7 @@ def _make_tridiagonal(matrix: Numbers, diagonal: Numbers, beside: Numbers, refle
 
 @cpu_kernel
 def _solves(diagonal: Numbers, beside: Numbers, values: Numbers, basis: Numbers, tolerance: float) -> bool:
-    """Whether rows of `basis [k, n]` are orthonormal eigenvectors of a tridiagonal matrix, up to a tolerance."""
+    """Tell whether rows of `basis [k, n]` are orthonormal eigenvectors of a tridiagonal matrix, up to a tolerance."""
     count, n = basis.shape
     for column in range(count):
         for other in range(column + 1):
@@ -274,7 +274,7 @@ def _solves(diagonal: Numbers, beside: Numbers, values: Numbers, basis: Numbers,
 
 @cpu_kernel
 def _agree_on_sign(vector: Numbers) -> None:
-    """The basis of `_agree_on_basis` where the eigenspace is a line."""
+    """Return the basis of `_agree_on_basis` where the eigenspace is a line."""
     largest = 0.0
     for entry in vector:
         largest = max(largest, entry * entry)

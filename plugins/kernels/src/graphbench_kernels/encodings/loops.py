@@ -50,7 +50,7 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
 
 
 def _walked_along_edges(num_nodes: Tensor, num_edges: Tensor, undirected: Tensor) -> Tensor:
-    """Which graphs `[G]` have so few edges that sums over them take less time than products of matrices.
+    """Mark the graphs `[G]` with so few edges that sums over them take less time than products of matrices.
 
     Sums over all possible edges take as long as products with 100 nodes, over 0.4 of them with 250 or more, and of
     directed graphs, which are walked twice as many steps, over half as many; a quarter leaves room for processors that
@@ -134,7 +134,7 @@ def _empty_lists(length: int) -> tuple[Tensor, ...]:
 
 
 def select(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The nodes of some graphs, and the three tensors of the table that has these graphs alone.
+    """Select the nodes of some graphs, and the three tensors of the table that has these graphs alone.
 
     Examples:
         >>> ptr, edges = torch.tensor([0, 1, 3]), torch.tensor([[0, 0], [0, 1], [1, 0]])

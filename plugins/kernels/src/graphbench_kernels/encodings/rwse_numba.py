@@ -119,7 +119,7 @@ def walk_along_edges(
 
 @cpu_kernel
 def _by_source(edges: Integers, num_nodes: int) -> Any:
-    """Where the edges that begin at each node begin `[n + 1]`, and the targets of the edges in that order."""
+    """Sort edges by source: first edge of each node `[n + 1]`, and the targets in that order."""
     begins, targets = np.zeros(num_nodes + 1, np.int64), np.empty(len(edges), np.int64)
     for edge in range(len(edges)):
         begins[edges[edge, 0] + 1] += 1

@@ -84,7 +84,7 @@ def to_every_node(
     paths: Numbers,
     steps: Integers,
 ) -> None:
-    """The same, with numbers of shortest paths, and of the edges that begin them.
+    """Compute the same, with numbers of shortest paths, and of the edges that begin them.
 
     Args:
         first: see `from_every_node`, and so down to `distance`.

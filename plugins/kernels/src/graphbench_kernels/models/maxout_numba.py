@@ -53,7 +53,7 @@ def gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
 
 @cpu_kernel
 def _scores(first: int, last: int, rows: int, length: int, channels: int, a: Array, b: Array, out: Array) -> None:
-    """Groups of rows of `out [M, p, s]`, counted over M; `a [M, p, d]`, and `b [M, d, s]` with whole vectors."""
+    """Compute groups of rows of `out [M, p, s]`, counted over M, from `a [M, p, d]` and whole vectors `b [M, d, s]`."""
     groups, columns = -(-rows // _ROWS), whole_lanes(length)
     sums = np.empty(_ROWS * columns, a.dtype)
     for item in range(first, last):

@@ -66,7 +66,7 @@ def sums_of_maxima(
 
 
 def _shares(rows: int) -> Any:
-    """An instruction for Numba: gradients of some rows of `a` and a vector of its columns; see `share_gradients`."""
+    """Make an instruction: gradients of some rows of `a` and a vector of its columns; see `share_gradients`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         a_at, a_row, b_at, b_row, g_at, g_row, count = (arguments[i] for i in (1, 2, 4, 5, 7, 8, 11))
@@ -184,7 +184,7 @@ def share_gradients(
 
 @cpu_kernel
 def whole_lanes(count: int) -> int:
-    """The count, rounded up to whole vectors."""
+    """Round the count up to whole vectors."""
     return -(-count // LANES) * LANES
 
 
@@ -208,7 +208,7 @@ def take_rows(x: Array, x_at: int, x_row: int, rows: int, width: int, own: Array
 
 @cpu_kernel
 def give_rows(own: Array, own_row: int, rows: int, width: int, x: Array, x_at: int, x_row: int) -> None:
-    """What `take_rows` does, the other way."""
+    """Undo `take_rows`."""
     for i in range(rows):
         place, to = np.uint64(i * own_row), np.uint64(x_at + i * x_row)
         for c in range(np.uint64(0), np.uint64(width)):

@@ -16,6 +16,9 @@ from torch import Tensor
 
 #: Sides of a tile: 64 x 64 float32 are 32 registers for each of 128 threads.
 _TILE = 64
+#: Channels of a tile of gradients, and numbers of it to a warp: what it is compared with, where it lies and what it
+#: adds up take ten registers a number, and no thread has more than 255.
+_CHANNELS, _NUMBERS_PER_WARP = 32, 256
 _FEWEST = 16  # a tile of a short axis is as long as that axis, but not shorter
 
 
@@ -47,7 +50,7 @@ def _gradient(own: Tensor, other: Tensor, grad: Tensor) -> Tensor:
     out = torch.empty_like(own)
     if not out.numel():
         return out
-    tall, wide = _tile(rows), _tile(channels)
+    tall, wide = _tile(rows), min(_CHANNELS, _tile(channels))
     grid = (matrices, triton.cdiv(rows, tall), triton.cdiv(channels, wide))
     with torch.cuda.device_of(own):
         _gradient_of_rows[grid](
@@ -62,6 +65,7 @@ def _gradient(own: Tensor, other: Tensor, grad: Tensor) -> Tensor:
             grad.stride(2),
             ROWS=tall,
             COLUMNS=wide,
+            num_warps=max(1, tall * wide // _NUMBERS_PER_WARP),
         )
     return out
 
@@ -88,12 +92,14 @@ def _scores(
     left = a + matrix * d * p + rows
     right = b + matrix * d * s + columns
     total = tl.zeros((ROWS, COLUMNS), out.dtype.element_ty)
-    for _ in range(d):
+    channel = 0  # `range` of an argument cannot be interpreted by Triton 3.6 with NumPy 2.4
+    while channel < d:
         x = tl.load(left, mask=rows < p, other=0.0)
         y = tl.load(right, mask=columns < s, other=0.0)
         total += tl.maximum(x[:, None], y[None, :], propagate_nan=tl.PropagateNan.ALL)
         left += p
         right += s
+        channel += 1
     inside = (rows < p)[:, None] & (columns < s)[None, :]
     place = rows.to(tl.int64)[:, None] * s + columns[None, :]
     tl.store(out + matrix * p * s + place, total, mask=inside)
@@ -123,10 +129,12 @@ def _gradient_of_rows(
     theirs = other + matrix * s * d + columns
     weight = grad + matrix * p * s + rows.to(tl.int64) * grad_row
     total = tl.zeros((ROWS, COLUMNS), out.dtype.element_ty)
-    for _ in range(s):
+    column = 0
+    while column < s:
         y = tl.load(theirs, mask=columns < d, other=0.0)[None, :]
         g = tl.load(weight, mask=rows < p, other=0.0)[:, None]
         total += g * tl.where(mine > y, 1.0, tl.where(mine == y, 0.5, 0.0)).to(total.dtype)
         theirs += d
         weight += grad_column
+        column += 1
     tl.store(out + place, total, mask=inside)

@@ -137,7 +137,7 @@ def _calls(
 
 
 def _flat(x: Tensor | None, like: Tensor | None = None) -> Tensor:
-    """A view with one axis, or a copy; nothing where there is none."""
+    """Flatten to a view or a copy; empty where there is no array."""
     if x is None:
         assert like is not None
         return like.new_empty(0)

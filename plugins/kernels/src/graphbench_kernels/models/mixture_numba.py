@@ -339,7 +339,7 @@ def _take_slots(
 
 @cpu_kernel
 def _first_pair(pair_row: Integers, row: int) -> int:
-    """Number of the first pair whose row is not before this one."""
+    """Return the number of the first pair whose row is not before this one."""
     low, high = 0, pair_row.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -352,7 +352,7 @@ def _first_pair(pair_row: Integers, row: int) -> int:
 
 @cpu_kernel
 def _last_pair(pair: int, pair_row: Integers, row: int) -> int:
-    """Number of the pair behind those of a row, which begin at this one."""
+    """Return the number of the pair behind those of a row, which begin at this one."""
     while pair < pair_row.shape[0] and pair_row[np.uint64(pair)] == row:
         pair += 1
     return pair
@@ -360,7 +360,7 @@ def _last_pair(pair: int, pair_row: Integers, row: int) -> int:
 
 @cpu_kernel
 def _set_terms(mul: float, add: float, hidden: Array, factors: Array, summands: Array) -> None:
-    """What the scores of a row are multiplied by, and what is then added, without pairs."""
+    """Set factor and summand of a row's scores, without pairs."""
     for j in range(np.uint64(0), np.uint64(hidden.shape[0])):
         factors[j] = mul
     for j in range(np.uint64(0), np.uint64(hidden.shape[0])):
@@ -390,7 +390,7 @@ def _add_pairs(
 def _forget_pairs(
     begin: int, end: int, pair_slot: Integers, mul: float, add: float, factors: Array, summands: Array
 ) -> None:
-    """What `_set_terms` wrote at the slots of some pairs, which are filled."""
+    """Restore the terms of `_set_terms` at the slots of some pairs."""
     for pair in range(begin, end):
         where = np.uint64(pair_slot[np.uint64(pair)])
         factors[where], summands[where] = mul, add

@@ -51,7 +51,7 @@ def packed_attention(
 
 
 def fit_loops(qkv: Tensor, biases: Sequence[Tensor | None], length: int, dropout: float) -> bool:
-    """Whether loops compute this: in float32; without dropout only for graphs that are not large.
+    """Tell whether loops compute this: in float32; without dropout only for graphs that are not large.
 
     Arguments as for the plain form; `length` is the size of the largest graph.
     """
@@ -70,7 +70,7 @@ class _Packing(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the graphs of a block lie among the rows of a batch.
+    """Positions of a block's graphs among the rows of a batch.
 
     Args:
         starts: first row of each graph `[b]`.
@@ -86,7 +86,7 @@ class Place(NamedTuple):
 
 
 def place_graphs(ptr: Tensor) -> Place:
-    """Where all graphs of a batch lie, from the first row of each `[B + 1]`.
+    """Return the positions of all graphs of a batch, from the first row of each `[B + 1]`.
 
     Examples:
         >>> place_graphs(torch.tensor([0, 2, 5]))
@@ -97,7 +97,7 @@ def place_graphs(ptr: Tensor) -> Place:
 
 
 def place_blocks(ptr: Tensor, order: Tensor | None, shapes: Sequence[int]) -> list[Place]:
-    """Where the graphs of each block lie; arguments as for the plain form."""
+    """Return the positions of each block's graphs; arguments as for the plain form."""
     whole = place_graphs(ptr)
     if order is None:
         return [whole]
@@ -174,7 +174,7 @@ def _defined(
     qkv: Tensor,
     *biases: Tensor | None,
 ) -> Tensor:
-    """The formula, with the weights dropped that were dropped before."""
+    """Compute the formula, with the weights dropped that were dropped before."""
     mixed = []
     places = place_blocks(packing.ptr, packing.order, packing.shapes)
     blocks = zip(pad_blocks(qkv, packing.slots, packing.shapes), padding, biases, places, strict=True)
@@ -188,7 +188,7 @@ def _defined(
 
 
 def kept_factors(drawn: DroppedBits, place: Place, num_heads: int, dtype: torch.dtype) -> Tensor:
-    """What the weights of a block are multiplied by `[b, H, n, n]`; 0 where there is no pair."""
+    """Return dropout's factors of a block's weights `[b, H, n, n]`; 0 where there is no pair."""
     factors = torch.zeros(len(place.sizes), num_heads, place.length, place.length, dtype=dtype)
     kept = (drawn.bits >= drawn.least).to(dtype) * drawn.factor
     for graph, (size, first) in enumerate(zip(place.sizes.tolist(), place.pairs.tolist(), strict=True)):
@@ -202,7 +202,7 @@ def _pairs(place: Place, num_heads: int) -> int:
 
 
 def _added(bias: Tensor | None) -> tuple[Tensor | NDArray[np.float32], NDArray[np.int64]]:
-    """The numbers of a bias `[b or 1, H or 1, n or 1, n]`, and how far its graphs, heads and queries lie apart."""
+    """Return the numbers of a bias `[b or 1, H or 1, n or 1, n]`, and the strides of graphs, heads and queries."""
     if bias is None:
         return _NO_BIAS, _NO_STEPS
     bias = bias.detach().contiguous()
@@ -211,7 +211,7 @@ def _added(bias: Tensor | None) -> tuple[Tensor | NDArray[np.float32], NDArray[n
 
 
 def _numbers(drawn: DroppedBits | None) -> tuple[Tensor | NDArray[np.int16], np.int16, np.float32]:
-    """What kernels take, in the types of the numbers that they compare and multiply."""
+    """Convert the arguments of kernels to the types of the numbers that they compare and multiply."""
     if drawn is None:
         return _NO_BITS, np.int16(0), np.float32(1)
     return drawn.bits, np.int16(drawn.least), np.float32(drawn.factor)

@@ -211,7 +211,7 @@ def _add(bias: Array, bias_at: int, root: np.float32, scores: Array, at: int, si
 
 @cpu_kernel
 def _up(number: int) -> int:
-    """The number, up to a multiple of `LANES`."""
+    """Round a number up to a multiple of `LANES`."""
     return (number + LANES - 1) // LANES * LANES
 
 

@@ -1,4 +1,4 @@
-"""What dropout draws for kernels: sixteen random bits for each entry, from a seed that torch draws.
+"""Draw dropout for kernels: sixteen random bits for each entry, from a seed that torch draws.
 
 Torch draws two numbers of 32 bits for each entry, which costs more than the attention whose weights are dropped.
 """
@@ -20,7 +20,7 @@ _TOLERANCE = 1e-3
 
 
 class DroppedBits(NamedTuple):
-    """What is drawn for a number of entries.
+    """Bits drawn for a number of entries.
 
     Args:
         bits: random int16 `[entries]`, and as many more behind them as were asked for, which mean nothing.
@@ -34,7 +34,7 @@ class DroppedBits(NamedTuple):
 
 
 def draws_bits(p: float) -> bool:
-    """Whether a probability in [0, 1] is near enough to a multiple of 2^-16, so that `draw_bits` draws for it.
+    """Tell whether a probability in [0, 1] is near enough to a multiple of 2^-16, so that `draw_bits` draws for it.
 
     Examples:
         >>> draws_bits(0.1), draws_bits(1e-5), draws_bits(1.0)

@@ -43,7 +43,7 @@ def gated_messages(
 
 
 def fit_loops(x: Tensor, edge_index: Tensor, *others: Tensor | None) -> bool:
-    """Whether loops sum these: rows of real numbers of one type on a processor, and edges as `[2, E]`.
+    """Tell whether loops sum these: rows of real numbers of one type on a processor, and edges as `[2, E]`.
 
     Examples:
         >>> fit_loops(torch.zeros(3, 2, dtype=torch.float16), torch.zeros(2, 0, dtype=torch.int64))
@@ -58,7 +58,7 @@ def fit_loops(x: Tensor, edge_index: Tensor, *others: Tensor | None) -> bool:
 
 
 def ends_of_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Sources and targets `[E]`, all of which are nodes.
+    """Return sources and targets `[E]`, all of which are nodes.
 
     Raises:
         IndexError: one of them is not.
@@ -103,7 +103,7 @@ def _share_of(x: Tensor, own: float) -> Tensor:
 
 
 def _added(source: Tensor, target: Tensor, weight: Tensor | None, x: Tensor, sums: Tensor) -> Tensor:
-    """Sums `[T, C]`, to which rows of x are added."""
+    """Return sums `[T, C]`, to which rows of x are added."""
     from graphbench_kernels.nn.messages_numba import add_neighbours
 
     factors = _ONES[x.dtype == torch.float64] if weight is None else weight.contiguous()

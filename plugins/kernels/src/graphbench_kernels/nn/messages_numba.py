@@ -21,7 +21,7 @@ Integers = NDArray[np.int64]
 
 @cpu_kernel
 def are_below(bound: int, numbers: Integers) -> bool:
-    """Whether all numbers are from 0 to below the bound; with others the loops would read and write elsewhere."""
+    """Tell whether all numbers are from 0 to below the bound; with others the loops would read and write elsewhere."""
     least, most = np.int64(0), np.int64(-1)
     for j in range(numbers.shape[0]):
         least = min(least, numbers[j])

@@ -1,1 +1,1 @@
-"""Faster versions of the operations in `graphbench_sfi_former.ops`, which alone imports them, where they can run."""
+"""Kernels of the operations that `graphbench_sfi_former` defines; `operations` decides where they run."""

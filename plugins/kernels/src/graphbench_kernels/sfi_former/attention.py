@@ -35,27 +35,8 @@ _STEPS = 64
 _LANES = 16
 
 
-def attend_rows(
-    query: Tensor,
-    key: Tensor,
-    friction_query: Tensor,
-    friction_key: Tensor,
-    value: Tensor,
-    penalty: Tensor,
-    alpha: Tensor | None,
-    masks: Tensor | None,
-    mask_of: Tensor | None,
-    dropout: float,
-    seed: int,
-) -> tuple[Tensor, Tensor]:
-    """As the operation of this name."""
-    tensors = (query, key, friction_query, friction_key, value, penalty, alpha)
-    found: tuple[Tensor, Tensor] = _Attention.apply((masks, mask_of, dropout, seed), *tensors)
-    return found
-
-
-class _Attention(torch.autograd.Function):
-    """Forward and backward; a backward pass that is differentiated again is the plain one."""
+class Attention(torch.autograd.Function):
+    """`attend_rows`, forward and backward; a backward pass that is differentiated again is the plain one."""
 
     @staticmethod
     def forward(ctx: Any, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,12 +87,12 @@ def _limits(dtype: torch.dtype) -> Any:
 
 @cache
 def _none(dtype: torch.dtype, dimensions: int) -> Any:
-    """An array without numbers, for what is not there."""
+    """Make an empty array, for an absent argument."""
     return torch.empty((0,) * dimensions, dtype=dtype).numpy()
 
 
 def _given(operands: Operands, options: tuple[Any, ...], state: Tensor) -> tuple[Given, Sizes]:
-    """What both kernels are given, and the sizes of it."""
+    """Return the arguments of both kernels, and their sizes."""
     query, masks, mask_of = operands.query, *options[:2]
     (num_matrices, num_rows, width), num_keys = query.shape, operands.key.shape[1]
     widths = width, operands.friction_query.shape[2], operands.value.shape[2]
@@ -135,7 +116,7 @@ def _given(operands: Operands, options: tuple[Any, ...], state: Tensor) -> tuple
 
 
 def _calls(operands: Operands, options: tuple[Any, ...]) -> Iterator[tuple[Block, Tensor]]:
-    """What a kernel computes in one call, all or with dropout a block, and its factors `[m, n, K]` or `[0, 0, 0]`."""
+    """Yield the part of each call, all or with dropout a block, and its factors `[m, n, K]` or `[0, 0, 0]`."""
     query, (dropout, seed) = operands.query, options[2:]
     (num_matrices, num_rows, _), num_keys = query.shape, operands.key.shape[1]
     if not dropout:
@@ -151,7 +132,7 @@ def _calls(operands: Operands, options: tuple[Any, ...]) -> Iterator[tuple[Block
 
 
 def _pieces(operands: Operands, options: tuple[Any, ...]) -> Iterator[Piece]:
-    """The same as the plain form has it, with as many numbers to a block without dropout."""
+    """Yield the pieces of the plain form, with as many numbers to a block without dropout."""
     if not options[2]:
         yield from blocks(operands, *options)
     for at, keep in _calls(operands, options) if options[2] else ():

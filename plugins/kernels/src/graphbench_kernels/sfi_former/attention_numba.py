@@ -77,7 +77,7 @@ class Sizes(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What both kernels are given.
+    """Arguments of both kernels.
 
     Args:
         query: Q `[M, N, width]`.
@@ -107,7 +107,7 @@ class Given(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Which matrices and rows a call is about.
+    """Matrices and rows of a call.
 
     Args:
         matrix: the first matrix.
@@ -121,7 +121,7 @@ class Part(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What the backward pass sets, those of keys and values by chunks of rows.
+    """Gradients that the backward pass sets, those of keys and values by chunks of rows.
 
     Args:
         query: dL/dQ `[M, N, width]`.
@@ -141,7 +141,7 @@ class Gradients(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """Where things lie in a thread's memory: columns of keys, numbers of rows, and matrices with padded widths.
+    """Layout of a thread's memory: columns of keys, numbers of rows, and matrices with padded widths.
 
     Args:
         columns: `[COLUMNS, K, LANES]`.
@@ -226,7 +226,7 @@ def _dot(a: Array, a_at: int, b: Array, b_at: int, count: int) -> Any:
 
 @inlined
 def _longest(vectors: Array, start: int, rows: int, width: int) -> Any:
-    """The greatest length of rows, in the unit of scores; no number if one is infinite or none."""
+    """Return the greatest length of rows, in the unit of scores; no number if one is infinite or none."""
     longest, none = vectors.dtype.type(0), vectors.dtype.type(0)
     for row in range(rows):
         square = _dot(vectors, start + row * width, vectors, start + row * width, width)
@@ -298,7 +298,7 @@ def _drop(keep: Array, start: int, rows: int, keys: int, work: Array, column: in
 
 @inlined
 def _flat(given: Given) -> Given:
-    """The same with one axis: views made here cost nothing, where in torch each takes a microsecond."""
+    """Flatten every array: views made here cost nothing, where in torch each takes a microsecond."""
     return Given(
         given.query.reshape(-1),
         given.key.reshape(-1),
@@ -316,7 +316,7 @@ def _flat(given: Given) -> Given:
 
 @inlined
 def _flat_gradients(grads: Gradients) -> Gradients:
-    """The same with one axis."""
+    """Flatten every gradient."""
     of_query, of_friction_query = grads.query.reshape(-1), grads.friction_query.reshape(-1)
     of_key, of_friction_key = grads.key.reshape(-1), grads.friction_key.reshape(-1)
     of_value, sums = grads.value.reshape(-1), grads.sums.reshape(-1)
@@ -384,7 +384,7 @@ def _backward_places(sizes: Sizes, start: int) -> _Places:
 
 @inlined
 def _kept(part: Part, matrix: int, row: int) -> int:
-    """Number of a row in the part."""
+    """Return the number of a row in the part."""
     return (matrix - part.matrix) * (part.end - part.row) + row - part.row
 
 
@@ -462,7 +462,7 @@ def _multiply_back(sizes: Sizes, row: int, many: int, work: Array, at: _Places, 
 
 @inlined
 def _begin_back(given: Given, sizes: Sizes, matrix: int, work: Array, at: _Places) -> None:
-    """Copies of the keys, and sums of 0."""
+    """Copy the keys, and set sums to 0."""
     keys, width, friction_width, one = sizes.keys, sizes.width, sizes.friction_width, given.key.dtype.type(1)
     size, friction_size, zero = keys * _padded(width), keys * _padded(friction_width), given.key.dtype.type(0)
     _copy_rows(given.key, matrix * keys * width, keys, width, one, work, at.keys, keys)
@@ -489,7 +489,7 @@ def _end_back(sizes: Sizes, first_key: int, work: Array, at: _Places, grads: Gra
 @inlined
 def _derive_rows(given: Given, sizes: Sizes, part: Part, keep: Array, output: Array, upstream: Array, matrix: int,
                  row: int, many: int, work: Array, at: _Places, sums: Array) -> None:  # fmt: skip
-    """Derivatives by the scores of LANES rows, and the flow, in their columns; those by the energy to `sums`."""
+    """Compute derivatives by the scores of LANES rows, and the flow, in their columns; those by energy in `sums`."""
     keys, width, start = sizes.keys, sizes.value_width, (matrix * sizes.rows + row) * sizes.value_width
     padded, flow = _padded(sizes.rows), at.columns + FLOW * keys * LANES
     _fill_scores(given, sizes, matrix, row, many, work, at)

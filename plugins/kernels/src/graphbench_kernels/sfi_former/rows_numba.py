@@ -84,7 +84,7 @@ _find_largest = over_keys(_scores, (), (SHIFT, COST_SHIFT), larger)
 
 @in_all_rows
 def _choose_shifts(desk: Desk) -> Lanes:
-    """The largest score is taken away where it may be large, and no score that is closed ever is."""
+    """Choose the shift of scores: the largest one where it may be large, never that of a closed key."""
     large = desk.row(_SIZE) > _MODERATE
     for kind in (SHIFT, COST_SHIFT):
         desk.put_row(kind, choose(large, larger(desk.row(kind), _LOWEST), 0.0))
@@ -92,7 +92,7 @@ def _choose_shifts(desk: Desk) -> Lanes:
 
 
 def _bounded_power(desk: Desk, kind: int, shift: Lanes) -> tuple[Lanes, Lanes]:
-    """A power, 0 where it is no normal number, and its inverse, infinite there but 0 at keys that are closed."""
+    """Compute a power, 0 where it is no normal number, and its inverse, infinite there but 0 at closed keys."""
     lowest = math.log2(desk.limits.tiny)
     x = desk.column(kind) - shift
     inside = x >= lowest
@@ -170,7 +170,7 @@ _measure_water = over_keys(_water, (LEVEL, COST_FACTOR), (SLOPE, _VOLUME))
 
 @in_all_rows
 def _step(desk: Desk) -> Lanes:
-    """A Newton step of the rows not settled yet, as in `sparse_flow.water_level`; whether they are still at it."""
+    """Take a Newton step of the rows not settled yet, as in `sparse_flow.water_level`; True while any moves."""
     level, slack, factor, number = desk.row(LEVEL), desk.row(_SLACK), desk.row(FACTOR), desk.row(_PASS)
     slope, volume = desk.row(SLOPE) * factor + slack, desk.row(_VOLUME) * factor
     step = (1.0 - volume - slack * level) / (slope * level)
@@ -193,7 +193,7 @@ def _step(desk: Desk) -> Lanes:
 
 @in_all_rows
 def _judge(desk: Desk) -> Lanes:
-    """Whether rows are solved; whether some of them are hot."""
+    """Tell whether rows are solved, and whether some of them are hot."""
     size = desk.row(_SIZE)
     steep = desk.row(SLOPE) * desk.row(LEVEL) * (size + 1.0)
     fits = (desk.row(_FITS) > 0.0) & (desk.row(_SETTLED) > 0.0) & (steep <= desk.row(STEEPEST))
@@ -346,7 +346,7 @@ def _derivatives(
     through: Lanes,
     mark: Lanes,
 ) -> tuple[Lanes, ...]:
-    """Derivatives by the scores in their places, and the flow in that of the derivatives by it."""
+    """Compute the derivatives by the scores in their places, and the flow in that of the derivatives by it."""
     weight, cost, solved = desk.column(WEIGHT), desk.column(COST), mark <= 0.0
     w, gap, push, g = _push(desk, level, cost_factor, factor, mean, rest)
     rise = choose(weight > 0.0, through / weight, 0.0)  # none at keys that are not allowed

@@ -1,0 +1,142 @@
+"""Read files of networkx with one graph each, and a table of their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+
+from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, RawPart, as_array, stack
+from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.data.files.foreign import foreign
+from graphbench.errors import BadInput
+from graphbench.tables.frames import read_frame, table_file
+
+#: Suffix -> reader that takes `(path, directed)`.
+READERS: dict[str, Callable[[Path, bool], Any]] = {
+    ".graphml": lambda path, _: nx.read_graphml(path),
+    ".gexf": lambda path, _: nx.read_gexf(path),
+    ".gml": lambda path, _: nx.read_gml(path, label=None),
+    ".adjlist": lambda path, directed: nx.read_adjlist(path, create_using=nx.DiGraph if directed else nx.Graph),
+    ".edgelist": lambda path, directed: nx.read_edgelist(path, create_using=nx.DiGraph if directed else nx.Graph),
+}
+TARGETS = "targets"  # name, without suffix, of the table in a folder of such files
+#: Attributes that GEXF and GML add to every node and edge.
+_ADDED = {NODE: ("label", "viz", "start", "end"), EDGE: ("id", "viz", "start", "end")}
+
+
+def graph_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that networkx reads, sorted by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS)
+
+
+def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, origin: str) -> RawGraphs:
+    """Read one graph per file, with the columns of the table `targets` of the folder, if any, by file names in `graph`.
+
+    `directed` applies to adjacency and edge lists; GraphML, GEXF and GML say so themselves.
+
+    Raises:
+        CorruptData: a file does not have the format of its suffix.
+        BadInput: the table lacks a graph.
+    """
+    raw = stack([_graph(path, directed) for path in files], origin)
+    table = None if folder is None else table_file(folder, TARGETS)
+    if table is not None:
+        raw.columns[GRAPH] |= _targets(table, files)
+    return raw
+
+
+def parts_of_files(files: Sequence[Path], directed: bool, size: int) -> Iterator[RawPart]:
+    """Read the graphs of files in parts of `size`, without targets; the files of a part are opened when it is built."""
+    for start in range(0, len(files), size):
+        chunk = files[start : start + size]
+        yield RawPart(len(chunk), partial(_join, chunk, directed), [path.name for path in chunk].__getitem__, True)
+
+
+def _join(files: Sequence[Path], directed: bool, rows: Sequence[int]) -> RawGraphs:
+    return read_networkx([files[row] for row in rows], None, directed, str(files[0].parent))
+
+
+def _graph(path: Path, directed: bool) -> OneGraph:
+    with foreign(path, is_not="cannot be read by networkx"):
+        graph = READERS[path.suffix.lower()](path, directed)
+    return convert(graph, str(path), path.name, directed)
+
+
+def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
+    """Return the columns of the table in the order of the files."""
+    frame = read_frame(table, ("graph",))
+    if "graph" not in frame:
+        raise BadInput(
+            f"{table} needs a column graph with the names of the files; it has {', '.join(map(str, frame))}."
+        )
+    names = frame["graph"].astype(str)
+    if names.duplicated().any():
+        raise BadInput(f"{table} names {names[names.duplicated()].iloc[0]} more than once in its column graph.")
+    row_of = {name: row for row, name in enumerate(names)}
+    rows = []
+    for path in files:
+        row = row_of.get(path.name, row_of.get(path.stem))
+        if row is None:
+            raise BadInput(f"{table} has no row for {path.name}: its column graph must name every file of the folder.")
+        rows.append(row)
+    taken = frame.iloc[rows].drop(columns="graph")
+    return {str(name): frame_column(taken[name].to_numpy()) for name in taken}
+
+
+def frame_column(values: np.ndarray) -> np.ndarray:
+    """Return numbers as they are, anything else as text with None for missing cells `[rows]`."""
+    if values.dtype.kind in "biuf":
+        return values
+    return np.array([None if pd.isna(value) else str(value) for value in values], dtype=object)
+
+
+def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGraph:
+    """Convert a networkx graph, with edges in both directions where it is undirected, in the order of `from_networkx`.
+
+    Raises:
+        BadInput: some nodes or edges lack an attribute that others have, or an attribute is neither number nor text.
+    """
+    both = graph if graph.is_directed() or directed else graph.to_directed()
+    number_of = {node: number for number, node in enumerate(graph)}
+    pairs = [(number_of[head], number_of[tail]) for head, tail in both.edges()]
+    skipped = _ADDED if place.lower().endswith((".gexf", ".gml")) else {NODE: (), EDGE: ()}
+    node = _attributes(dict(graph.nodes(data=True)), place, NODE, skipped[NODE])
+    edge_data = {(head, tail, n): data for n, (head, tail, data) in enumerate(both.edges(data=True))}
+    edge = _attributes(edge_data, place, EDGE, skipped[EDGE])
+    whole = {str(key): as_array(value) for key, value in graph.graph.items() if not str(key).endswith("_default")}
+    return OneGraph(
+        place,
+        name,
+        len(number_of),
+        np.array(pairs, dtype=np.int64).reshape(-1, 2).T,
+        node=node,
+        edge=edge,
+        graph={key: value.reshape(-1) for key, value in whole.items() if value is not None and value.size},
+        node_names=[str(node) for node in number_of],
+    )
+
+
+def _attributes(
+    data: dict[Any, dict[str, Any]], place: str, level: str, skipped: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """Gather the attributes of all nodes or edges by name."""
+    names = dict.fromkeys(str(key) for values in data.values() for key in values)
+    columns = {}
+    for name in names:
+        if name in skipped:
+            continue
+        lacking = next((owner for owner, values in data.items() if name not in values), None)
+        if lacking is not None:
+            owner = lacking[:2] if level == EDGE else lacking
+            raise BadInput(f"{place}: the {level} {owner!r} has no {name}, but others have.")
+        column = as_array([values[name] for values in data.values()])
+        if column is None:
+            raise BadInput(f"{place}: {name} of its {level}s is neither all numbers nor all text.")
+        columns[name] = column
+    return columns

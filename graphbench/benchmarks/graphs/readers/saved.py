@@ -1,0 +1,188 @@
+"""Load files of `torch.save` and pickles of published data sets without running code that they may hold."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import re
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Any
+from unittest import mock
+
+import torch
+from scipy.sparse import csr_matrix
+from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset  # registers Data and others as safe to load
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import AttrType, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
+from torch_geometric.transforms.rooted_subgraph import RootedSubgraphData
+
+from graphbench.data.files.foreign import foreign, load_tensors
+from graphbench.errors import BadInput
+
+SUFFIXES = (".pt", ".pth")
+PICKLES = (".pkl", ".pickle")
+#: Classes in a saved `Data` that PyG does not register as safe itself. Each was read: none does more than hold values.
+PARTS_OF_DATA = [
+    BaseStorage, GlobalStorage, NodeStorage, EdgeStorage, DataEdgeAttr, DataTensorAttr, AttrType, RootedSubgraphData,
+]  # fmt: skip
+#: Attribute in which a storage caches the answers of `is_node_attr()`.
+_CACHE = "_cached_attr"
+_WAY_OUT = (
+    "Reading it would run code of the file. Save plain graphs where you made it: "
+    "torch.save([Data(x=..., edge_index=..., y=...), ...], 'graphs.pt'); or write a function that returns the graphs, "
+    "which runs your code by your choice, and give its name: --data.source my_package.data:load"
+)
+_BUILTINS = ("__builtin__", "builtins")  # of Python 2 and 3
+#: Arrays, sparse matrices and containers in published raw files, by their names in old and new releases.
+_PLAIN = {
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+    *((f"scipy.sparse.{module}", "csr_matrix") for module in ("csr", "_csr")),
+    *((module, name) for module in _BUILTINS for name in ("list", "dict", "set", "int", "bytes", "object")),
+    *((module, "_reconstructor") for module in ("copy_reg", "copyreg")),
+    ("collections", "defaultdict"),
+    ("collections", "OrderedDict"),
+    ("_codecs", "encode"),
+}
+
+
+def load_saved(path: Path) -> Any:
+    """Load graphs from a file of `torch.save` without running code that it may hold.
+
+    The file holds a list of `Data` or of mappings of tensors, one graph, lists by split, or an `InMemoryDataset`
+    (`data, slices` and more).
+
+    Raises:
+        BadInput: it is a pickle, or holds other objects than tensors and graphs; names alternatives.
+        CorruptData: it is damaged.
+    """
+    if path.suffix.lower() in PICKLES:
+        raise BadInput(f"{path} is a pickle. {_WAY_OUT}")
+    with foreign(path), _safe_parts():
+        try:
+            content = load_tensors(path, mmap=zipfile.is_zipfile(path))
+        except pickle.UnpicklingError as error:
+            named = re.search(r"GLOBAL (\S+)", str(error))
+            held = named[1] if named else "it is a pickle"
+            raise BadInput(f"{path} holds more than tensors and graphs ({held}). {_WAY_OUT}") from error
+    _remove_caches(content)
+    return _unpacked(content, path)
+
+
+def _plain_dict(factory: Any = None) -> dict[Any, Any]:
+    """Replace a defaultdict, which torch's restricted reader creates but refuses to fill."""
+    return {}
+
+
+def _rebuilt_batch(cls: Any, base: Any) -> Any:
+    """Return an empty `Batch` of `Data`, as PyG rebuilds it, and refuse one of other objects."""
+    if cls is not Batch or base is not Data:
+        raise pickle.UnpicklingError("a Batch of other objects than Data")
+    return Batch(_base_cls=Data)
+
+
+class _BatchGetter:
+    """Replace PyG's `DynamicInheritanceGetter`, whose objects are called."""
+
+    def __new__(cls) -> Any:
+        return _rebuilt_batch
+
+
+@contextlib.contextmanager
+def _safe_parts() -> Iterator[None]:
+    """Admit PyG's graphs, and the caches that are saved with them, within the block."""
+    before = get_safe_globals()
+    clear_safe_globals()
+    add_safe_globals([entry for entry in before if entry is not defaultdict])
+    add_safe_globals(
+        [
+            *PARTS_OF_DATA,
+            (_plain_dict, "collections.defaultdict"),
+            (_BatchGetter, "torch_geometric.data.batch.DynamicInheritanceGetter"),
+            _rebuilt_batch,
+            Batch,
+            type(Batch(_base_cls=Data)),
+        ]
+    )
+    try:
+        yield
+    finally:
+        clear_safe_globals()
+        add_safe_globals(before)
+
+
+def _remove_caches(content: Any) -> None:
+    """Remove caches, which PyG expects to be defaultdicts."""
+    if isinstance(content, Data | HeteroData):
+        for store in content.stores:
+            store.__dict__.pop(_CACHE, None)
+    elif isinstance(content, Mapping):
+        for part in content.values():
+            _remove_caches(part)
+    elif isinstance(content, list | tuple):
+        for part in content:
+            _remove_caches(part)
+
+
+def _unpacked(content: Any, path: Path) -> Any:
+    """Return the single graphs of an `InMemoryDataset`; other content as it is."""
+    joined = isinstance(content, tuple) and len(content) >= 2 and isinstance(content[0], Data | dict)
+    if not joined or not (content[1] is None or _are_slices(content[1])):
+        return content
+    data = content[0] if isinstance(content[0], Data) else Data.from_dict(content[0])
+    if content[1] is None:
+        return data
+    with foreign(path, is_not="has slices that do not fit its tensors"):
+        return separate(data, content[1])
+
+
+def separate(data: Data, slices: Any) -> list[Data]:
+    """Return the graphs of an `InMemoryDataset` from its joined tensors."""
+    dataset = _Joined(data, slices)
+    return [dataset.get(number) for number in range(len(dataset))]
+
+
+def _are_slices(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(v, torch.Tensor | list) for v in value.values())
+
+
+class _Joined(InMemoryDataset):
+    """Hold joined tensors as a data set without a folder."""
+
+    def __init__(self, data: Data, slices: Any) -> None:
+        super().__init__()
+        self.data, self.slices = data, slices
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PLAIN:
+            raise pickle.UnpicklingError(f"a pickle names {module}.{name}, which might run code of the file")
+        # the old module of csr_matrix will be removed
+        return csr_matrix if name == "csr_matrix" else super().find_class(module, name)
+
+
+def load_plain(file: IO[bytes], **options: Any) -> Any:
+    """Load a pickle of arrays, sparse matrices and containers of them.
+
+    Raises:
+        pickle.UnpicklingError: the file holds anything else.
+
+    Examples:
+        >>> import io
+        >>> load_plain(io.BytesIO(pickle.dumps({"nodes": [1, 2]})))
+        {'nodes': [1, 2]}
+    """
+    return _PlainUnpickler(file, **options).load()
+
+
+def plain_pickles() -> AbstractContextManager[object]:
+    """Restrict `pickle.load` to plain values within the block."""
+    return mock.patch.object(pickle, "load", load_plain)

@@ -1,0 +1,109 @@
+"""Infer the task of a target from its values; list the metrics and losses of each task."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.contracts.spec import TaskName
+from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.errors import BadInput
+
+_REGRESSION = ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE")
+_CLASSIFICATION = ("accuracy", "class_accuracy", "macro_F1", "AUROC")
+#: Metrics of each task, the default first.
+METRICS: dict[TaskName, tuple[str, ...]] = {
+    "graph-regression": _REGRESSION,
+    "graph-classification": _CLASSIFICATION,
+    "graph-multilabel": ("AP", "AUROC"),
+    "node-classification": _CLASSIFICATION,
+    "node-multilabel": ("AP", "AUROC"),
+    "node-regression": _REGRESSION,
+    "edge-classification": (*_CLASSIFICATION, "F1"),
+    "edge-regression": _REGRESSION,
+    "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
+}
+TASKS: tuple[TaskName, ...] = tuple(METRICS)
+#: Further metrics of pairs where the source has wrong pairs, as OGB's evaluators define them.
+NEGATIVE_METRICS = ("ogb_MRR", "ogb_hits@20", "ogb_hits@50", "ogb_hits@100")
+_LOSSES = {
+    "regression": ("L1", "MSE"),
+    "classification": ("cross_entropy", "weighted_cross_entropy"),
+    "multilabel": ("BCE",),
+    "ranking": ("contrastive_BCE",),
+}
+#: Losses of each task, the default first.
+LOSSES: dict[TaskName, tuple[str, ...]] = {task: _LOSSES[task.partition("-")[2]] for task in TASKS}
+#: Integers with more different values than this, in more than half of the rows, may be amounts.
+_MAX_CLASSES = 20
+_REGRESSIONS: dict[str, TaskName] = {NODE: "node-regression", EDGE: "edge-regression"}
+
+
+def infer_task(
+    raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray, one_hot: bool
+) -> tuple[TaskName, str]:
+    """Infer the task from the values of the rows with a target `[rows, width]`, with the reason.
+
+    Raises:
+        BadInput: no task fits, or several do.
+    """
+    hint = raw.hints.get("task")
+    if hint is not None:
+        return hint, f"as {raw.origin} says"  # type: ignore[return-value]
+    if one_hot:
+        why = f"each row has exactly one 1, or --data.task {level}-multilabel"
+        return cast("TaskName", f"{level}-classification"), why
+    what = ", ".join(names)
+    if level != GRAPH and (values.dtype.kind == "f" or values.shape[1] > 1):
+        return _infer_for_rows(raw, level, what, values)
+    single, kind = values.shape[1] == 1, values.dtype.kind
+    if kind == "f":
+        only_labels = bool((np.isnan(values) | (values == 0) | (values == 1)).all()) and not np.isnan(values).all()
+        if only_labels and not (single and not np.isnan(values).any()):
+            return "graph-multilabel", "0, 1 and missing values" if single else "several columns of 0 and 1"
+        return ("graph-classification", "only 0 and 1") if only_labels else ("graph-regression", "real numbers")
+    if not single:
+        if kind in "biu" and bool(np.isin(values, (0, 1)).all()):
+            return "graph-multilabel", "several columns of 0 and 1"
+        if kind in "iu":
+            return "graph-regression", "several columns of integers"
+        raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
+    task = cast("TaskName", f"{level}-classification")
+    distinct = len(set(values[:, 0].tolist()))
+    if kind in "iu" and distinct > _MAX_CLASSES and distinct > len(values) / 2:
+        raise BadInput(
+            f"{raw.origin}: {what} has {distinct:,} different integers in {len(values):,} rows, so it may be an amount "
+            f"or a class. Choose --data.task {level}-regression or --data.task {task}."
+        )
+    return task, "text" if kind == "O" else "integers" if kind in "iu" else "yes or no"
+
+
+def _infer_for_rows(raw: RawGraphs, level: str, what: str, values: np.ndarray) -> tuple[TaskName, str]:
+    """Infer the task from real numbers, or several columns, of each node or edge."""
+    if values.dtype == object:
+        raise BadInput(f"{raw.origin}: {what} are several columns of text; classification predicts one.")
+    present = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    binary = bool(np.isin(present, (0, 1)).all())
+    if values.shape[1] > 1:
+        if binary and level == NODE:
+            return "node-multilabel", "several columns of 0 and 1 for each node"
+        if binary:
+            raise BadInput(
+                f"{raw.origin}: {what} are several columns of 0 and 1 of each edge; edges have one class, or numbers "
+                "(--data.task edge-regression)."
+            )
+        return _REGRESSIONS[level], f"several columns of numbers for each {level}"
+    incomplete = len(present) < len(values)  # a column of integers with empty cells is read as real numbers
+    if (present % 1 == 0).all() and (binary or incomplete) and len(set(present.tolist())) <= _MAX_CLASSES:
+        why = f"whole numbers, missing for some {level}s" if incomplete else "0 and 1"
+        return cast("TaskName", f"{level}-classification"), why
+    return _REGRESSIONS[level], f"real numbers of {level}s"
+
+
+def is_one_hot(values: np.ndarray) -> bool:
+    """Return whether there are several columns `[rows, width]` and each row has one 1 and otherwise 0."""
+    if values.shape[1] < 2 or values.dtype == object or not len(values):
+        return False
+    return bool(np.isin(values, (0, 1)).all() and (values.sum(1) == 1).all())

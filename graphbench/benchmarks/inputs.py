@@ -1,0 +1,141 @@
+"""Read new inputs of any benchmark: graphs held in Python, and labels from the columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import from_networkx
+
+from graphbench.contracts import Benchmark, BenchmarkSpec, Column, GraphTable, InputPart
+from graphbench.contracts.pyg import named_features
+from graphbench.contracts.table import GRAPH
+from graphbench.data.checks import check_graphs
+from graphbench.data.columns import exact_numbers
+from graphbench.errors import BadInput
+from graphbench.tables.cells import Missing, parse_cells
+from graphbench.tables.formats import SEPARATOR
+from graphbench.tables.layout import find_column, has_decimal_commas, is_decimal_point, near, point_for_comma
+from graphbench.tables.reader import as_texts
+
+_SHOWN = 20  # columns that a message names
+_WIDTH = 60  # characters of a cell that a message quotes
+
+
+def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Iterator[InputPart]:
+    """Add the column `y` to the graphs of an input: NaN (or class -1) where a cell is empty.
+
+    Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers)
+    of training. A cell that holds something else is a problem of its row.
+
+    Args:
+        parts: of the input.
+        data: names the targets and classes; its targets belong to graphs.
+        source: the input, for messages.
+
+    Raises:
+        BadInput: targets belong to nodes, or the input lacks a target's column.
+    """
+    if data.spec.level != "graph":
+        raise BadInput(f"{data.spec.name} cannot score {source}: a table has no labels of nodes.")
+    commas: bool | None = None
+    for part in parts:
+        columns = _cells(part.frame, data.target_labels(), source)
+        if commas is None and data.spec.kind == "regression":
+            commas = _decimal_commas(columns, part.frame.attrs.get(SEPARATOR, ""))
+        if commas:
+            columns = {name: [point_for_comma(cell) for cell in cells] for name, cells in columns.items()}
+        yield _labelled(part, columns, data)
+
+
+def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> dict[str, list[str]]:
+    """Return the texts of the target columns by their names."""
+    header = [str(name) for name in frame.columns]
+    places = {name: find_column(source, header, name) for name in names}
+    absent = [name for name, place in places.items() if place is None]
+    if absent:
+        present = ", ".join(map(repr, header[:_SHOWN])) or "none"
+        raise BadInput(
+            f"{source}: no column {' and no '.join(map(repr, absent))}, which the model was trained to predict. Its "
+            f"columns: {present}.{near(absent, header)}"
+        )
+    return {name: as_texts(frame.iloc[:, place]) for name, place in places.items() if place is not None}
+
+
+def _decimal_commas(columns: Mapping[str, Sequence[str]], separator: str) -> bool | None:
+    """Return whether numbers have decimal commas, as in training; None as long as no cell decides it."""
+    cells = [cell for column in columns.values() for cell in column]
+    if has_decimal_commas(cells):
+        return separator != ","
+    return False if any(map(is_decimal_point, cells)) else None
+
+
+def _labelled(part: InputPart, columns: Mapping[str, Sequence[str]], data: Benchmark) -> InputPart:
+    spec, problems = data.spec, dict(part.problems)
+    classes = {name: number for number, name in enumerate(data.class_labels())} if spec.num_classes else {}
+    if list(classes) == [str(number) for number in range(len(classes))]:
+        classes = {}  # numbers, which may be written with a point
+    missing = Missing.of(getattr(data, "missing", None))
+    values, faults = parse_cells(columns, str(spec.kind), missing, spec.num_classes or 0, classes)
+    for row, fault, text in faults:
+        problems.setdefault(row, f"{fault}: {text if len(text) <= _WIDTH else f'{text[: _WIDTH - 3]}...'}")
+    if not part.rows:
+        return replace(part, problems=problems)
+    chosen = values[part.rows]
+    y = np.nan_to_num(chosen, nan=-1.0).astype(np.int64) if spec.num_classes else exact_numbers(chosen)
+    table = part.table.with_columns({"y": torch.from_numpy(y)}, {"y": Column(GRAPH)})
+    return replace(part, table=table, problems=problems)
+
+
+def is_graph(thing: Any) -> bool:
+    """Return whether this is PyG's `Data` or a networkx graph, without an import of networkx."""
+    return isinstance(thing, Data) or (hasattr(thing, "number_of_nodes") and hasattr(thing, "adjacency"))
+
+
+def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterator[InputPart]:
+    """Read graphs in parts of `size`; one that does not fit the specification is a problem of its row.
+
+    Args:
+        graphs: `Data` or networkx graphs. Their fields have the names of a batch: `x`, `x_dense`, `pos`, `edge_attr`,
+            `edge_dense`; `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`. An edge of an
+            undirected networkx graph counts in both directions.
+        spec: with the fields that must be present.
+        size: graphs per part.
+
+    Raises:
+        BadInput: an object is no graph.
+    """
+    for number, thing in enumerate(graphs):
+        if not is_graph(thing):
+            raise BadInput(
+                f"{spec.name}: input {number} is of type {type(thing).__name__}; expected torch_geometric.data.Data or "
+                "a networkx graph."
+            )
+    for start in range(0, len(graphs), size):
+        chosen = graphs[start : start + size]
+        fields: dict[int, dict[str, Any]] = {}
+        problems: dict[int, str] = {}
+        for row, graph in enumerate(chosen):
+            try:
+                fields[row] = _fields(graph, spec)
+                check_graphs(GraphTable.from_graphs([fields[row]]), spec, "input")
+            except (BadInput, ValueError, TypeError, RuntimeError, IndexError, KeyError) as error:
+                fields.pop(row, None)
+                problems[row] = str(error).removeprefix("input: ").replace("graph 0 ", "the graph ")
+        frame = pd.DataFrame(index=pd.RangeIndex(len(chosen)))
+        yield InputPart(frame, GraphTable.from_graphs(fields.values()), list(fields), problems)
+
+
+def _fields(graph: Any, spec: BenchmarkSpec) -> dict[str, Any]:
+    """Return the fields of the specification for `GraphTable.from_graphs`."""
+    data = graph if isinstance(graph, Data) else from_networkx(graph)
+    count = data.num_nodes
+    if not count:
+        raise BadInput("the graph has no nodes")
+    edges = data.edge_index if data.edge_index is not None else torch.empty(2, 0, dtype=torch.int64)
+    return {"num_nodes": count, "edge_index": edges} | named_features(data, spec, count, edges.shape[1])

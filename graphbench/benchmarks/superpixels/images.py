@@ -1,0 +1,151 @@
+"""Images with class numbers, in memory or opened file by file, and the layout of a user's folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from graphbench.contracts import SPLITS
+from graphbench.data.files.foreign import foreign
+from graphbench.errors import BadInput, MissingData
+
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images of one split.
+
+    Args:
+        images: uint8 `[height, width]` (grey) or `[height, width, 3]` each; an array `[count, ...]` is such a sequence.
+        labels: class numbers `[count]`.
+    """
+
+    images: Sequence[np.ndarray] | np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, rows: np.ndarray) -> LabelledImages:
+        """Return the chosen images, in the given order."""
+        if isinstance(self.images, np.ndarray):
+            return LabelledImages(self.images[rows], self.labels[rows])
+        if isinstance(self.images, ImageFiles):
+            return LabelledImages(self.images.select(rows), self.labels[rows])
+        return LabelledImages([self.images[row] for row in rows], self.labels[rows])
+
+
+class ImageFiles(Sequence[np.ndarray]):
+    """Images that are opened on access, so that a folder may be larger than memory.
+
+    Args:
+        files: one image each, in any format that Pillow reads.
+        colour: give three channels instead of one.
+    """
+
+    def __init__(self, files: Sequence[Path], colour: bool) -> None:
+        self.files, self.colour = list(files), colour
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, place: int) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> ImageFiles: ...
+
+    def __getitem__(self, place: int | slice) -> np.ndarray | ImageFiles:
+        if isinstance(place, slice):
+            return ImageFiles(self.files[place], self.colour)
+        return read_image(self.files[place], self.colour)
+
+    def select(self, rows: np.ndarray) -> ImageFiles:
+        """Return the chosen files, in the given order."""
+        return ImageFiles([self.files[row] for row in rows], self.colour)
+
+
+def read_image(file: Path, colour: bool) -> np.ndarray:
+    """Read an image as uint8 `[height, width]`, or `[height, width, 3]` with `colour`."""
+    from PIL import Image  # slow to import and seldom needed
+
+    with foreign(file, is_not="cannot be read as an image"), Image.open(file) as image:
+        return np.asarray(image.convert("RGB" if colour else "L"))
+
+
+def image_files(source: Path, column: str | None, name: str) -> tuple[list[Path], Path]:
+    """List the images in a folder and its subfolders, or one image, and the folder that names are relative to."""
+    if column is not None:
+        raise BadInput(f"{name} reads a folder of images, which has no column {column!r}.")
+    formats = ", ".join(sorted(IMAGE_SUFFIXES))
+    if source.is_file():
+        if source.suffix.lower() not in IMAGE_SUFFIXES:
+            raise BadInput(f"{source}: images are read from a folder, or from one of {formats}, not from this file.")
+        return [source], source.parent
+    if not source.is_dir():
+        raise BadInput(f"{source}: there is no such folder; it should hold images.")
+    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    if not files:
+        raise BadInput(f"{source} holds no images ({formats}).")
+    return files, source
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """Paths and classes of the images in a folder.
+
+    Args:
+        root: the folder.
+        classes: names of the class folders, sorted; their order numbers the classes.
+        files: every image, sorted by class and name.
+        labels: class of each `[count]`.
+        splits: split of each, by the folders; None if there are no folders train, val and test.
+    """
+
+    root: Path
+    classes: tuple[str, ...]
+    files: tuple[Path, ...]
+    labels: np.ndarray
+    splits: np.ndarray | None
+
+    def names(self) -> list[str]:
+        """Return the paths of the images below the folder."""
+        return [file.relative_to(self.root).as_posix() for file in self.files]
+
+    def checksum(self) -> str:
+        """Compute the SHA-256 over names and contents of all images."""
+        total = hashlib.sha256()
+        for name, file in zip(self.names(), self.files, strict=True):
+            total.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+        return total.hexdigest()
+
+
+def find_images(root: Path) -> ImageFolder:
+    """List a folder: `CLASS/IMAGE`, or `train/CLASS/IMAGE`, `val/CLASS/IMAGE` and `test/CLASS/IMAGE`."""
+    if not root.is_dir():
+        raise MissingData(f"{root}: there is no such folder. It should hold a folder of images for each class.")
+    has_splits = all((root / split).is_dir() for split in SPLITS)
+    parents = {split: root / split for split in SPLITS} if has_splits else {"": root}
+    classes = sorted({folder.name for parent in parents.values() for folder in _folders(parent)})
+    files, labels, splits = [], [], []
+    for split, parent in parents.items():
+        for number, name in enumerate(classes):
+            images = sorted(p for p in (parent / name).glob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
+            if not images:
+                raise BadInput(f"{parent / name} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
+            files += images
+            labels += [number] * len(images)
+            splits += [split] * len(images)
+    if not classes:
+        raise BadInput(f"{root} holds no class folders: images belong into {root / 'CLASS'}, a folder for each class.")
+    return ImageFolder(root, tuple(classes), tuple(files), np.array(labels), np.array(splits) if has_splits else None)
+
+
+def _folders(parent: Path) -> list[Path]:
+    return [folder for folder in parent.iterdir() if folder.is_dir() and not folder.name.startswith(".")]

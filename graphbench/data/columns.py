@@ -1,0 +1,114 @@
+"""Prepare columns of numbers: those that float32 cannot hold, and weights of rows on one scale."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphbench.errors import BadInput
+
+if TYPE_CHECKING:
+    from graphbench.contracts import GraphTable
+
+logger = logging.getLogger(__name__)
+
+#: Largest rounding error that is accepted, in standard deviations of a column.
+_TOLERANCE = 1e-4
+
+
+def columns_lost(values: np.ndarray) -> list[int]:
+    """Return the columns whose spread float32 cannot hold: seven digits are too few beside a large offset.
+
+    Rounding moves one of their values by more than 1e-4 standard deviations.
+
+    Args:
+        values: `[rows]` or `[rows, columns]`, NaN where unknown.
+
+    Examples:
+        >>> columns_lost(np.array([[1e6, 1.5], [1e6 + 1e-3, 2.5]]))
+        [0]
+    """
+    if values.dtype != np.float64 or not values.size:
+        return []
+    rows = values.reshape(len(values), -1)
+    mask = np.isfinite(rows)
+    exact = np.where(mask, rows, 0.0)
+    count = mask.sum(0).clip(min=1)
+    mean = exact.sum(0) / count
+    spread = np.sqrt((np.where(mask, exact - mean, 0.0) ** 2).sum(0) / count)
+    with np.errstate(over="ignore"):
+        error = np.abs(exact.astype(np.float32).astype(np.float64) - exact).max(0)
+    constant = np.ptp(np.where(mask, exact, mean), axis=0) == 0
+    return np.flatnonzero((error > _TOLERANCE * spread) & ~constant).tolist()
+
+
+def exact_numbers(values: np.ndarray) -> np.ndarray:
+    """Convert targets to float32, or to float64 where float32 cannot hold the spread of a column.
+
+    Examples:
+        >>> exact_numbers(np.array([1.5, 2.5])).dtype, exact_numbers(np.array([1e6, 1e6 + 1e-3])).dtype
+        (dtype('float32'), dtype('float64'))
+    """
+    return values.astype(np.float64 if columns_lost(values) else np.float32, copy=False)
+
+
+def single_numbers(values: np.ndarray, name: str) -> np.ndarray:
+    """Convert features to float32, with a warning that names the columns whose spread is lost.
+
+    Args:
+        values: `[rows]` or `[rows, columns]`.
+        name: of the features, for the warning.
+    """
+    if lost := columns_lost(values):
+        rows = values.reshape(len(values), -1)
+        column = rows[:, lost[0]]
+        place = f" (column {', '.join(map(str, lost))} of {rows.shape[1]})" if rows.shape[1] > 1 else ""
+        logger.warning(
+            "%s%s: values from %.9g to %.9g are features in float32, which rounds their differences away; subtract an "
+            "offset before.",
+            name, place, np.nanmin(column), np.nanmax(column),
+        )  # fmt: skip
+    return values.astype(np.float32, copy=False)
+
+
+def scaled_weights(splits: Mapping[str, GraphTable]) -> dict[str, GraphTable]:
+    """Divide weights by their mean over the labelled training rows; splits without weights stay as they are.
+
+    A loss that divides by the number of rows then keeps its usual size, only the ratios of weights count, and a row
+    counts the same in every batch.
+
+    Args:
+        splits: tables by name, with "train"; the column `weight` of each is changed. Targets `y [rows, T]` are NaN
+            (numbers) or -1 (classes) where they are missing.
+
+    Raises:
+        BadInput: no training row has a weight above 0.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench.contracts import Column
+        >>> graphs = [{"num_nodes": 1, "edge_index": torch.empty(2, 0), "y": 0.0, "weight": w} for w in (1.0, 3.0)]
+        >>> table = GraphTable.from_graphs(graphs, {"weight": Column("graph")})
+        >>> scaled_weights({"train": table})["train"].columns["weight"]
+        tensor([[0.5000],
+                [1.5000]])
+    """
+    from graphbench.contracts.table import WEIGHT  # with torch, which processes that read molecules do without
+
+    train = splits["train"]
+    if WEIGHT not in train.columns:
+        return dict(splits)
+    y = train.columns["y"].reshape(len(train.columns["y"]), -1)
+    labelled = ~y.isnan() if y.is_floating_point() else y >= 0
+    mean = train.columns[WEIGHT][labelled.any(1)].double().mean()
+    if not mean > 0:
+        raise BadInput("weight: no training row has a weight above 0.")
+    return {
+        name: table.with_columns(
+            {WEIGHT: (table.columns[WEIGHT].double() / mean).float()}, {WEIGHT: table.layout[WEIGHT]}
+        )
+        for name, table in splits.items()
+    }

@@ -1,0 +1,155 @@
+"""Open files that somebody else may have written: whatever is wrong with one, a single error line says so."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from graphbench.errors import CorruptData, GraphbenchError
+
+FETCH_AGAIN = "Delete it to fetch it again."
+#: Largest number of values in a configuration; those that are shipped have some hundreds.
+MAX_VALUES = 100_000
+_MAX_DEPTH = 100
+#: libyaml where PyYAML was built with it: a hundred files in hundredths of a second.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@contextlib.contextmanager
+def foreign(what: str | Path, advice: str = "", is_not: str = "cannot be read") -> Iterator[None]:
+    """Turn what readers raise on damaged content into a `CorruptData`; graphbench's own errors pass.
+
+    A decoder raises whatever the altered bytes lead it to: a list of its errors is never complete.
+
+    Args:
+        what: the file, or a part of it.
+        advice: what to do, as a whole sentence.
+        is_not: what is wrong with it, in words.
+
+    Raises:
+        CorruptData: in one line, with the kind of the error and the first line of its message.
+    """
+    try:
+        yield
+    except GraphbenchError:
+        raise
+    except RecursionError as error:
+        raise CorruptData(f"{what} {is_not}: it is nested too deep.{advice and ' '}{advice}") from error
+    except Exception as error:
+        message = (str(error).strip().splitlines() or [""])[0]
+        raise CorruptData(
+            f"{what} {is_not} ({type(error).__name__}{message and ': '}{message}).{advice and ' '}{advice}"
+        ) from error
+
+
+def load_tensors(source: Path | IO[bytes], mmap: bool = False) -> Any:
+    """Load tensors and plain containers that torch saved, without running code. Call it within `foreign`."""
+    import torch  # commands that read only YAML and JSON start without it
+
+    return torch.load(source, map_location="cpu", weights_only=True, mmap=mmap or None)
+
+
+def load_json(path: Path) -> Any:
+    """Load a JSON file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no JSON, no UTF-8, or nested too deep for recursive functions.
+    """
+    too_deep = f"it is nested more than {_MAX_DEPTH} deep"
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(too_deep) from error
+    level, depth = [value], 0
+    while level := [item for parent in level for item in _containers(parent)]:
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise ValueError(too_deep)
+    return value
+
+
+def _containers(value: Any) -> list[Any]:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [item for item in items if isinstance(item, dict | list)]
+
+
+def load_yaml(text: str) -> Any:
+    """Load a YAML text of plain values.
+
+    Aliases may repeat values, but within limits: ten lines can stand for a billion values, which take no memory until
+    somebody iterates over them.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, is nested too deeply, stands for more than `MAX_VALUES` values, or has a key
+            twice in one mapping, of which YAML would silently drop the first. The message names a line that is
+            indented with a tab.
+
+    Examples:
+        >>> load_yaml("{a: &x [1, 2], b: *x}")
+        {'a': [1, 2], 'b': [1, 2]}
+    """
+    try:
+        _check_events(text)
+    except yaml.MarkedYAMLError as error:
+        if (line := _line_with_tab(text, error)) is None:
+            raise
+        raise yaml.YAMLError(f"line {line} is indented with a tab, where YAML takes spaces alone") from error
+    try:
+        content = yaml.load(text, _LOADER)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # such as a 13th month
+        raise yaml.YAMLError(f"a value in it cannot be read: {error}") from error
+    if _count_values(content, {}) > MAX_VALUES:
+        raise yaml.YAMLError(f"its aliases stand for more than {MAX_VALUES:,} values")
+    return content
+
+
+def _line_with_tab(text: str, error: yaml.MarkedYAMLError) -> int | None:
+    """Return the number of the line on which parsing stopped, if a tab is in its indentation."""
+    if error.problem_mark is None:
+        return None
+    number: int = error.problem_mark.line
+    line = dict(enumerate(text.splitlines())).get(number, "")  # none where the text ends too early
+    return number + 1 if "\t" in line[: len(line) - len(line.lstrip(" \t"))] else None
+
+
+def _check_events(text: str) -> None:
+    """Check depth and keys before values are built: libyaml's parser recurses down to the end of the stack."""
+    parents: list[dict[str, int] | None] = []  # of each mapping around an event the lines of its keys, None for lists
+    at_key: list[bool] = []
+    for event in yaml.parse(text, _LOADER):
+        if isinstance(event, yaml.CollectionEndEvent):
+            parents.pop()
+            at_key.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            keys = parents[-1] if parents else None
+            if keys is not None:
+                if at_key[-1] and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
+                    line = event.start_mark.line + 1 if event.start_mark is not None else 0
+                    if event.value in keys:
+                        raise yaml.YAMLError(
+                            f"{event.value} stands twice, in line {keys[event.value]} and in line {line}"
+                        )
+                    keys[event.value] = line
+                at_key[-1] = not at_key[-1]
+            if isinstance(event, yaml.CollectionStartEvent):
+                parents.append({} if isinstance(event, yaml.MappingStartEvent) else None)
+                at_key.append(True)
+                if len(parents) > _MAX_DEPTH:
+                    raise yaml.YAMLError(f"it is nested more than {_MAX_DEPTH} deep")
+
+
+def _count_values(value: Any, counts: dict[int, float]) -> float:
+    """Count the values that a value stands for, each container once; infinity where one contains itself."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in counts:
+        counts[id(value)] = float("inf")
+        items = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
+        counts[id(value)] = 1 + sum(_count_values(item, counts) for item in items)
+    return counts[id(value)]

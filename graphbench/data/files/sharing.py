@@ -1,0 +1,155 @@
+"""Share folders between processes and users: locks, and modes that let a group write.
+
+A folder is shared where its group may write to it (`chmod g+ws FOLDER`). What is made in it belongs to the same group
+and may be written by it, whatever the umask says; in all other folders the umask decides alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+
+logger = logging.getLogger(__name__)
+
+#: Errors of file systems that have no locks.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
+
+
+def share(path: Path, folder: Path) -> None:
+    """Let the group of a shared folder read and write what this process has made in it.
+
+    Args:
+        path: a file, or a folder of files.
+        folder: its parent. A sticky one (`/tmp`) is not shared.
+    """
+    place = folder.stat()
+    if os.name != "posix" or not place.st_mode & stat.S_IWGRP or place.st_mode & stat.S_ISVTX:
+        return
+    for item in (path, *path.iterdir()) if path.is_dir() else (path,):
+        with contextlib.suppress(OSError):  # another user's, who has shared it
+            if item.stat().st_gid != place.st_gid:
+                os.chown(item, -1, place.st_gid)
+            mode = stat.S_IMODE(item.stat().st_mode) | stat.S_IRGRP | stat.S_IWGRP
+            item.chmod(mode | stat.S_IXGRP | stat.S_ISGID if item.is_dir() else mode)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, each shared where its parent is.
+
+    Raises:
+        OSError: nothing can be made there.
+    """
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        share(folder, folder.parent)
+
+
+def write_shared(path: Path, text: str) -> None:
+    """Replace a text file by one that the group of its folder may write, too.
+
+    Raises:
+        OSError: nothing can be written there; the old file stays.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        share(temporary, path.parent)
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def access_advice(path: Path, root: Path) -> str:
+    """Say who owns a path that this user may not write to, and how the owner can share it with a group."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    status = path.stat()
+    return (
+        f"{path} belongs to user {status.st_uid}, group {status.st_gid}, with mode {stat.S_IMODE(status.st_mode):o}. "
+        f"To share the folder with that group its owner runs: chmod -R g+rwX {root} && find {root} -type d -exec "
+        "chmod g+s {} +"
+    )
+
+
+@contextlib.contextmanager
+def locked(file: Path, waiting: str) -> Iterator[None]:
+    """Hold a lock that ends with the process; warn while another process holds it.
+
+    Args:
+        file: the lock; made where it is missing, and its folder.
+        waiting: the warning.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    make_folder(file.parent)
+    try:
+        lock = acquire_lock(file, timeout=0)
+    except Timeout:
+        logger.warning("%s", waiting)
+        lock = acquire_lock(file)
+    try:
+        if file.exists():
+            share(file, file.parent)
+        yield
+    finally:
+        lock.release()
+
+
+def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
+    """Acquire a file lock; on a file system without locks, create a file that only one process can create.
+
+    A lock ends with its process, however that ends. The file in its place, `PATH.taken`, outlives a process that was
+    killed: the next one on the same machine removes it, for another machine a person has to. A warning says so.
+
+    Args:
+        path: of the lock; its folder exists.
+        timeout: seconds to wait; below 0 for as long as it takes.
+
+    Returns:
+        The lock, held.
+
+    Raises:
+        Timeout: another process has it.
+        OSError: nothing can be written there.
+    """
+    try:
+        lock = FileLock(path, fallback_to_soft=False)
+    except TypeError:  # before filelock 3.25, which raises by itself
+        lock = FileLock(path)
+    try:
+        lock.acquire(timeout=timeout)
+        return lock
+    except (NotImplementedError, OSError) as error:
+        if not is_without_locks(error):
+            raise
+        taken = path.with_name(f"{path.name}.taken")
+        logger.warning(
+            "%s lies on a file system without locks: the file %s says that a process works there. Remove it where that "
+            "process was killed on another machine.",
+            path.parent,
+            taken.name,
+        )
+        soft = SoftFileLock(taken)
+        soft.acquire(timeout=timeout)
+        return soft
+
+
+def is_without_locks(error: BaseException) -> bool:
+    """Return whether an error says that the file system has no locks, and not that this one cannot be acquired.
+
+    Examples:
+        >>> is_without_locks(OSError(errno.ENOLCK, "No locks available")), is_without_locks(PermissionError())
+        (True, False)
+    """
+    return isinstance(error, NotImplementedError) or (isinstance(error, OSError) and error.errno in _NO_LOCKS)

@@ -1,0 +1,249 @@
+"""Draw what the diagnostics measured by layer and epoch, and embed the pictures that they left in a run folder."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
+
+from graphbench.report.figures import Panel, Section, Style, legend, panel_axes, shorten, svg
+from graphbench.report.groups import Group
+from graphbench.report.loading import Run
+from graphbench.report.scores import ResultTable
+
+
+@dataclass(frozen=True)
+class _Diagnostic:
+    """Texts for the table of one diagnostic.
+
+    Args:
+        title: heading.
+        intro: the measured quantity.
+        depth: the thing that a layer number counts.
+        main: measures outside the fold; the first one also by layer and epoch.
+    """
+
+    title: str
+    intro: str
+    depth: str
+    main: tuple[str, ...]
+
+
+_DIAGNOSTICS = {
+    "attention_capacity": _Diagnostic(
+        "Attention capacity by layer",
+        "How much attention to substructures can still change in a layer (attention capacity over the Frobenius norm "
+        "of the values), on fixed probe graphs.",
+        "attention layer",
+        ("capacity", "token_capacity", "entropy", "zeros"),
+    ),
+    "rank_progression": _Diagnostic(
+        "Rank of the node tokens by depth",
+        "How many directions the node tokens span: depth l is what enters attention layer l, the last depth what "
+        "leaves the model; on fixed probe graphs.",
+        "depth",
+        ("effective_rank", "stable_rank", "numerical_rank", "similarity"),
+    ),
+}
+
+#: Measure -> title of its panel and what its axis says.
+_MEASURES = {
+    "capacity": ("Attention capacity", "capacity / ‖values‖"),
+    "token_capacity": ("Capacity of extra tokens", "capacity / ‖values‖"),
+    "capacity_bound": ("Upper bound of capacity", "bound / ‖values‖"),
+    "spread": ("Spread of tokens entering", "Frobenius norm"),
+    "value_gain": ("Gain of the values", "ratio of spreads"),
+    "alpha": ("Factor alpha of the spread", "ratio of spreads"),
+    "lambda": ("Factor lambda of the spread", "ratio of spreads"),
+    "gamma": ("Factor gamma of the spread", "ratio of spreads"),
+    "entropy": ("Entropy of attention", "nats, mean over queries"),
+    "zeros": ("Zeros in attention", "share of weights"),
+    "row_sum": ("Row sums of attention", "mean over queries"),
+    "effective_rank": ("Effective rank", "directions"),
+    "stable_rank": ("Stable rank", "directions"),
+    "numerical_rank": ("Numerical rank", "directions"),
+    "similarity": ("Similarity of tokens", "mean cosine"),
+    "residual": ("Distance to rank one", "relative"),
+    "dirichlet_energy": ("Dirichlet energy", "relative"),
+}
+_HOW_TO_READ = (
+    "Lines show the last measured epoch of every seed, with one standard deviation over seeds where there are several, "
+    "dotted lines the model before training; maps show the epochs that every seed reached (0 is before training), "
+    "means over seeds. Values of single heads are in the run folder."
+)
+#: Spread of a measure, relative to its largest value, below which a sentence replaces the figure.
+_CONSTANT = 1e-6
+#: Larger pictures are only named: base64 adds a third, and a page must open on a phone.
+_LARGEST_BYTES = 2_000_000
+_KINDS = {".png": ("image/png", b"\x89PNG\r\n\x1a\n"), ".svg": ("image/svg+xml", b"<svg")}
+
+
+class _Means(NamedTuple):
+    """Mean and standard deviation (n - 1) of one measure over the runs of a group: columns `mean` and `std`.
+
+    Args:
+        epochs: by epoch and layer, for epochs that all runs have.
+        last: by layer, each run in its own last epoch.
+    """
+
+    epochs: pd.DataFrame
+    last: pd.DataFrame
+
+
+#: Number of a group -> one measure of it.
+_Frames = Mapping[int, _Means]
+
+
+def diagnostic_sections(table: ResultTable, name: str) -> list[Section]:
+    """Build a section for every table by layer and epoch that a run has, those of plug-ins included."""
+    stems = dict.fromkeys(stem for group in table.groups for run in group.runs for stem in run.layers)
+    return [_layer_section(table.groups, stem, f"{name}-{number}") for number, stem in enumerate(stems)]
+
+
+def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
+    """Draw every measure in one table, except those of single heads."""
+    title = stem.replace("_", " ").capitalize()
+    texts = _DIAGNOSTICS.get(stem, _Diagnostic(title, f"From diagnostics/{stem}.csv.", "layer", ()))
+    section = Section(name, texts.title, f"{texts.intro} {_HOW_TO_READ}")
+    by_group = {number: means for number, group in enumerate(groups) if (means := _over_seeds(group, stem))}
+    measures = dict.fromkeys(measure for means in by_group.values() for measure in means)
+    main = [measure for measure in texts.main if measure in measures] or list(measures)
+    for place, measure in enumerate([*main, *(measure for measure in measures if measure not in main)]):
+        frames = {number: means[measure] for number, means in by_group.items() if measure in means}
+        constant = _constant(frames)
+        if constant is not None:
+            section.notes.append(f"{_titles(measure)[0]}: {constant:.3g} in every layer, epoch and run.")
+            continue
+        panels = section.panels if measure in main else section.more
+        panels.append(_by_layer(frames, groups, measure, texts.depth, f"{name}-{place}"))
+        if measure == main[0]:
+            panels += _heatmaps(frames, groups, measure, texts.depth, f"{name}-{place}")
+    section.legend = legend({number: groups[number].label for number in by_group}, f"{name}-legend")
+    absent = [group.label for number, group in enumerate(groups) if number not in by_group]
+    if absent:
+        section.notes.append(f"Nothing was measured for {', '.join(absent)}.")
+    return section
+
+
+def _titles(measure: str) -> tuple[str, str]:
+    return _MEASURES.get(measure, (measure.replace("_", " ").capitalize(), ""))
+
+
+def _over_seeds(group: Group, stem: str) -> dict[str, _Means]:
+    """Average each measure over the group's runs, leaving out values that are not finite."""
+    tables = [_finite(run.layers[stem]).assign(run=n) for n, run in enumerate(group.runs) if stem in run.layers]
+    rows = pd.concat(tables) if tables else pd.DataFrame({"measure": []})
+    means = {}
+    for measure, part in rows[~rows["measure"].astype(str).str.contains("_head")].groupby("measure", sort=False):
+        epochs = part.groupby(["epoch", "layer"])["value"].agg(["mean", "std", "count"])
+        last = part[part["epoch"] == part.groupby("run")["epoch"].transform("max")]
+        by_layer = last.groupby("layer")["value"].agg(["mean", "std"])
+        means[str(measure)] = _Means(epochs[epochs["count"] == part["run"].nunique()], by_layer)
+    return means
+
+
+def _finite(table: pd.DataFrame) -> pd.DataFrame:
+    return table[np.isfinite(table[["epoch", "layer", "value"]]).all(axis=1)]
+
+
+def _constant(frames: _Frames) -> float | None:
+    """Return the value that a measure has everywhere; None where it varies."""
+    values = np.concatenate([table["mean"].to_numpy(float) for means in frames.values() for table in means])
+    return float(values[0]) if np.ptp(values) <= _CONSTANT * np.abs(values).max() else None
+
+
+def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> Panel:
+    """Draw the last epoch of each group over layers, and its model before training."""
+    title, axis = _titles(measure)
+    with panel_axes(title, depth, axis) as (figure, axes):
+        for number, means in frames.items():
+            style, last = Style(number), means.last
+            measured = means.epochs.index.unique("epoch")
+            axes.errorbar(
+                last.index, last["mean"], yerr=last["std"].fillna(0.0), capsize=2.5,
+                color=style.colour, linestyle=style.line, marker=style.marker,
+            )  # fmt: skip
+            if 0 in measured and len(measured) > 1:
+                before = means.epochs.xs(0, level="epoch")
+                axes.plot(before.index, before["mean"], color=style.colour, linestyle=":", linewidth=1.3)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+        labels = ", ".join(groups[number].label for number in frames)
+        return Panel(svg(figure, f"{title} by {depth} of {labels}", name))
+
+
+def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> list[Panel]:
+    """Draw a map of layer and epoch for each group with two of both, all in one colour scale."""
+    maps = {number: means.epochs["mean"].unstack("epoch").sort_index(axis=1) for number, means in frames.items()}
+    maps = {number: map_ for number, map_ in maps.items() if min(map_.shape) > 1}
+    if not maps:
+        return []
+    low, high = (pick([pick(map_.to_numpy()) for map_ in maps.values()]) for pick in (np.nanmin, np.nanmax))
+    title, axis = _titles(measure)
+    panels = []
+    for number, map_ in maps.items():
+        label = groups[number].label
+        with panel_axes(f"{title}: {shorten(label)}", "finished epochs", depth) as (figure, axes):
+            axes.grid(False)
+            # an image, since thousands of vector cells would slow the page down
+            image = axes.pcolormesh(
+                _edges(map_.columns.to_numpy(float)), _edges(map_.index.to_numpy(float)), map_.to_numpy(),
+                vmin=low, vmax=high, cmap="cividis", rasterized=True,
+            )  # fmt: skip
+            bar = figure.colorbar(image, ax=axes, label=axis)
+            bar.outline.set_visible(False)  # type: ignore[operator]
+            bar.solids.set_rasterized(True)  # type: ignore[union-attr]
+            axes.yaxis.set_major_locator(_ticks(map_.index))
+            axes.xaxis.set_major_locator(_ticks(map_.columns))
+            panels.append(Panel(svg(figure, f"{title} by {depth} and epoch of {label}", f"{name}-map-{number}")))
+    return panels
+
+
+def _ticks(measured: pd.Index) -> Locator:
+    """Put a tick at every measured place, or at round numbers if there are many."""
+    return FixedLocator(list(measured)) if len(measured) <= 12 else MaxNLocator("auto", integer=True)
+
+
+def _edges(centres: np.ndarray) -> np.ndarray:
+    """Return the borders of cells half-way between their centres."""
+    between = (centres[1:] + centres[:-1]) / 2
+    return np.concatenate([[2 * centres[0] - between[0]], between, [2 * centres[-1] - between[-1]]])
+
+
+def picture_section(runs: Sequence[Run], name: str) -> Section | None:
+    """Embed the pictures of all runs, those of one file name side by side; None without pictures."""
+    intro = "Pictures that the runs' diagnostics drew, under their file names."
+    section = Section(name, "Pictures", intro, wide=True)
+    pictures = [(path.relative_to(run.folder.path).as_posix(), path, run) for run in runs for path in run.pictures]
+    for place, path, run in sorted(pictures, key=lambda picture: picture[0]):
+        fault = _fault(path)
+        if fault:
+            section.notes.append(f"{run.name}: {place} is not shown: {fault}.")
+        else:
+            section.panels.append(Panel(_embed(path, run), f"{run.name}, seed {run.seed}: {path.name}"))
+    return section if section.panels or section.notes else None
+
+
+def _fault(path: Path) -> str:
+    """Say why a picture cannot be embedded; "" if it can."""
+    signature = _KINDS[path.suffix][1]
+    size = path.stat().st_size
+    if size > _LARGEST_BYTES:
+        return f"it has {size / 1e6:.1f} MB, more than the {_LARGEST_BYTES / 1e6:.0f} MB that are embedded"
+    with path.open("rb") as file:
+        start = file.read(4096)
+    valid = start.startswith(signature) if path.suffix == ".png" else signature in start
+    return "" if valid else f"it is no {path.suffix[1:].upper()} file"
+
+
+def _embed(path: Path, run: Run) -> Markup:
+    """Return an IMG element: in one, browsers run no script of a picture and load nothing for it."""
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    words = path.stem.replace("_", " ").replace("-", " ")
+    return Markup('<img src="data:{};base64,{}" alt="{} of {}">').format(_KINDS[path.suffix][0], data, words, run.name)

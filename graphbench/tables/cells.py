@@ -1,0 +1,138 @@
+"""Parse cells of tables: words for missing values, class names and numbers, with one rule for every family."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: Words for a missing value, in any case; those of pandas are among them.
+USUAL = (
+    "NA", "N/A", "n.a.", "#N/A", "#N/A N/A", "#NA", "<NA>", "NaN", "-NaN", "null", "None", "nil", "ND", "n/d", "n.d.",
+    "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "-", "--", "\N{EN DASH}", "\N{EM DASH}", "?",
+)  # fmt: skip
+#: The rule, in words.
+RULE = "empty, NA, N/A, #N/A, NaN, null, None, ND, -, ? and the like; --data.missing"
+_ALWAYS = ("", "nan")
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Words and numbers that stand for a missing value.
+
+    Args:
+        words: in lower case.
+        numbers: however they are written.
+
+    Examples:
+        >>> usual, further, none = Missing.of(None), Missing.of([-999, "not tested"]), Missing.of([])
+        >>> [text for text in ("", "n/a", "ND", "-999.0", "Not tested", "-1") if text in usual]
+        ['', 'n/a', 'ND']
+        >>> [text for text in ("", "ND", "-999.0", "Not tested") if text in further], "ND" in none
+        (['', 'ND', '-999.0', 'Not tested'], False)
+    """
+
+    words: frozenset[str]
+    numbers: frozenset[float] = frozenset()
+
+    @classmethod
+    def of(cls, further: Sequence[Any] | None) -> Missing:
+        """Take the usual words and further ones or numbers; with an empty list, only empty cells and NaN."""
+        chosen = (*_ALWAYS, *(() if further is not None and not further else USUAL), *(further or ()))
+        numbers = {as_number(word) for word in further or ()}
+        return cls(
+            frozenset(str(word).strip().casefold() for word in chosen),
+            frozenset(number for number in numbers if not math.isnan(number)),
+        )
+
+    def __contains__(self, cell: str) -> bool:
+        return cell.casefold() in self.words or (bool(self.numbers) and as_number(cell) in self.numbers)
+
+
+def as_number(value: Any) -> float:
+    """Convert a value to a number; NaN where it is none.
+
+    Examples:
+        >>> as_number("-999"), as_number("ND")
+        (-999.0, nan)
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def parse_cells(
+    columns: Mapping[str, Sequence[str]],
+    kind: str,
+    missing: Missing,
+    num_classes: int = 0,
+    classes: Mapping[str, int] | None = None,
+) -> tuple[np.ndarray, list[tuple[int, str, str]]]:
+    """Parse target columns into numbers.
+
+    Args:
+        columns: name of each of T targets -> its cells.
+        kind: see `parse_number`.
+        missing: cells that hold no target; names of classes come first.
+        num_classes: of a classification.
+        classes: name -> number of the class; empty if the cells hold the numbers.
+
+    Returns:
+        float64 `[rows, T]`, NaN where a cell is missing or faulty; and row, fault and text of each faulty cell, column
+        by column.
+
+    Examples:
+        >>> values, faults = parse_cells({"y": ["2", "n/a", "low"]}, "regression", Missing.of(None))
+        >>> values[:, 0].tolist(), faults
+        ([2.0, nan, nan], [(2, "target 'y' is not a number", 'low')])
+    """
+    classes = classes or {}
+    unknown = f"is none of the classes {', '.join(map(repr, classes))}"
+    values = np.full((len(next(iter(columns.values()), ())), len(columns)), np.nan)
+    faults = []
+    for place, (name, cells) in enumerate(columns.items()):
+        for row, text in enumerate(cells):
+            if text in classes:
+                values[row, place] = classes[text]
+                continue
+            if text in missing:
+                continue
+            value, fault = (math.nan, unknown) if classes else parse_number(text, kind, num_classes)
+            if fault:
+                faults.append((row, f"target {name!r} {fault}", text))
+            else:
+                values[row, place] = value
+    return values, faults
+
+
+def parse_number(text: str, kind: str, num_classes: int = 0) -> tuple[float, str]:
+    """Return the number in a cell, and the cell's fault ("" for none).
+
+    Args:
+        text: the cell.
+        kind: regression takes finite numbers; classification `0 .. num_classes - 1`; multilabel 0, 1, true and false.
+        num_classes: of a classification.
+
+    Examples:
+        >>> parse_number("1e3", "regression"), parse_number("2", "multilabel")
+        ((1000.0, ''), (2.0, 'is not 0 or 1'))
+    """
+    if kind == "multilabel" and text.lower() in _BOOLEANS:
+        return _BOOLEANS[text.lower()], ""
+    try:
+        value = float(text.replace("_", "?"))  # Python alone reads 1_000 as a number
+    except ValueError:
+        return math.nan, "is not a number"
+    if not abs(value) <= _LARGEST:
+        return value, "is not a finite number in single precision"
+    if kind == "multilabel" and value not in (0.0, 1.0):
+        return value, "is not 0 or 1"
+    if kind == "classification" and not (value.is_integer() and 0 <= value < num_classes):
+        return value, f"is not a class number from 0 to {num_classes - 1}"
+    return value, ""

@@ -1,0 +1,57 @@
+"""Reach the parts of Lightning that have no public name; no other file of graphbench uses names that begin with `_`.
+
+Each function says what Lightning lacks. `tests/training/test_lightning_internals.py` fails where a release renames one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
+from torch import Tensor
+
+
+def replace_signal_handling(trainer: pl.Trainer, handling: Any) -> None:
+    """Let an object with `register_signal_handlers`, `teardown` and `received_sigterm` handle a trainer's signals."""
+    # Lightning's handlers call collectives, so a signal within one hangs, and `Trainer` takes no others.
+    trainer._signal_connector = handling
+
+
+def skip_sigterm_broadcast(trainer: pl.Trainer) -> None:
+    """Leave out the broadcast of SIGTERM before every batch."""
+    # It forces a host-device sync per step and has no option; `OrderlyStop` compares on the host.
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+
+
+def cluster_environment(trainer: pl.Trainer) -> Any:
+    """Return the environment that started the trainer's processes, or None."""
+    # Only strategies of several processes have it as a public attribute, and SLURM also starts single ones.
+    return trainer._accelerator_connector.cluster_environment
+
+
+def group_timeout(strategy: DDPStrategy | FSDPStrategy) -> timedelta:
+    """Return the timeout of a strategy's process group."""
+    # The argument is stored under a private name alone.
+    return strategy._timeout or timedelta(minutes=30)
+
+
+def attached_trainer(module: pl.LightningModule) -> pl.Trainer | None:
+    """Return the trainer of a module, or None."""
+    # `LightningModule.trainer` raises without one, and nothing public says whether there is one.
+    return module._trainer
+
+
+def ddp_options(strategy: DDPStrategy) -> dict[str, Any]:
+    """Return the arguments with which a strategy will wrap the model, to be changed in place."""
+    # Whether parameters stay unused is known once model and data exist, after the strategy was built.
+    return strategy._ddp_kwargs
+
+
+def epoch_metrics(trainer: pl.Trainer) -> Mapping[str, Tensor]:
+    """Return what callbacks and module logged for the epoch that ends."""
+    # `Trainer.logged_metrics` adds up values of earlier steps and epochs.
+    metrics: Mapping[str, Tensor] = trainer._logger_connector.metrics["log"]
+    return metrics

@@ -1,0 +1,118 @@
+"""`predict --input` and `embed` on several devices write the file of one; `explain` says that it works on one."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from queue import Queue
+
+import pandas as pd
+import pytest
+import torch
+
+import graphbench
+from graphbench.cli import main
+from graphbench.cli import trained as several_devices
+from graphbench.cli.commands import predict as embed
+from graphbench.cli.commands.predict import _predicting
+from graphbench.cli.trained import answer_part, chosen_devices, start_answering
+from graphbench.errors import BadInput
+from graphbench.inference import Ensemble
+from graphbench.inference.calibration import Temperature
+from graphbench.runs import trust
+
+CPU = torch.device("cpu")
+
+
+def test_the_last_number_that_was_typed_counts():
+    assert chosen_devices(["--trainer.devices", "2", "--x", "--trainer.devices=3"], CPU) == ["1"] * 3
+    assert chosen_devices(["--trainer.devices", "auto"], CPU) == ["1"]
+    assert chosen_devices(["--config", "run/config.yaml"], CPU) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("0", "should be an int > 0"), ("many", "many: "), ("10000", "that many processes on the CPU; expected at most")],
+)
+def test_devices_that_are_not_there_are_told(value, message):
+    with pytest.raises(BadInput, match=message):
+        chosen_devices(["--trainer.devices", value], CPU)
+
+
+@pytest.fixture(autouse=True)
+def command():
+    """What a run may import ends with the test, as it does with the process of a command."""
+    with trust.command():
+        yield
+
+
+@pytest.fixture
+def as_in_a_process(monkeypatch):
+    """A function: what a process answers to a packed part."""
+    monkeypatch.setattr(several_devices, "_answer", None)
+    monkeypatch.setattr(several_devices.logging, "disable", lambda level: None)
+    places = Queue()
+
+    def answered(make, part):
+        places.put("1")
+        start_answering(make, places, torch.get_num_threads())
+        return answer_part(pickle.dumps(part))
+
+    return answered
+
+
+def test_a_process_answers_as_this_one(finished_run, molecule_file, as_in_a_process):
+    typed = ["--run", str(finished_run), "--input", str(molecule_file), "--output", "unused.csv"]
+    ensemble = Ensemble([graphbench.load(finished_run, accelerator="cpu")])
+    (views,) = ensemble.read_input(str(molecule_file))
+    found, (expected,) = (
+        as_in_a_process(partial(_predicting, typed, None, None), views),
+        ensemble.predict_parts([views]),
+    )
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_a_process_has_what_the_validation_split_taught(finished_run):
+    kept = Temperature(1.5, 10, (1.0, 0.9), (0.2, 0.1))
+    answer = _predicting(["--run", str(finished_run), "--input", "new.csv"], kept, None, "1")
+    (cell,) = answer.__closure__
+    assert cell.cell_contents.temperature is kept
+
+
+@pytest.mark.parametrize("chosen", [[], ["--split", "val"]])
+def test_a_process_embeds_as_this_one(finished_run, molecule_file, tmp_path, as_in_a_process, monkeypatch, chosen):
+    source = chosen or ["--input", str(molecule_file)]
+    typed = ["--run", str(finished_run), *source, "--level", "node", "--output", str(tmp_path / "e.parquet")]
+    assert main(["embed", *typed]) == 0
+    expected = pd.read_parquet(tmp_path / "e.parquet")
+    monkeypatch.setattr(embed, "answered_on", lambda devices, make, parts: (as_in_a_process(make, p) for p in parts))
+    assert main(["embed", *typed, "--trainer.devices", "2"]) == 0
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "e.parquet"), expected)
+
+
+def test_explain_works_on_one_device(finished_run, tmp_path, capsys):
+    words = ["explain", "--run", str(finished_run), "--rows", "0", "--output", str(tmp_path / "out")]
+    assert main([*words, "--trainer.devices", "2"]) == 1
+    assert "--trainer.devices asks for 2: explain works on one device" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_two_devices_write_the_same_file(finished_run, molecule_file, tmp_path, capfd):
+    header, *rows = molecule_file.read_text().splitlines()
+    rows[7] = "C1CC,0"
+    source = tmp_path / "new.csv"
+    source.write_text("\n".join([header, *rows * 20]))  # three parts
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for name, devices in (("one", []), ("two", ["--trainer.devices", "2"])):
+            output = str(tmp_path / f"{name}.csv")
+            words = ["predict", "--run", str(finished_run), "--input", str(source), "--output", output, *devices]
+            assert main(words) == 0
+    finally:
+        torch.set_num_threads(threads)
+    one, two = (tmp_path / "one.csv").read_bytes(), (tmp_path / "two.csv").read_bytes()
+    assert one.count(b"\n") == 2401
+    assert two == one
+    assert "2400 rows, 20 without prediction" in capfd.readouterr().err

@@ -1,0 +1,143 @@
+"""Compile all kernels in Triton for cards that are not here, and print what each takes: a line of JSON each.
+
+    python tests/helpers/compiled_kernels.py
+
+Kernels are compiled as their modules launch them: the functions that launch are called with tensors of several sizes
+and types, and a stand-in notes arguments and options. The cubin says what the compiler made of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+import graphbench_kernels
+from graphbench_kernels import probe_triton
+from graphbench_kernels.models import maxout_triton
+from graphbench_kernels.sfi_former import operations, water_level_triton
+
+#: Compute capabilities: A100, and H100 and H200.
+CAPABILITIES = (80, 90)
+TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.uint8: "*u8", torch.int32: "*i32"}
+
+
+class Launch(NamedTuple):
+    """How a kernel is launched: its arguments by name, and options such as `num_warps`."""
+
+    kernel: JITFunction
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+
+    @property
+    def signature(self) -> dict[str, str]:
+        """Argument -> its type as Triton writes it."""
+        numbers = {float: "fp32", int: "i32", bool: "i1"}
+        found = {}
+        for parameter in self.kernel.params:
+            value = self.arguments[parameter.name]
+            kind = TYPES[value.dtype] if isinstance(value, torch.Tensor) else numbers[type(value)]
+            found[parameter.name] = "constexpr" if parameter.is_constexpr else kind
+        return found
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Arguments that a kernel is compiled for."""
+        return {p.name: self.arguments[p.name] for p in self.kernel.params if p.is_constexpr}
+
+    @property
+    def attributes(self) -> dict[tuple[int], list[list[object]]]:
+        """Which arguments divide by 16, as Triton finds out at a launch; memory of torch begins at such places."""
+        values = [None if p.is_constexpr else self.arguments[p.name] for p in self.kernel.params]
+        even = [i for i, x in enumerate(values) if isinstance(x, torch.Tensor) or (type(x) is int and x % 16 == 0)]
+        return {(i,): [["tt.divisibility", 16]] for i in even}
+
+
+class StandIn:
+    """Stands in the place of a kernel and notes its launches."""
+
+    def __init__(self, kernel: JITFunction, launches: list[Launch]) -> None:
+        self.kernel, self.launches = kernel, launches
+
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        """As a kernel gives what launches it on a grid."""
+        return self.note
+
+    def note(self, *values: Any, **named: Any) -> None:
+        """Note one launch."""
+        options = {name: value for name, value in named.items() if name not in self.kernel.arg_names}
+        arguments = dict(zip(self.kernel.arg_names, values, strict=False)) | named
+        self.launches.append(Launch(self.kernel, arguments, options))
+
+
+def replace_kernels(launches: list[Launch]) -> Iterator[str]:
+    """Let stand-ins take the places of all kernels, and give the names of these."""
+    for found in pkgutil.walk_packages(graphbench_kernels.__path__, "graphbench_kernels."):
+        if found.name.endswith("_triton"):
+            module = importlib.import_module(found.name)
+            for name, kernel in list(vars(module).items()):
+                if isinstance(kernel, JITFunction):
+                    setattr(module, name, StandIn(kernel, launches))
+                    yield f"{found.name}.{name}"
+
+
+def launch_all() -> None:
+    """Call every function that launches a kernel, with sizes below, at and above those of tiles."""
+    probe_triton.launch(torch.device("cpu"))
+    for dtype in (torch.float32, torch.float64):
+        for rows, keys, channels in ((5, 3, 4), (30, 17, 20), (300, 70, 20), (1024, 256, 64)):
+            a, b = torch.zeros(1, rows, channels, dtype=dtype), torch.zeros(1, keys, channels, dtype=dtype)
+            maxout_triton.scores(a, b)
+            maxout_triton.gradients(a, b, torch.zeros(1, rows, keys, dtype=dtype))
+        most = operations.MOST_BYTES // dtype.itemsize
+        for keys in (3, 600, 4096, most - 1, most):
+            weight = torch.zeros(1, keys, dtype=dtype)
+            water_level_triton.water_level(weight, weight, weight[:, :1])
+
+
+def compile_for(launch: Launch, capability: int) -> dict[str, object]:
+    """What a launch takes on cards of a compute capability; bytes of stack are those that registers are spilled to."""
+    source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
+    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=launch.options)
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder, "kernel.cubin")
+        cubin.write_bytes(made.asm["cubin"])
+        words = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(cubin)]
+        used = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    numbers = {word: int(re.findall(rf"\b{word}:(\d+)", used)[-1]) for word in ("REG", "STACK")}
+    return {
+        "kernel": f"{launch.kernel.fn.__module__}.{launch.kernel.fn.__name__}",
+        "types": sorted(set(launch.signature.values()) & set(TYPES.values())),
+        "launched": launch.constants | launch.options,
+        "capability": capability,
+        "registers": numbers["REG"],
+        "stack": numbers["STACK"],
+        "shared": made.metadata.shared,
+    }
+
+
+def main() -> None:
+    """Print all kernels, then what every different launch of them takes."""
+    launches: list[Launch] = []
+    print(json.dumps(list(replace_kernels(launches))))
+    launch_all()
+    different = {repr((x.kernel.fn, x.signature, x.constants, x.attributes, x.options)): x for x in launches}
+    for launch in different.values():
+        for capability in CAPABILITIES:
+            print(json.dumps(compile_for(launch, capability)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Rows of text tables, however they are cut into parts: those of Python's `csv`, with the lines on which they begin."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+
+import pytest
+
+from graphbench.errors import BadInput
+from graphbench.tables.formats import BLANK, NO_OBJECT, TORN
+from graphbench.tables.reader import open_table
+
+#: Pieces of lines of a table with two columns: plain, quoted over lines, blank, torn, and with blanks around cells.
+LINES = ["a,1", ' b , "2', 'c,"3"', '"d\nd",4', "", "  ", ",", "e", "f,5,6", "g,7,,", "h\u00a0,8", '"i""i",9', "j,\t"]
+
+
+def expected(text):
+    """(line, cells or why there are none) of every row after the header."""
+    reader, begin, rows = csv.reader(io.StringIO(text, newline="")), 1, []
+    for cells in reader:
+        line, begin = begin, reader.line_num + 1
+        if not cells:
+            continue
+        while len(cells) > 2 and not cells[-1].strip():
+            cells.pop()
+        problem = BLANK if not any(cell.strip() for cell in cells) else TORN if len(cells) != 2 else ""
+        rows.append((line, problem or cells))
+    return rows[1:]
+
+
+def rows_of(path, size):
+    found = []
+    for part in open_table(path, "name").parts(size):
+        for place, cells in enumerate(part.frame.to_numpy().tolist()):
+            problem = part.problems.get(place)
+            found.append((part.numbers[place], problem[0] if problem else cells))
+    return found
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("quotes", [False, True])
+def test_rows_are_those_of_csv(tmp_path, end, quotes):
+    draw = random.Random(0)
+    lines = [line for line in LINES if quotes or '"' not in line]
+    lines = [line for line in lines if line.count('"') % 2 == 0]
+    for number in range(40):
+        text = end.join(["name,x", *draw.choices(lines, k=draw.randrange(30))]).replace("\n", end) + draw.choice(
+            ["", end]
+        )
+        path = tmp_path / f"{number}.csv"
+        path.write_bytes(text.encode())
+        for size in (1, 2, 5, 1000):
+            assert rows_of(path, size) == expected(text), (text, size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_a_quote_that_is_not_closed_is_named_by_its_line(tmp_path, size):
+    path = tmp_path / "a.csv"
+    path.write_text('name,x\na,1\nb,2\nc,"3\nd,4\n')
+    with pytest.raises(BadInput, match=r"a\.csv: a quote that opens on line 4 is not closed"):
+        rows_of(path, size)
+
+
+def test_lines_that_are_no_objects_are_problems_of_their_rows(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"name": "a", "x": 1.50}\n\n[1]\n{"x": null, "name": "b"}\n')
+    assert rows_of(path, 2) == [(1, ["a", "1.50"]), (3, NO_OBJECT), (4, ["b", ""])]
