@@ -211,11 +211,11 @@ class PointSequoia(PointCloudModel):
     """Sequoia (Trang et al., TMLR 2024) for classes of clouds, and its network for parts in tasks of points.
 
     The box of each cloud is the root of a tree: it is divided into cells, these into smaller ones, and the smallest
-    hold the points; each level is twice as wide as the one below. A map starts the points: for classes the maximum
-    of a linear map of neighbours relative to the point, for parts a map of the point with its position. A cell
-    starts as a map of the maximum of its children. In every layer a node takes from its parent, its children and
-    its siblings, which are the nearest nodes of its level. Clouds: a map of the root. Points: a map of the point
-    beside its category, with layer norm. The head is one linear map.
+    hold the points; each level is twice as wide as the one below. A point starts, for classes, as the maximum of a
+    linear map of its neighbours' offsets, for parts as a map of its features and position, a cell as a map of the
+    maximum of its children. In every layer a node takes from its parent, its children and its siblings, which are the
+    nearest nodes of its level. Clouds: a map of the root. Points: a map of the point beside its category, with layer
+    norm. The head is one linear map.
 
     Parts without influence are left out: in the last layers the levels that the root, or the points, do not see, and
     everywhere the choice among one parent. The released code counts the middles of cells from the origin, and

@@ -133,9 +133,8 @@ class SFT(Architecture):
             )
         self.token_drop = token_drop
         self.information = relative_information(spec, relative, hidden_dim, num_heads, edge_columns)
-        self.node_encoder = TokenEncoder(
-            spec, hidden_dim, relative, positional_encoders or (), categorical, places_in_tokens
-        )
+        encoders = positional_encoders or ()
+        self.node_encoder = TokenEncoder(spec, hidden_dim, relative, encoders, categorical, places_in_tokens)
         self.reads_places = relative == "positions" or self.node_encoder.reads_position
         width = None if self.information is None else self.information.dim
         options = (num_samples, attention, sampler, width, score_dropout, temperature, compiled_scores, evaluation)
