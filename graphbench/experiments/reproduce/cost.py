@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean, median
@@ -13,7 +13,7 @@ from typing import Any
 
 from graphbench.errors import GraphbenchError
 from graphbench.experiments.records import Record
-from graphbench.experiments.reproduce.recipes import benchmark_of, fact, length_of, settings
+from graphbench.experiments.reproduce.recipes import benchmark_of, fact, flat, length_of, settings
 from graphbench.experiments.reproduce.tables import Cell
 from graphbench.experiments.trainings import assign
 
@@ -36,25 +36,14 @@ class Step:
     depth: int | None
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        if "class_path" in value:
-            yield name, str(value["class_path"]).rpartition(".")[2]
-        for key, inner in value.items():
-            if key != "class_path":
-                yield from _flat(name if key == "init_args" else f"{name}.{key}" if name else str(key), inner)
-    else:
-        yield name, value
-
-
 def _all(recipe: Sequence[str], options: Iterable[str]) -> dict[str, Any]:
     """Options of a recipe by their dotted names without `init_args`."""
     content: dict[str, Any] = copy.deepcopy(dict(settings(recipe)))
-    found = dict(_flat("", content))
+    found = dict(flat(content))
     for option in options:
         given: dict[str, Any] = {}
         assign(given, option.removeprefix("--"))
-        found |= dict(_flat("", given))
+        found |= dict(flat(given))
     return found
 
 

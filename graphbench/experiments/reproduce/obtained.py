@@ -12,13 +12,22 @@ from typing import Any
 from graphbench.experiments import provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
-from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
+from graphbench.experiments.reproduce.recipes import (
+    Length,
+    benchmark_of,
+    expected,
+    fact,
+    flat,
+    length_of,
+    setting,
+    settings,
+)
 from graphbench.experiments.reproduce.scripts import script_of
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
 from graphbench.files.safe_yaml import load_yaml
 from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
-from graphbench.runs.differences import differing
+from graphbench.runs.differences import NOTHING, Difference, differing
 
 #: Options of the data without which no training set is redrawn.
 _OF_REDRAWN = ("data.source", "data.ring_term", "data.constants")
@@ -151,12 +160,23 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
         return ("its configuration is gone",)
     content = load_yaml(path.read_text(encoding="utf-8"))
     configs = [word for name in cell.recipe for word in ("--config", name)]
-    found = [one for one in differing(resolve([*configs, *cell.options]), content) if one.decides_score]
+    wanted = resolve([*configs, *cell.options])
+    found = differing(wanted, content)
+    others = tuple(f"{one.option}." for one in found)  # another class has other options
+    found += [one for one in _lacking(wanted, content, cell) if not one.option.startswith(others)]
+    found = [one for one in found if one.decides_score]
     if cell.after:  # where the weights of the training before lie
         found = [one for one in found if one.option != "model.init_from"]
     if results(folder).get("data") == "redrawn":  # which says as much
         found = [one for one in found if one.option not in _OF_REDRAWN]
     return (*map(str, found), *((content.get("expected") or {}).get("resumed") or ()))
+
+
+def _lacking(wanted: Mapping[str, Any], content: Mapping[str, Any], cell: Cell) -> list[Difference]:
+    """Options that a recipe sets today and that a run does not have, being older than the option."""
+    every, had = dict(flat(wanted)), dict(flat(content))
+    names = [name for name, _ in flat(settings(cell.recipe)) if name in every and name not in had]
+    return [Difference(name, every[name], NOTHING) for name in names]
 
 
 def _is_whole(length: Length, stored: Mapping[str, Any], altered: Sequence[str]) -> bool:
