@@ -96,10 +96,12 @@ class BenchmarkSpec:
         disk_mb: size of the prepared data on disk, in MB.
         licence, citation, source: where the data come from and on which terms.
         molecules: node column 0 is an atom type that `graphbench` can draw with RDKit.
-        extra: further facts. `validation: test` where published practice validates by the test split; `parts`: how
-            many parts each category has, "4 2 2", for part segmentation; `split: nodes` (or edges) where all splits
-            hold the same graphs and differ in the nodes or edges whose targets are known; `edges: undirected` where
-            both directions of an edge have one target, so that heads predict it from both, see `EdgeHead`.
+        extra: further facts. `validation: test` where published practice validates by the test split; `training:
+            redrawn` where validation and test are the published ones and training is another sample of the same set;
+            `parts`: how many parts each category has, "4 2 2", for part segmentation; `split: nodes` (or edges) where
+            all splits hold the same graphs and differ in the nodes or edges whose targets are known; `edges:
+            undirected` where both directions of an edge have one target, so that heads predict it from both, see
+            `EdgeHead`.
 
     Examples:
         >>> spec = BenchmarkSpec(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import linear_regression, median
@@ -12,7 +12,7 @@ from typing import Any
 
 from graphbench.errors import GraphbenchError
 from graphbench.experiments.records import Record
-from graphbench.experiments.reproduce.recipes import benchmark_of, fact, length_of, settings
+from graphbench.experiments.reproduce.recipes import benchmark_of, fact, flat, length_of, settings
 from graphbench.experiments.reproduce.tables import Cell
 from graphbench.experiments.trainings import assign
 
@@ -36,25 +36,14 @@ class Step:
     depth: int | None
 
 
-def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        if "class_path" in value:
-            yield name, str(value["class_path"]).rpartition(".")[2]
-        for key, inner in value.items():
-            if key != "class_path":
-                yield from _flatten(name if key == "init_args" else f"{name}.{key}" if name else str(key), inner)
-    else:
-        yield name, value
-
-
 def _options(recipe: Sequence[str], options: Iterable[str]) -> dict[str, Any]:
     """Return all options of a recipe with further ones, by dotted names without `init_args`."""
-    flat = dict(_flatten("", settings(recipe)))
+    values = dict(flat(settings(recipe)))
     for option in options:
         content: dict[str, Any] = {}
         assign(content, option.removeprefix("--"))
-        flat |= dict(_flatten("", content))
-    return flat
+        values |= dict(flat(content))
+    return values
 
 
 def step_of(recipe: Sequence[str], options: Iterable[str]) -> Step:

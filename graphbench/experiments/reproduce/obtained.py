@@ -13,12 +13,21 @@ from graphbench.data.files.foreign import load_yaml
 from graphbench.experiments import provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
-from graphbench.experiments.reproduce.recipes import Length, benchmark_of, expected, fact, length_of, setting
+from graphbench.experiments.reproduce.recipes import (
+    Length,
+    benchmark_of,
+    expected,
+    fact,
+    flat,
+    length_of,
+    setting,
+    settings,
+)
 from graphbench.experiments.reproduce.scripts import script_of
 from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
 from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
-from graphbench.runs.differences import differing
+from graphbench.runs.differences import NOTHING, Difference, differing
 
 #: Options of the data that a redrawn training set needs.
 _REDRAWN = ("data.source", "data.ring_term", "data.constants")
@@ -144,7 +153,11 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
     if not path.is_file():
         return ("its configuration is gone",)
     content = load_yaml(path.read_text(encoding="utf-8"))
-    differences = [one for one in differing(resolve(_command_line(cell)), content) if one.decides_score]
+    wanted = resolve(_command_line(cell))
+    differences = differing(wanted, content)
+    others = tuple(f"{one.option}." for one in differences)  # another class has other options
+    differences += [one for one in _lacking(wanted, content, cell) if not one.option.startswith(others)]
+    differences = [one for one in differences if one.decides_score]
     if cell.after:  # a path to the weights of the training before
         differences = [one for one in differences if one.option != "model.init_from"]
     if results(folder).get("data") == "redrawn":  # shown as the kind of its data
@@ -154,6 +167,13 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
 
 def _command_line(cell: Cell) -> list[str]:
     return [*(word for name in cell.recipe for word in ("--config", name)), *cell.options]
+
+
+def _lacking(wanted: Mapping[str, Any], content: Mapping[str, Any], cell: Cell) -> list[Difference]:
+    """List options that a recipe sets today and that a run does not have, being older than the option."""
+    every, present = dict(flat(wanted)), dict(flat(content))
+    names = [name for name, _ in flat(settings(cell.recipe)) if name in every and name not in present]
+    return [Difference(name, every[name], NOTHING) for name in names]
 
 
 def _is_whole(length: Length, folder: Path, altered: Sequence[str]) -> bool:

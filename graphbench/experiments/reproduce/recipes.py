@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil
@@ -71,6 +71,23 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def flat(content: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
+    """Options by their dotted names without `init_args`, a class under the name of what it is of.
+
+    Examples:
+        >>> list(flat({"data": {"class_path": "a.NCI", "init_args": {"seed": 1}}}))
+        [('data', 'NCI'), ('data.seed', 1)]
+    """
+    if "class_path" in content:
+        yield name, str(content["class_path"]).rpartition(".")[2]
+    for key, value in content.items():
+        inside = name if key == "init_args" else f"{name}.{key}" if name else str(key)
+        if isinstance(value, Mapping):
+            yield from flat(value, inside)
+        elif key != "class_path":
+            yield inside, value
 
 
 @cache

@@ -9,6 +9,7 @@ from resolved import RECIPE
 
 from graphbench.experiments.reproduce.obtained import met, obtain, records_of, trained
 from graphbench.experiments.reproduce.plan import Request, job_of, select
+from graphbench.experiments.reproduce.recipes import setting
 from graphbench.experiments.reproduce.rendering import csv_rows, markdown, spread
 from graphbench.experiments.reproduce.tables import Printed, find_table
 
@@ -109,6 +110,16 @@ def test_an_altered_run_is_not_whole_and_has_no_verdict(table, tmp_path, finish,
     text = markdown(table, [one], request)
     assert f"1 value of altered runs, which meet or miss nothing: {told}." in text
     assert csv_rows(table, [one])[0]["altered"] == told
+
+
+def test_a_run_from_before_an_option_that_its_recipe_sets_is_altered(table, tmp_path, finish):
+    """The option had another value then, whatever its default is: `batch_size` stands for it here."""
+    assert setting(["sfi-former/pattern"], "data.init_args.batch_size") is not None
+    old = {**RECIPE, "data": {"class_path": "PATTERN", "init_args": {}}}
+    one = runs(table, "ours", Request(), tmp_path, finish, (0.8674, 0.8674), config=old)
+    assert one.altered == ("data.batch_size is nothing instead of 16",)
+    other = {**RECIPE, "trainer": {}}  # which the recipe leaves at its default
+    assert runs(table, "ours", Request(), tmp_path, finish, (0.8674, 0.8674), config=other).altered == ()
 
 
 def test_folders_and_devices_alter_nothing(table, tmp_path, finish):
