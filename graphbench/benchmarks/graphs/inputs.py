@@ -60,11 +60,13 @@ def parts_of_source(
 
 
 def _sample(part: RawPart) -> RawGraphs | None:
-    """Return no graph with all columns, as tables can, else the first graph; None if that is invalid."""
-    for rows in ([], [0]):
-        with contextlib.suppress(GraphbenchError):
-            return part.join(rows)
-    return None
+    """Return graphs that have all columns: none of a table, or the first of graphs that are parsed one by one."""
+    if not part.one_by_one:
+        return part.join([])
+    try:
+        return part.join([0])
+    except GraphbenchError:  # becomes a problem of its row
+        return None
 
 
 def parts_of_objects(objects: Sequence[Any], directed: bool, size: int) -> Iterator[RawPart]:

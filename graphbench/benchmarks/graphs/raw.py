@@ -81,12 +81,14 @@ class RawPart:
         join: builds some of them, by ascending positions.
         name_of: name of a graph that cannot be built; None where graphs have no names.
         names_nodes: whether the graphs have `node_names`.
+        one_by_one: whether graphs are parsed one by one, so that columns are those of a first graph.
     """
 
     size: int
     join: Callable[[Sequence[int]], RawGraphs]
     name_of: Callable[[int], str] | None
     names_nodes: bool = False
+    one_by_one: bool = False
 
 
 @dataclass

@@ -250,8 +250,8 @@ def test_fresh_graphs_have_the_encodings_that_a_model_asks_for(tmp_path):
 def test_options_that_do_not_fit_say_so(tmp_path):
     cases = [
         ({"target": "flow"}, "target must be"),
-        ({"target": "eigenvectors", "num_demands": 3}, "num_demands does not go"),
-        ({"num_eigenvectors": 3}, "num_eigenvectors does not go"),
+        ({"target": "eigenvectors", "num_demands": 3}, "num_demands does not apply"),
+        ({"num_eigenvectors": 3}, "num_eigenvectors does not apply"),
         ({"target": "eigenvectors", "min_nodes": 4, "num_eigenvectors": 5}, "have no 5 eigenvectors"),
         ({"min_nodes": 11}, "3 <= min_nodes <= num_nodes"),
         ({"fresh_every": 0}, "fresh_every"),

@@ -47,7 +47,7 @@ def parts_of_lines(path: Path, directed: bool, size: int) -> Iterator[RawPart]:
     """
     lines = enumerate(_lines(path))
     while chunk := [(place, line, str(number)) for number, (place, line) in islice(lines, size)]:
-        yield RawPart(len(chunk), partial(_join, path, chunk, directed), partial(_parse_name, chunk))
+        yield RawPart(len(chunk), partial(_join, path, chunk, directed), partial(_parse_name, chunk), one_by_one=True)
 
 
 def _join(path: Path, chunk: Sequence[tuple[str, str, str]], directed: bool, rows: Sequence[int]) -> RawGraphs:

@@ -55,7 +55,13 @@ def parts_of_files(files: Sequence[Path], directed: bool, size: int) -> Iterator
     """Read the graphs of files in parts of `size`, without targets; the files of a part are opened when it is built."""
     for start in range(0, len(files), size):
         chunk = files[start : start + size]
-        yield RawPart(len(chunk), partial(_join, chunk, directed), [path.name for path in chunk].__getitem__, True)
+        yield RawPart(
+            len(chunk),
+            partial(_join, chunk, directed),
+            [path.name for path in chunk].__getitem__,
+            True,
+            one_by_one=True,
+        )
 
 
 def _join(files: Sequence[Path], directed: bool, rows: Sequence[int]) -> RawGraphs:

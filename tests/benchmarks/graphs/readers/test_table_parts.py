@@ -222,7 +222,7 @@ def line(number):
     ("table", "column", "value", "message"),
     [
         ("edges", "source", "n8", r"edges\.csv, line {line}: source is n8, which is no node of its graph"),
-        ("nodes", "element", "Xx", r"nodes\.csv, line {line} \(graph g12\): element is Xx, which is none of the cat"),
+        ("nodes", "element", "Xx", r"nodes\.csv, line {line} \(graph g12\): element is Xx, which is none of the known"),
         ("nodes", "charge", np.nan, r"nodes\.csv, line {line} \(graph g12\): charge is nan, which is not finite"),
         ("nodes", "node", "n0", r"nodes\.csv, line {line}: its graph has a node n0 already"),
         ("edges", "order", 9, r"edges\.csv, line {line} \(graph g12\): order is 9, which is none of the known"),
