@@ -1,8 +1,10 @@
 """Small products, against NumPy's in float64."""
 
+import ast
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,3 +84,15 @@ def test_a_kernel_is_compiled_anew_when_a_function_beside_it_changes(tmp_path):
         command = [sys.executable, str(tmp_path / "user_numba.py")]
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
         assert done.stdout == f"{1.0 + added}"
+
+
+def test_functions_that_make_instructions_stay_few():
+    """Everything at the top of a module that names a builder or a part of llvmlite: 600 lines, as the README says."""
+    made_with, lines = {"builder", "_builder", "intrinsic", "ir", "cgutils"}, 0
+    for file in (Path(__file__).parents[1] / "src").rglob("*.py"):
+        for node in ast.parse(file.read_bytes()).body:
+            inner = list(ast.walk(node)) if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []
+            names = {getattr(x, "id", None) or getattr(x, "attr", None) or getattr(x, "arg", None) for x in inner}
+            if names & made_with:
+                lines += (node.end_lineno or 0) - node.lineno + 1
+    assert 300 < lines <= 600

@@ -12,9 +12,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from graphbench_kernels.products_numba import LANES
+from graphbench_kernels.products_numba import LANES, bytes_of, instruction
 
 __all__ = ["Lanes", "choose", "larger", "largest", "powers_of_two", "root", "smaller", "total", "transpose"]
 
@@ -178,45 +177,39 @@ def _polynomial(coefficients: Sequence[float], x: Lanes) -> Lanes:
     return total
 
 
-def _transpose(typing_context: Any, array: Any, source: Any, apart: Any, out: Any, target: Any, out_apart: Any) -> Any:
+def _transpose(builder: Any, start: Any, source: Any, apart: Any, out: Any, target: Any, out_apart: Any) -> None:
     """Write `LANES` by `LANES` numbers transposed.
 
     In each of four rounds half of the lanes of two vectors change places.
 
     Args:
-        typing_context: Numba's.
-        array: where they are.
+        builder: where instructions go.
+        start: the array in which they are.
         source: place of the first.
         apart: how far their rows lie apart.
         out: where they go, the same array or another.
         target: place of the first.
         out_apart: how far what were columns lie apart.
     """
+    vector = ir.VectorType(start.type.pointee, LANES)
+    align = bytes_of(vector.element)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        start, out_start = (context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 3))
-        vector = ir.VectorType(start.type.pointee, LANES)
-        align = vector.element.get_abi_size(context.target_data)
+    def place(start: Any, at: Any, row: int, step: Any) -> Any:
+        at = builder.add(at, builder.mul(step, step.type(row)))
+        return builder.bitcast(builder.gep(start, [at]), vector.as_pointer())
 
-        def place(start: Any, at: Any, row: int, step: Any) -> Any:
-            at = builder.add(at, builder.mul(step, step.type(row)))
-            return builder.bitcast(builder.gep(start, [at]), vector.as_pointer())
-
-        rows = [builder.load(place(start, arguments[1], i, arguments[2]), align=align) for i in range(LANES)]
-        for bit in (1, 2, 4, 8):
-            low = [i if not i & bit else LANES + i - bit for i in range(LANES)]
-            high = [i + bit if not i & bit else LANES + i for i in range(LANES)]
-            masks = [ir.VectorType(ir.IntType(32), LANES)(lanes) for lanes in (low, high)]
-            for i in range(LANES):
-                if not i & bit:
-                    pair = rows[i], rows[i | bit]
-                    rows[i], rows[i | bit] = (builder.shuffle_vector(*pair, mask) for mask in masks)
-        for i, row in enumerate(rows):
-            builder.store(row, place(out_start, arguments[4], i, arguments[5]), align=align)
-        return context.get_dummy_value()
-
-    n = types.int64
-    return types.void(array, n, n, out, n, n), generate
+    rows = [builder.load(place(start, source, i, apart), align=align) for i in range(LANES)]
+    for bit in (1, 2, 4, 8):
+        low = [i if not i & bit else LANES + i - bit for i in range(LANES)]
+        high = [i + bit if not i & bit else LANES + i for i in range(LANES)]
+        masks = [ir.VectorType(ir.IntType(32), LANES)(lanes) for lanes in (low, high)]
+        for i in range(LANES):
+            if not i & bit:
+                pair = rows[i], rows[i | bit]
+                rows[i], rows[i | bit] = (builder.shuffle_vector(*pair, mask) for mask in masks)
+    for i, row in enumerate(rows):
+        builder.store(row, place(out, target, i, out_apart), align=align)
 
 
-transpose: Any = intrinsic(_transpose)
+_n = types.int64
+transpose: Any = instruction(_transpose, None, _n, _n, None, _n, _n)

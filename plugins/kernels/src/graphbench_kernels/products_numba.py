@@ -11,6 +11,7 @@ which costs nothing, where a view of an array has its references counted.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from itertools import product
 from typing import Any
 
@@ -53,6 +54,51 @@ def _times(builder: Any, left: Any, right: Any, factor: Any) -> Any:
     return builder.fmul(left, right, flags=("contract",))
 
 
+#: The type of an argument of an instruction that has that of the first array's numbers.
+NUMBER = object()
+
+
+def instruction(generate: Callable[..., Any], *kinds: Any, returns: Any = types.void) -> Any:
+    """An instruction for Numba of a function that makes those of LLVM.
+
+    Args:
+        generate: called with the builder and the arguments, of which arrays are the places where their numbers begin.
+        kinds: types of the arguments; None for arrays as they come.
+        returns: type of what `generate` returns.
+    """
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made = generate(
+            builder,
+            *(
+                context.make_array(kind)(context, builder, x).data if isinstance(kind, types.Array) else x
+                for kind, x in zip(signature.args, arguments, strict=True)
+            ),
+        )
+        return context.get_dummy_value() if returns is types.void else made
+
+    def typed(typing_context: Any, *given: Any) -> Any:
+        known = {None: given, NUMBER: [given[0].dtype] * len(given)}
+        return returns(*(known[kind][i] if kind in known else kind for i, kind in enumerate(kinds))), lower
+
+    names = ["typing_context", *(f"argument_{i}" for i in range(len(kinds)))]
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    typed.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # Numba takes no others than these
+    return intrinsic(typed)
+
+
+def everywhere(builder: Any, number: Any) -> Any:
+    """A vector with the number in all lanes."""
+    vector = ir.VectorType(number.type, LANES)
+    one = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
+    return builder.shuffle_vector(one, vector(ir.Undefined), ir.VectorType(ir.IntType(32), LANES)([0] * LANES))
+
+
+def bytes_of(kind: Any) -> int:
+    """Bytes of a number, to which vectors of them are aligned."""
+    return 4 if isinstance(kind, ir.FloatType) else 8
+
+
 def tile(rows: int, vectors: int, combine: Combine = _times) -> Any:
     """An instruction for Numba: some rows and vectors of columns of a product.
 
@@ -66,18 +112,12 @@ def tile(rows: int, vectors: int, combine: Combine = _times) -> Any:
             multiply and add at once.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a_at, a_row, a_step, b_at, b_row = (arguments[i] for i in (1, 2, 3, 5, 6))
-        out_at, out_row, count, one_factor, adds = arguments[8:]
-        starts = [context.make_array(signature.args[i])(context, builder, arguments[i]).data for i in (0, 4, 7)]
-        integer, vector = count.type, ir.VectorType(starts[0].type.pointee, LANES)
-        first_lane = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
-        align = vector.element.get_abi_size(context.target_data)
-        parts = list(product(range(rows), range(vectors)))
-
-        def everywhere(number: Any) -> Any:
-            one = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
-            return builder.shuffle_vector(one, vector(ir.Undefined), first_lane)
+    def generate(
+        builder: Any, a: Any, a_at: Any, a_row: Any, a_step: Any, b: Any, b_at: Any, b_row: Any, *rest: Any
+    ) -> None:
+        out, out_at, out_row, count, one_factor, adds = rest
+        integer, vector = count.type, ir.VectorType(a.type.pointee, LANES)
+        align, parts = bytes_of(vector.element), list(product(range(rows), range(vectors)))
 
         def place(start: Any, at: Any, steps: int, step: Any) -> Any:
             return builder.gep(start, [builder.add(at, builder.mul(integer(steps), step))])
@@ -86,45 +126,25 @@ def tile(rows: int, vectors: int, combine: Combine = _times) -> Any:
             lanes = builder.gep(place(start, at, row, apart), [integer(part * LANES)])
             return builder.bitcast(lanes, vector.as_pointer())
 
-        factor = everywhere(one_factor)
+        factor = everywhere(builder, one_factor)
         sums = {part: cgutils.alloca_once(builder, vector) for part in parts}
         for (row, part), held in sums.items():
-            before = builder.load(vectors_of(starts[2], out_at, row, out_row, part), align=align)
+            before = builder.load(vectors_of(out, out_at, row, out_row, part), align=align)
             builder.store(builder.select(adds, before, vector([0.0] * LANES)), held)
         with cgutils.for_range(builder, count) as loop:
             a_now = builder.add(a_at, builder.mul(loop.index, a_step))
             b_now = builder.add(b_at, builder.mul(loop.index, b_row))
-            loaded = [builder.load(vectors_of(starts[1], b_now, 0, b_row, v), align=align) for v in range(vectors)]
+            loaded = [builder.load(vectors_of(b, b_now, 0, b_row, v), align=align) for v in range(vectors)]
             for row in range(rows):
-                number = everywhere(builder.load(place(starts[0], a_now, row, a_row)))
+                number = everywhere(builder, builder.load(place(a, a_now, row, a_row)))
                 for part in range(vectors):
                     added, held = combine(builder, number, loaded[part], factor), sums[row, part]
                     builder.store(builder.fadd(builder.load(held), added, flags=("contract",)), held)
         for (row, part), held in sums.items():
-            builder.store(builder.load(held), vectors_of(starts[2], out_at, row, out_row, part), align=align)
-        return context.get_dummy_value()
+            builder.store(builder.load(held), vectors_of(out, out_at, row, out_row, part), align=align)
 
-    @intrinsic
-    def instruction(
-        typing_context: Any,
-        a: Any,
-        a_at: Any,
-        a_row: Any,
-        a_step: Any,
-        b: Any,
-        b_at: Any,
-        b_row: Any,
-        out: Any,
-        out_at: Any,
-        out_row: Any,
-        count: Any,
-        factor: Any,
-        adds: Any,
-    ) -> Any:
-        n = types.int64
-        return types.void(a, n, n, n, b, n, n, out, n, n, n, a.dtype, types.boolean), generate
-
-    return instruction
+    n = types.int64
+    return instruction(generate, None, n, n, n, None, n, n, None, n, n, n, NUMBER, types.boolean)
 
 
 _four_wide, _four_narrow = tile(ROWS, WIDE // LANES), tile(ROWS, 1)

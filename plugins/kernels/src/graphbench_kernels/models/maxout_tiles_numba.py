@@ -12,10 +12,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from graphbench_kernels.products_numba import LANES, ROWS, WIDE, tile
+from graphbench_kernels.products_numba import LANES, ROWS, WIDE, bytes_of, everywhere, instruction, tile
 from graphbench_kernels.running import cpu_kernel
 
 Array = NDArray[np.floating]
@@ -68,66 +67,38 @@ def sums_of_maxima(
 def _shares(rows: int) -> Any:
     """Make an instruction: gradients of some rows of `a` and a vector of its columns; see `share_gradients`."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a_at, a_row, b_at, b_row, g_at, g_row, count = (arguments[i] for i in (1, 2, 4, 5, 7, 8, 11))
-        starts = {
-            name: context.make_array(signature.args[i])(context, builder, arguments[i]).data
-            for name, i in (("a", 0), ("b", 3), ("g", 6), ("of_a", 9), ("of_b", 10))
-        }
-        integer, vector = count.type, ir.VectorType(starts["a"].type.pointee, LANES)
-        first_lane = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
-        align = vector.element.get_abi_size(context.target_data)
+    def generate(builder: Any, a: Any, a_at: Any, a_row: Any, b: Any, b_at: Any, b_row: Any, *rest: Any) -> None:
+        g, g_at, g_row, of_a, of_b, count = rest
+        integer, vector = count.type, ir.VectorType(a.type.pointee, LANES)
+        align = bytes_of(vector.element)
 
-        def lanes(name: str, at: Any, row: int, apart: Any) -> Any:
+        def lanes(start: Any, at: Any, row: int, apart: Any) -> Any:
             place = builder.add(at, builder.mul(integer(row), apart))
-            return builder.bitcast(builder.gep(starts[name], [place]), vector.as_pointer())
+            return builder.bitcast(builder.gep(start, [place]), vector.as_pointer())
 
-        def everywhere(number: Any) -> Any:
-            one = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
-            return builder.shuffle_vector(one, vector(ir.Undefined), first_lane)
-
-        own = [builder.load(lanes("a", a_at, row, a_row), align=align) for row in range(rows)]
+        own = [builder.load(lanes(a, a_at, row, a_row), align=align) for row in range(rows)]
         sums = [cgutils.alloca_once(builder, vector) for _ in range(rows)]
         for held in sums:
             builder.store(vector([0.0] * LANES), held)
         with cgutils.for_range(builder, count) as loop:
             b_now = builder.add(b_at, builder.mul(loop.index, b_row))
-            other = builder.load(lanes("b", b_now, 0, b_row), align=align)
-            total = builder.load(lanes("of_b", b_now, 0, b_row), align=align)
+            other = builder.load(lanes(b, b_now, 0, b_row), align=align)
+            total = builder.load(lanes(of_b, b_now, 0, b_row), align=align)
             for row in range(rows):
                 place = builder.add(builder.add(g_at, builder.mul(integer(row), g_row)), loop.index)
-                half = everywhere(builder.load(builder.gep(starts["g"], [place])))
+                half = everywhere(builder, builder.load(builder.gep(g, [place])))
                 own_sum = builder.load(sums[row])
                 for comparison in (">", ">="):
                     taken = builder.fcmp_ordered(comparison, own[row], other)
                     own_sum = builder.select(taken, builder.fadd(own_sum, half), own_sum)
                     total = builder.select(taken, builder.fadd(total, half), total)
                 builder.store(own_sum, sums[row])
-            builder.store(total, lanes("of_b", b_now, 0, b_row), align=align)
+            builder.store(total, lanes(of_b, b_now, 0, b_row), align=align)
         for row, held in enumerate(sums):
-            builder.store(builder.load(held), lanes("of_a", a_at, row, a_row), align=align)
-        return context.get_dummy_value()
+            builder.store(builder.load(held), lanes(of_a, a_at, row, a_row), align=align)
 
-    @intrinsic
-    def instruction(
-        typing_context: Any,
-        a: Any,
-        a_at: Any,
-        a_row: Any,
-        b: Any,
-        b_at: Any,
-        b_row: Any,
-        g: Any,
-        g_at: Any,
-        g_row: Any,
-        of_a: Any,
-        of_b: Any,
-        count: Any,
-    ) -> Any:
-        n = types.int64
-        return types.void(a, n, n, b, n, n, g, n, n, of_a, of_b, n), generate
-
-    return instruction
+    n = types.int64
+    return instruction(generate, None, n, n, None, n, n, None, n, n, None, None, n)
 
 
 _shares_of_four, _shares_of_one = _shares(ROWS), _shares(1)

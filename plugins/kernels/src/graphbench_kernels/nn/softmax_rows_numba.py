@@ -18,11 +18,10 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from graphbench_kernels.lanes_numba import Lanes, choose, larger, largest, powers_of_two, total
-from graphbench_kernels.products_numba import LANES
+from graphbench_kernels.products_numba import LANES, everywhere, instruction
 from graphbench_kernels.running import cpu_kernel
 
 __all__ = ["derive_row", "find_top", "keep_row", "raise_row", "weigh_row"]
@@ -59,9 +58,7 @@ class _Row:
 
     def everywhere(self, number: Any) -> Lanes:
         """The number in all lanes."""
-        one = self.builder.insert_element(ir.VectorType(number.type, LANES)(ir.Undefined), number, ir.IntType(32)(0))
-        first = ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
-        return Lanes(self.builder, self.builder.shuffle_vector(one, one.type(ir.Undefined), first))
+        return Lanes(self.builder, everywhere(self.builder, number))
 
     def within(self, place: Any) -> Lanes:
         """Which lanes of the vector at this place hold scores."""
@@ -118,19 +115,11 @@ def _left(row: _Row, powers: Lanes, kept: Lanes, bits: Any, at: Any, least: Any)
     return choose(Lanes(row.builder, stays), weights, 0.0)
 
 
-def _starts(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    """The arguments, arrays as the places where their numbers begin."""
-    return [
-        context.make_array(kind)(context, builder, x).data if isinstance(kind, types.Array) else x
-        for kind, x in zip(signature.args, arguments, strict=True)
-    ]
-
-
-def _find_top(typing_context: Any, scores: Any, at: Any, vectors: Any, size: Any, tops: Any, number: Any) -> Any:
+def _find_top(builder: Any, scores: Any, at: Any, vectors: Any, size: Any, tops: Any, number: Any) -> None:
     """Write the largest score of a row, 0 where it is minus infinity, and hide what stands behind the row's end.
 
     Args:
-        typing_context: Numba's.
+        builder: where instructions go.
         scores: of many rows.
         at: where this row begins.
         vectors: how many of them it fills, the last one perhaps in part.
@@ -138,35 +127,26 @@ def _find_top(typing_context: Any, scores: Any, at: Any, vectors: Any, size: Any
         tops: receives the largest.
         number: of the row, there.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        scores, at, vectors, size, tops, number = _starts(context, builder, signature, arguments)
-        row = _Row(builder, vectors, size)
-        best = _Held(row, -math.inf)
-        with row.each() as place:
-            score = choose(row.within(place), row.load(scores, builder.add(at, place)), -math.inf)
-            row.store(score, scores, builder.add(at, place))
-            best.lanes = larger(score, best.lanes)
-        top = largest(best.lanes)
-        top = builder.select(builder.fcmp_ordered("==", top, _NUMBER(-math.inf)), _NUMBER(0.0), top)
-        builder.store(top, builder.gep(tops, [number]))
-        return context.get_dummy_value()
-
-    return types.void(scores, _I, _I, _I, tops, _I), generate
-
-
-find_top: Any = intrinsic(_find_top)
+    row = _Row(builder, vectors, size)
+    best = _Held(row, -math.inf)
+    with row.each() as place:
+        score = choose(row.within(place), row.load(scores, builder.add(at, place)), -math.inf)
+        row.store(score, scores, builder.add(at, place))
+        best.lanes = larger(score, best.lanes)
+    top = largest(best.lanes)
+    top = builder.select(builder.fcmp_ordered("==", top, _NUMBER(-math.inf)), _NUMBER(0.0), top)
+    builder.store(top, builder.gep(tops, [number]))
 
 
 def _raise_row(
-    typing_context: Any, scores: Any, at: Any, vectors: Any, unit: Any, tops: Any, shares: Any, number: Any
-) -> Any:
+    builder: Any, scores: Any, at: Any, vectors: Any, unit: Any, tops: Any, shares: Any, number: Any
+) -> None:
     """Replace the scores of a row by their powers `w_j = 2^(unit (s_j - top))`, and write one over the sum of these.
 
     Differences are multiplied in this order, which keeps more of the digits.
 
     Args:
-        typing_context: Numba's.
+        builder: where instructions go.
         scores: of many rows.
         at: where this row begins.
         vectors: how many of them it fills.
@@ -175,65 +155,43 @@ def _raise_row(
         shares: receives one over the sum; 0 where all powers are 0, because all scores are minus infinity.
         number: of the row, in both.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        scores, at, vectors, unit, tops, shares, number = _starts(context, builder, signature, arguments)
-        row = _Row(builder, vectors)
-        top, scale = row.everywhere(builder.load(builder.gep(tops, [number]))), row.everywhere(unit)
-        sums = _Held(row, 0.0)
-        with row.each() as place:
-            power = _power((row.load(scores, builder.add(at, place)) - top) * scale)
-            row.store(power, scores, builder.add(at, place))
-            sums.lanes = sums.lanes + power
-        whole = total(sums.lanes)
-        empty = builder.fcmp_ordered("==", whole, _NUMBER(0.0))
-        share = builder.select(empty, _NUMBER(0.0), builder.fdiv(_NUMBER(1.0), whole))
-        builder.store(share, builder.gep(shares, [number]))
-        return context.get_dummy_value()
-
-    return types.void(scores, _I, _I, _F, tops, shares, _I), generate
+    row = _Row(builder, vectors)
+    top, scale = row.everywhere(builder.load(builder.gep(tops, [number]))), row.everywhere(unit)
+    sums = _Held(row, 0.0)
+    with row.each() as place:
+        power = _power((row.load(scores, builder.add(at, place)) - top) * scale)
+        row.store(power, scores, builder.add(at, place))
+        sums.lanes = sums.lanes + power
+    whole = total(sums.lanes)
+    empty = builder.fcmp_ordered("==", whole, _NUMBER(0.0))
+    share = builder.select(empty, _NUMBER(0.0), builder.fdiv(_NUMBER(1.0), whole))
+    builder.store(share, builder.gep(shares, [number]))
 
 
-raise_row: Any = intrinsic(_raise_row)
+find_top: Any = instruction(_find_top, None, _I, _I, _I, None, _I)
+raise_row: Any = instruction(_raise_row, None, _I, _I, _F, None, None, _I)
 
 
 def _keep(drops: bool) -> Any:
     """The instruction behind `keep_row`."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        powers, at, vectors, kept, bits, bits_at, least, left = _starts(context, builder, signature, arguments)
+    def generate(builder: Any, powers: Any, at: Any, vectors: Any, kept: Any, *rest: Any) -> None:
+        bits, bits_at, least, left = rest
         row = _Row(builder, vectors)
         factor = row.everywhere(kept)
         with row.each() as place:
             power = row.load(powers, builder.add(at, place))
             weights = _left(row, power, factor, bits, builder.add(bits_at, place), least if drops else None)
             row.store(weights, left, builder.add(at, place))
-        return context.get_dummy_value()
 
-    @intrinsic
-    def instruction(
-        typing_context: Any,
-        powers: Any,
-        at: Any,
-        vectors: Any,
-        kept: Any,
-        bits: Any,
-        bits_at: Any,
-        least: Any,
-        left: Any,
-    ) -> Any:
-        return types.void(powers, _I, _I, _F, bits, _I, _H, left), generate
-
-    return instruction
+    return instruction(generate, None, _I, _I, _F, None, _I, _H, None)
 
 
 def _weigh(drops: bool) -> Any:
     """The instruction behind `weigh_row`."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        scores, before, at, vectors, size, unit, top, share, bits, bits_at, least, factor, left, means, number = (
-            _starts(context, builder, signature, arguments)
-        )
+    def generate(builder: Any, scores: Any, before: Any, at: Any, vectors: Any, size: Any, *rest: Any) -> None:
+        unit, top, share, bits, bits_at, least, factor, left, means, number = rest
         row = _Row(builder, vectors, size)
         kept, dots = row.everywhere(builder.fmul(share, factor)), _Held(row, 0.0)
         lowest, scale = row.everywhere(top), row.everywhere(unit)
@@ -246,49 +204,19 @@ def _weigh(drops: bool) -> Any:
             row.store(weights, left, here)
             dots.lanes = dots.lanes + weights * row.load(before, here)
         builder.store(builder.fmul(share, total(dots.lanes)), builder.gep(means, [number]))
-        return context.get_dummy_value()
 
-    @intrinsic
-    def instruction(
-        typing_context: Any,
-        scores: Any,
-        before: Any,
-        at: Any,
-        vectors: Any,
-        size: Any,
-        unit: Any,
-        top: Any,
-        share: Any,
-        bits: Any,
-        bits_at: Any,
-        least: Any,
-        factor: Any,
-        left: Any,
-        means: Any,
-        number: Any,
-    ) -> Any:
-        kinds = (scores, before, _I, _I, _I, _F, _F, _F, bits, _I, _H, _F, left, means, _I)
-        return types.void(*kinds), generate
-
-    return instruction
+    return instruction(generate, None, None, _I, _I, _I, _F, _F, _F, None, _I, _H, _F, None, None, _I)
 
 
 def _derive_row(
-    typing_context: Any,
-    powers: Any,
-    left: Any,
-    before: Any,
-    at: Any,
-    vectors: Any,
-    mean: Any,
-    slopes: Any,
-) -> Any:
+    builder: Any, powers: Any, left: Any, before: Any, at: Any, vectors: Any, mean: Any, slopes: Any
+) -> None:
     """Write the gradients of a row's scores, `l_j g_j - w_j mean`, without the factor of scores.
 
     With what dropout left, `l_j = p_j d_j`, the gradient `p_j (d_j g_j - sum_i p_i d_i g_i)` needs d no second time.
 
     Args:
-        typing_context: Numba's.
+        builder: where instructions go.
         powers: w, of many rows.
         left: what dropout left of their weights.
         before: gradients g of what was left.
@@ -297,21 +225,15 @@ def _derive_row(
         mean: from `weigh_row`.
         slopes: receives the gradients.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        powers, left, before, at, vectors, mean, slopes = _starts(context, builder, signature, arguments)
-        row = _Row(builder, vectors)
-        shared = row.everywhere(mean)
-        with row.each() as place:
-            here = builder.add(at, place)
-            slope = row.load(left, here) * row.load(before, here) - shared * row.load(powers, here)
-            row.store(slope, slopes, here)
-        return context.get_dummy_value()
-
-    return types.void(powers, left, before, _I, _I, _F, slopes), generate
+    row = _Row(builder, vectors)
+    shared = row.everywhere(mean)
+    with row.each() as place:
+        here = builder.add(at, place)
+        slope = row.load(left, here) * row.load(before, here) - shared * row.load(powers, here)
+        row.store(slope, slopes, here)
 
 
-derive_row: Any = intrinsic(_derive_row)
+derive_row: Any = instruction(_derive_row, None, None, None, _I, _I, _F, None)
 
 
 _keep_all, _keep_some, _weigh_all, _weigh_some = _keep(False), _keep(True), _weigh(False), _weigh(True)

@@ -18,10 +18,9 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from graphbench_kernels.lanes_numba import Lanes
-from graphbench_kernels.products_numba import LANES
+from graphbench_kernels.products_numba import LANES, instruction
 
 __all__ = ["Desk", "in_all_rows", "inlined", "over_keys"]
 
@@ -90,13 +89,6 @@ class Desk:
         return self._place(self._builder.add(self._rows, self._rows.type(number * LANES)))
 
 
-def _desk(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Desk, Any]:
-    """The desk of an instruction with arguments `array, columns, count, rows`, and the count."""
-    start = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-    columns, count, rows = arguments[1:4]
-    return Desk(builder, start, columns, builder.mul(count, count.type(LANES)), rows), count
-
-
 #: What a formula adds to the sums for a key.
 Terms = tuple[Lanes, ...]
 
@@ -114,8 +106,8 @@ def over_keys(
     """
     begin = 0.0 if combine is Lanes.__add__ else -1e30
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        desk, count = _desk(context, builder, signature, arguments)
+    def generate(builder: Any, start: Any, columns: Any, count: Any, rows: Any) -> None:
+        desk = Desk(builder, start, columns, builder.mul(count, count.type(LANES)), rows)
         known = [desk.row(number) for number in reads]
         # Two partial sums, because the next term of one could not be added before the last one has been.
         partial = [[cgutils.alloca_once(builder, desk.vector) for _ in sums] for _ in range(2)]
@@ -135,13 +127,8 @@ def over_keys(
             apply(builder.sub(count, count.type(1)), partial[0])
         for number, one, other in zip(sums, *partial, strict=True):
             desk.put_row(number, combine(*(Lanes(builder, builder.load(place)) for place in (one, other))))
-        return context.get_dummy_value()
 
-    @intrinsic
-    def instruction(typing_context: Any, array: Any, columns: Any, count: Any, rows: Any) -> Any:
-        return types.void(array, types.int64, types.int64, types.int64), generate
-
-    return instruction
+    return instruction(generate, None, types.int64, types.int64, types.int64)
 
 
 def in_all_rows(formula: Callable[[Desk], Any]) -> Any:
@@ -151,13 +138,7 @@ def in_all_rows(formula: Callable[[Desk], Any]) -> Any:
         formula: called with the desk; returns the answer to a question, and the instruction whether it is yes anywhere.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        start = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        rows = arguments[1]
+    def generate(builder: Any, start: Any, rows: Any) -> Any:
         return formula(Desk(builder, start, rows, rows, rows)).any()
 
-    @intrinsic
-    def instruction(typing_context: Any, array: Any, rows: Any) -> Any:
-        return types.boolean(array, types.int64), generate
-
-    return instruction
+    return instruction(generate, None, types.int64, returns=types.boolean)
