@@ -89,7 +89,7 @@ def scaled_weights(splits: Mapping[str, GraphTable]) -> dict[str, GraphTable]:
 
     Examples:
         >>> import torch
-        >>> from graphbench.contracts import Column
+        >>> from graphbench.contracts import Column, GraphTable
         >>> graphs = [{"num_nodes": 1, "edge_index": torch.empty(2, 0), "y": 0.0, "weight": w} for w in (1.0, 3.0)]
         >>> table = GraphTable.from_graphs(graphs, {"weight": Column("graph")})
         >>> scaled_weights({"train": table})["train"].columns["weight"]

@@ -135,7 +135,10 @@ class Work:
 
 _work: Work | None = None
 #: Operations that compute nothing: they look at memory in another way, or reserve it.
-_FREE = {"detach", "alias", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh"}
+_FREE = {
+    "_local_scalar_dense", "alias", "detach", "empty", "empty_like", "empty_strided", "lift_fresh", "new_empty",
+    "new_empty_strided",
+}  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -143,12 +146,14 @@ def counted_work() -> Iterator[Work]:
     """Count what the device does within the block.
 
     Examples:
-        >>> with on_pretended_device():
-        ...     numbers = torch.ones(3).to(pretended_device())
-        ...     with counted_work() as work:
-        ...         total = float((2 * numbers).sum())
-        >>> total, work.waits.total(), dict(work.launches)
-        (6.0, 1, {'mul': 1, 'sum': 1})
+        >>> def count():
+        ...     with on_pretended_device() as device:
+        ...         numbers = torch.ones(3).to(device)
+        ...         with counted_work() as work:
+        ...             total = float((2 * numbers).sum())
+        ...     return f"{total}: {work.waits.total()} wait, launches {dict(work.launches)}"
+        >>> in_fork(count)
+        "6.0: 1 wait, launches {'mul': 1, 'sum': 1}"
     """
     global _work
     before, _work = _work, Work()

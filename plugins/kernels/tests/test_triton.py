@@ -10,7 +10,7 @@ import pytest
 
 from graphbench.testing import run_with_triton
 
-PROGRAM = Path(__file__).parents[3] / "tests/helpers/compiled_kernels.py"
+PROGRAM = Path(__file__).with_name("compiled_kernels.py")
 #: Bytes of a thread that may be spilled: a few registers of the longest rows alone, in some versions of Triton.
 MOST_SPILLED = {"graphbench_kernels.sfi_former.water_level_triton._fill": 64}
 #: Bytes of shared memory that every card gives a program without being asked for more.

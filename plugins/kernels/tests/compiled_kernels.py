@@ -1,6 +1,6 @@
 """Compile all kernels in Triton for cards that are not here, and print what each takes: a line of JSON each.
 
-    python tests/helpers/compiled_kernels.py
+    python plugins/kernels/tests/compiled_kernels.py
 
 Kernels are compiled as their modules launch them: the functions that launch are called with tensors of several sizes
 and types, and a stand-in notes arguments and options. The cubin says what the compiler made of them.
