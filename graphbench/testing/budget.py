@@ -1,8 +1,20 @@
-"""A whole training step on the pretended card, held against a budget of waits and launches."""
+"""A whole training step on the pretended card: its waits and launches, which contracts hold against a budget.
+
+PyTorch learns of a device once per process, before its first backward pass. So the steps of all classes of a test file
+are counted in one process of their own: `python -m graphbench.testing.budget FILE` prints them as JSON.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import subprocess
+import sys
+import traceback
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,41 +22,51 @@ from torch.optim import Optimizer
 
 from graphbench.contracts import Architecture, GraphBatch
 from graphbench.nn import HeadConfig
-from graphbench.testing.pretend import counted_work, in_fork, on_pretended_device
+from graphbench.testing.pretend import Work, counted_work, on_pretended_device
+from graphbench.testing.tiny import encode, tiny_table
 from graphbench.training.tasks import Task, build_task
 
 
-def step_work(model: Architecture, batch: GraphBatch) -> tuple[dict[str, int], dict[str, int]]:
-    """Count the waits and launches of one training step: model, head, loss, backward, clipping and AdamW.
+@cache
+def counted_steps(file: str) -> dict[str, Any]:
+    """Count one training step for every architecture contract that a test file defines.
+
+    Args:
+        file: path of the test module.
+
+    Returns:
+        Name of the class -> `[waits, launches]`, each line or operation -> how often; or the traceback of a step that
+        failed on the device, as where a tensor was left on the CPU.
+
+    Raises:
+        AssertionError: the process ended otherwise; with what it printed.
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "graphbench.testing.budget", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, f"steps of {file} could not be counted:\n{done.stderr[-4_000:]}"
+    steps: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return steps
+
+
+def step_work(model: Architecture, batch: GraphBatch) -> Work:
+    """Count the work of one step: model, head, loss, backward pass, clipping and AdamW.
 
     The step runs twice, and the second one is counted: in the first one, state is made that stays.
 
     Args:
-        model: in float32; it is copied.
+        model: in float32; it is moved to the pretended card.
         batch: any graphs, on the CPU.
-
-    Returns:
-        Lines that wait for the device -> how often, and operations that it computes -> how often.
-
-    Raises:
-        AssertionError: the step failed on the device, as where a tensor was left on the CPU; with its traceback.
     """
-
-    def run() -> str:
-        with on_pretended_device() as device:
-            task = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim)
-            parts = nn.ModuleList([model, task]).train().to(device)
-            graphs = batch.to(device)
-            optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-3, fused=True)
+    with on_pretended_device() as device:
+        task = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim)
+        parts = nn.ModuleList([model, task]).train().to(device)
+        graphs = batch.to(device)
+        optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-3, fused=True)
+        _step(model, task, graphs, optimizer)
+        with counted_work() as work:
             _step(model, task, graphs, optimizer)
-            with counted_work() as work:
-                _step(model, task, graphs, optimizer)
-        return json.dumps([work.waits, work.launches])
-
-    text = in_fork(run)
-    assert text.startswith("["), f"a step on a pretended card failed:\n{text}"
-    waits, launches = json.loads(text)
-    return waits, launches
+    return work
 
 
 def _step(model: Architecture, task: Task, batch: GraphBatch, optimizer: Optimizer) -> None:
@@ -52,3 +74,33 @@ def _step(model: Architecture, task: Task, batch: GraphBatch, optimizer: Optimiz
     task.loss(task(model(batch), batch), batch).backward()
     nn.utils.clip_grad_norm_([*model.parameters(), *task.parameters()], 1.0, foreach=True)
     optimizer.step()
+
+
+def _count_of(contract: Any) -> Any:
+    try:
+        model = contract._model().float()
+        table = encode(tiny_table(model.spec), model.required_encodings())
+        work = step_work(model, table.batch(range(len(table))))
+    except Exception:
+        return traceback.format_exc()[-4_000:]
+    return [work.waits, work.launches]
+
+
+def _main(file: Path) -> None:
+    name = f"budget_of_{file.stem}"
+    sys.path.insert(0, str(file.parent))
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    contracts = [
+        thing
+        for thing in vars(module).values()
+        if isinstance(thing, type) and thing.__module__ == name and hasattr(thing, "most_launches")
+    ]
+    sys.stdout.write(json.dumps({one.__qualname__: _count_of(one()) for one in contracts}))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))
