@@ -33,11 +33,11 @@ class Lanes:
         self.builder, self.value = builder, value
 
     def like(self, other: Lanes | float) -> Any:
-        """The vector of `other`, or one of this type with this number in all lanes."""
+        """Return the vector of `other`, or one of this type with this number in all lanes."""
         return other.value if isinstance(other, Lanes) else self.value.type([float(other)] * LANES)
 
     def same(self, number: float) -> Lanes:
-        """The number in all lanes."""
+        """Return the number in all lanes."""
         return Lanes(self.builder, self.like(number))
 
     def _made(self, operation: str, left: Any, right: Any) -> Lanes:
@@ -83,7 +83,7 @@ class Lanes:
         return Lanes(self.builder, self.builder.not_(self.value))
 
     def any(self) -> Any:
-        """Whether the answer is yes in any lane, as one bit."""
+        """Tell whether the answer is yes in any lane, as one bit."""
         bits = self.builder.bitcast(self.value, ir.IntType(LANES))
         return self.builder.icmp_unsigned("!=", bits, bits.type(0))
 
@@ -94,17 +94,17 @@ def choose(condition: Lanes, yes: Lanes, no: Lanes | float) -> Lanes:
 
 
 def larger(a: Lanes, b: Lanes | float) -> Lanes:
-    """The larger number; `b` where one of them is none."""
+    """Return the larger number; `b` where one of them is none."""
     return choose(a > b, a, b)
 
 
 def smaller(a: Lanes, b: Lanes | float) -> Lanes:
-    """The smaller number; `b` where one of them is none."""
+    """Return the smaller number; `b` where one of them is none."""
     return Lanes(a.builder, a.builder.select((a <= b).value, a.value, a.like(b)))
 
 
 def root(x: Lanes) -> Lanes:
-    """The square root."""
+    """Return the square root."""
     bits = 32 if isinstance(x.value.type.element, ir.FloatType) else 64
     kind = ir.FunctionType(x.value.type, [x.value.type])
     function = cgutils.get_or_insert_function(x.builder.module, kind, f"llvm.sqrt.v{LANES}f{bits}")
@@ -112,12 +112,12 @@ def root(x: Lanes) -> Lanes:
 
 
 def largest(x: Lanes) -> Any:
-    """The largest of the lanes, where none of them is no number."""
+    """Return the largest of the lanes, where none of them is no number."""
     return _joined(x, larger)
 
 
 def total(x: Lanes) -> Any:
-    """The sum of all lanes, half to half."""
+    """Return the sum of all lanes, half to half."""
     return _joined(x, Lanes.__add__)
 
 

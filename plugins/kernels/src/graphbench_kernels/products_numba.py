@@ -59,7 +59,7 @@ NUMBER = object()
 
 
 def instruction(generate: Callable[..., Any], *kinds: Any, returns: Any = types.void) -> Any:
-    """An instruction for Numba of a function that makes those of LLVM.
+    """Make an instruction for Numba of a function that builds LLVM's.
 
     Args:
         generate: called with the builder and the arguments, of which arrays are the places where their numbers begin.
@@ -88,7 +88,7 @@ def instruction(generate: Callable[..., Any], *kinds: Any, returns: Any = types.
 
 
 def everywhere(builder: Any, number: Any) -> Any:
-    """A vector with the number in all lanes."""
+    """Return a vector with the number in all lanes."""
     vector = ir.VectorType(number.type, LANES)
     one = builder.insert_element(vector(ir.Undefined), number, ir.IntType(32)(0))
     return builder.shuffle_vector(one, vector(ir.Undefined), ir.VectorType(ir.IntType(32), LANES)([0] * LANES))
@@ -100,7 +100,7 @@ def bytes_of(kind: Any) -> int:
 
 
 def tile(rows: int, vectors: int, combine: Combine = _times) -> Any:
-    """An instruction for Numba: some rows and vectors of columns of a product.
+    """Make an instruction for Numba: some rows and vectors of columns of a product.
 
     Its arguments are those of `multiply` up to `out_row`, `count`, a factor, which products leave alone, and whether
     sums are added to the numbers that are there.

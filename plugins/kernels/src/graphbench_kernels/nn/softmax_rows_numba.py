@@ -57,16 +57,16 @@ class _Row:
             yield self.builder.mul(loop.index, _INTEGER(LANES))
 
     def everywhere(self, number: Any) -> Lanes:
-        """The number in all lanes."""
+        """Return the number in all lanes."""
         return Lanes(self.builder, everywhere(self.builder, number))
 
     def within(self, place: Any) -> Lanes:
-        """Which lanes of the vector at this place hold scores."""
+        """Mark the lanes of the vector at this place hold scores."""
         rest = self.everywhere(self.builder.trunc(self.builder.sub(self._size, place), ir.IntType(32)))
         return Lanes(self.builder, self.builder.icmp_signed("<", _LANE, rest.value))
 
     def load(self, start: Any, at: Any, kind: Any = _VECTOR) -> Lanes:
-        """The vector at a place in an array."""
+        """Load the vector at a place in an array."""
         return Lanes(self.builder, self.builder.load(self._pointer(start, at, kind), align=_align(kind)))
 
     def store(self, lanes: Lanes, start: Any, at: Any) -> None:
@@ -86,7 +86,7 @@ class _Held:
 
     @property
     def lanes(self) -> Lanes:
-        """What they are now."""
+        """Return the lanes as they are now."""
         return Lanes(self._row.builder, self._row.builder.load(self._place))
 
     @lanes.setter
@@ -106,7 +106,7 @@ def _power(exponent: Lanes) -> Lanes:
 
 
 def _left(row: _Row, powers: Lanes, kept: Lanes, bits: Any, at: Any, least: Any) -> Lanes:
-    """What dropout leaves of powers times a factor; `least` is None without dropout."""
+    """Apply dropout to powers times a factor; `least` is None without dropout."""
     weights = powers * kept
     if least is None:
         return weights
@@ -173,7 +173,7 @@ raise_row: Any = instruction(_raise_row, None, _I, _I, _F, None, None, _I)
 
 
 def _keep(drops: bool) -> Any:
-    """The instruction behind `keep_row`."""
+    """Make the instruction behind `keep_row`."""
 
     def generate(builder: Any, powers: Any, at: Any, vectors: Any, kept: Any, *rest: Any) -> None:
         bits, bits_at, least, left = rest
@@ -188,7 +188,7 @@ def _keep(drops: bool) -> Any:
 
 
 def _weigh(drops: bool) -> Any:
-    """The instruction behind `weigh_row`."""
+    """Make the instruction behind `weigh_row`."""
 
     def generate(builder: Any, scores: Any, before: Any, at: Any, vectors: Any, size: Any, *rest: Any) -> None:
         unit, top, share, bits, bits_at, least, factor, left, means, number = rest
@@ -250,7 +250,7 @@ def keep_row(
     least: np.int16,
     left: Array,
 ) -> None:
-    """What dropout leaves of powers times a factor.
+    """Apply dropout to powers times a factor.
 
     Args:
         powers: of many rows.

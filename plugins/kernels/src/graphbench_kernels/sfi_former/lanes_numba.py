@@ -37,7 +37,7 @@ inlined = njit(**_OPTIONS)
 
 
 class Desk:
-    """What a formula works on: columns of the present key, and numbers of the rows.
+    """Operands of a formula: columns of the present key, and numbers of the rows.
 
     Args:
         builder: where instructions go.
@@ -54,17 +54,17 @@ class Desk:
         self.vector = ir.VectorType(start.type.pointee, LANES)
 
     def at_key(self, key: Any) -> Desk:
-        """The same with the columns of this key."""
+        """Return the same with the columns of this key."""
         builder = self._builder
         columns = builder.add(self._columns, builder.mul(key, key.type(LANES)))
         return Desk(builder, self._start, columns, self._apart, self._rows)
 
     def number(self, number: float) -> Lanes:
-        """The same number in all lanes."""
+        """Return the number in all lanes."""
         return Lanes(self._builder, self.vector([number] * LANES))
 
     def column(self, number: int) -> Lanes:
-        """The key's number in this column."""
+        """Return the key's number in this column."""
         return Lanes(self._builder, self._builder.load(self._column(number), align=self.align))
 
     def put_column(self, number: int, lanes: Lanes) -> None:
@@ -72,7 +72,7 @@ class Desk:
         self._builder.store(lanes.value, self._column(number), align=self.align)
 
     def row(self, number: int) -> Lanes:
-        """The rows' number of this kind."""
+        """Return the rows' number of this kind."""
         return Lanes(self._builder, self._builder.load(self._row(number), align=self.align))
 
     def put_row(self, number: int, lanes: Lanes) -> None:
@@ -96,7 +96,7 @@ Terms = tuple[Lanes, ...]
 def over_keys(
     formula: Callable[..., Terms], reads: Sequence[int], sums: Sequence[int] = (), combine: Any = Lanes.__add__
 ) -> Any:
-    """An instruction `(array, columns, count, rows)` that applies a formula to key after key.
+    """Make an instruction `(array, columns, count, rows)` that applies a formula to key after key.
 
     Args:
         formula: called with the desk, at a key, and the numbers of the rows that it reads; returns terms of the sums.
@@ -132,7 +132,7 @@ def over_keys(
 
 
 def in_all_rows(formula: Callable[[Desk], Any]) -> Any:
-    """An instruction `(array, rows) -> bool` that applies a formula to the numbers of the rows once.
+    """Make an instruction `(array, rows) -> bool` that applies a formula to the numbers of the rows once.
 
     Args:
         formula: called with the desk; returns the answer to a question, and the instruction whether it is yes anywhere.

@@ -155,7 +155,7 @@ def _begin(desk: Desk) -> Lanes:
 
 
 def _friction_scale(penalty: Lanes, unit: Lanes, desk: Desk) -> Lanes:
-    """The scale g / F, as in `blocks`."""
+    """Return the scale g / F, as in `blocks`."""
     return smaller(larger(penalty / unit, desk.limits.eps**2), desk.limits.max**0.8)
 
 
