@@ -34,7 +34,8 @@ from graphbench.contracts.spec import TaskName
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig, size_blocks
-from graphbench.testing.budget import counted_steps
+from graphbench.testing.budget import counted_steps, step_work
+from graphbench.testing.pretend import Work
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
 from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
 from graphbench.testing.waiting import check_reads_nothing
@@ -368,6 +369,12 @@ class ArchitectureContract:
         self._check_budget("most_waits", self.most_waits, waits)
         if self.most_launches is not None:
             self._check_budget("most_launches", self.most_launches, launches)
+
+    def count_step(self) -> Work:
+        """Count the waits and launches of a training step, in a process that runs nothing else."""
+        model = self._model().float()
+        table = encode(tiny_table(model.spec), model.required_encodings())
+        return step_work(model, table.batch(range(len(table))))
 
     def _check_budget(self, name: str, most: int, counts: Mapping[str, int]) -> None:
         total = sum(counts.values())
