@@ -31,14 +31,14 @@ class TestGivenDraw(ArchitectureContract):
     architecture = GivenDraw
     options = SMALL
     most_waits = 42
-    most_launches = 1583
+    most_launches = 1572
 
 
 class TestDeepGraph(ArchitectureContract):
     architecture = DeepGraph
     options = SMALL | {"num_draws": 2}
     most_waits = 43
-    most_launches = 1583
+    most_launches = 1572
 
     def test_node_order_does_not_matter(self):
         """In evaluation another numbering is another draw: the mean over draws agrees, within its error."""
@@ -64,7 +64,7 @@ class TestReleased(ArchitectureContract):
     spec = tiny_spec("node-classification", "categorical")
     without_gradient = ("pooler.*",)
     most_waits = 60
-    most_launches = 1465
+    most_launches = 1451
 
 
 class TestWithoutLocalAttention(ArchitectureContract):
@@ -73,7 +73,7 @@ class TestWithoutLocalAttention(ArchitectureContract):
     architecture = DeepGraph
     options = SMALL | {"local_attention": False}
     most_waits = 3
-    most_launches = 426
+    most_launches = 425
 
 
 def small(kind="both", **options):

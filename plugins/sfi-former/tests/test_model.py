@@ -13,7 +13,7 @@ class TestSFiFormer(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL
     most_waits = 6
-    most_launches = 1100
+    most_launches = 1094
 
 
 class TestDFiFormer(ArchitectureContract):
@@ -26,14 +26,14 @@ class TestSFiFormerWithHardConstraint(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"alpha": None, "extra_parameters": False, "local_layer": "none"}
     most_waits = 6
-    most_launches = 943
+    most_launches = 937
 
 
 class TestSFiFormerByFlowAlone(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"terms": "flow", "penalty": 5.0}
     most_waits = 6
-    most_launches = 1052
+    most_launches = 1046
 
 
 class TestSFiFormerByAdjacencyAlone(ArchitectureContract):
@@ -46,20 +46,20 @@ class TestSFiFormerByIteration(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"solver": "proximal", "proximal": ProximalOptions(num_steps=3, start="zeros")}
     most_waits = 4
-    most_launches = 810
+    most_launches = 806
 
 
 class TestSFiFormerByDenselyStartedIteration(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"solver": "proximal", "proximal": ProximalOptions(num_steps=3, start="dense", step="constant")}
     most_waits = 4
-    most_launches = 770
+    most_launches = 766
 
 
 class TestSFiFormerWithPositions(ArchitectureContract):
     architecture = SFiFormer
     most_waits = 6
-    most_launches = 1107
+    most_launches = 1101
 
     def make_model(self, spec):
         return SFiFormer(spec, **SMALL, positional_encoders=[RWSEEncoder(4, 4)])
@@ -69,4 +69,4 @@ class TestSFiFormerOverEdges(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"flow_graph": "edges"}
     most_waits = 6
-    most_launches = 1114
+    most_launches = 1108

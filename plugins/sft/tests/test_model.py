@@ -19,21 +19,20 @@ SMALL = {"hidden_dim": 16, "num_layers": 2, "num_heads": 4, "num_samples": 2}
 class TestSFT(ArchitectureContract):
     architecture = SFT
     options = SMALL
-    most_waits = 8
-    most_launches = 821
+    most_waits = 2
+    most_launches = 817
 
 
 class TestSFTWithEnoughSamplesForAll(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"num_samples": 75, "norm_position": "pre"}
-    most_waits = 8
-    most_launches = 819
+    most_waits = 2
+    most_launches = 815
 
 
 class TestAbsoluteSFT(ArchitectureContract):
     architecture = SFT
-    most_waits = 6
-    most_launches = 599
+    most_launches = 595
 
     def make_model(self, spec):
         return SFT(spec, **SMALL, relative="none", positional_encoders=[RWSEEncoder(4, 4)])
@@ -42,44 +41,44 @@ class TestAbsoluteSFT(ArchitectureContract):
 class TestSFTWithSoftmax(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"attention": "softmax_dot", "embedding_dropout": 0.1}
-    most_waits = 8
-    most_launches = 721
+    most_waits = 2
+    most_launches = 717
 
 
 class TestSFTWithoutLeak(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"attention": "maxout_relu", "sampler": "none"}
-    most_waits = 4
-    most_launches = 561
+    most_waits = 2
+    most_launches = 559
 
 
 class TestSFTWithReplacement(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"sampler": "with_replacement"}
-    most_waits = 6
-    most_launches = 665
+    most_waits = 2
+    most_launches = 661
 
 
 class TestStraightThroughSFT(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"sampler": "straight_through", "temperature": 0.5}
-    most_waits = 8
-    most_launches = 793
+    most_waits = 2
+    most_launches = 789
 
 
 class TestSFTByTopK(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"evaluation": "topk"}
-    most_waits = 8
-    most_launches = 821
+    most_waits = 2
+    most_launches = 817
 
 
 class TestSFTOnNodes(ArchitectureContract):
     architecture = SFT
     options = SMALL
     spec = tiny_spec("node-classification")
-    most_waits = 8
-    most_launches = 795
+    most_waits = 2
+    most_launches = 791
 
 
 def make(task="graph-regression", **options):

@@ -30,48 +30,44 @@ TOWERS = replace(SEQUENCE, node=Features((9, 2), names=("token", "tower")), edge
 class TestSFTOnDistances(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "distances", "readout": "sampled_max", "readout_samples": 4}
-    most_waits = 7
-    most_launches = 799
+    most_launches = 795
 
 
 class TestSFTOnRotatedParts(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "distances", "num_samples": 30}  # of equal tokens a smaller sample takes the first
     spec = PARTS
-    most_waits = 6
-    most_launches = 717
+    most_waits = 1
+    most_launches = 714
 
 
 class TestAbsoluteSFTOnPoints(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "none", "readout": "sampled_max"}
     spec = CLOUD
-    most_waits = 7
-    most_launches = 663
+    most_launches = 659
 
 
 class TestSFTOnPositions(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "positions", "norm_position": "pre"}
     spec = SEQUENCE
-    most_waits = 5
-    most_launches = 743
+    most_launches = 740
 
 
 class TestAbsoluteSFTOnSequences(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "none"}
     spec = SEQUENCE
-    most_waits = 5
-    most_launches = 595
+    most_launches = 592
 
 
 class TestSFTOnTowers(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"relative": "positions", "num_samples": 30}
     spec = TOWERS
-    most_waits = 7
-    most_launches = 766
+    most_waits = 2
+    most_launches = 762
 
 
 def make(spec, **options):

@@ -74,6 +74,9 @@ class TokenEncoder(nn.Module):
         BadInput: `places_in_tokens` for a benchmark whose nodes have no place.
     """
 
+    codes: Tensor
+    dense: Tensor
+
     def __init__(
         self,
         spec: BenchmarkSpec,
@@ -86,15 +89,18 @@ class TokenEncoder(nn.Module):
         super().__init__()
         if places_in_tokens and not spec.coordinates:
             raise BadInput(f"places_in_tokens needs nodes with a position, but {spec.name} has none. Leave it out.")
-        codes, dense = _column_names(spec.node)
-        self.codes = [number for number, name in enumerate(codes) if name != TOWER]
+        names, dense_names = _column_names(spec.node)
+        codes = [number for number, name in enumerate(names) if name != TOWER]
         hidden = NORMALS if relative == "distances" and not places_in_tokens else ()
-        self.dense = [number for number, name in enumerate(dense) if name not in hidden]
+        dense = [number for number, name in enumerate(dense_names) if name not in hidden]
+        # Tensors of the device: a list would be copied there in every step.
+        self.register_buffer("codes", torch.tensor(codes, dtype=torch.int64), persistent=False)
+        self.register_buffer("dense", torch.tensor(dense, dtype=torch.int64), persistent=False)
         self.placed = (relative == "none" or places_in_tokens) and spec.coordinates > 0
         self.wave_width = sinusoid_width(spec, dim) if spec.coordinates == 1 else None
         place = (self.wave_width or spec.coordinates) if self.placed else 0
-        vocabularies = tuple(spec.node.vocabularies[number] for number in self.codes)
-        inputs = replace(spec, node=Features(vocabularies, dense=len(self.dense) + place))
+        vocabularies = tuple(spec.node.vocabularies[number] for number in codes)
+        inputs = replace(spec, node=Features(vocabularies, dense=len(dense) + place))
         self.encoder = NodeEncoder(
             inputs if relative == "edges" and not self.placed else replace(inputs, coordinates=0),
             dim,
@@ -107,9 +113,9 @@ class TokenEncoder(nn.Module):
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return tokens `[num_nodes, dim]`."""
         inputs = copy.copy(batch)  # containers only: the tensors are shared
-        if self.codes:
-            inputs.x = batch.x[:, self.codes]
-        parts = [batch.x_dense[:, self.dense]] if self.dense else []
+        if len(self.codes):
+            inputs.x = batch.x.index_select(1, self.codes)
+        parts = [batch.x_dense.index_select(1, self.dense)] if len(self.dense) else []
         if self.placed:
             parts.append(batch.pos if self.wave_width is None else sinusoids(batch.pos, self.wave_width))
         if parts:
@@ -118,8 +124,8 @@ class TokenEncoder(nn.Module):
 
     def columns(self, batch: GraphBatch) -> list[Tensor]:
         """Return the input features without places and positional encodings, each `[num_nodes, c]`."""
-        codes = [batch.x[:, self.codes]] if self.codes else []
-        return codes + ([batch.x_dense[:, self.dense]] if self.dense else [])
+        codes = [batch.x.index_select(1, self.codes)] if len(self.codes) else []
+        return codes + ([batch.x_dense.index_select(1, self.dense)] if len(self.dense) else [])
 
 
 def _column_names(features: Features) -> tuple[tuple[str, ...], tuple[str, ...]]:

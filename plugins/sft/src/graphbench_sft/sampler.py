@@ -189,14 +189,17 @@ class DifferentiableSampler(nn.Module):
 
     @torch.compiler.disable
     def _uniform(self, like: Tensor) -> Tensor:
-        return torch.rand(like.shape, generator=self.generator, dtype=torch.float32).to(like.device)
+        noise = torch.rand(like.shape, generator=self.generator, dtype=torch.float32, pin_memory=like.is_cuda)
+        return noise.to(like.device, non_blocking=True)
 
     @torch.compiler.disable
     def _gumbel(self, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
         """Return standard Gumbel noise: minus the logarithm of an exponential variable."""
-        empty = torch.empty(shape or like.shape, dtype=torch.float32)  # bfloat16, if that is the default, is too coarse
+        # Float32, since bfloat16, if that is the default, is too coarse; pinned, so that nobody waits for the card.
+        empty = torch.empty(shape or like.shape, dtype=torch.float32, pin_memory=like.is_cuda)
         exponential = empty.exponential_(generator=self.generator)
-        return -exponential.clamp_min_(torch.finfo(torch.float32).tiny).log_().to(like)
+        noise = exponential.clamp_min_(torch.finfo(torch.float32).tiny).log_().neg_()
+        return noise.to(like.device, like.dtype, non_blocking=True)
 
     def get_extra_state(self) -> Tensor:
         """Return the state of the generator, for checkpoints."""
