@@ -22,7 +22,7 @@ def use_up_memory():
     """Ask for more than the process may have from now on, as `ulimit -v` says it."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
-    torch.zeros(64 << 20)
+    torch.zeros(1 << 30)  # more than a process may hold free
 
 
 @pytest.mark.parametrize("within_logger", [False, True])
