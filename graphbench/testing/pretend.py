@@ -28,7 +28,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 NAME = "pretend"
 #: Operations whose results depend on numbers in their shape, or are numbers of the host.
 _WAITING = {
-    "_local_scalar_dense", "_unique", "_unique2", "argwhere", "bincount", "equal", "histc", "is_nonzero",
+    "_coalesce", "_local_scalar_dense", "_unique", "_unique2", "argwhere", "bincount", "equal", "histc", "is_nonzero",
     "linalg_cholesky", "linalg_eigh", "linalg_qr", "linalg_svd", "masked_select", "multinomial", "nonzero",
     "unique_consecutive", "unique_dim", "unique_dim_consecutive",
 }  # fmt: skip

@@ -56,7 +56,7 @@ class TestPolynormer(Exact):
 class TestNodeFormer(Exact):
     architecture = NodeFormer
     options = HEADS
-    most_waits = 3
+    most_waits = 4
     most_launches = 1257
 
 
