@@ -7,10 +7,10 @@ from graphbench.testing import run_with_triton
 AGREES = """
     import torch
     from graphbench_kernels.models import maxout_triton
-    from graphbench_sft import maxout, maxout_scores
+    from graphbench_sft import maxout_scores, scores
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    maxout.maxima, maxout.maxima_gradients = maxout_triton.scores, maxout_triton.gradients
+    scores.maxima, scores.maxima_gradients = maxout_triton.scores, maxout_triton.gradients
 
     def draw(*shape, seed):
         numbers = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
