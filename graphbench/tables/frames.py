@@ -39,6 +39,7 @@ _MISSING = frozenset(
 _MISSING_NUMBERS = Missing.of(None)
 _BOOLEANS = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_LEADING_ZEROS = re.compile(r"[+-]?0[0-9]+")
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")  # of pandas, in a Parquet file
 _INT64 = np.iinfo(np.int64)
 
@@ -137,6 +138,8 @@ def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> Ty
         kinds = {name: _kind(facts[name], name in needed, may_have_commas=True) for name in facts}
     if suffix_of(path) == WORKBOOK:  # programs may write whole numbers with a point
         kinds |= {name: "int" for name in facts if facts[name] - {"points", "int"} == {"float"}}
+        # A number of a workbook has no leading zeros: whoever typed 007 made it text to keep them.
+        kinds |= {name: "text" for name in facts if "leading zeros" in facts[name]}
     nameless = {name for name, title in zip(table.names, table.header, strict=True) if not title}
     kinds = {name: kind for name, kind in kinds.items() if name not in nameless or kind != "nothing"}
     commas = [name for name in kinds if kinds[name] == "float" and "commas" in facts[name]]
@@ -204,7 +207,8 @@ def _text_facts(cells: pd.Series) -> set[str]:
 def _number_facts(texts: list[str], numbers: np.ndarray) -> set[str]:
     """Describe texts that are plain numbers."""
     if all(map(_INTEGER.fullmatch, texts)):
-        return {"int" if all(_INT64.min <= int(text) <= _INT64.max for text in texts) else "large int"}
+        facts = {"int" if all(_INT64.min <= int(text) <= _INT64.max for text in texts) else "large int"}
+        return facts | ({"leading zeros"} if any(map(_LEADING_ZEROS.fullmatch, texts)) else set())
     has_fraction = np.isinf(numbers).any() or not np.array_equal(numbers, np.trunc(numbers))
     facts = {"points": any(map(is_decimal_point, texts)), "fraction": has_fraction, "float": True}
     return {name for name, holds in facts.items() if holds}
@@ -250,7 +254,7 @@ def _kind(facts: set[str], is_name: bool, may_have_commas: bool = False) -> str:
         return "bool with gaps" if "gaps" in facts else "bool"
     if not numbers and "words" not in facts:
         return "nothing"
-    return "int" if facts == {"int"} else "float"
+    return "int" if facts - {"leading zeros"} == {"int"} else "float"
 
 
 def _convert(cells: pd.Series, kind: str) -> pd.Series:

@@ -190,6 +190,18 @@ def test_columns_of_one_table_in_every_way(tmp_path, name):
     assert [None if pd.isna(cell) else cell for cell in found["name"]] == ["a", None, None, "d"]
 
 
+def test_leading_zeros_of_a_workbook_are_kept(tmp_path):
+    """A number has none there, so that 007 was typed as text; in CSV files, where all is text, it is a number."""
+    pytest.importorskip("openpyxl")
+    frame = pd.DataFrame({"code": ["007", "010", "12"], "size": [7, 10, 12]})
+    frame.to_excel(tmp_path / "nodes.xlsx", index=False)
+    frame.to_csv(tmp_path / "nodes.csv", index=False)
+    book, text = in_chunks(tmp_path / "nodes.xlsx", 2), in_chunks(tmp_path / "nodes.csv", 2)
+    assert book["code"].tolist() == ["007", "010", "12"]
+    assert text["code"].tolist() == [7, 10, 12] == pd.read_csv(tmp_path / "nodes.csv")["code"].tolist()
+    assert book["size"].tolist() == text["size"].tolist() == [7, 10, 12]
+
+
 @pytest.mark.parametrize("bad", range(1, 7))
 def test_a_torn_row_is_named(tmp_path, bad):
     rows = ["1,2"] * 7
