@@ -51,8 +51,10 @@ def check_representation(
         rows["tokens"] = len(tokens_batch)
     widths = {"node": dim, "graph": dim} | ({} if edge_dim is None else {"edge": edge_dim})
     if edge_dim is not None:
-        found = 0 if representation.edge is None else representation.edge.shape[-1]
-        assert found == edge_dim, f"edge_dim is {edge_dim}, but the representation of edges has the width {found}"
+        given_dim = 0 if representation.edge is None else representation.edge.shape[-1]
+        assert given_dim == edge_dim, (
+            f"edge_dim is {edge_dim}, but the representation of edges has the width {given_dim}"
+        )
     for name, tensor in parts(representation).items():
         width = widths.get(name, tensor.shape[-1])
         expected = (rows[name], width)

@@ -49,11 +49,11 @@ def _library(namespace: str) -> torch.library.Library:
 
 def _imported_when_called(place: str) -> Callable[..., Any]:
     module, _, name = place.partition(":")
-    found: list[Callable[..., Any]] = []
+    functions: list[Callable[..., Any]] = []
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if not found:
-            found.append(getattr(importlib.import_module(f"graphbench_kernels.{module}"), name))
-        return found[0](*args, **kwargs)
+        if not functions:
+            functions.append(getattr(importlib.import_module(f"graphbench_kernels.{module}"), name))
+        return functions[0](*args, **kwargs)
 
     return kernel

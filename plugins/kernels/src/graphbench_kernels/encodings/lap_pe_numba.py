@@ -109,7 +109,7 @@ def decompose(
         start, n = node_ptr[graph], node_ptr[graph + 1] - node_ptr[graph]
         matrix, degree = _laplacian(edges[edge_ptr[graph] : edge_ptr[graph + 1]], n, scaled)
         count = min(vectors.shape[1] + skipped, n)
-        found, basis, good = _smallest_eigenpairs(matrix, count, numbers, integers[: 4 * n + 5], letters)
+        eigenvalues, basis, good = _smallest_eigenpairs(matrix, count, numbers, integers[: 4 * n + 5], letters)
         failed[item] = not good
         if not good:
             continue
@@ -122,7 +122,7 @@ def decompose(
                 for node in range(n):
                     basis[column, node] /= np.sqrt(length)
         for column in range(skipped, count):
-            values[graph, column - skipped] = found[column]
+            values[graph, column - skipped] = eigenvalues[column]
             for node in range(n):
                 vectors[start + node, column - skipped] = basis[column, node]
 
@@ -245,9 +245,9 @@ def _make_tridiagonal(matrix: Numbers, diagonal: Numbers, beside: Numbers, refle
         for row in range(k + 1, n):
             w[row] -= 0.5 * factor * along * v[row]
         for row in range(k + 1, n):
-            own, other = v[row], w[row]
+            entry, other = v[row], w[row]
             for c in range(columns):
-                matrix[row, c] -= own * w[c] + other * v[c]
+                matrix[row, c] -= entry * w[c] + other * v[c]
         matrix[k, k + 2 : n] = v[k + 2 : n]
     diagonal[n - 1] = matrix[n - 1, n - 1]
 

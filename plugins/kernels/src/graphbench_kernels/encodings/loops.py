@@ -38,15 +38,15 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
     operands = (node_ptr, edge_ptr, edges, _LARGE, undirected)
     run_in_threads(loops.find_undirected, len(num_nodes), 8 * len(edges), *operands)
     by_edges = _walked_along_edges(num_nodes, num_edges, undirected)
-    found = torch.zeros(int(node_ptr[-1]), num_steps)
+    diagonals = torch.zeros(int(node_ptr[-1]), num_steps)
     chosen = by_edges.nonzero().flatten()
     steps = num_steps * int((num_nodes * num_edges)[chosen].sum())
-    run_in_threads(loops.walk_along_edges, len(chosen), steps, chosen, undirected, node_ptr, edge_ptr, edges, found)
+    run_in_threads(loops.walk_along_edges, len(chosen), steps, chosen, undirected, node_ptr, edge_ptr, edges, diagonals)
     left = (~by_edges).nonzero().flatten()
     if len(left):
         nodes, *others = select(node_ptr, edge_ptr, edges, left)
-        found[nodes] = plain_form("graphbench::random_walks")(*others, num_steps)
-    return found
+        diagonals[nodes] = plain_form("graphbench::random_walks")(*others, num_steps)
+    return diagonals
 
 
 def _walked_along_edges(num_nodes: Tensor, num_edges: Tensor, undirected: Tensor) -> Tensor:
@@ -115,10 +115,10 @@ def find_shortest_paths(
         where = node_ptr[here], edge_ptr[here], pairs[here] - rows.start, edges
         distance = torch.empty(rows.stop - rows.start, dtype=torch.int32)
         if with_steps:
-            paths, found = torch.empty(len(distance), dtype=torch.float64), counts[first:last]
-            run_in_threads(loops.to_every_node, count, steps, *where, _NEVER, distance, paths, found)
-            listed = _empty_lists(int(found.sum()))
-            run_in_threads(loops.list_steps, count, steps, *where, distance, paths, _pointer(found), *listed)
+            paths, slots = torch.empty(len(distance), dtype=torch.float64), counts[first:last]
+            run_in_threads(loops.to_every_node, count, steps, *where, _NEVER, distance, paths, slots)
+            listed = _empty_lists(int(slots.sum()))
+            run_in_threads(loops.list_steps, count, steps, *where, distance, paths, _pointer(slots), *listed)
             lists.append(listed)
         else:
             run_in_threads(loops.from_every_node, count, steps, *where, _NEVER, distance)

@@ -97,22 +97,22 @@ def walk_along_edges(
         start, n = node_ptr[graph], node_ptr[graph + 1] - node_ptr[graph]
         begins, targets = _by_source(edges[edge_ptr[graph] : edge_ptr[graph + 1]], n)
         before, power = np.empty((n, _PANEL)), np.empty((n, _PANEL))
-        found = 2 if undirected[graph] else 1  # powers whose diagonals a step tells
+        powers_per_step = 2 if undirected[graph] else 1  # powers whose diagonals a step tells
         for left in range(0, n, _PANEL):
             right = min(left + _PANEL, n)
             before[:] = 0.0
             for node in range(left, right):
                 before[node, node - left] = 1.0
-            for step in range(0, num_steps, found):
+            for step in range(0, num_steps, powers_per_step):
                 sums[:] = 0.0
                 for node in range(n):
                     begin, end = begins[node], begins[node + 1]
                     _walk_on(before, targets, begin, end, node, power, sums)  # type: ignore[call-arg]
                 for node in range(left, right):
                     degree = max(begins[node + 1] - begins[node], 1)
-                    if found == 1:
+                    if powers_per_step == 1:
                         rwse[start + node, step] = power[node, node - left]
-                    for late in range(min(2, num_steps - step) if found == 2 else 0):
+                    for late in range(min(2, num_steps - step) if powers_per_step == 2 else 0):
                         rwse[start + node, step + late] = sums[late, node - left] / degree
                 before, power = power, before
 
@@ -175,11 +175,11 @@ def _walk_on(
         without = builder.fcmp_ordered("==", degree, number(0.0))
         shares = everywhere(builder.fdiv(number(1.0), builder.select(without, number(1.0), degree)))
         places = (row(from_rows, node), row(to_rows, node), row(of_sums, integer(0)), row(of_sums, integer(1)))
-        for total, own, to, odd, even in zip(totals, *places, strict=True):
+        for total, values, to, odd, even in zip(totals, *places, strict=True):
             added = builder.load(total)  # d_i times the mean
             mean = builder.fmul(added, shares)
             builder.store(mean, to, align=8)
-            for held, factor in ((odd, load(own)), (even, mean)):
+            for held, factor in ((odd, load(values)), (even, mean)):
                 builder.store(builder.fadd(load(held), builder.fmul(added, factor)), held, align=8)
         return context.get_dummy_value()
 

@@ -59,16 +59,16 @@ def from_every_node(
             row[:] = never
             row[source] = 0
             queue[0] = source
-            done, known = 0, 1
-            while done < known < n:
+            done, reached = 0, 1
+            while done < reached < n:
                 node = queue[done]
                 done += 1
                 for place in range(starts[node], starts[node + 1]):
                     new = targets[place]
                     if row[new] == never:
                         row[new] = row[node] + 1
-                        queue[known] = new
-                        known += 1
+                        queue[reached] = new
+                        reached += 1
 
 
 @cpu_kernel
@@ -108,9 +108,9 @@ def to_every_node(
             away[:] = never
             number[:] = 0.0
             away[goal], number[goal], queue[0] = 0, 1.0, goal
-            done, known = 0, 1
-            while done < known:
-                level = known
+            done, reached = 0, 1
+            while done < reached:
+                level = reached
                 while done < level:
                     node = queue[done]
                     done += 1
@@ -118,12 +118,12 @@ def to_every_node(
                         new = sources[place]
                         if away[new] == never:
                             away[new] = away[node] + 1
-                            queue[known] = new
-                            known += 1
+                            queue[reached] = new
+                            reached += 1
                         leads = away[new] == away[node] + 1
                         number[new] += number[node] if leads else 0.0
                         begun += leads
-                _scale_down(number, queue[level:known])
+                _scale_down(number, queue[level:reached])
             for node in range(n):
                 pair = pair_ptr[graph] + node * n + goal
                 distance[pair], paths[pair] = away[node], number[node]
@@ -166,7 +166,7 @@ def list_steps(
         here = edges[edge_ptr[graph] : edge_ptr[graph + 1]]
         starts, order, targets = _by_end(here, 0, n)
         chosen, shares = np.empty(len(here) + 1, np.int64), np.empty(len(here) + 1)
-        found = step_ptr[graph]
+        written = step_ptr[graph]
         for source in range(n):
             for end in range(n):
                 closer = distance[begin + source * n + end] - 1
@@ -178,8 +178,8 @@ def list_steps(
                     total += paths[onward] if leads else 0.0
                     count += leads
                 for step in range(count):
-                    edge[found], goal[found], weight[found] = chosen[step], end, shares[step] / total
-                    found += 1
+                    edge[written], goal[written], weight[written] = chosen[step], end, shares[step] / total
+                    written += 1
 
 
 @cpu_kernel

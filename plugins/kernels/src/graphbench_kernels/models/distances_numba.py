@@ -158,10 +158,10 @@ def distance_gradients(
         distance, product, constant = _ZERO, _ZERO, _ZERO
         base, sign = np.float32(part), np.float32(1 - 2 * part)
         for j in range(length):
-            own = slopes[start + j] * (base + sign * shares[j])
-            distance += own * table[where + j]
-            product += own * table[where + length + j]
-            constant += own
+            slope = slopes[start + j] * (base + sign * shares[j])
+            distance += slope * table[where + j]
+            product += slope * table[where + length + j]
+            constant += slope
         of_maps[3] += distance
         of_maps[4] += product
         of_maps[5] += constant

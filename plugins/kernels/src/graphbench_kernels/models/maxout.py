@@ -17,8 +17,8 @@ def maxima(a: Tensor, b: Tensor) -> Tensor:
         from graphbench_kernels.models import maxout_numba
 
         return maxout_numba.scores(a, b)
-    found: Tensor = plain_form("graphbench_sft::maxima")(a, b)
-    return found
+    sums: Tensor = plain_form("graphbench_sft::maxima")(a, b)
+    return sums
 
 
 def maxima_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,8 +27,8 @@ def maxima_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor
         from graphbench_kernels.models import maxout_numba
 
         return maxout_numba.gradients(a, b, grad)
-    found: tuple[Tensor, Tensor] = plain_form("graphbench_sft::maxima_gradients")(a, b, grad)
-    return found
+    gradients: tuple[Tensor, Tensor] = plain_form("graphbench_sft::maxima_gradients")(a, b, grad)
+    return gradients
 
 
 def maxima_on_cards(a: Tensor, b: Tensor) -> Tensor:
@@ -37,8 +37,8 @@ def maxima_on_cards(a: Tensor, b: Tensor) -> Tensor:
         from graphbench_kernels.models import maxout_triton
 
         return maxout_triton.scores(a, b)
-    found: Tensor = plain_form("graphbench_sft::maxima")(a, b)
-    return found
+    sums: Tensor = plain_form("graphbench_sft::maxima")(a, b)
+    return sums
 
 
 def maxima_gradients_on_cards(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,5 +47,5 @@ def maxima_gradients_on_cards(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tenso
         from graphbench_kernels.models import maxout_triton
 
         return maxout_triton.gradients(a, b, grad)
-    found: tuple[Tensor, Tensor] = plain_form("graphbench_sft::maxima_gradients")(a, b, grad)
-    return found
+    gradients: tuple[Tensor, Tensor] = plain_form("graphbench_sft::maxima_gradients")(a, b, grad)
+    return gradients

@@ -162,10 +162,10 @@ def whole_lanes(count: int) -> int:
 @cpu_kernel
 def no_number(a: Array, at: int, count: int) -> float:
     """0, or what is no number if one of `a` is none: `sums_of_maxima` passes over these, and this is added to them."""
-    found = np.int32(0)
+    nan_bits = np.int32(0)
     for t in range(np.uint64(at), np.uint64(at + count)):
-        found += np.int32(a[t] != a[t])
-    return a.dtype.type(np.nan if found else 0)
+        nan_bits += np.int32(a[t] != a[t])
+    return a.dtype.type(np.nan if nan_bits else 0)
 
 
 @cpu_kernel

@@ -41,12 +41,12 @@ def mixture(
     if all(x.dtype is query.dtype and x.numel() for x in (query, *keys)) and runs_numba(query, *given):
         mixed: Tensor = _Mixture.apply(query, packing, num_heads, mul, add, *_by_block(lists))
         return mixed
-    found: Tensor = plain_form("graphbench_sft::mixture")(query, *packing, num_heads, mul, add, *lists)
-    return found
+    plain_mixture: Tensor = plain_form("graphbench_sft::mixture")(query, *packing, num_heads, mul, add, *lists)
+    return plain_mixture
 
 
 def _by_block(lists: Sequence[Sequence[Tensor | None]]) -> list[Tensor | None]:
-    return [x for own in zip(*lists, strict=True) for x in own]
+    return [x for block_tensors in zip(*lists, strict=True) for x in block_tensors]
 
 
 class _Mixture(torch.autograd.Function):
@@ -84,8 +84,8 @@ class _Mixture(torch.autograd.Function):
         of_tensors: list[Tensor | None] = []
         rest = [_flat(tensor) for tensor in (mixed, inverse, grad.contiguous(), of_query)]
         for number, (block, count, steps) in enumerate(_calls(ctx, query, mul, add, tensors)):
-            own = tensors[_TENSORS * number : _TENSORS * (number + 1)]
-            key, value, leak, _, _, _, pair_mul, pair_add, _, _, _, weight, maps = own
+            block_tensors = tensors[_TENSORS * number : _TENSORS * (number + 1)]
+            key, value, leak, _, _, _, pair_mul, pair_add, _, _, _, weight, maps = block_tensors
             of_own = [None if x is None else x.new_empty(x.shape) for x in (key, value, leak, pair_mul, pair_add)]
             graphs = count // ctx.num_heads
             by_head = query.new_empty(2, graphs, ctx.num_heads)
@@ -108,8 +108,8 @@ def _defined(
     query: Tensor, packing: tuple[Any, ...], num_heads: int, mul: Tensor | None, add: Tensor | None, *tensors: Any
 ) -> Tensor:
     lists = [list(tensors[first::_TENSORS]) for first in range(_TENSORS)]
-    found: Tensor = plain_form("graphbench_sft::mixture")(query, *packing, num_heads, mul, add, *lists)
-    return found
+    mixed: Tensor = plain_form("graphbench_sft::mixture")(query, *packing, num_heads, mul, add, *lists)
+    return mixed
 
 
 def _calls(
@@ -122,8 +122,8 @@ def _calls(
     summands = query.new_zeros(num_heads) if add is None else add.clone()
     none = torch.empty(0, dtype=torch.int64)
     for number, place in enumerate(place_blocks(ptr, order, shapes)):
-        own = tensors[_TENSORS * number : _TENSORS * (number + 1)]
-        key, value, leak, mask, row, slot, pair_mul, pair_add, places, chosen, partner, weight, maps = own
+        block_tensors = tensors[_TENSORS * number : _TENSORS * (number + 1)]
+        key, value, leak, mask, row, slot, pair_mul, pair_add, places, chosen, partner, weight, maps = block_tensors
         assert key is not None
         sizes = (place.starts, place.sizes, key.shape[1], num_heads, width)
         floats = [_flat(x, query) for x in (query, key, value, leak)]

@@ -246,10 +246,10 @@ def mix_gradient(
             multiply(grads, 0, lanes, 1, turned_values, 0, columns, slopes, 0, columns, rows, columns, width)
             for i in range(rows):
                 at, number = np.uint64(i * columns), (token + i) * heads + head
-                share, there, place = inverse[np.uint64(number)], np.uint64(number * width), np.uint64(i * lanes)
+                share, offset, place = inverse[np.uint64(number)], np.uint64(number * width), np.uint64(i * lanes)
                 mean = zero
                 for c in range(np.uint64(0), channels):
-                    mean += grads[place + c] * mixed[there + c]
+                    mean += grads[place + c] * mixed[offset + c]
                 of_constant -= mean * share
                 begin, start = pair, no_number(queries, i * lanes, width)
                 pair = _last_pair(pair, pair_row, graph * nodes + row + i)
@@ -268,8 +268,8 @@ def mix_gradient(
                     of_add += slope
                 for j in range(length):
                     moved[at + j] = zero if moved[at + j] <= zero else moved[at + j] * share
-                for own in range(begin, pair):
-                    where, what = at + np.uint64(pair_slot[np.uint64(own)]), np.uint64(own * heads + head)
+                for earlier in range(begin, pair):
+                    where, what = at + np.uint64(pair_slot[np.uint64(earlier)]), np.uint64(earlier * heads + head)
                     of_pair_add[what] = slopes[where]
                     of_pair_mul[what] = slopes[where] * scores[where]
                 if places.shape[0]:

@@ -26,8 +26,8 @@ def gradients_by(
         A gradient for each input; None where none was asked for.
     """
     with torch.enable_grad():
-        found = plain(*inputs)
-    outputs = found if isinstance(found, tuple) else (found,)
+        plain_outputs = plain(*inputs)
+    outputs = plain_outputs if isinstance(plain_outputs, tuple) else (plain_outputs,)
     pairs = [(out, grad) for out, grad in zip(outputs, upstream, strict=True) if grad is not None and out.requires_grad]
     wanted = [x for x, needed in zip(inputs, asked, strict=True) if needed]
     outs, above = [out for out, _ in pairs], [grad for _, grad in pairs]

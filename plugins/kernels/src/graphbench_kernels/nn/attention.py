@@ -145,24 +145,24 @@ class _Attention(torch.autograd.Function):
 
         qkv, numbers, *biases = ctx.saved_tensors
         if torch.is_grad_enabled():
-            asked = (ctx.needs_input_grad[0], *ctx.needs_input_grad[5:])
+            needed = (ctx.needs_input_grad[0], *ctx.needs_input_grad[5:])
             defined = partial(_defined, ctx.packing, ctx.padding, ctx.num_heads, ctx.drawn)
-            of_qkv, *of_given = gradients_by(defined, (qkv, *biases), asked, (upstream,))
+            of_qkv, *of_given = gradients_by(defined, (qkv, *biases), needed, (upstream,))
             return of_qkv, None, None, None, None, *of_given
         rows = qkv.contiguous()
         num_heads, width = ctx.num_heads, rows.shape[1] // (3 * ctx.num_heads)
         upstream, of_rows = upstream.contiguous(), torch.empty_like(rows)
         of_biases: list[Tensor | None] = [None] * len(biases)
         for number, (place, bias) in enumerate(zip(ctx.places, biases, strict=False)):
-            asked = ctx.needs_input_grad[5 + number]
+            needed = ctx.needs_input_grad[5 + number]
             shape = (len(place.sizes), num_heads, place.length, place.length)
-            of_scores = rows.new_zeros(shape if asked else 0)
+            of_scores = rows.new_zeros(shape if needed else 0)
             added = (*_added(bias), *_numbers(ctx.drawn), *numbers)
             results = (upstream.view(-1), of_rows.view(-1), of_scores.view(-1))
             steps = _pairs(place, num_heads) * (3 * _PRODUCT_STEPS * width + _SOFTMAX_STEPS)
             count = len(place.sizes) * num_heads
             run_in_threads(attend_gradient, count, steps, rows.view(-1), *place, num_heads, width, *added, *results)
-            of_biases[number] = of_scores.sum_to_size(bias.shape) if asked else None
+            of_biases[number] = of_scores.sum_to_size(bias.shape) if needed else None
         return of_rows, None, None, None, None, *of_biases
 
 
@@ -190,10 +190,10 @@ def _defined(
 def kept_factors(drawn: DroppedBits, place: Place, num_heads: int, dtype: torch.dtype) -> Tensor:
     """Return dropout's factors of a block's weights `[b, H, n, n]`; 0 where there is no pair."""
     factors = torch.zeros(len(place.sizes), num_heads, place.length, place.length, dtype=dtype)
-    kept = (drawn.bits >= drawn.least).to(dtype) * drawn.factor
+    all_factors = (drawn.bits >= drawn.least).to(dtype) * drawn.factor
     for graph, (size, first) in enumerate(zip(place.sizes.tolist(), place.pairs.tolist(), strict=True)):
-        own = kept[first * num_heads : (first + size**2) * num_heads]
-        factors[graph, :, :size, :size] = own.view(num_heads, size, size)
+        graph_factors = all_factors[first * num_heads : (first + size**2) * num_heads]
+        factors[graph, :, :size, :size] = graph_factors.view(num_heads, size, size)
     return factors
 
 

@@ -98,8 +98,8 @@ def attend(
             for row in range(count):
                 raise_row(weights, row * own, vectors, unit, tops, shares, number + row)
             for row in range(count):
-                kept = shares[number + row] * factor
-                keep_row(weights, row * own, vectors, kept, bits, drawn + row * size, least, left)
+                share_after_dropout = shares[number + row] * factor
+                keep_row(weights, row * own, vectors, share_after_dropout, bits, drawn + row * size, least, left)
             multiply(left, 0, own, 1, values, 0, wide, out, 0, wide, count, wide, size)
             at = (starts[graph] + begin) * own_row + head * width
             _copy(out, 0, wide, mixed, at, own_row, count, width, _ONE)

@@ -37,8 +37,8 @@ def gated_messages(
     """`graphbench::gated_messages`."""
     fits = 4 * edges.shape[-1] == nodes.shape[-1] and edges.shape[:-1] == edge_index.shape[1:]
     if extra_gates is None and fits and fit_loops(nodes, edge_index, edges):
-        found: tuple[Tensor, Tensor] = _GatedMessages.apply(nodes, edge_index, edges)
-        return found
+        messages: tuple[Tensor, Tensor] = _GatedMessages.apply(nodes, edge_index, edges)
+        return messages
     return plain_form("graphbench::gated_messages")(nodes, edge_index, edges, extra_gates)
 
 

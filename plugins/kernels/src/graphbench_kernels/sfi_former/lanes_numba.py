@@ -108,14 +108,14 @@ def over_keys(
 
     def generate(builder: Any, start: Any, columns: Any, count: Any, rows: Any) -> None:
         desk = Desk(builder, start, columns, builder.mul(count, count.type(LANES)), rows)
-        known = [desk.row(number) for number in reads]
+        row_values = [desk.row(number) for number in reads]
         # Two partial sums, because the next term of one could not be added before the last one has been.
         partial = [[cgutils.alloca_once(builder, desk.vector) for _ in sums] for _ in range(2)]
         for held in (*partial[0], *partial[1]):
             builder.store(desk.number(begin).value, held)
 
         def apply(key: Any, held: list[Any]) -> None:
-            for place, term in zip(held, formula(desk.at_key(key), *known), strict=True):
+            for place, term in zip(held, formula(desk.at_key(key), *row_values), strict=True):
                 builder.store(combine(Lanes(builder, builder.load(place)), term).value, place)
 
         half = builder.lshr(count, count.type(1))
