@@ -116,6 +116,7 @@ MODELS: tuple[tuple[str, Callable[[], Architecture], str], ...] = (
     ("graphbench::sum_neighbours", partial(GCN, SPEC), "CLUSTER"),
     ("graphbench_sft::mixture", partial(SFT, SPEC), "peptides"),
     ("graphbench_sfi_former::attend_rows", partial(SFiFormer, SPEC), "ZINC"),
+    ("graphbench_sfi_former::attend_rows", partial(SFiFormer, SPEC), "peptides"),
     ("graphbench_sfi_former::attend_rows", partial(SFiFormer, SPEC), "CLUSTER"),
 )
 ENCODINGS: tuple[tuple[str, Encoding, str], ...] = (
