@@ -207,8 +207,8 @@ def _text_facts(cells: pd.Series) -> set[str]:
 def _number_facts(texts: list[str], numbers: np.ndarray) -> set[str]:
     """Describe texts that are plain numbers."""
     if all(map(_INTEGER.fullmatch, texts)):
-        facts = {"int" if all(_INT64.min <= int(text) <= _INT64.max for text in texts) else "large int"}
-        return facts | ({"leading zeros"} if any(map(_LEADING_ZEROS.fullmatch, texts)) else set())
+        size = "int" if all(_INT64.min <= int(text) <= _INT64.max for text in texts) else "large int"
+        return {size, "leading zeros"} if any(map(_LEADING_ZEROS.fullmatch, texts)) else {size}
     has_fraction = np.isinf(numbers).any() or not np.array_equal(numbers, np.trunc(numbers))
     facts = {"points": any(map(is_decimal_point, texts)), "fraction": has_fraction, "float": True}
     return {name for name, holds in facts.items() if holds}
