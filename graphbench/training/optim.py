@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -18,6 +18,15 @@ from graphbench.errors import BadInput, check_choice, check_range
 logger = logging.getLogger(__name__)
 
 ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "inverse_sqrt", "one_cycle", "plateau"]
+
+
+#: Options of a schedule that not every one reads -> the names of those that do.
+_READ_BY = {
+    "floor": ("cosine", "linear", "one_cycle", "step", "exponential"),
+    "milestones": ("step",),
+    **dict.fromkeys(("step_size", "gamma"), ("step", "exponential")),
+    **dict.fromkeys(("factor", "patience", "min_lr", "stop_below", "watch"), ("plateau",)),
+}
 
 
 @dataclass(frozen=True)
@@ -79,13 +88,14 @@ class Schedule:
             raise BadInput(
                 f"schedule.milestones must grow from above 0, such as [120, 160], but got {self.milestones}."
             )
-        if self.name != "plateau" and self.watch != "metric":  # a recipe's, where another name was given over it
-            logger.warning(
-                "schedule.watch: %s is for name: plateau; with %s nothing is watched.", self.watch, self.name
-            )
-        if self.name != "step" and self.milestones:
-            logger.warning("schedule.milestones are for name: step; with %s the rate does not drop at them.", self.name)
         check_range("schedule.stop_below", self.stop_below, at_least=0)
+        for field in fields(self):  # those of a recipe, where another name was given over it
+            value, names = getattr(self, field.name), _READ_BY.get(field.name, ())
+            if names and self.name not in names and value != field.default:
+                logger.warning(
+                    "schedule.%s: %s is for %s; with name: %s it does nothing.",
+                    field.name, value, " and ".join(names), self.name,
+                )  # fmt: skip
         if 0 < self.stop_below <= self.min_lr:
             raise BadInput(
                 f"schedule.stop_below must be above min_lr, below which no rate falls, but got {self.stop_below} and "

@@ -1,13 +1,14 @@
 """Schedules against closed forms, and every parameter in exactly one group."""
 
 import math
+from typing import get_args
 
 import pytest
 import torch
 from torch import nn
 
 from graphbench.errors import BadInput
-from graphbench.training.optim import Schedule, fuse, parameter_groups
+from graphbench.training.optim import Schedule, ScheduleName, fuse, parameter_groups
 
 
 def test_cosine_with_warmup_matches_the_closed_form():
@@ -125,16 +126,26 @@ def test_the_rate_ends_a_run_once_every_group_is_below_the_limit():
         Schedule("plateau", min_lr=1e-5, stop_below=1e-5)
 
 
-def test_a_watch_without_plateau_is_told(caplog):
-    Schedule("cosine", watch="loss")
-    assert "schedule.watch: loss is for name: plateau; with cosine nothing is watched." in caplog.text
+VALUES = {
+    "floor": 0.1, "step_size": 3, "milestones": (2, 4), "gamma": 0.3, "factor": 0.2, "patience": 3, "min_lr": 1e-6,
+    "stop_below": 1e-5, "watch": "loss",
+}  # fmt: skip
 
 
-def test_milestones_without_step_are_told(caplog):
-    Schedule("step", milestones=(2, 4))
+@pytest.mark.parametrize("option", VALUES)
+@pytest.mark.parametrize("name", get_args(ScheduleName))
+def test_an_option_that_changes_nothing_is_named(name, option, caplog):
+    """Held against what a schedule does: its factors, or for plateau what it is configured with."""
+
+    def course(schedule):
+        if name == "plateau":
+            return [getattr(schedule, one) for one in ("factor", "patience", "min_lr", "stop_below", "watch")]
+        return [schedule.factor_at(count, 10) for count in range(10)]
+
+    plain = course(Schedule(name))
     assert not caplog.text
-    Schedule("cosine", milestones=(2, 4))
-    assert "schedule.milestones are for name: step; with cosine the rate does not drop at them." in caplog.text
+    changed = course(Schedule(name, **{option: VALUES[option]})) != plain
+    assert (f"schedule.{option}" in caplog.text) is not changed
 
 
 @pytest.mark.parametrize("total", [math.inf, 0])

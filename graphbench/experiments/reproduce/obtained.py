@@ -101,9 +101,10 @@ class Obtained:
 
 
 def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
-    """Say whether a mean lies within two standard deviations, printed or else over seeds, of a printed value.
+    """Say whether a mean lies within two standard deviations of the numbers that round to a printed value.
 
-    A mean that rounds to the printed value meets it whatever the spread.
+    The deviation is the printed one, or else that over seeds. A mean that rounds to the printed value meets it whatever
+    the spread.
 
     Examples:
         >>> met(0.078, None, Printed.read("0.070 ± 0.004"), "lower")
