@@ -1,0 +1,75 @@
+"""Operations on tensors of the pretended card that have a shape and no numbers: PyTorch's device `meta` computes them.
+
+Numbers that are known stay known until an operation mixes them with unknown ones. So indices that a batch brings decide
+about shapes as in a real step, and what depends on weights is known by its shape alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+from torch.utils._pytree import tree_leaves, tree_map
+
+from graphbench.errors import BadInput
+
+UNKNOWN = "{what} at {where} depends on numbers that only a real step has, so it cannot be estimated."
+#: Memory whose numbers were overwritten by unknown ones; views of it are unknown, too.
+_overwritten: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any) -> Any:
+    """Compute the shape of an operation's result.
+
+    Attention takes the kernel that keeps no weights, as on a card, unless `torch.nn.attention.sdpa_kernel` forbids it.
+
+    Args:
+        func: the operation.
+        where: tells the line that asked for it.
+        args: its operands; those with numbers lose them.
+        kwargs: likewise.
+
+    Raises:
+        BadInput: the shape depends on numbers.
+    """
+    name = func._schema.name.removeprefix("aten::")
+    if name == "_fused_sdp_choice":
+        fused = torch.backends.cuda.mem_efficient_sdp_enabled()
+        return int((SDPBackend.EFFICIENT_ATTENTION if fused else SDPBackend.MATH).value)
+    if "device" in kwargs:
+        kwargs["device"] = torch.device("meta")
+    kwargs.pop("generator", None)
+    args, kwargs = tree_map(_without, args), tree_map(_without, kwargs)
+    try:
+        return func(*args, **kwargs)
+    except (NotImplementedError, RuntimeError) as error:
+        raise BadInput(UNKNOWN.format(what=name, where=where())) from error
+
+
+def drop_overwritten(func: Any, args: Sequence[Any], tensors: Sequence[Any]) -> None:
+    """Drop the numbers of what an operation is about to fill with unknown ones, and of views of it.
+
+    Args:
+        func: the operation.
+        args: its operands.
+        tensors: those of them that are of the device, each with `numbers`.
+    """
+    for tensor in tensors:
+        if not tensor.numbers.is_meta and _overwritten and tensor.numbers.untyped_storage() in _overwritten:
+            tensor.numbers = tensor.numbers.to("meta")
+    if not func._schema.is_mutable or not any(tensor.numbers.is_meta for tensor in tensors):
+        return
+    for argument, value in zip(func._schema.arguments, args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            for tensor in tree_leaves(value):
+                if not tensor.numbers.is_meta:
+                    _overwritten.add(tensor.numbers.untyped_storage())
+                    tensor.numbers = tensor.numbers.to("meta")
+
+
+def _without(value: Any) -> Any:
+    return value.to("meta") if isinstance(value, Tensor) and value.dim() else value
