@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from graphbench.errors import BadInput
@@ -25,8 +26,6 @@ _overwritten: weakref.WeakSet[Any] = weakref.WeakSet()
 def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any) -> Any:
     """Compute the shape of an operation's result.
 
-    Attention takes the kernel that keeps no weights, as on a card, unless `torch.nn.attention.sdpa_kernel` forbids it.
-
     Args:
         func: the operation.
         where: tells the line that asked for it.
@@ -37,9 +36,8 @@ def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any
         BadInput: the shape depends on numbers.
     """
     name = func._schema.name.removeprefix("aten::")
-    if name == "_fused_sdp_choice":
-        fused = torch.backends.cuda.mem_efficient_sdp_enabled()
-        return int((SDPBackend.EFFICIENT_ATTENTION if fused else SDPBackend.MATH).value)
+    if name in ("index", "index_put", "index_put_", "_unsafe_index"):
+        args = (args[0], _as_rows(args[1]), *args[2:])
     if "device" in kwargs:
         kwargs["device"] = torch.device("meta")
     kwargs.pop("generator", None)
@@ -69,6 +67,51 @@ def drop_overwritten(func: Any, args: Sequence[Any], tensors: Sequence[Any]) -> 
                 if not tensor.numbers.is_meta:
                     _overwritten.add(tensor.numbers.untyped_storage())
                     tensor.numbers = tensor.numbers.to("meta")
+
+
+def _as_rows(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Replace known masks by the places that they are true at."""
+    places: list[Tensor | None] = []
+    for index in indices:
+        is_mask = index is not None and index.dtype in (torch.bool, torch.uint8) and not index.is_meta
+        places += index.nonzero().unbind(1) if is_mask and index is not None else [index]
+    return places
+
+
+class FusedAttention(TorchFunctionMode):
+    """Let attention take the kernel of a card that keeps no weights, unless `sdpa_kernel` forbids it.
+
+    It takes every type but float64, and copies biases whose rows are no multiple of 8 wide.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        fused = func is F.scaled_dot_product_attention and torch.backends.cuda.mem_efficient_sdp_enabled()
+        if not fused or args[0].dtype == torch.float64:
+            return func(*args, **(kwargs or {}))
+        return _fused_attention(*args, **(kwargs or {}))
+
+
+def _fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """As `scaled_dot_product_attention`."""
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
+        width = key.shape[-2]
+        attn_mask = F.pad(attn_mask, (0, -width % 8))[..., :width] if width % 8 else attn_mask
+        attn_mask = attn_mask.expand(*query.shape[:-1], width)
+    keeps = any(tensor.requires_grad for tensor in (query, key, value))
+    attention = torch.ops.aten._scaled_dot_product_efficient_attention
+    out: Tensor = attention(query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
+    return out
 
 
 def _without(value: Any) -> Any:

@@ -99,10 +99,10 @@ def _memory(cli: GraphbenchCLI, batch: GraphBatch) -> StepMemory:
     clip = cli.trainer.gradient_clip_val if cli.trainer.gradient_clip_algorithm != "value" else None
 
     def count(numbers: bool) -> str:
-        module = precision.convert_module(cli.model)
+        precision.convert_module(cli.model)  # in place
         with contextlib.nullcontext() if autocast else precision.forward_context():
             try:
-                memory = step_memory(module, precision.convert_input(batch), clip, autocast, numbers)
+                memory = step_memory(cli.model, precision.convert_input(batch), clip, autocast, numbers)
             except BadInput as error:
                 return json.dumps({"refused": str(error)})
         return json.dumps(dataclasses.asdict(memory))
