@@ -69,6 +69,15 @@ class GraphBatch(Data):
     num_graphs: int
     max_nodes: int
 
+    @property
+    def num_nodes(self) -> Any:
+        """Nodes of all graphs, from a shape: torch.compile cannot follow PyG's search through all fields."""
+        return super().num_nodes if self.batch is None else self.batch.shape[0]
+
+    @num_nodes.setter
+    def num_nodes(self, nodes: Any) -> None:
+        self._store.num_nodes = nodes
+
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:  # pragma: no cover - PyG protocol
         raise TypeError("a GraphBatch is already a batch: cut a larger one from the GraphTable instead")
 
