@@ -13,6 +13,7 @@ from graphbench.data.files.foreign import load_yaml
 from graphbench.experiments import provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
+from graphbench.experiments.reproduce.printed import Printed
 from graphbench.experiments.reproduce.recipes import (
     Length,
     benchmark_of,
@@ -24,7 +25,7 @@ from graphbench.experiments.reproduce.recipes import (
     settings,
 )
 from graphbench.experiments.reproduce.scripts import script_of
-from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
+from graphbench.experiments.reproduce.tables import Cell, Column, Table
 from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import NOTHING, Difference, differing

@@ -17,7 +17,10 @@ from graphbench.experiments.reproduce.recipes import availability, benchmark_of,
 from graphbench.experiments.reproduce.tables import WAYS, Cell, Table
 
 _TEMPLATE = Path(__file__).parent / "table.html.jinja"
-_DETAILS = ("row", "column", "printed", "obtained", "verdict", "trained", "parameters", "data", "how, or why not")
+_DETAILS = (
+    "row", "column", "printed", "best known", "obtained", "verdict", "trained", "parameters", "data",
+    "how, or why not",
+)  # fmt: skip
 
 
 def number(value: float | None, like: str = "") -> str:
@@ -99,6 +102,8 @@ def csv_rows(table: Table, values: Sequence[Obtained]) -> list[dict[str, Any]]:
             "column": one.cell.column_name,
             "printed": one.cell.printed.text,
             "printed_sd": one.cell.printed.sd,
+            "best_known": one.cell.best,
+            "best_source": one.cell.best_source,
             "way": one.cell.way,
             "recipe": " + ".join(one.cell.recipe),
             "obtained": one.mean if one.mean is not None else one.text,
@@ -137,8 +142,8 @@ def _lead(table: Table, values: Sequence[Obtained], request: Request) -> str:
 def _detail_rows(values: Sequence[Obtained]) -> list[list[str]]:
     return [
         [
-            one.cell.row_name, one.cell.column_name, one.cell.printed.text, spread(one), one.verdict, _trained(one),
-            number(one.parameters, "1"), one.data, _reason(one),
+            one.cell.row_name, one.cell.column_name, one.cell.printed.text, one.cell.best_known, spread(one),
+            one.verdict, _trained(one), number(one.parameters, "1"), one.data, _reason(one),
         ]
         for one in values
     ]  # fmt: skip
@@ -249,6 +254,8 @@ def cell_record(table: Table, cell: Cell) -> dict[str, Any]:
         "printed": cell.printed.text,
         "value": cell.printed.value,
         "sd": cell.printed.sd,
+        "best": cell.best,
+        "best_source": cell.best_source,
         "source": cell.source,
         "way": cell.way,
         "why": cell.what,
