@@ -191,6 +191,7 @@ TESTS_OF = {
     "plugins/sft/tests/test_places.py": "SFT on point clouds and sequences",
     "plugins/sft/tests/test_runs.py": "experiments/runs.py",
     "plugins/sft/tests/test_table_7.py": "experiments/table_7.py",
+    "plugins/sft/tests/test_figure_5.py": "experiments/figure_5.py",
     "plugins/sft/tests/test_theory.py": "what the paper proves of a layer",
     "tests/benchmarks/graphs/by_nodes/test_splits.py": "splits of nodes, from masks and shares to scores",
     "tests/benchmarks/graphs/test_contract.py": "the contract of `Graphs`, from every kind of source",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from jinja2 import Environment
 
 from graphbench.data.files.writing import write_text
 from graphbench.experiments import write_csv
+from graphbench.experiments.reproduce.drawing import draw
 from graphbench.experiments.reproduce.obtained import Obtained
 from graphbench.experiments.reproduce.plan import Request
 from graphbench.experiments.reproduce.recipes import availability, benchmark_of, can_be_offline, cost_of
@@ -164,10 +166,11 @@ def _below(one: Obtained) -> str:
     return spread(one) or {"missing": "no model", "unwritten": "no recipe", "quoted": "quoted"}.get(one.cell.way, "–")
 
 
-def markdown(table: Table, values: Sequence[Obtained], request: Request) -> str:
-    """Write the grid, then every value with its details."""
+def markdown(table: Table, values: Sequence[Obtained], request: Request, figure: str = "") -> str:
+    """Write the grid, then every value with its details; `figure` is the name of a file beside it."""
     header, grid = _grid(table, values)
     lines = [f"# {table.name}: {table.title}", "", _lead(table, values, request), ""]
+    lines += [f"![{table.title}]({figure})", ""] if figure else []
     lines += markdown_table(
         ["", *header],
         [
@@ -188,8 +191,8 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list
     return [line(header), f"|{'|'.join('---' for _ in header)}|", *map(line, rows)]
 
 
-def html(table: Table, values: Sequence[Obtained], request: Request) -> str:
-    """Render one page without scripts or network."""
+def html(table: Table, values: Sequence[Obtained], request: Request, figure: str = "") -> str:
+    """Render one page without scripts or network, with `figure`, an SVG."""
     header, grid = _grid(table, values)
     rows = [
         (
@@ -204,17 +207,22 @@ def html(table: Table, values: Sequence[Obtained], request: Request) -> str:
     template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
         title=f"{table.name}: {table.title}", lead=_lead(table, values, request), header=["", *header], rows=rows,
-        details_header=_DETAILS, details=_detail_rows(values),
+        details_header=_DETAILS, details=_detail_rows(values), alt=table.title,
+        figure=base64.b64encode(figure.encode()).decode(),
     )  # fmt: skip
 
 
 def write_table(table: Table, values: Sequence[Obtained], request: Request, output: Path) -> list[Path]:
-    """Write the table as HTML, Markdown and CSV beside the runs, and return the paths."""
+    """Write the table as HTML, Markdown and CSV beside the runs, and its figure as SVG, and return the paths."""
     stem = table.name.replace("/", "-") + ("" if request.scale == "full" else f".{request.scale}")
-    paths = [output / f"{stem}.{suffix}" for suffix in ("html", "md", "csv")]
-    write_text(paths[0], html(table, values, request))
-    write_text(paths[1], markdown(table, values, request))
+    paths = [output / f"{stem}.{suffix}" for suffix in ("html", "md", "csv", "svg")]
+    figure = draw(table, values, request, output)
+    write_text(paths[0], html(table, values, request, figure))
+    write_text(paths[1], markdown(table, values, request, paths[3].name if figure else ""))
     write_csv(paths[2], csv_rows(table, values))
+    if not figure:
+        return paths[:3]
+    write_text(paths[3], figure)
     return paths
 
 

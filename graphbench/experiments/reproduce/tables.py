@@ -27,7 +27,7 @@ The way to a value stands in a cell, its row, its column or the whole table; the
 all levels are printed with the value and prevent a verdict.
 
 `best` of a row has, by column, a better value of the same model that was published elsewhere; `best_source` of the
-nearest level says where. Both stand beside the printed value and decide no verdict.
+nearest level says where. Both stand beside the printed value and decide no verdict. `figure` says what is drawn.
 
 `{column}`, `{row}` and the names in `with` of row and column are replaced by their values. `cells: all` stands for a
 curve without printed values, with a point in every column.
@@ -60,7 +60,8 @@ WAYS = ("missing", "unwritten", "quoted", "script", "setting", "fact", "count", 
 #: Ways of values that are not obtained.
 CLOSED = ("missing", "unwritten", "quoted")
 _HELPERS = ("recipe", "options", "after", "starts", "csv", "note", "differs", "best_source", "with")
-_TABLE_KEYS = ("title", "paper", "place", "printed", "seeds", "columns", "rows", *WAYS, *_HELPERS)
+_TABLE_KEYS = ("title", "paper", "place", "printed", "seeds", "figure", "columns", "rows", *WAYS, *_HELPERS)
+_FIGURE_KEYS = ("x", "x_label", "y", "y_label", "file", "where", "panels")
 _COLUMN_KEYS = ("name", "benchmark", "metric", "scale", "better", *WAYS, *_HELPERS)
 _ROW_KEYS = ("name", "cells", "best", "metric", *WAYS, *_HELPERS)
 _CELL_KEYS = ("printed", "metric", *WAYS, *_HELPERS)
@@ -78,6 +79,7 @@ class Column:
             cell may name another.
         scale: printed value over logged value, 100 for per cents.
         better: `higher`, `lower` or "".
+        filled: names and values of its `with`.
     """
 
     key: str
@@ -86,6 +88,7 @@ class Column:
     metric: str = ""
     scale: float = 1.0
     better: str = ""
+    filled: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,7 @@ class Table:
         note: a remark.
         distribution: the package that ships it.
         row_names: by key.
+        figure: what is drawn of it, see `drawing.py`; empty for a table without one.
     """
 
     name: str
@@ -170,6 +174,7 @@ class Table:
     note: str = ""
     distribution: str = ""
     row_names: Mapping[str, str] = field(default_factory=dict)
+    figure: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def by_place(self) -> dict[tuple[str, str], Cell]:
@@ -184,7 +189,8 @@ def _words(value: Any) -> Sequence[str]:
 def _column(key: str, content: Any, where: str) -> Column:
     column = check_keys(content or {}, _COLUMN_KEYS, f"{where}: columns.{key}")
     fields = {name: column[name] for name in ("benchmark", "metric", "better") if name in column}
-    return Column(key, str(column.get("name", key)), scale=float(column.get("scale", 1.0)), **fields)
+    filled = column.get("with") or {}
+    return Column(key, str(column.get("name", key)), scale=float(column.get("scale", 1.0)), filled=filled, **fields)
 
 
 def _way(levels: Sequence[Mapping[str, Any]], where: str) -> tuple[str, str]:
@@ -256,7 +262,8 @@ def read_table(path: Path, name: str, distribution: str = "") -> Table:
     row_names = {key: str((row or {}).get("name", key)) for key, row in content["rows"].items()}
     title, paper, place = (str(content[key]) for key in ("title", "paper", "place"))
     seeds, note = content.get("seeds"), str(content.get("note", ""))
-    return Table(name, title, paper, place, columns, tuple(cells), seeds, note, distribution, row_names)
+    figure = check_keys(content.get("figure") or {}, _FIGURE_KEYS, f"{path}: figure")
+    return Table(name, title, paper, place, columns, tuple(cells), seeds, note, distribution, row_names, figure)
 
 
 def _cells(content: Mapping[str, Any], columns: Mapping[str, Column], path: str) -> Iterator[Cell]:
