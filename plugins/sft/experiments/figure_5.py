@@ -3,7 +3,8 @@
 Nothing is trained: weights are initial ones, and clouds are random, of as many points as the data have, since neither
 changes what is computed. Models take turns, round by round, on one batch in evaluation without gradients; the seconds
 of the split are the median seconds of a batch times the number of batches. Loading and moving of data are not counted.
-The seconds are those of this machine, on its first GPU where it has one; the paper's are of an A100.
+The seconds are those of this machine: of its first GPU, or else CPU seconds of one thread, which other programs disturb
+less; the paper's are of an A100.
 
     python plugins/sft/experiments/figure_5.py --output runs/sft       # writes runs/sft/figure_5.csv
     graphbench reproduce sft/figure-5 --output runs/papers             # the same, drawn
@@ -48,11 +49,12 @@ def made(recipe: str, clouds: int, device: str) -> tuple[BenchmarkModule, GraphB
 @torch.inference_mode()
 def seconds_of(model: BenchmarkModule, batch: GraphBatch) -> float:
     """Seconds of one pass, waiting for the device."""
-    start = time.perf_counter()
+    clock = time.perf_counter if batch.ptr.is_cuda else time.process_time
+    start = clock()
     model(batch)
     if batch.ptr.is_cuda:
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -63,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"timed (default: {ROUNDS}), after one that is not")
     options = parser.parse_args(arguments)
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        torch.set_num_threads(1)
     models = {row: made(recipe, options.clouds, device) for row, recipe in RECIPES.items()}
     turns = [{row: seconds_of(*made) for row, made in models.items()} for _ in range(options.rounds + 1)]
     batches = ceil(fact("ModelNet40", "split_sizes")[-1] / options.clouds)
