@@ -13,6 +13,9 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_files.py", "the words, in targets of molecules",
     ),
     "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
+    "graphbench/experiments/reproduce/controls.py": (
+        "tests/experiments/test_control.py", "beside the rows that it puts into tables",
+    ),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
