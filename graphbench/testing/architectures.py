@@ -31,7 +31,6 @@ from graphbench.contracts import Architecture, BenchmarkSpec, Encoding, GraphBat
 from graphbench.contracts.encoding import add_encodings
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import TaskName
-from graphbench.data.loader import PackedBatch
 from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig, size_blocks
@@ -156,7 +155,7 @@ class ArchitectureContract:
         if type(model).precompute is Architecture.precompute:
             raise SkipTest("the model precomputes nothing")
         batch = _batch(model, tiny_table(model.spec, sizes=[6, 12, 1, 9]))
-        loaded = PackedBatch.pack(model.precomputed(batch)).unpack()
+        loaded = model.precomputed(batch)
         assert model.precomputed(loaded) is loaded, "what was computed is computed again"
         self._assert_same_outputs(model, loaded, batch, "a batch of the loader")
 

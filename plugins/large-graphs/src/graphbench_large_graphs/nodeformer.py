@@ -257,7 +257,8 @@ class NodeFormer(Architecture):
         if generator is not None:
             for number, layer in enumerate(self.layers):
                 assert isinstance(layer, GumbelAttention)
-                drawn = random_projection(*layer.projection.shape, generator=generator)
+                num_features, width = layer.projection.shape
+                drawn = random_projection(num_features, width, generator)
                 fields[f"projection_{number}"] = drawn.to(batch.ptr.device)
         return fields
 
