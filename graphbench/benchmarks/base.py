@@ -30,6 +30,7 @@ from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.contracts.table import EDGE
 from graphbench.data.checks import check_table
+from graphbench.data.columns import from_log10, to_log10
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.loader import GraphLoader
@@ -147,6 +148,8 @@ class GraphBenchmark(Benchmark):
     def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
         """Predict the mean of the training targets, or the shares of their classes, for every row.
 
+        Of targets in log10 it is the mean of the logarithms, as a target.
+
         Edges are also predicted from their features alone, see `predict_by_features`.
         """
         if any("y" not in self.tables[split].columns for split in SPLITS):
@@ -167,7 +170,9 @@ class GraphBenchmark(Benchmark):
         """Return name and values `[T]` or `[C]` of the constant prediction."""
         y = self.tables["train"].columns["y"]
         if self.spec.num_classes is None:
-            return "training mean", y.double().nanmean(0).reshape(-1).numpy()
+            known, logged = y.double().reshape(len(y), -1).numpy(), self.spec.log10_targets
+            mean = torch.from_numpy(to_log10(known, logged)).nanmean(0).numpy()
+            return "training mean", from_log10(mean, logged)
         classes = y.reshape(-1).long()
         counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)
         return "majority class", (counts / counts.sum()).numpy()
