@@ -16,7 +16,16 @@ from torch_geometric.data import Data
 
 from graphbench.benchmarks.edge_baselines import predict_by_features
 from graphbench.benchmarks.inputs import read_graphs, with_labels
-from graphbench.contracts import SPLITS, Benchmark, BenchmarkSpec, Encoding, GraphBatch, GraphTable, InputPart
+from graphbench.contracts import (
+    SPLITS,
+    Architecture,
+    Benchmark,
+    BenchmarkSpec,
+    Encoding,
+    GraphBatch,
+    GraphTable,
+    InputPart,
+)
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.contracts.table import EDGE
@@ -303,7 +312,7 @@ class GraphBenchmark(Benchmark):
     def train_dataloader(self) -> GraphLoader:
         """Return shuffled batches of the training split; in a fixed order while a trainer overfits a few batches."""
         overfits = getattr(self.trainer, "overfit_batches", 0) > 0
-        return self._loader("train", self.batch_size, shuffle=not overfits)
+        return self._loader("train", self.batch_size, shuffle=not overfits, training=True)
 
     def is_empty(self, split: str) -> bool:
         """Return whether a split of open data has no row that is trained on or scored."""
@@ -321,7 +330,7 @@ class GraphBenchmark(Benchmark):
         """Return batches of every graph of `predict_split` once; `graph_id` of a batch holds their rows."""
         return self._loader(self.predict_split, self.eval_batch_size)
 
-    def _loader(self, split: str, batch_size: int, shuffle: bool = False) -> GraphLoader:
+    def _loader(self, split: str, batch_size: int, shuffle: bool = False, training: bool = False) -> GraphLoader:
         if not self.tables:
             raise BadInput(f"{self.spec.name} is not open yet: call prepare_data() and setup() first.")
         self.require_rows(split)
@@ -337,9 +346,18 @@ class GraphBenchmark(Benchmark):
             name=f"{self.spec.name} {split}",
         )
         pin_memory = trainer is not None and trainer.strategy.root_device.type == "cuda"
-        loader = GraphLoader(table, sampler, self.num_workers, pin_memory)
+        loader = GraphLoader(
+            table, sampler, self.num_workers, pin_memory, precompute=self._precomputed(), draws=training
+        )
         self._loaders.append(loader)
         return loader
+
+    def _precomputed(self) -> Callable[[GraphBatch, torch.Generator | None], GraphBatch] | None:
+        """Return what workers add to a batch for the model in training; None where it wants nothing."""
+        architecture = getattr(self.trainer and self.trainer.lightning_module, "architecture", None)
+        if not isinstance(architecture, Architecture) or type(architecture).precompute is Architecture.precompute:
+            return None
+        return architecture.precomputed
 
     def _by_size(self, shuffle: bool) -> bool:
         """Return whether batches may hold graphs of similar size without harm to the model."""
