@@ -17,9 +17,6 @@ from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_deepgraph.sampler import CoverageSampler
 
-#: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
-_CUDA_ALIGNMENT = 8
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -126,8 +123,6 @@ class TokenLayout:
             member_substructure = substructure[inside.nonzero()[:, 0]]
         graph_of = torch.repeat_interleave(numbers, ptr.diff())
         most = int(ptr.diff().max()) if batch.num_graphs else 0
-        if ptr.is_cuda:
-            most = -(-most // _CUDA_ALIGNMENT) * _CUDA_ALIGNMENT
         dense = DenseLayout.from_rows(graph_of, ptr, most)
         return cls(
             dense=dense if cut else replace(dense, cut=None),
