@@ -33,7 +33,7 @@ from graphbench.data.checks import check_table
 from graphbench.data.columns import from_log10, to_log10
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
-from graphbench.data.loader import GraphLoader
+from graphbench.data.loader import GraphLoader, PackedBatch
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.data.splits import permutation
 from graphbench.data.store import Store
@@ -71,9 +71,11 @@ class GraphBenchmark(Benchmark):
         train_fraction: share of the training graphs to use, chosen by `seed`; a smaller share is part of a larger one.
         predict_split: split that `predict` runs on: train, val or test.
         store: folder of the store; by default the variable GRAPHBENCH_STORE, else `root`/store.
+        pin_memory: copy batches from page-locked memory, which does not block; by default where the device is CUDA.
+        copy_stream: copy them on a CUDA stream of their own, beside the step before, instead of after it.
 
     Raises:
-        BadInput: an option is out of range.
+        BadInput: an option is out of range, or `copy_stream` is asked for without page-locked memory.
     """
 
     #: To be raised when `read` changes its result for the same source.
@@ -101,18 +103,22 @@ class GraphBenchmark(Benchmark):
         train_fraction: float = 1.0,
         predict_split: Split = "test",
         store: str | None = None,
+        pin_memory: bool | None = None,
+        copy_stream: bool = False,
     ) -> None:
         super().__init__()
         self.root, self.batch_size, self.num_workers = root, batch_size, num_workers
         self.eval_batch_size = batch_size if eval_batch_size is None else eval_batch_size
         self.seed, self.bucketing, self.train_fraction = seed, bucketing, train_fraction
         self.predict_split = predict_split
+        self.pin_memory, self.copy_stream = pin_memory, copy_stream
         self.store = Store.default(root, store)
         #: Splits with their encodings, after `setup`; read-only.
         self.tables: dict[str, GraphTable] = {}
         self._fingerprint: dict[str, Any] = {}
         self._opened_with: tuple[Encoding, ...] | None = None
         self._loaders: list[GraphLoader] = []
+        self._stream: torch.cuda.Stream | None = None
         self._check_options()
 
     def _check_options(self) -> None:
@@ -121,6 +127,8 @@ class GraphBenchmark(Benchmark):
         check_range("num_workers", self.num_workers, at_least=0, whole=True)
         check_range("train_fraction", self.train_fraction, above=0, at_most=1)
         check_choice("predict_split", self.predict_split, SPLITS)
+        if self.copy_stream and self.pin_memory is False:
+            raise BadInput("copy_stream=True needs page-locked memory: leave out pin_memory=False.")
 
     # -- defined by subclasses ------------------------------------------------------------------------------------
 
@@ -204,6 +212,12 @@ class GraphBenchmark(Benchmark):
     def setup(self, stage: str | None = None) -> None:
         """Open the store; data that are missing there, without a call of `prepare_data`, are read first."""
         self.open_tables()
+        device = None if self.trainer is None else self.trainer.strategy.root_device
+        if device is not None and device.type != "cuda" and (self.pin_memory or self.copy_stream):
+            logger.warning(
+                "%s: pin_memory=%s and copy_stream=%s have no effect on %s: they are for copies to a CUDA device.",
+                self.spec.name, self.pin_memory, self.copy_stream, device,
+            )  # fmt: skip
 
     def open_tables(self) -> None:
         """Fill `tables` from the store, with the required encodings; data that are missing there are read.
@@ -345,10 +359,7 @@ class GraphBenchmark(Benchmark):
             rank=trainer.global_rank if trainer else 0,
             name=f"{self.spec.name} {split}",
         )
-        pin_memory = trainer is not None and trainer.strategy.root_device.type == "cuda"
-        loader = GraphLoader(
-            table, sampler, self.num_workers, pin_memory, precompute=self._precomputed(), draws=training
-        )
+        loader = GraphLoader(table, sampler, self.num_workers, precompute=self._precomputed(), draws=training)
         self._loaders.append(loader)
         return loader
 
@@ -371,14 +382,20 @@ class GraphBenchmark(Benchmark):
         return not batch_norms
 
     def transfer_batch_to_device(self, batch: GraphBatch, device: torch.device, dataloader_idx: int) -> GraphBatch:
-        """Copy asynchronously to a GPU, for which batches are in page-locked memory."""
-        return batch.to(device, non_blocking=device.type in _RUNS_AHEAD)
+        """Copy a batch; to a GPU all its tensors at once, without blocking, as views of one buffer there."""
+        if device.type not in _RUNS_AHEAD or batch.batch.device.type != "cpu":
+            return batch.to(device)
+        if self.copy_stream and self._stream is None:
+            self._stream = torch.cuda.Stream(device)
+        pin_memory = device.type == "cuda" if self.pin_memory is None else self.pin_memory
+        return PackedBatch.pack(batch, pin_memory).to(device, self._stream).unpack()
 
     def teardown(self, stage: str) -> None:
         """End the workers of all loaders."""
         for loader in self._loaders:
             loader.close()
         self._loaders.clear()
+        self._stream = None
 
 
 def with_sizes(spec: BenchmarkSpec, sizes: Sequence[int] | None) -> BenchmarkSpec:

@@ -213,10 +213,14 @@ class GPSBackbone(Architecture):
         x = self.node_encoder(batch)
         edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
         distances = self._distances(batch)
-        layout = DenseLayout.from_batch(batch)
+        layout = self.lay_out(batch)
         for layer in self.layers:
             x, edge = layer(x, edge, batch, layout, distances)
         return Representation(node=x, edge=edge)
+
+    def lay_out(self, batch: GraphBatch) -> DenseLayout:
+        """Return the padded layout that all layers share."""
+        return DenseLayout.from_batch(batch)
 
     def _distances(self, batch: GraphBatch) -> Tensor | None:
         """Squared distances `[num_edges, 1]` of the positions at the ends of each edge."""

@@ -246,21 +246,22 @@ class ArchitectureContract:
         self._compare_with_alone(model, table)
 
     def test_blocks_do_not_matter(self) -> None:
-        """Outputs and gradients agree where attention pads the whole batch and where it cuts it into blocks."""
+        """Outputs and gradients agree whether a batch is padded as a whole, in blocks, or to rounded sizes."""
         self._skip_if_random()
         model = self._model()
-        batch = _batch(model, tiny_table(model.spec, sizes=[4, 24, 1]))
+        batch = _batch(model, tiny_table(model.spec, sizes=[4, 21, 1]))
         weights, gradients = [weight for weight in model.parameters() if weight.requires_grad], []
-        for cost in (math.inf, 0):
-            with patch.object(size_blocks, "BLOCK_COST", cost):
+        for cost, exact_on in ((math.inf, {"cpu"}), (0, {"cpu"}), (math.inf, set())):
+            with patch.multiple(size_blocks, BLOCK_COST=cost, EXACT_ON=exact_on):
                 outputs = [*parts(model(batch)).values()]
             total = torch.stack([output.square().sum() for output in outputs]).sum()
             gradients.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])
-        for whole, cut in zip(*gradients, strict=True):
-            assert (whole is None) == (cut is None), "a parameter has no gradient in blocks, or without them"
+        for whole, cut, rounded in zip(*gradients, strict=True):
+            assert len({part is None for part in (whole, cut, rounded)}) == 1, "a gradient is missing in some"
             if whole is not None and whole.numel():
                 unit = whole.abs().max().clamp(min=1)  # untrained deep models have huge gradients
                 self._assert_close(cut / unit, whole / unit, "outputs or gradients of a batch in blocks and as a whole")
+                self._assert_close(rounded / unit, whole / unit, "outputs or gradients with rounded sizes and without")
 
     def test_smallest_graphs_work(self) -> None:
         """Graphs of one node and graphs without edges, alone and as a whole batch, in training mode too."""

@@ -31,8 +31,6 @@ from graphbench_baselines.attention import GateFusion, StructuredAttention, run_
 Version = Literal["paper", "fairseq"]
 #: Tables of the first code on ZINC.
 FIRST_TABLES = ReleasedTables(atoms=64, degrees=64, edges=64, hops=40, distances=40, step=0, first=1)
-#: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
-_CUDA_ALIGNMENT = 8
 
 
 class GraphormerLayer(nn.Module):
@@ -255,10 +253,7 @@ def token_layout(batch: GraphBatch) -> tuple[DenseLayout, Tensor, Tensor]:
     ptr = batch.ptr + torch.arange(batch.num_graphs + 1, device=batch.ptr.device)
     graph_of = torch.repeat_interleave(numbers, ptr.diff(), output_size=batch.num_nodes + batch.num_graphs)
     node = torch.arange(batch.num_nodes, device=ptr.device) + batch.batch
-    most = batch.max_nodes + 1
-    if ptr.is_cuda:
-        most = -(-most // _CUDA_ALIGNMENT) * _CUDA_ALIGNMENT
-    return DenseLayout.from_rows(graph_of, ptr, most), node, ptr[1:] - 1
+    return DenseLayout.from_rows(graph_of, ptr, batch.max_nodes + 1), node, ptr[1:] - 1
 
 
 def _check_options(num_layers: int, max_hops: int, version: str, drops: dict[str, float]) -> None:

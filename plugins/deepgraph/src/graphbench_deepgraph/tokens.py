@@ -19,9 +19,6 @@ from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_deepgraph.sampler import CoverageSampler
 
-#: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
-_CUDA_ALIGNMENT = 8
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -111,10 +108,8 @@ class TokenLayout:
             places: of their tokens, from `token_places`.
             cut: let attention on a CPU group graphs of similar size, see `DenseLayout`.
         """
-        most, ptr = places["most"], places["ptr"]
-        if ptr.device.type != "cpu":
-            most = -(-most // _CUDA_ALIGNMENT) * _CUDA_ALIGNMENT
-        dense = DenseLayout.from_rows(places["batch"], ptr, most)
+        ptr = places["ptr"]
+        dense = DenseLayout.from_rows(places["batch"], ptr, places["most"])
         return cls(
             dense=dense if cut else replace(dense, cut=None),
             batch=places["batch"],

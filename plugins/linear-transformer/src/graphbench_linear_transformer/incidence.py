@@ -176,7 +176,7 @@ class SparseIncidence(Incidence):
         Raises:
             BadInput: a resistance is not positive and finite, or not the same both ways.
         """
-        layout = DenseLayout.from_batch(batch)
+        layout = DenseLayout.from_batch(batch, limit=0)
         n, slot = layout.max_nodes, layout.index
         tail, head = slot[batch.edge_index[0]], slot[batch.edge_index[1]]
         pair = torch.minimum(tail, head) * n + torch.maximum(tail, head) % max(n, 1)

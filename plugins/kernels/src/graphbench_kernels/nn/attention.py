@@ -76,7 +76,7 @@ class Place(NamedTuple):
         starts: first row of each graph `[b]`.
         sizes: rows of each graph `[b]`.
         pairs: first pair of rows of each graph `[b]`, where those of all graphs of the batch stand in a line.
-        length: rows of the largest graph.
+        length: rows n that each graph is padded to.
     """
 
     starts: NDArray[np.int64]
@@ -100,7 +100,7 @@ def place_blocks(ptr: Tensor, order: Tensor | None, shapes: Sequence[int]) -> li
     """Return the positions of each block's graphs; arguments as for the plain form."""
     whole = place_graphs(ptr)
     if order is None:
-        return [whole]
+        return [whole._replace(length=shapes[1])]  # biases may have room for more than the largest graph
     parts = order.split(list(shapes[::2]))
     return [
         Place(whole.starts[graphs], whole.sizes[graphs], whole.pairs[graphs], length)
