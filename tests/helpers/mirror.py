@@ -163,6 +163,7 @@ TESTS_OF = {
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
     "tests/cli/test_written_together.py": "commands killed between their files",
     "tests/docs/test_readme.py": "README.md",
+    "tests/experiments/test_gpu.py": "experiments/gpu.sh",
     "tests/experiments/test_own_molecules.py": "experiments/own_molecules.py, and configs/molecules.yaml",
     "tests/docs/test_lightning.py": "docs/lightning.md",
     "tests/docs/test_how_to.py": "docs/how-to/",

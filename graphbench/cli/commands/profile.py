@@ -38,9 +38,9 @@ class StepClock(pl.Callback):
         self.graphs: list[int] = []
         self._last = time.perf_counter()
 
-    def _mark(self, part: str) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+    def _mark(self, part: str, device: torch.device) -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         now = time.perf_counter()
         self.seconds[part].append(now - self._last)
         self._last = now
@@ -50,21 +50,21 @@ class StepClock(pl.Callback):
     ) -> None:
         """End waiting for the batch."""
         self.graphs.append(batch.num_graphs)
-        self._mark("data")
+        self._mark("data", pl_module.device)
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
         """End the forward pass."""
-        self._mark("forward")
+        self._mark("forward", pl_module.device)
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """End the backward pass."""
-        self._mark("backward")
+        self._mark("backward", pl_module.device)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """End the optimizer step."""
-        self._mark("optimizer")
+        self._mark("optimizer", pl_module.device)
 
 
 def profile(arguments: Sequence[str]) -> int:
@@ -86,7 +86,7 @@ def profile(arguments: Sequence[str]) -> int:
     _show_times(clock)
     batch = cli.datamodule.transfer_batch_to_device(next(iter(cli.datamodule.train_dataloader())), cli.model.device, 0)
     _show_operations(cli.model, batch, depth)
-    log.info("Peak memory: %.0f MB", peak_memory_mb())
+    log.info("Peak memory: %.0f MB", peak_memory_mb(cli.trainer.strategy.root_device))
     return 0
 
 
