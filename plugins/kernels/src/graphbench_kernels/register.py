@@ -19,6 +19,7 @@ KERNELS: tuple[tuple[str, str, str], ...] = (
     ("graphbench::gated_messages", "nn.messages:gated_messages", "CPU"),
     ("graphbench::laplacian_eigenvectors", "encodings.loops:laplacian_eigenvectors", "CPU"),
     ("graphbench::packed_attention", "nn.attention:packed_attention", "CPU"),
+    ("graphbench::packed_attention", "nn.card_attention:packed_attention_on_cards", "CUDA"),
     ("graphbench::random_walks", "encodings.loops:random_walks", "CPU"),
     ("graphbench::shortest_paths", "encodings.loops:find_shortest_paths", "CPU"),
     ("graphbench::sum_neighbours", "nn.messages:sum_neighbours", "CPU"),
