@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 import graphbench_kernels
 from graphbench_kernels import probe_triton
 from graphbench_kernels.models import maxout_triton
-from graphbench_kernels.nn import attention_triton
+from graphbench_kernels.nn import attention_triton, messages_triton
 from graphbench_kernels.sfi_former import operations, water_level_triton
 
 #: Compute capabilities: A100, and H100 and H200.
@@ -110,6 +110,7 @@ def launch_all() -> None:
     """Call every function that launches a kernel, with sizes below, at and above those of tiles."""
     probe_triton.launch(torch.device("cpu"))
     launch_attention()
+    launch_messages()
     for dtype in (torch.float32, torch.float64):
         for rows, keys, channels in ((5, 3, 4), (30, 17, 20), (300, 70, 20), (1024, 256, 64)):
             a, b = torch.zeros(1, rows, channels, dtype=dtype), torch.zeros(1, keys, channels, dtype=dtype)
@@ -135,6 +136,19 @@ def launch_attention() -> None:
         attention_triton.kept_factors(ptr, length, 2, options[-1])
 
 
+def launch_messages() -> None:
+    """Launch messages of few and many channels."""
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        for width in (20, 256):
+            x, edge = torch.zeros(3, width, dtype=dtype), torch.zeros(5, width, dtype=dtype)
+            edges = messages_triton.group(torch.zeros(2, 5, dtype=torch.int64), 3)
+            messages_triton.sum_rectified(x, edges, edge)
+            messages_triton.sum_rectified_gradients(x, edges, edge, x)
+            nodes = torch.zeros(3, 4 * width, dtype=dtype)
+            out, raw, *sums = messages_triton.gated_messages(nodes, edges, edge, 1e-6)
+            messages_triton.gated_gradients(nodes, edges, raw, *sums, out, raw)
+
+
 def compile_for(launch: Launch, capability: int) -> dict[str, object]:
     """What a launch takes on cards of a compute capability; bytes of stack are those that registers are spilled to."""
     source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
@@ -148,7 +162,7 @@ def compile_for(launch: Launch, capability: int) -> dict[str, object]:
     return {
         "kernel": f"{launch.kernel.fn.__module__}.{launch.kernel.fn.__name__}",
         "types": sorted(set(launch.signature.values()) & set(TYPES.values())),
-        "launched": launch.constants | launch.options,
+        "launched": {name: str(value) for name, value in (launch.constants | launch.options).items()},
         "capability": capability,
         "registers": numbers["REG"],
         "stack": numbers["STACK"],

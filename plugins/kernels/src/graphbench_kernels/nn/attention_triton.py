@@ -20,6 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from graphbench_kernels.nn.attention_tiles import is_kept, load_rows, make_logits, multiply_rows, store_rows
+
 #: Rows of a tile, bytes of one of its operands, and numbers of it to a warp: beyond these, registers are spilled.
 _TILE, _MOST_BYTES, _NUMBERS_PER_WARP = 32, 8192, 256
 #: Bytes of a row's part that is multiplied at a time.
@@ -163,8 +165,8 @@ def _attend(
     first = 0
     while first < size:
         keys = first + tl.arange(0, TILE)
-        products = _products(at, at + HEADS * WIDTH, rows, keys, size, ROW, ROW, WIDTH, PART, PRECISION)
-        logits = _logits(
+        products = multiply_rows(at, at + HEADS * WIDTH, rows, keys, size, ROW, ROW, WIDTH, PART, PRECISION)
+        logits = make_logits(
             products, bias, bias_graph, bias_head, bias_row, graph, head, rows[:, None], keys[None, :], size, WIDTH
         )
         larger = tl.maximum(most, tl.max(logits, 1))
@@ -173,8 +175,8 @@ def _attend(
         shrunk = tl.exp2(most - level)
         total = total * shrunk + tl.sum(weights, 1)
         if dropout > 0.0:
-            weights = tl.where(_is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :]), weights, 0.0)
-        v = _load(at + 2 * HEADS * WIDTH, keys, size, ROW, WIDTH, CHANNELS)
+            weights = tl.where(is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :]), weights, 0.0)
+        v = load_rows(at + 2 * HEADS * WIDTH, keys, size, ROW, WIDTH, CHANNELS)
         values = values * shrunk[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
         most = larger
         first += TILE
@@ -182,7 +184,7 @@ def _attend(
     values *= (factor / total)[:, None]
     level = tl.where(most == float("-inf"), 0.0, most)
     tl.store(sums + (start + rows) * HEADS + head, level + tl.log2(total), mask=rows < size)
-    _store(mixed + start * (HEADS * WIDTH) + head * WIDTH, values, rows, size, HEADS * WIDTH, WIDTH)
+    store_rows(mixed + start * (HEADS * WIDTH) + head * WIDTH, values, rows, size, HEADS * WIDTH, WIDTH)
 
 
 @triton.jit(do_not_specialize=["seed"])
@@ -223,8 +225,8 @@ def _query_gradients(
         return
     ROW: tl.constexpr = 3 * HEADS * WIDTH
     at, at_mixed = qkv + start * ROW + head * WIDTH, start * (HEADS * WIDTH) + head * WIDTH
-    above = _load(upstream + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
-    out = _load(mixed + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
+    above = load_rows(upstream + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
+    out = load_rows(mixed + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
     share = tl.sum(above.to(tl.float32) * out.to(tl.float32), 1)
     place = (start + rows) * HEADS + head
     tl.store(shares + place, share, mask=rows < size)
@@ -233,25 +235,25 @@ def _query_gradients(
     first = 0
     while first < size:
         keys = first + tl.arange(0, TILE)
-        products = _products(at, at + HEADS * WIDTH, rows, keys, size, ROW, ROW, WIDTH, PART, PRECISION)
-        logits = _logits(
+        products = multiply_rows(at, at + HEADS * WIDTH, rows, keys, size, ROW, ROW, WIDTH, PART, PRECISION)
+        logits = make_logits(
             products, bias, bias_graph, bias_head, bias_row, graph, head, rows[:, None], keys[None, :], size, WIDTH
         )
-        of_weights = _products(
+        of_weights = multiply_rows(
             upstream + at_mixed, at + 2 * HEADS * WIDTH, rows, keys, size, HEADS * WIDTH, ROW, WIDTH, PART, PRECISION
         )
         if dropout > 0.0:
-            kept = _is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :])
+            kept = is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :])
             of_weights = tl.where(kept, of_weights * factor, 0.0)
         of_logit = tl.exp2(logits - level[:, None]) * (of_weights - share[:, None])
-        k = _load(at + HEADS * WIDTH, keys, size, ROW, WIDTH, CHANNELS)
+        k = load_rows(at + HEADS * WIDTH, keys, size, ROW, WIDTH, CHANNELS)
         of_q += tl.dot(of_logit.to(k.dtype), k, input_precision=PRECISION)
         if of_logits is not None:
             matrix = of_logits + (graph.to(tl.int64) * HEADS + head) * length * length
             inside = (rows < size)[:, None] & (keys < size)[None, :]
             tl.store(matrix + rows.to(tl.int64)[:, None] * length + keys[None, :], of_logit, mask=inside)
         first += TILE
-    _store(of_rows + start * ROW + head * WIDTH, of_q * WIDTH**-0.5, rows, size, ROW, WIDTH)
+    store_rows(of_rows + start * ROW + head * WIDTH, of_q * WIDTH**-0.5, rows, size, ROW, WIDTH)
 
 
 @triton.jit(do_not_specialize=["seed"])
@@ -293,28 +295,28 @@ def _key_gradients(
         place = (start + rows) * HEADS + head
         level = tl.load(sums + place, mask=rows < size, other=0.0)
         share = tl.load(shares + place, mask=rows < size, other=0.0)
-        products = _products(at + HEADS * WIDTH, at, keys, rows, size, ROW, ROW, WIDTH, PART, PRECISION)
-        logits = _logits(
+        products = multiply_rows(at + HEADS * WIDTH, at, keys, rows, size, ROW, ROW, WIDTH, PART, PRECISION)
+        logits = make_logits(
             products, bias, bias_graph, bias_head, bias_row, graph, head, rows[None, :], keys[:, None], size, WIDTH
         )
         weights = tl.exp2(logits - level[None, :])
-        of_weights = _products(
+        of_weights = multiply_rows(
             at + 2 * HEADS * WIDTH, upstream + at_mixed, keys, rows, size, ROW, HEADS * WIDTH, WIDTH, PART, PRECISION
         )
         dropped = weights
         if dropout > 0.0:
-            kept = _is_kept(seed, dropout, graph, head, rows[None, :], keys[:, None])
+            kept = is_kept(seed, dropout, graph, head, rows[None, :], keys[:, None])
             dropped = tl.where(kept, weights * factor, 0.0)
             of_weights = tl.where(kept, of_weights * factor, 0.0)
-        above = _load(upstream + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
+        above = load_rows(upstream + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
         of_v += tl.dot(dropped.to(above.dtype), above, input_precision=PRECISION)
         of_logit = weights * (of_weights - share[None, :])
-        q = _load(at, rows, size, ROW, WIDTH, CHANNELS)
+        q = load_rows(at, rows, size, ROW, WIDTH, CHANNELS)
         of_k += tl.dot(of_logit.to(q.dtype), q, input_precision=PRECISION)
         first += TILE
     at_result = of_rows + start * ROW + head * WIDTH
-    _store(at_result + HEADS * WIDTH, of_k * WIDTH**-0.5, keys, size, ROW, WIDTH)
-    _store(at_result + 2 * HEADS * WIDTH, of_v, keys, size, ROW, WIDTH)
+    store_rows(at_result + HEADS * WIDTH, of_k * WIDTH**-0.5, keys, size, ROW, WIDTH)
+    store_rows(at_result + 2 * HEADS * WIDTH, of_v, keys, size, ROW, WIDTH)
 
 
 @triton.jit(do_not_specialize=["seed"])
@@ -334,87 +336,8 @@ def _draw_factors(
     first = 0
     while first < length:
         keys = first + tl.arange(0, TILE)
-        kept = _is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :])
+        kept = is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :])
         inside = (rows < length)[:, None] & (keys < length)[None, :]
         place = rows.to(tl.int64)[:, None] * length + keys[None, :]
         tl.store(matrix + place, tl.where(kept, factor, 0.0), mask=inside)
         first += TILE
-
-
-@triton.jit
-def _is_kept(
-    seed: tl.tensor, dropout: tl.tensor, graph: tl.tensor, head: tl.tensor, rows: tl.tensor, keys: tl.tensor
-) -> tl.tensor:
-    """Whether dropout keeps the weight of each pair of a tile."""
-    none = (rows + keys) * 0
-    drawn, _, _, _ = tl.philox(seed, none + keys, none + rows, none + head, none + graph)
-    return tl.uint_to_uniform_float(drawn) >= dropout
-
-
-@triton.jit
-def _products(
-    left: tl.tensor,
-    right: tl.tensor,
-    rows: tl.tensor,
-    columns: tl.tensor,
-    size: tl.tensor,
-    LEFT_ROW: tl.constexpr,
-    RIGHT_ROW: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PART: tl.constexpr,
-    PRECISION: tl.constexpr,
-) -> tl.tensor:
-    """Scalar products of the rows of two tiles, a part of their channels at a time: whole tiles fill the registers."""
-    total = tl.zeros((rows.shape[0], columns.shape[0]), tl.float32)
-    channel = 0
-    while channel < WIDTH:
-        one = _load(left + channel, rows, size, LEFT_ROW, WIDTH - channel, PART)
-        other = _load(right + channel, columns, size, RIGHT_ROW, WIDTH - channel, PART)
-        total += tl.dot(one, tl.trans(other), input_precision=PRECISION)
-        channel += PART
-    return total
-
-
-@triton.jit
-def _logits(
-    products: tl.tensor,
-    bias: tl.tensor,
-    bias_graph: tl.tensor,
-    bias_head: tl.tensor,
-    bias_row: tl.tensor,
-    graph: tl.tensor,
-    head: tl.tensor,
-    rows: tl.tensor,
-    keys: tl.tensor,
-    size: tl.tensor,
-    WIDTH: tl.constexpr,
-) -> tl.tensor:
-    """Logits of a tile times log2(e), from products of queries and keys; minus infinity outside of the graph."""
-    LOG2_E: tl.constexpr = 1.4426950408889634
-    inside = (rows < size) & (keys < size)
-    logits = products * (LOG2_E * WIDTH**-0.5)
-    if bias is not None:
-        at = bias + graph.to(tl.int64) * bias_graph + head.to(tl.int64) * bias_head
-        added = tl.load(at + rows.to(tl.int64) * bias_row + keys, mask=inside, other=0.0)
-        logits += LOG2_E * added.to(tl.float32)
-    return tl.where(inside, logits, float("-inf"))
-
-
-@triton.jit
-def _load(
-    at: tl.tensor, rows: tl.tensor, size: tl.tensor, ROW: tl.constexpr, width: tl.tensor, CHANNELS: tl.constexpr
-) -> tl.tensor:
-    """Rows of one graph and head `[TILE, CHANNELS]`, those of the graph from `at` on; 0 beyond rows and width."""
-    channels = tl.arange(0, CHANNELS)
-    inside = (rows < size)[:, None] & (channels < width)[None, :]
-    return tl.load(at + rows[:, None] * ROW + channels[None, :], mask=inside, other=0.0)
-
-
-@triton.jit
-def _store(
-    at: tl.tensor, x: tl.tensor, rows: tl.tensor, size: tl.tensor, ROW: tl.constexpr, WIDTH: tl.constexpr
-) -> None:
-    """Store what `_load` loads."""
-    channels = tl.arange(0, x.shape[1])
-    inside = (rows < size)[:, None] & (channels < WIDTH)[None, :]
-    tl.store(at + rows[:, None] * ROW + channels[None, :], x, mask=inside)
