@@ -16,11 +16,21 @@ from torch_geometric.data import Data
 
 from graphbench.benchmarks.edge_baselines import predict_by_features
 from graphbench.benchmarks.inputs import read_graphs, with_labels
-from graphbench.contracts import SPLITS, Benchmark, BenchmarkSpec, Encoding, GraphBatch, GraphTable, InputPart
+from graphbench.contracts import (
+    SPLITS,
+    Architecture,
+    Benchmark,
+    BenchmarkSpec,
+    Encoding,
+    GraphBatch,
+    GraphTable,
+    InputPart,
+)
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.contracts.table import EDGE
 from graphbench.data.checks import check_table
+from graphbench.data.columns import from_log10, to_log10
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.loader import GraphLoader
@@ -138,6 +148,8 @@ class GraphBenchmark(Benchmark):
     def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
         """Predict the mean of the training targets, or the shares of their classes, for every row.
 
+        Of targets in log10 it is the mean of the logarithms, as a target.
+
         Edges are also predicted from their features alone, see `predict_by_features`.
         """
         if any("y" not in self.tables[split].columns for split in SPLITS):
@@ -158,7 +170,9 @@ class GraphBenchmark(Benchmark):
         """Return name and values `[T]` or `[C]` of the constant prediction."""
         y = self.tables["train"].columns["y"]
         if self.spec.num_classes is None:
-            return "training mean", y.double().nanmean(0).reshape(-1).numpy()
+            known, logged = y.double().reshape(len(y), -1).numpy(), self.spec.log10_targets
+            mean = torch.from_numpy(to_log10(known, logged)).nanmean(0).numpy()
+            return "training mean", from_log10(mean, logged)
         classes = y.reshape(-1).long()
         counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)
         return "majority class", (counts / counts.sum()).numpy()
@@ -298,7 +312,7 @@ class GraphBenchmark(Benchmark):
     def train_dataloader(self) -> GraphLoader:
         """Return shuffled batches of the training split; in a fixed order while a trainer overfits a few batches."""
         overfits = getattr(self.trainer, "overfit_batches", 0) > 0
-        return self._loader("train", self.batch_size, shuffle=not overfits)
+        return self._loader("train", self.batch_size, shuffle=not overfits, training=True)
 
     def is_empty(self, split: str) -> bool:
         """Return whether a split of open data has no row that is trained on or scored."""
@@ -316,7 +330,7 @@ class GraphBenchmark(Benchmark):
         """Return batches of every graph of `predict_split` once; `graph_id` of a batch holds their rows."""
         return self._loader(self.predict_split, self.eval_batch_size)
 
-    def _loader(self, split: str, batch_size: int, shuffle: bool = False) -> GraphLoader:
+    def _loader(self, split: str, batch_size: int, shuffle: bool = False, training: bool = False) -> GraphLoader:
         if not self.tables:
             raise BadInput(f"{self.spec.name} is not open yet: call prepare_data() and setup() first.")
         self.require_rows(split)
@@ -332,9 +346,18 @@ class GraphBenchmark(Benchmark):
             name=f"{self.spec.name} {split}",
         )
         pin_memory = trainer is not None and trainer.strategy.root_device.type == "cuda"
-        loader = GraphLoader(table, sampler, self.num_workers, pin_memory)
+        loader = GraphLoader(
+            table, sampler, self.num_workers, pin_memory, precompute=self._precomputed(), draws=training
+        )
         self._loaders.append(loader)
         return loader
+
+    def _precomputed(self) -> Callable[[GraphBatch, torch.Generator | None], GraphBatch] | None:
+        """Return what workers add to a batch for the model in training; None where it wants nothing."""
+        architecture = getattr(self.trainer and self.trainer.lightning_module, "architecture", None)
+        if not isinstance(architecture, Architecture) or type(architecture).precompute is Architecture.precompute:
+            return None
+        return architecture.precomputed
 
     def _by_size(self, shuffle: bool) -> bool:
         """Return whether batches may hold graphs of similar size without harm to the model."""

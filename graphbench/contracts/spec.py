@@ -85,6 +85,10 @@ class BenchmarkSpec:
         num_classes: classes of a classification; None for regression and multi-label.
         target_names: one name per target (regression, multi-label) or a class.
         target_units: one unit a regression target; "" where it has none.
+        log10_targets: whether models train on the decimal logarithm of each regression target; empty where on none.
+            Targets, predictions and their errors stay in the target's unit; errors that are scaled by deviations are
+            those of the logarithm.
+        target_weights: weight of each of several targets in the loss, with mean 1; empty where all count alike.
         metric: the score that selects the best checkpoint: MAE, RMSE, accuracy, class_accuracy, macro_F1, F1, AP,
             AUROC, MRR, instance_IoU, class_IoU.
         higher_is_better: whether a larger `metric` is better.
@@ -123,6 +127,8 @@ class BenchmarkSpec:
     num_classes: int | None = None
     target_names: tuple[str, ...] = ()
     target_units: tuple[str, ...] = ()
+    log10_targets: tuple[bool, ...] = ()
+    target_weights: tuple[float, ...] = ()
     coordinates: int = 0
     split_sizes: tuple[int, int, int] | None = None
     mean_nodes: float | None = None

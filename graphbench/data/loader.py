@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
@@ -22,6 +23,8 @@ _TRIM_EVERY = 8
 _ALIGNMENT = 64
 #: Row numbers of the sampler -> a batch.
 Cut = Callable[[Sequence[int]], GraphBatch]
+#: A batch, and a generator for random choices of training -> the batch with more fields.
+Precompute = Callable[[GraphBatch, torch.Generator | None], GraphBatch]
 
 
 @dataclass
@@ -72,8 +75,8 @@ class PackedBatch:
 class _Rows(Dataset[GraphBatch | PackedBatch]):
     """Cut all rows of a batch in one call of `GraphTable.batch`; pack the result in a worker."""
 
-    def __init__(self, table: GraphTable, cut: Cut | None = None) -> None:
-        self.table, self.cut, self.has_rows = table, cut or table.batch, cut is None
+    def __init__(self, table: GraphTable, cut: Cut | None = None, precompute: Precompute | None = None) -> None:
+        self.table, self.cut, self.has_rows, self.precompute = table, cut or table.batch, cut is None, precompute
         self._batches = 0
         self._prefetch: Prefetcher | None = None
 
@@ -83,7 +86,8 @@ class _Rows(Dataset[GraphBatch | PackedBatch]):
     def __getitem__(self, index: int) -> GraphBatch:
         return self.cut([index])
 
-    def __getitems__(self, indices: Sequence[int]) -> GraphBatch | PackedBatch:
+    def __getitems__(self, seeded: tuple[list[int] | None, Sequence[int]]) -> GraphBatch | PackedBatch:
+        seeds, indices = seeded
         self._batches += 1
         if self._batches % _TRIM_EVERY == 0:
             trim_mapped()
@@ -96,9 +100,31 @@ class _Rows(Dataset[GraphBatch | PackedBatch]):
         torch.set_num_threads(1)
         try:
             batch = self.cut(indices)
+            if self.precompute is not None:
+                batch = self.precompute(batch, None if seeds is None else _generator(seeds))
             return batch if get_worker_info() is None else PackedBatch.pack(batch)
         finally:
             torch.set_num_threads(threads)
+
+
+class _Seeded:
+    """Batches of a sampler with the seeds of their random choices; workers do not know the epoch."""
+
+    def __init__(self, sampler: SizeBucketSampler, draws: bool) -> None:
+        self.sampler, self.draws = sampler, draws
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[tuple[list[int] | None, list[int]]]:
+        for rows in self.sampler:
+            yield [self.sampler.seed, self.sampler.epoch, rows[0]] if self.draws else None, rows
+
+
+def _generator(seeds: Sequence[int]) -> torch.Generator:
+    """Make a generator that follows from the seeds alone."""
+    state = np.random.RandomState([seed % (1 << 32) for seed in seeds]).randint(1 << 63, dtype=np.int64)
+    return torch.Generator().manual_seed(int(state))
 
 
 def _unchanged(batch: Any) -> Any:
@@ -121,6 +147,8 @@ class GraphLoader:
         num_workers: processes that cut batches; 0 cuts them here, which is fastest for small graphs.
         pin_memory: whether batches lie in page-locked memory, from which copies to a GPU need no waiting.
         cut: makes a batch of the sampler's items, where these are not rows of whole graphs.
+        precompute: adds fields to a batch where it is cut (`Architecture.precomputed`).
+        draws: give `precompute` a generator, which follows from the sampler's seed, the epoch and the batch's graphs.
 
     Raises:
         BadInput: for a negative number of workers.
@@ -141,8 +169,11 @@ class GraphLoader:
         num_workers: int = 0,
         pin_memory: bool = False,
         cut: Cut | None = None,
+        precompute: Precompute | None = None,
+        draws: bool = False,
     ) -> None:
         check_range("num_workers", num_workers, at_least=0, whole=True)
+        self.precompute, self.draws = precompute, draws
         self.table, self.batch_sampler, self.cut = table, batch_sampler, cut
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self._progress = (0, 0)
@@ -167,8 +198,8 @@ class GraphLoader:
         if self.num_workers and "fork" in multiprocessing.get_all_start_methods():
             context = multiprocessing.get_context("fork")
         return DataLoader(
-            _Rows(self.table, self.cut),
-            batch_sampler=self.batch_sampler,
+            _Rows(self.table, self.cut, self.precompute),
+            batch_sampler=cast(Any, _Seeded(self.batch_sampler, self.draws)),
             num_workers=self.num_workers,
             collate_fn=_unchanged,
             pin_memory=self.pin_memory,

@@ -147,6 +147,11 @@ class DenseLayout:
             return Packing(self.ptr, None, None if self.is_full else self.index, shapes, padding)
         return Packing(self.ptr, torch.from_numpy(self.cut.order), self._slots, shapes, padding)
 
+    @cached_property
+    def pair_slots(self) -> tuple[Tensor, ...]:
+        """Indices of all pairs of nodes in a tensor `[B, N, N]`; their number costs one host-device sync."""
+        return (self.mask[:, :, None] & self.mask[:, None, :]).nonzero(as_tuple=True)
+
     def to_dense(self, x: Tensor) -> Tensor:
         """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero.
 

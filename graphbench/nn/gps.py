@@ -204,8 +204,6 @@ class GPSBackbone(Architecture):
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if local_layer in EDGE_LAYERS else None
         self.edge_dim = hidden_dim if self.edge_encoder is not None else 0
         self.gate_encoder = gate_encoder
-        if local_layer == "GAT":
-            self.waits_for_device = "how many self-loops the graphs have is read, in every layer"
         self.layers = nn.ModuleList()
         for _ in range(num_layers):
             local = make_local_layer(local_layer, hidden_dim, num_heads, dropout, norm, gate_encoder is not None)

@@ -149,6 +149,16 @@ class ArchitectureContract:
         taken = self.taken_specifications()
         assert any(taken.values()), "the constructor refuses every tiny specification with BadInput"
 
+    def test_batches_of_the_loader_give_the_same(self) -> None:
+        """A batch that has been through `precompute` answers as one that has not."""
+        model = self._model()
+        if type(model).precompute is Architecture.precompute:
+            raise SkipTest("the model precomputes nothing")
+        batch = _batch(model, tiny_table(model.spec, sizes=[6, 12, 1, 9]))
+        loaded = model.precomputed(batch)
+        assert model.precomputed(loaded) is loaded, "what was computed is computed again"
+        self._assert_same_outputs(model, loaded, batch, "a batch of the loader")
+
     def test_edges_can_be_predicted(self) -> None:
         """A head for edges gives a finite row for each; with symmetric targets the same one in both directions."""
         tasks: tuple[TaskName, ...] = ("edge-classification", "edge-regression")
@@ -356,7 +366,8 @@ class ArchitectureContract:
         model = self._model().train()
         if model.waits_for_device:
             raise SkipTest(model.waits_for_device)
-        check_reads_nothing(model, _batch(model, tiny_table(model.spec)), _loss)
+        batch = model.precomputed(_batch(model, tiny_table(model.spec)), torch.Generator())
+        check_reads_nothing(model, batch, _loss)
 
     def test_a_step_stays_within_its_budget(self) -> None:
         """A step on a pretended card mixes no devices, waits and launches at most as often as the class allows."""
@@ -375,7 +386,7 @@ class ArchitectureContract:
         """Count the waits and launches of a training step, in a process that runs nothing else."""
         model = self._model().float()
         table = encode(tiny_table(model.spec), model.required_encodings())
-        return step_work(model, table.batch(range(len(table))))
+        return step_work(model, model.precomputed(table.batch(range(len(table))), torch.Generator()))
 
     def _check_budget(self, name: str, most: int, counts: Mapping[str, int]) -> None:
         total = sum(counts.values())

@@ -76,7 +76,8 @@ class BenchmarkModule(pl.LightningModule):
             `freeze`; the longest name counts, before `lr_scales`. The schedule multiplies these rates, too.
         loss: a loss in place of the benchmark's, by the dotted path of a class or function `(prediction, target)`, such
             as `torch.nn.SmoothL1Loss`, or by name: L1, MSE, Huber, Gaussian (learns a variance) or Quantile of a
-            regression, cross_entropy, weighted_cross_entropy or focal of classes, BCE or focal of labels.
+            regression, cross_entropy, weighted_cross_entropy or focal of classes, BCE or focal of labels. Of several
+            numbers each may have its own of L1, MSE and Huber: `logS=Huber,pKa=L1`; others keep the benchmark's.
         metrics: further metrics, by name (R2, Spearman, Pearson, MCC, ...; a wrong name shows all) or all of
             torchmetrics by class path.
         select_by: name of the metric that selects the best epoch in place of the benchmark's.

@@ -55,6 +55,39 @@ def test_two_workers_equal_none(table):
     there.close()
 
 
+def drawn(batch, generator):
+    """The batch with a random number of each graph, or without any."""
+    if generator is not None:
+        batch.drawn = torch.rand(batch.num_graphs, generator=generator)
+    return batch
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_random_choices_follow_seed_and_epoch_and_survive_resuming(table, num_workers):
+    loader = loader_of(table, num_workers, precompute=drawn, draws=True)
+    epochs = []
+    for epoch in (0, 1):
+        loader.set_epoch(epoch)
+        epochs.append(list(loader))
+    loader.close()
+    torch.rand(3)  # no global generator has a part in it
+    repeated = loader_of(table, precompute=drawn, draws=True)
+    repeated.set_epoch(1)
+    ahead = iter(repeated)
+    assert_same([next(ahead) for _ in range(3)], epochs[1][:3])
+    resumed = loader_of(table, precompute=drawn, draws=True)
+    resumed.load_state_dict(repeated.state_dict())
+    assert_same(list(resumed), epochs[1][3:])
+    other = loader_of(table, seed=1, precompute=drawn, draws=True)
+    numbers = torch.cat([batch.drawn for batches in (*epochs, list(other)) for batch in batches])
+    assert len(numbers) == 150
+    assert len(numbers.unique()) == 150, "other numbers in each batch, epoch and seed"
+
+
+def test_evaluation_draws_nothing(table):
+    assert all("drawn" not in batch for batch in loader_of(table, shuffle=False, precompute=drawn))
+
+
 @pytest.mark.parametrize("scatter_above", [0, 1 << 30])
 def test_memory_mapped_equals_in_memory(table, tmp_path, monkeypatch, scatter_above):
     monkeypatch.setattr("graphbench.data.mapped.SCATTER_ABOVE", scatter_above)

@@ -13,6 +13,9 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_files.py", "the words, in targets of molecules",
     ),
     "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
+    "graphbench/experiments/reproduce/controls.py": (
+        "tests/experiments/test_control.py", "beside the rows that it puts into tables",
+    ),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
@@ -200,6 +203,7 @@ TESTS_OF = {
     "plugins/sft/tests/test_places.py": "SFT on point clouds and sequences",
     "plugins/sft/tests/test_runs.py": "experiments/runs.py",
     "plugins/sft/tests/test_table_7.py": "experiments/table_7.py",
+    "plugins/sft/tests/test_figure_5.py": "experiments/figure_5.py",
     "plugins/sft/tests/test_theory.py": "what the paper proves of a layer",
     "tests/benchmarks/graphs/by_nodes/test_splits.py": "splits of nodes, from masks and shares to scores",
     "tests/benchmarks/graphs/test_contract.py": "the contract of `Graphs`, from every kind of source",

@@ -28,6 +28,7 @@ from graphbench.benchmarks.molecules.chemistry.reading import (
 from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, subset, to_table, without
 from graphbench.contracts import SPLITS, GraphTable, InputPart
+from graphbench.data.columns import from_log10, to_log10
 from graphbench.data.entry import Entry
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, check_choice
@@ -185,7 +186,9 @@ class MoleculeBenchmark(SmilesInput):
             return {}
         smiles = [self._used("train"), self._used("val"), self._used(test) if isinstance(test, str) else test]
         if self.spec.kind == "regression":
-            return {"ridge on Morgan counts": ridge_baseline(smiles, targets)}
+            logged = self.spec.log10_targets
+            val, new = ridge_baseline(smiles, [to_log10(part, logged) for part in targets])
+            return {"ridge on Morgan counts": (from_log10(val, logged), from_log10(new, logged))}
         return {"logistic regression on Morgan counts": logistic_baseline(smiles, targets, self.spec.num_classes)}
 
     def seen_in_training(self, texts: Sequence[str]) -> np.ndarray | None:

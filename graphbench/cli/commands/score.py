@@ -28,6 +28,7 @@ from graphbench.registry.expected import Comparison, Expected, Obtained, compare
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import show_number
 from graphbench.training.baselines import baselines_of
+from graphbench.training.targets import tell_bounds
 
 log = logging.getLogger(__name__)
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -96,6 +97,7 @@ def _score_splits(
         undefined |= cli.model.scores.of(name).undefined
     if not cli.trainer.is_global_zero:
         return False
+    tell_bounds(cli.model, splits)
     others = baselines_of(cli.model, cli.datamodule, splits)
     comparison = _beside_expected(cli, request, scores)
     _show(cli, scores, others, comparison)
@@ -201,6 +203,8 @@ def _show(
     unit = f" [{spec.target_units[0]}]" if one_unit else ""
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows, corner="score")
+    if units := cli.model.task.metric_units():
+        print(units)
     if comparison is not None:
         print(comparison)
 
@@ -327,6 +331,8 @@ def _show_external(predictor: Predictor, source: str, result: ExternalResult) ->
     ]
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{Path(source).name}, {arrow} {spec.metric} is better", ["model", *names], rows, corner="score")
+    if units := predictor.module.task.metric_units():
+        print(units)
     log.info("%s", _count_rows(asdict(result), predictor.level))
     for name, why in result.undefined.items():
         log.warning("%s is undefined: %s.", name, why)

@@ -107,7 +107,7 @@ class StructuredAttention(Traced):
         biases = layout.block_biases() if biases is None else biases
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(blocks, biases, strict=True)]
         weights = [F.dropout(weight, self.dropout, self.training) for weight in weights]
-        exchanged = exchange(weights, [block.layout.mask for block in layout.blocks])
+        exchanged = exchange(weights, [block.layout.pair_slots for block in layout.blocks])
         return [weight.to(v.dtype) @ v for weight, (_, _, v) in zip(exchanged, blocks, strict=True)]
 
     @torch.no_grad()
@@ -178,24 +178,22 @@ class ReAttention(nn.Module):
         self.norm = BatchNorm(num_heads)
         self.scale = head_dim**-0.5
 
-    def forward(self, weights: Sequence[Tensor], masks: Sequence[Tensor]) -> list[Tensor]:
+    def forward(self, weights: Sequence[Tensor], slots: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
         """Return the exchanged weights, zero at padding.
 
         Args:
             weights: attention weights `[B, H, N, N]` of blocks of graphs.
-            masks: which slots of a block hold a token, bool `[B, N]`.
+            slots: `pair_slots` of the layout of each block.
 
         Returns:
             Tensors of the same shapes.
         """
-        pairs = [mask[:, :, None] & mask[:, None, :] for mask in masks]
-        rows = [weight.permute(0, 2, 3, 1)[pair] for weight, pair in zip(weights, pairs, strict=True)]
+        rows = [weight.permute(0, 2, 3, 1)[pairs] for weight, pairs in zip(weights, slots, strict=True)]
         mixed = self.norm(self.mix(torch.cat(rows))) * self.scale
-        parts = mixed.split([len(row) for row in rows])
         filled = []
-        for weight, pair, part in zip(weights, pairs, parts, strict=True):
-            dense = part.new_zeros(*pair.shape, part.shape[-1])
-            dense[pair] = part
+        for weight, pairs, part in zip(weights, slots, mixed.split([len(row) for row in rows]), strict=True):
+            dense = part.new_zeros(weight.shape[0], *weight.shape[2:], part.shape[-1])
+            dense[pairs] = part
             filled.append(dense.permute(0, 3, 1, 2).to(weight.dtype))
         return filled
 

@@ -269,16 +269,16 @@ def random_blocks(blocks: Tensor, count: int, num_heads: int, num_random: int) -
         >>> drawn.shape, int((drawn[0] >= 0).sum(-1).max()), int(drawn[1].max()) < 11
         (torch.Size([2, 1, 40, 3]), 2, True)
     """
-    table = _table(count, num_heads, num_random).to(blocks.device)
+    table = _table(count, num_heads, num_random, blocks.device)
     return table[blocks.clamp(max=len(table) - 1)]
 
 
 @lru_cache(maxsize=64)
-def _table(count: int, num_heads: int, num_random: int) -> Tensor:
+def _table(count: int, num_heads: int, num_random: int, device: torch.device) -> Tensor:
     """Tabulate random blocks of graphs of 0, 1, ... blocks `[totals, H, M, r]`; the last row serves all larger ones."""
     totals = range(1, min(2 * num_random + 6, count) + 1)
     none = torch.full((num_heads, count, num_random), -1)
-    return torch.stack([none, *(_draw_blocks(total, count, num_heads, num_random) for total in totals)])
+    return torch.stack([none, *(_draw_blocks(total, count, num_heads, num_random) for total in totals)]).to(device)
 
 
 def _draw_blocks(total: int, count: int, num_heads: int, num_random: int) -> Tensor:
