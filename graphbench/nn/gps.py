@@ -50,6 +50,7 @@ class TransformerAttention(nn.Module):
         dim: width of the nodes.
         num_heads: heads; must divide `dim`.
         dropout: probability of dropping an attention weight.
+        packed: on a card, pad nothing; see `attend_within_graphs`.
 
     Examples:
         >>> import torch
@@ -58,9 +59,9 @@ class TransformerAttention(nn.Module):
         torch.Size([3, 8])
     """
 
-    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, packed: bool = False) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(dim, num_heads, dropout)
+        self.attention = MultiHeadAttention(dim, num_heads, dropout, packed)
 
     def forward(self, x: Tensor, batch: Data | Tensor | None = None, layout: DenseLayout | None = None) -> Tensor:
         """Mix nodes `[num_nodes, dim]`, of one graph where neither is given; edges of the batch play no part."""

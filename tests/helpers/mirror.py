@@ -49,6 +49,15 @@ TESTED_BY = {
     "plugins/kernels/src/graphbench_kernels/nn/again.py": (
         "tests/nn/test_ops.py", "second derivatives of every operation",
     ),
+    "plugins/kernels/src/graphbench_kernels/nn/attention_tiles.py": (
+        "plugins/kernels/tests/nn/test_attention_triton.py", "parts of its kernels",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/card_attention.py": (
+        "plugins/kernels/tests/nn/test_attention_triton.py", "calls the kernels with the rows of a layout",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/card_messages.py": (
+        "plugins/kernels/tests/nn/test_messages_triton.py", "calls the kernels with grouped edges",
+    ),
     "plugins/kernels/src/graphbench_kernels/nn/attention_numba.py": (
         "plugins/kernels/tests/nn/test_attention.py", "its loops",
     ),

@@ -8,9 +8,10 @@ import torch
 
 from graphbench import GraphTable
 from graphbench.diagnostics import record
+from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout, size_blocks
-from graphbench.testing import encode
-from graphbench_baselines import SAT, Graphormer
+from graphbench.testing import encode, tiny_batch, tiny_spec
+from graphbench_baselines import GPS, SAT, Graphormer
 from graphbench_baselines.attention import GateFusion, ReAttention, StructuredAttention
 
 HEADS, WIDTH = 3, 4
@@ -194,3 +195,21 @@ def test_checkpointing_recomputes_layers(spec, graphs):
     model.layers[0].attention.register_forward_hook(lambda *_: calls.append(0))
     model(batch).node.mean().backward()
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(("model", "padded"), [(GPS, "Transformer"), (Graphormer, "padded")])
+def test_packed_attention_changes_no_weights_and_nothing_on_a_processor(model, padded):
+    spec, states, outs = tiny_spec(kind="categorical"), [], []
+    for attention in (padded, "packed"):
+        torch.manual_seed(0)
+        made = model(spec, hidden_dim=16, num_layers=2, num_heads=4, attention=attention).eval()
+        states.append(made.state_dict())
+        outs.append(made(tiny_batch(made)).node)
+        assert {m.packed for m in made.modules() if hasattr(m, "packed")} == {attention == "packed"}
+    assert states[0].keys() == states[1].keys()
+    assert torch.equal(*outs)
+
+
+def test_re_attention_needs_the_weights_that_packed_attention_never_holds():
+    with pytest.raises(BadInput, match="re_attention"):
+        Graphormer(tiny_spec(kind="categorical"), re_attention=True, attention="packed")

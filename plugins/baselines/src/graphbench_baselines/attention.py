@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +18,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from graphbench import LayerTrace, Traced
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 from graphbench.nn import BatchNorm, DenseLayout, attend_within_graphs, attention_weights, mixed_values
+
+#: How attention holds graphs of different sizes on a card.
+Padding = Literal["padded", "packed"]
 
 
 class StructuredAttention(Traced):
@@ -38,9 +41,10 @@ class StructuredAttention(Traced):
         bias: give the maps to queries, keys and values a bias.
         re_attention: let heads exchange their weights, see `ReAttention`.
         extra_tokens: tokens of every graph that are no nodes, behind them; for traces.
+        attention: padded or packed; packed: on a card by a kernel that pads nothing, see `attend_within_graphs`.
 
     Raises:
-        BadInput: `num_heads` does not divide `dim`.
+        BadInput: `num_heads` does not divide `dim`, or packed attention meets re-attention, which needs all weights.
     """
 
     def __init__(
@@ -51,11 +55,16 @@ class StructuredAttention(Traced):
         bias: bool = True,
         re_attention: bool = False,
         extra_tokens: int = 0,
+        attention: Padding = "padded",
     ) -> None:
         super().__init__()
+        check_choice("attention", attention, get_args(Padding))
+        if re_attention and attention == "packed":
+            raise BadInput("re_attention needs all weights, which attention=packed never holds; leave out one of them.")
         if num_heads < 1 or dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
         self.num_heads, self.dropout, self.extra_tokens = num_heads, dropout, extra_tokens
+        self.packed = attention == "packed"
         self.qk_map = nn.Linear(dim, 2 * dim, bias=bias)  # W^Q and W^K
         self.v_map = nn.Linear(dim, dim, bias=bias)  # W^V
         self.out_map = nn.Linear(dim, dim)  # W^O
@@ -79,7 +88,7 @@ class StructuredAttention(Traced):
         qkv = torch.cat([self.qk_map(x if structure is None else structure), self.v_map(x)], dim=-1)
         if self.re_attention is None:
             dropout = self.dropout if self.training else 0.0
-            mixed = attend_within_graphs(qkv, layout, self.num_heads, biases, dropout)
+            mixed = attend_within_graphs(qkv, layout, self.num_heads, biases, dropout, self.packed)
         else:
             blocks = layout.to_block_heads(qkv, 3, self.num_heads)
             mixed = layout.from_block_heads(self._re_attend(self.re_attention, blocks, layout, biases))
