@@ -45,7 +45,7 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
         raise BadInput(f"{data.spec.name} cannot score {source}: a table has no labels of nodes.")
     commas: bool | None = None
     for part in parts:
-        columns = _cells(part.frame, data.target_labels(), source)
+        columns = input_cells(part.frame, data.target_labels(), source, "which the model was trained to predict")
         if commas is None and data.spec.kind == "regression":
             commas = _decimal_commas(columns, part.frame.attrs.get(SEPARATOR, ""))
         if commas:
@@ -53,15 +53,25 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
         yield _labelled(part, columns, data)
 
 
-def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> dict[str, list[str]]:
-    """Return the texts of the target columns by their names."""
+def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose: str) -> dict[str, list[str]]:
+    """Return the texts of some columns by their names.
+
+    Args:
+        frame: rows of the input.
+        names: of the columns, in any case.
+        source: the input, for messages.
+        purpose: of the columns, for messages.
+
+    Raises:
+        BadInput: one is missing.
+    """
     header = [str(name) for name in frame.columns]
     places = {name: find_column(source, header, name) for name in names}
     absent = [name for name, place in places.items() if place is None]
     if absent:
         present = ", ".join(map(repr, header[:_SHOWN])) or "none"
         raise BadInput(
-            f"{source}: no column {' and no '.join(map(repr, absent))}, which the model was trained to predict. Its "
+            f"{source}: no column {' and no '.join(map(repr, absent))}, {purpose}. Its "
             f"columns: {present}.{near(absent, header)}"
         )
     return {name: as_texts(frame.iloc[:, place]) for name, place in places.items() if place is not None}

@@ -23,6 +23,8 @@ AXES = (GRAPH, NODE, EDGE, PAIR)
 ENDS = ("source", "destination")
 #: Column with the weight of each row of `y` in the loss.
 WEIGHT = "weight"
+#: Column with numbers beside each graph `[graphs, F]`, see `BenchmarkSpec.graph`.
+GRAPH_DENSE = "graph_dense"
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class GraphTable:
         one row per node) need no `layout`; others must be named there.
         """
         graphs = list(graphs)
-        axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
+        axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE, GRAPH_DENSE: GRAPH}
         merged: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in axes.items()}}
         node_level = bool(graphs) and all(
             "y" in g and torch.as_tensor(g["y"]).dim() > 0 and len(g["y"]) == g["num_nodes"] for g in graphs

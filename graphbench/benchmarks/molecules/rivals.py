@@ -6,6 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import metadata
 from typing import get_args
 
@@ -110,9 +111,7 @@ def _fit_all(
         return val, test
 
     for kind in get_args(Trees):
-        fitted[f"{kind} on counts and descriptors"] = _timed(
-            lambda kind=kind: fit(kind), ", ".join(notes) + (" molecules" if notes else ""), shared
-        )
+        fitted[kind] = _timed(partial(fit, kind), ", ".join(notes) + (" molecules" if notes else ""), shared)
     return fitted
 
 

@@ -99,8 +99,8 @@ def _score_splits(
         return False
     others = baselines_of(cli.model, cli.datamodule, splits)
     comparison = _beside_expected(cli, request, scores)
-    is_selected = request.run is not None and request.options.checkpoint is None
-    _show(cli, scores, others, comparison, request.run.read_results().get("fit_seconds") if is_selected else None)
+    stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
+    _show(cli, scores, others, comparison, stored.get("fit_seconds"))
     if request.run is None or staged is None or request.options.checkpoint is not None:
         return False
     _record(request.run, staged, scores, others, comparison, "; ".join(same.differences), undefined)

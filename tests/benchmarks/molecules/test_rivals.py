@@ -12,7 +12,7 @@ from graphbench.testing import tiny_spec
 
 SMILES = [f"{'C' * length}{end}" for length in range(1, 9) for end in ("O", "N", "Cl", "C(=O)O")]
 PARTS = [SMILES[:20], SMILES[20:26], SMILES[26:]]
-TREES = ["random forest on counts and descriptors", "gradient boosting on counts and descriptors"]
+TREES = ["random forest", "gradient boosting"]
 
 
 def spec_of(task, targets=1, classes=None):

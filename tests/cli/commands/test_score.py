@@ -18,7 +18,7 @@ from sklearn.metrics import accuracy_score, mean_absolute_error, roc_auc_score, 
 
 from graphbench.cli import console, main
 
-TREES = ("random forest on counts and descriptors", "gradient boosting on counts and descriptors")
+TREES = ("random forest", "gradient boosting")
 
 
 def test_test_reproduces_the_stored_validation_score_exactly(finished_run, caplog):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.files import (
@@ -32,6 +33,7 @@ from graphbench.benchmarks.molecules.chemistry.problems import (
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track, read_molecules
 from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text, with_weights
+from graphbench.benchmarks.molecules.own_features import MoleculeFeatures, with_numbers
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing
@@ -77,6 +79,7 @@ class FileRequest:
     weight: str | None = None
     features: FeatureSet = "ogb_cip"
     missing: tuple[Any, ...] | None = None
+    beside: MoleculeFeatures = MoleculeFeatures()  # noqa: RUF009 - frozen dataclass
 
     @property
     def computed(self) -> bool:
@@ -88,12 +91,16 @@ class FileRequest:
         """Columns to read beside the SMILES."""
         targets = () if self.computed else self.targets
         others = filter(None, (self.weight, self.id_column, self.split_column))
-        return list(dict.fromkeys([*targets, *others]))
+        return list(dict.fromkeys([*targets, *others, *self.beside.columns]))
 
     @property
     def numbers(self) -> list[str]:
         """Columns that hold numbers."""
-        return [*(() if self.computed or self.classes else self.targets), *filter(None, (self.weight,))]
+        return [
+            *(() if self.computed or self.classes else self.targets),
+            *filter(None, (self.weight,)),
+            *self.beside.numbers,
+        ]
 
 
 @dataclass
@@ -132,6 +139,8 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     if rows.notes:
         logger.info("%s: %s", request.file, ", ".join(rows.notes))
     y, weights, problems = _parse_numbers(request, rows)
+    beside, faults = request.beside.parse(rows.columns)
+    problems += [RowProblem(fault, rows.lines[row], shorten(text)) for row, fault, text in faults]
     recipe = Recipe(request.features, "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
     arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
@@ -142,7 +151,11 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     if len(usable) == 0:
         description = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
         raise BadInput(f"{description}\nNo usable molecule is left.")
-    return _collect(request, rows, arrays, y, weights, usable)
+    molecules = _collect(request, rows, arrays, y, weights, usable)
+    if request.beside.columns:
+        chosen = torch.from_numpy(beside[arrays.rows[usable]])
+        molecules.table = with_numbers(molecules.table, chosen)
+    return molecules
 
 
 def read_split_labels(request: FileRequest) -> list[str]:
