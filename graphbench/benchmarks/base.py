@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from graphbench.benchmarks.inputs import read_graphs, with_labels
 from graphbench.contracts import (
     SPLITS,
     Architecture,
+    Baseline,
     Benchmark,
     BenchmarkSpec,
     Encoding,
@@ -153,7 +155,7 @@ class GraphBenchmark(Benchmark):
         """Return the names of the graphs of a split in predictions, by row; their numbers by default."""
         return range(self._num_graphs[split])
 
-    def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
+    def baseline_predictions(self) -> dict[str, Baseline]:
         """Predict the mean of the training targets, or the shares of their classes, for every row.
 
         Of targets in log10 it is the mean of the logarithms, as a target.
@@ -162,10 +164,16 @@ class GraphBenchmark(Benchmark):
         """
         if any("y" not in self.tables[split].columns for split in SPLITS):
             return {}
+        started = time.perf_counter()
         name, answer = self._constant_answer()
         rows = {split: len(self.tables[split].columns["y"]) for split in ("val", "test")}
-        constant = {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
-        return constant | (predict_by_features(self.tables, self.spec) if self.spec.level == EDGE else {})
+        constant = {split: np.tile(answer, (count, 1)) for split, count in rows.items()}
+        baselines = {name: Baseline(constant, round(time.perf_counter() - started, 2))}
+        if self.spec.level == EDGE:
+            started = time.perf_counter()
+            for name, predictions in predict_by_features(self.tables, self.spec).items():
+                baselines[name] = Baseline(predictions, round(time.perf_counter() - started, 2))
+        return baselines
 
     def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Predict the training mean, or the shares of the training classes; see `Benchmark.baseline_answers`."""

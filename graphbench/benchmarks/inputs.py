@@ -50,7 +50,7 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
     commas: bool | None = None
     num_bounds = 0
     for part in parts:
-        columns = _cells(part.frame, data.target_labels(), source)
+        columns = input_cells(part.frame, data.target_labels(), source, "which the model was trained to predict")
         signs: np.ndarray | None = None
         if data.spec.kind == "regression":
             columns, signs = split_signs(columns)
@@ -64,15 +64,25 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
         logger.info("%s: %d targets are bounds (such as >10), which no score counts", source, num_bounds)
 
 
-def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> dict[str, list[str]]:
-    """Return the texts of the target columns by their names."""
+def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose: str) -> dict[str, list[str]]:
+    """Return the texts of some columns by their names.
+
+    Args:
+        frame: rows of the input.
+        names: of the columns, in any case.
+        source: the input, for messages.
+        purpose: of the columns, for messages.
+
+    Raises:
+        BadInput: one is missing.
+    """
     header = [str(name) for name in frame.columns]
     places = {name: find_column(source, header, name) for name in names}
     absent = [name for name, place in places.items() if place is None]
     if absent:
         present = ", ".join(map(repr, header[:_SHOWN])) or "none"
         raise BadInput(
-            f"{source}: no column {' and no '.join(map(repr, absent))}, which the model was trained to predict. Its "
+            f"{source}: no column {' and no '.join(map(repr, absent))}, {purpose}. Its "
             f"columns: {present}.{near(absent, header)}"
         )
     return {name: as_texts(frame.iloc[:, place]) for name, place in places.items() if place is not None}

@@ -82,6 +82,8 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]],
     if corner is not None and Console(width=10_000, markup=False).measure(table).maximum > place.width:
         first, *others = zip(header, *rows, strict=True)
         table = _table(title, [corner, *first[1:]], others)
+        names = max(len(corner), *(len(row[0]) for row in others))
+        table.columns[0].no_wrap = names <= place.width // 2  # several models would fold the names of scores first
     place.print(table)
 
 

@@ -81,6 +81,8 @@ class BenchmarkSpec:
             in a specification that is written from nothing.
         node: features of a node.
         edge: features of an edge.
+        graph: numbers beside the whole graph, which the head of a graph task reads: float32 `graph_dense`
+            `[num_graphs, dense]`, NaN where unknown.
         num_targets: columns of `y` (regression, multi-label) or 1.
         num_classes: classes of a classification; None for regression and multi-label.
         target_names: one name per target (regression, multi-label) or a class.
@@ -143,6 +145,7 @@ class BenchmarkSpec:
     extra: dict[str, str] = field(default_factory=dict)
     level: Level | None = None
     kind: Kind | None = None
+    graph: Features = Features()
 
     def __post_init__(self) -> None:
         """Fill in level and kind of a task of graphbench."""

@@ -25,6 +25,8 @@ ENDS = ("source", "destination")
 WEIGHT = "weight"
 #: Columns of the shape of `y` with bounds of targets that are not known exactly (`>10`), NaN elsewhere.
 BOUNDS = ("y_lower", "y_upper")
+#: Column with numbers beside each graph `[graphs, F]`, see `BenchmarkSpec.graph`.
+GRAPH_DENSE = "graph_dense"
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class GraphTable:
         one row per node) need no `layout`; others must be named there.
         """
         graphs = list(graphs)
-        axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
+        axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE, GRAPH_DENSE: GRAPH}
         merged: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in axes.items()}}
         node_level = bool(graphs) and all(
             "y" in g and torch.as_tensor(g["y"]).dim() > 0 and len(g["y"]) == g["num_nodes"] for g in graphs

@@ -10,7 +10,7 @@ import torch
 
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.spec import SPLITS
-from graphbench.contracts.table import BOUNDS, WEIGHT
+from graphbench.contracts.table import BOUNDS, GRAPH_DENSE, WEIGHT
 from graphbench.errors import BadInput
 from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.tasks.base import target_labels
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def learn(module: BenchmarkModule) -> None:
-    """Take mean and deviation of the training targets, or the weights of their classes.
+    """Take mean and deviation of the training targets and of numbers beside graphs, or the weights of classes.
 
     Raises:
         BadInput: an option needs training targets, and the trainer has no benchmark that holds them.
@@ -43,6 +43,9 @@ def learn(module: BenchmarkModule) -> None:
             log.warning("Targets are not standardised: the trainer has no graphbench benchmark as its data module.")
         return
     tell_bounds(module, ("train", "val"))
+    numbers = getattr(getattr(module.task, "head", None), "numbers", None)
+    if numbers is not None:
+        numbers.measure(columns[GRAPH_DENSE])
     if isinstance(module.task, Regression):
         for column in module.task.measure(columns["y"]):
             name = target_labels(module.spec)[column]

@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rdkit import rdBase
+import numpy as np
+import torch
+from rdkit import Chem, rdBase
 
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.chemistry.descriptors import DescriptorSet, compute_descriptors
 from graphbench.benchmarks.molecules.chemistry.files import TargetTask
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
@@ -24,13 +27,16 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
     read_split_labels,
     read_user_file,
 )
+from graphbench.benchmarks.molecules.own_features import MoleculeFeatures
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
-from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable, InputPart
+from graphbench.contracts import SPLITS, Baseline, BenchmarkSpec, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
 from graphbench.data.columns import relative_weights, scaled_weights
+from graphbench.data.entry import Entry
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
 from graphbench.data.splits import check_fractions, without_share
+from graphbench.data.tables import content_key
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.reader import MOLECULES, check_table
 from graphbench.tables.text import suffix_of
@@ -108,6 +114,11 @@ class Molecules(MoleculeBenchmark):
             like others. Splits by scaffolds keep them together in any case, `split=column` follows the file.
         chirality: values of the column of centres: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or `RDKit`,
             the tags CW and CCW that OGB publishes, which differ between spellings of one molecule.
+        features: columns of numbers that the head reads beside the graph (pH, temperature, descriptors of one's own),
+            scaled by the training rows; every row needs them, in predictions as well.
+        categories: of those columns of `features` that hold words: `{assay: [A, B]}`; each gets a column of 0 and 1.
+        descriptors: what RDKit computes for the head beside the graph: `rdkit2d` (its list of some 200 descriptors) or
+            `morgan` (2,048 hashed counts).
         missing: words or numbers for a missing target, beside the usual ones (empty, NA, N/A, NaN, null,
             None, ND, - and the like): `[-999]`; `[]` for empty cells and NaN alone.
         options: see `GraphBenchmark`.
@@ -145,6 +156,9 @@ class Molecules(MoleculeBenchmark):
         repeats: RepeatRule = "together",
         chirality: Chirality = "CIP",
         missing: list[int | float | str] | None = None,
+        features: list[str] | None = None,
+        categories: dict[str, list[str]] | None = None,
+        descriptors: DescriptorSet | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -172,6 +186,7 @@ class Molecules(MoleculeBenchmark):
             features="ogb_cip" if chirality == "CIP" else "ogb",
             missing=None if missing is None else tuple(missing),
             log10=(log10,) if isinstance(log10, str) else tuple(log10 or ()),
+            beside=MoleculeFeatures(tuple(features or ()), categories or {}, descriptors),
         )
         self.missing = missing
         self.split_request = MoleculeSplit(
@@ -207,6 +222,62 @@ class Molecules(MoleculeBenchmark):
     def class_labels(self) -> tuple[str, ...]:
         """Return the names or numbers of the classes in the file."""
         return self.request.classes or tuple(str(number) for number in range(self.spec.num_classes or 0))
+
+    def open_split(self, entry: Entry, split: str) -> GraphTable:
+        """Open one split with all encodings and descriptors."""
+        table, beside = super().open_split(entry, split), self.request.beside
+        kind = beside.descriptors
+        if kind is None:
+            return table
+        key = {
+            "kind": "descriptors", "content": content_key(entry, split), "name": kind,
+            "rdkit": rdBase.rdkitVersion,
+        }  # fmt: skip
+        stored = self.store.open_or_build(
+            key,
+            lambda writer: writer.append("values", compute_descriptors(kind, self.smiles(split))),
+            f"descriptors of {self.spec.name} {split}",
+        )
+        return beside.behind_columns(table, torch.from_numpy(np.array(stored.arrays["values"])))
+
+    def batch_options(self) -> dict[str, Any]:
+        """Add the descriptors to `GraphBenchmark.batch_options`."""
+        chosen = self.request.beside.descriptors
+        return super().batch_options() | ({} if chosen is None else {"descriptors": chosen})
+
+    def _rivals(self, test: str | Sequence[str]) -> dict[str, Baseline]:
+        """Fit as `MoleculeBenchmark`; the note says that columns beside the molecules are left out."""
+        rivals, columns = super()._rivals(test), self.request.beside.columns
+        if not columns:
+            return rivals
+        words = f"does not see the features {', '.join(columns)}"
+        return {name: replace(one, note="; ".join(filter(None, (one.note, words)))) for name, one in rivals.items()}
+
+    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """Read as `SmilesInput.read_input`, with features and descriptors; a row without a feature is a problem.
+
+        Raises:
+            BadInput: the source lacks a column of `features`.
+        """
+        for part in super().read_input(source, column, size):
+            yield self.request.beside.join_input(part, self.input_texts(part, column), source)
+
+    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+        """Read SMILES and RDKit molecules, with descriptors.
+
+        Raises:
+            BadInput: the model reads columns of a file, or these are graphs and it reads descriptors.
+        """
+        beside = self.request.beside
+        is_smiles = any(item is None or isinstance(item, (str, Chem.Mol)) for item in objects)
+        if beside.columns or (beside.descriptors is not None and not is_smiles):
+            raise BadInput(
+                f"{self.spec.name}: the model also reads {', '.join((*beside.columns, beside.descriptors or '')[:9])}, "
+                "which these inputs do not have. Predict a file with these columns (--input FILE)."
+            )
+        for part in super().read_objects(objects, size):
+            texts = [part.frame["smiles"].iloc[row] for row in part.rows] if beside.descriptors else []
+            yield beside.join_input(part, texts, "input")
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read labels as `GraphBenchmark.read_labelled`; a computed target needs no column."""
@@ -247,6 +318,7 @@ class Molecules(MoleculeBenchmark):
             **({"classes": list(request.classes)} if request.classes else {}),
             **({} if request.weight is None else {"weight": request.weight}),
             "on_error": request.on_error,
+            **request.beside.key(),
             **({} if request.missing is None else {"missing": list(request.missing)}),
             **({"log10": list(request.log10)} if request.log10 else {}),
             # earlier versions left bounds out
@@ -294,6 +366,7 @@ def _fill_spec(spec: BenchmarkSpec, request: FileRequest, num_classes: int | Non
         target_names=() if task == "classification" else targets,
         log10_targets=tuple(name in request.log10 for name in targets) if request.log10 else (),
         extra={"atom_vocabulary": request.features},
+        graph=request.beside.features(),
     )
 
 

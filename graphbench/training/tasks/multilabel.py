@@ -114,7 +114,7 @@ class GraphMultilabel(_Multilabel):
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
-        self.head = GraphHead(dim, spec.output_dim, head)
+        self.head = GraphHead(dim, spec.output_dim, head, spec.graph.dense)
 
 
 class NodeMultilabel(_Multilabel):

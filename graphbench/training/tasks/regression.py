@@ -322,6 +322,11 @@ class GraphRegression(Regression):
 
     head_class = GraphHead  # pools the nodes of each graph
 
+    def __init__(
+        self, spec: BenchmarkSpec, dim: int, head: HeadConfig, quantiles: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(spec, dim, head, quantiles, {"beside": spec.graph.dense})
+
 
 class NodeRegression(Regression):
     """One or several real targets per node, NaN where unknown; see `Regression`.

@@ -229,10 +229,10 @@ def test_baselines_are_fitted_on_the_molecules_that_the_model_trains_on(opened):
     assert train == pytest.approx([row / 3 for row in rows])
     mean = sum(train) / len(train)
     baselines = part.baseline_predictions()
-    assert baselines["training mean"]["val"][:, 0].tolist() == pytest.approx([mean] * len(val), rel=1e-6)
+    assert baselines["training mean"].predictions["val"][:, 0].tolist() == pytest.approx([mean] * len(val), rel=1e-6)
     smiles = [[SMILES[row] for row in rows], part.smiles("val"), part.smiles("test")]
     _, alone = ridge_baseline(smiles, [part.tables[split].columns["y"].numpy() for split in ("train", "val")])
-    assert baselines["ridge on Morgan counts"]["test"].tolist() == alone.tolist()
+    assert baselines["ridge on Morgan counts"].predictions["test"].tolist() == alone.tolist()
 
 
 @pytest.fixture

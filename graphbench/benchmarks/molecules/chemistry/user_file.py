@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.files import (
@@ -39,6 +40,7 @@ from graphbench.benchmarks.molecules.chemistry.tables import (
     with_text,
     with_weights,
 )
+from graphbench.benchmarks.molecules.own_features import MoleculeFeatures, with_numbers
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, split_signs
@@ -86,6 +88,7 @@ class FileRequest:
     features: FeatureSet = "ogb_cip"
     missing: tuple[Any, ...] | None = None
     log10: tuple[str, ...] = ()
+    beside: MoleculeFeatures = MoleculeFeatures()  # noqa: RUF009 - frozen dataclass
 
     @property
     def computed(self) -> bool:
@@ -97,12 +100,16 @@ class FileRequest:
         """Columns to read beside the SMILES."""
         targets = () if self.computed else self.targets
         others = filter(None, (self.weight, self.id_column, self.split_column))
-        return list(dict.fromkeys([*targets, *others]))
+        return list(dict.fromkeys([*targets, *others, *self.beside.columns]))
 
     @property
     def numbers(self) -> list[str]:
         """Columns that hold numbers."""
-        return [*(() if self.computed or self.classes else self.targets), *filter(None, (self.weight,))]
+        return [
+            *(() if self.computed or self.classes else self.targets),
+            *filter(None, (self.weight,)),
+            *self.beside.numbers,
+        ]
 
 
 @dataclass
@@ -143,6 +150,8 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     if rows.notes:
         logger.info("%s: %s", request.file, ", ".join(rows.notes))
     y, weights, problems = _parse_numbers(request, rows)
+    beside, faults = request.beside.parse(rows.columns)
+    problems += [RowProblem(fault, rows.lines[row], shorten(text)) for row, fault, text in faults]
     recipe = Recipe(request.features, "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
     arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
@@ -153,7 +162,11 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     if len(usable) == 0:
         description = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
         raise BadInput(f"{description}\nNo usable molecule is left.")
-    return _collect(request, rows, arrays, (y, signs), weights, usable)
+    molecules = _collect(request, rows, arrays, (y, signs), weights, usable)
+    if request.beside.columns:
+        chosen = torch.from_numpy(beside[arrays.rows[usable]])
+        molecules.table = with_numbers(molecules.table, chosen)
+    return molecules
 
 
 def read_split_labels(request: FileRequest) -> list[str]:
