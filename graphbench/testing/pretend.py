@@ -3,6 +3,10 @@
 A program runs ahead of a card until it reads a number from it, copies to it from ordinary memory, or asks for a shape
 that depends on numbers. On this device all of it works, on any machine, and is counted with the line that asked; so are
 the operations that a card would launch. Tensors of the device and of the processor do not mix, as with a card.
+
+Tensors may also lie there without numbers (`PretendedTensor(meta tensor)`), and so does all that is computed from them:
+sizes are known and no memory is taken, as `graphbench.testing.memory` needs it. Numbers of a batch can stay, so that
+shapes that depend on them are the real ones.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from unittest import mock
 
@@ -23,6 +27,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from graphbench.errors import BadInput
+from graphbench.testing import without_numbers
+from graphbench.testing.without_numbers import UNKNOWN, compute_shape, drop_overwritten
 
 #: PyTorch's name of the device.
 NAME = "pretend"
@@ -77,7 +85,7 @@ class PretendedTensor(Tensor):
     """A tensor of the pretended device.
 
     Args:
-        inner: holds the numbers, on the CPU.
+        inner: holds the numbers, on the CPU; or the shape alone, on PyTorch's device `meta`.
     """
 
     numbers: Tensor
@@ -97,6 +105,8 @@ class PretendedTensor(Tensor):
             device=pretended_device(),
         )
         made.numbers = inner
+        if _made is not None:
+            _made(inner)
         return made
 
     @classmethod
@@ -136,6 +146,8 @@ class Work:
 
 
 _work: Work | None = None
+#: Called with what holds each new tensor of the device.
+_made: Callable[[Tensor], None] | None = None
 #: Operations that compute nothing: they look at memory in another way, or reserve it.
 _FREE = {
     "_local_scalar_dense", "alias", "detach", "empty", "empty_like", "empty_strided", "lift_fresh", "new_empty",
@@ -163,6 +175,17 @@ def counted_work() -> Iterator[Work]:
         yield _work
     finally:
         _work = before
+
+
+@contextlib.contextmanager
+def watched_tensors(watch: Callable[[Tensor], None]) -> Iterator[None]:
+    """Call `watch` with what holds each new tensor of the device, views included, within the block."""
+    global _made
+    before, _made = _made, watch
+    try:
+        yield
+    finally:
+        _made = before
 
 
 def in_fork(action: Callable[[], str]) -> str:
@@ -256,7 +279,7 @@ def _caller() -> str:
     lines: list[str] = []
     while frame is not None and len(lines) < 3:
         name = frame.f_code.co_filename
-        if name != __file__ and "/torch/" not in name and not name.startswith("<"):
+        if name not in (__file__, without_numbers.__file__) and "/torch/" not in name and not name.startswith("<"):
             lines.append(f"{name.split('site-packages/')[-1]}:{frame.f_lineno}")
         frame = frame.f_back  # type: ignore[assignment]
     return " < ".join(lines) or "a gradient"
@@ -297,7 +320,9 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs = {**kwargs, "device": torch.device("cpu"), **({"pin_memory": False} if "pin_memory" in kwargs else {})}
     if _work is not None and not func.is_view and name not in _FREE:
         _work.launches[name] += 1
-    made = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+    drop_overwritten(func, args, here)
+    compute = partial(compute_shape, func, _caller) if any(one.numbers.is_meta for one in here) else func
+    made = compute(*tree_map(_inner, args), **tree_map(_inner, kwargs))
     written = {id(one.numbers): one for one in here} if func._schema.is_mutable else {}
     return tree_map(lambda one: written[id(one)] if id(one) in written else _outer(one), made)
 
@@ -314,6 +339,8 @@ def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
         _count_copy()
     if _work is not None:
         _work.launches["copy"] += 1
+    if _inner(source).is_meta and not to_here:
+        raise BadInput(UNKNOWN.format(what="a copy to the host", where=_caller()))
     made: Tensor = func(_inner(source), **kwargs)
     return PretendedTensor(made) if to_here else made
 

@@ -420,11 +420,7 @@ class BenchmarkModule(pl.LightningModule):
         Raises:
             BadInput: the optimizer does not take an option's value or the shapes of these parameters.
         """
-        groups = parameter_groups(
-            self, self.architecture.parameter_groups(), lr=self._probe().defaults["lr"], lr_scales=self.lr_scales
-        )
-        groups = parts.with_learning_rates(groups, self, self.learning_rates)
-        optimizer = fuse(self._optimizer_of(groups))
+        optimizer = self.build_optimizer()
         self._rates = [float(group["lr"]) for group in optimizer.param_groups]
         scheduler = self.schedule.configure(
             optimizer,
@@ -434,6 +430,17 @@ class BenchmarkModule(pl.LightningModule):
             mode=self.monitor_mode,
         )
         return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimizer with its groups, without a schedule.
+
+        Raises:
+            BadInput: the optimizer does not take an option's value or the shapes of these parameters.
+        """
+        groups = parameter_groups(
+            self, self.architecture.parameter_groups(), lr=self._probe().defaults["lr"], lr_scales=self.lr_scales
+        )
+        return fuse(self._optimizer_of(parts.with_learning_rates(groups, self, self.learning_rates)))
 
     def _optimizer_of(self, parameters: list[Any]) -> torch.optim.Optimizer:
         try:

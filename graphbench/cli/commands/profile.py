@@ -15,11 +15,13 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from graphbench.cli.commands.estimate import estimate, parse_memory
 from graphbench.cli.console import count_parameters, peak_memory_mb, show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import own_parser, split
 from graphbench.cli.parsers import whole_number
 from graphbench.contracts.table import GraphBatch
+from graphbench.errors import BadInput
 from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
@@ -70,11 +72,18 @@ class StepClock(pl.Callback):
 def profile(arguments: Sequence[str]) -> int:
     """Train some steps and show time by part, throughput, peak memory and operations by submodule.
 
+    With `--card-memory` show what a step takes on a card of that size instead.
+
     Raises:
-        BadInput: `--steps` is no number above the warm-up's, or `--depth` is below 1.
+        BadInput: `--steps` is no number above the warm-up's, `--depth` is below 1, or `--card-memory` is no size, or
+            is given beside one of them.
     """
     parser = own_parser("profile")
     request = split(parser, arguments)
+    if request.options.card_memory is not None:
+        if request.options.steps or request.options.depth:
+            raise BadInput("--card-memory trains no steps; leave out --steps and --depth.")
+        return estimate(request, parse_memory(request.options.card_memory))
     depth = whole_number("--depth", request.options.depth or "3", at_least=1)
     total = str(whole_number("--steps", request.options.steps or "50", at_least=_WARM_UP + 1))
     # Schedules that count epochs need a finite number of them, and every epoch has a step.

@@ -1,0 +1,167 @@
+"""Memory of a training step on a card, by part, counted on the pretended card without numbers and without memory."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from graphbench.contracts import GraphBatch
+from graphbench.testing.pretend import NAME, PretendedTensor, on_pretended_device, watched_tensors
+from graphbench.testing.without_numbers import FusedAttention
+from graphbench.training import optim
+from graphbench.training.module import BenchmarkModule
+
+#: What sparse tensors hold.
+_COO, _CSR = ("_indices", "_values"), ("crow_indices", "col_indices", "values")
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Memory of a training step.
+
+    Args:
+        parts: part -> bytes at the moment of the step when all together take most. `activations` are what the forward
+            pass leaves for the backward pass, `temporaries` all that neither lasts nor is left.
+        kept: bytes of all activations, of which some may be gone at that moment.
+    """
+
+    parts: dict[str, int]
+    kept: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of all parts at the peak."""
+        return sum(self.parts.values())
+
+    @property
+    def fixed(self) -> int:
+        """Bytes at the peak that do not grow with the batch."""
+        return sum(self.parts[part] for part in ("parameters and buffers", "gradients", "optimizer state"))
+
+
+class Ledger:
+    """Every allocation of the device and its end, in the order of time; `note` is for `watched_tensors`."""
+
+    def __init__(self) -> None:
+        #: `(number of the allocation, bytes)`, with negative bytes where it is freed.
+        self.events: list[tuple[int, int]] = []
+        self._live: dict[int, int] = {}
+
+    def note(self, inner: Tensor) -> None:
+        """Note the memory of a tensor, unless it is a view of what was noted."""
+        if inner.layout != torch.strided:
+            parts = _COO if inner.layout == torch.sparse_coo else _CSR
+            for part in parts:
+                self.note(getattr(inner, part)())
+            return
+        storage = inner.untyped_storage()
+        if storage._cdata not in self._live:
+            number, size = len(self.events), storage.nbytes()
+            self._live[storage._cdata] = number
+            self.events.append((number, size))
+            weakref.finalize(storage, self._free, storage._cdata, number, size)
+
+    def _free(self, key: int, number: int, size: int) -> None:
+        del self._live[key]
+        self.events.append((number, -size))
+
+    def of(self, tensors: Iterable[object]) -> set[int]:
+        """Return the allocations that hold these tensors; others are left out."""
+        held = (tensor.numbers.untyped_storage()._cdata for tensor in tensors if isinstance(tensor, PretendedTensor))
+        return {self._live[key] for key in held}
+
+    def live(self) -> set[int]:
+        """Return the allocations that were not freed."""
+        return set(self._live.values())
+
+    def at_peak(self, start: int) -> dict[int, int]:
+        """Return allocation -> bytes at the moment after event `start` when all together take most."""
+        total = most = 0
+        peak = start
+        for place, (_, size) in enumerate(self.events):
+            total += size
+            if place >= start and total > most:
+                most, peak = total, place
+        held: dict[int, int] = {}
+        for number, size in self.events[: peak + 1]:
+            held[number] = held.get(number, 0) + size
+        return {number: size for number, size in held.items() if size}
+
+
+def step_memory(
+    module: BenchmarkModule,
+    batch: GraphBatch,
+    clip: float | None = None,
+    autocast: torch.dtype | None = None,
+    numbers: bool = False,
+) -> StepMemory:
+    """Count what a training step takes: forward and backward pass, clipping, optimizer.
+
+    The second step is counted: the optimizer has its state, and gradients of the step before are there until the
+    backward pass begins, as in Lightning. Not counted are what kernels need for themselves, and metrics.
+
+    Call it in a process of its own (`graphbench.testing.pretend.in_fork`): it knows a device more then, and the module
+    is of no further use.
+
+    Args:
+        module: on the CPU.
+        batch: on the CPU; its numbers are read where shapes depend on them.
+        clip: largest norm of the gradients; None for any.
+        autocast: type of mixed precision; None for none.
+        numbers: compute all numbers, for a model whose shapes depend on its weights; takes time and memory here.
+
+    Raises:
+        BadInput: a shape depends on numbers that only a real step has.
+    """
+    ledger, held = Ledger(), dict[str, set[int]]()
+    fused_on = mock.patch.object(optim, "_FUSED_ON", (*optim._FUSED_ON, NAME))
+    attention = contextlib.nullcontext() if numbers else FusedAttention()
+    with on_pretended_device() as device, watched_tensors(ledger.note), fused_on, attention:
+        _move(module.train(), numbers)
+        graphs = copy.copy(batch).apply(PretendedTensor)
+        parameters, optimizer = [*module.parameters()], module.build_optimizer()
+        for _ in range(2):
+            start = len(ledger.events)
+            held["gradients"] = ledger.of(weight.grad for weight in parameters)
+            with contextlib.nullcontext() if autocast is None else torch.autocast(device.type, autocast):
+                loss = module.task.loss(module(graphs), graphs)
+            held["activations"] = {number for number in ledger.live() if number >= start}
+            optimizer.zero_grad()
+            loss.backward()
+            held["gradients"] |= ledger.of(weight.grad for weight in parameters)
+            if clip:
+                nn.utils.clip_grad_norm_(parameters, clip, foreach=True)
+            optimizer.step()
+            del loss
+        held["parameters and buffers"] = ledger.of([*parameters, *module.buffers()])
+        held["optimizer state"] = ledger.of(tree_leaves([*optimizer.state.values()]))
+        held["batch"] = ledger.of(graphs.to_dict().values())
+        peak = ledger.at_peak(start)
+    order = ("parameters and buffers", "gradients", "optimizer state", "batch", "activations")
+    parts = {part: sum(peak.pop(number, 0) for number in held[part]) for part in order}
+    sizes = dict(event for event in ledger.events if event[1] > 0)
+    kept = sum(sizes.get(number, 0) for number in held["activations"])
+    return StepMemory(parts | {"temporaries": sum(peak.values())}, kept)
+
+
+def _move(module: nn.Module, numbers: bool) -> None:
+    """Move to the pretended card; parameters without numbers if need be, buffers with theirs, which may be indices."""
+    moved: dict[int, nn.Parameter] = {}
+    for part in module.modules():
+        for name, weight in part._parameters.items():
+            if weight is not None:
+                if id(weight) not in moved:
+                    inner = weight.data if numbers else weight.data.to("meta")
+                    moved[id(weight)] = nn.Parameter(PretendedTensor(inner), weight.requires_grad)
+                part._parameters[name] = moved[id(weight)]
+        for name, buffer in part._buffers.items():
+            if buffer is not None:
+                part._buffers[name] = PretendedTensor(buffer)

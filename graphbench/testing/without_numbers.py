@@ -1,0 +1,118 @@
+"""Operations on tensors of the pretended card that have a shape and no numbers: PyTorch's device `meta` computes them.
+
+Numbers that are known stay known until an operation mixes them with unknown ones. So indices that a batch brings decide
+about shapes as in a real step, and what depends on weights is known by its shape alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from graphbench.errors import BadInput
+
+UNKNOWN = "{what} at {where} depends on numbers that only a real step has, so it cannot be estimated."
+#: Memory whose numbers were overwritten by unknown ones; views of it are unknown, too.
+_overwritten: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any) -> Any:
+    """Compute the shape of an operation's result.
+
+    Args:
+        func: the operation.
+        where: tells the line that asked for it.
+        args: its operands; those with numbers lose them.
+        kwargs: likewise.
+
+    Raises:
+        BadInput: the shape depends on numbers.
+    """
+    name = func._schema.name.removeprefix("aten::")
+    if name in ("index", "index_put", "index_put_", "_unsafe_index"):
+        args = (args[0], _as_rows(args[1]), *args[2:])
+    if "device" in kwargs:
+        kwargs["device"] = torch.device("meta")
+    kwargs.pop("generator", None)
+    args, kwargs = tree_map(_without, args), tree_map(_without, kwargs)
+    try:
+        return func(*args, **kwargs)
+    except (NotImplementedError, RuntimeError) as error:
+        raise BadInput(UNKNOWN.format(what=name, where=where())) from error
+
+
+def drop_overwritten(func: Any, args: Sequence[Any], tensors: Sequence[Any]) -> None:
+    """Drop the numbers of what an operation is about to fill with unknown ones, and of views of it.
+
+    Args:
+        func: the operation.
+        args: its operands.
+        tensors: those of them that are of the device, each with `numbers`.
+    """
+    for tensor in tensors:
+        if not tensor.numbers.is_meta and _overwritten and tensor.numbers.untyped_storage() in _overwritten:
+            tensor.numbers = tensor.numbers.to("meta")
+    if not func._schema.is_mutable or not any(tensor.numbers.is_meta for tensor in tensors):
+        return
+    for argument, value in zip(func._schema.arguments, args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            for tensor in tree_leaves(value):
+                if not tensor.numbers.is_meta:
+                    _overwritten.add(tensor.numbers.untyped_storage())
+                    tensor.numbers = tensor.numbers.to("meta")
+
+
+def _as_rows(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Replace known masks by the places that they are true at."""
+    places: list[Tensor | None] = []
+    for index in indices:
+        is_mask = index is not None and index.dtype in (torch.bool, torch.uint8) and not index.is_meta
+        places += index.nonzero().unbind(1) if is_mask and index is not None else [index]
+    return places
+
+
+class FusedAttention(TorchFunctionMode):
+    """Let attention take the kernel of a card that keeps no weights, unless `sdpa_kernel` forbids it.
+
+    It takes every type but float64, and copies biases whose rows are no multiple of 8 wide.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        fused = func is F.scaled_dot_product_attention and torch.backends.cuda.mem_efficient_sdp_enabled()
+        if not fused or args[0].dtype == torch.float64:
+            return func(*args, **(kwargs or {}))
+        return _fused_attention(*args, **(kwargs or {}))
+
+
+def _fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """As `scaled_dot_product_attention`."""
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
+        width = key.shape[-2]
+        attn_mask = F.pad(attn_mask, (0, -width % 8))[..., :width] if width % 8 else attn_mask
+        attn_mask = attn_mask.expand(*query.shape[:-1], width)
+    keeps = any(tensor.requires_grad for tensor in (query, key, value))
+    attention = torch.ops.aten._scaled_dot_product_efficient_attention
+    out: Tensor = attention(query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
+    return out
+
+
+def _without(value: Any) -> Any:
+    return value.to("meta") if isinstance(value, Tensor) and value.dim() else value
