@@ -324,11 +324,11 @@ def test_logarithms_decide_scores_baselines_and_metric(assays, tmp_path):
     y = data.tables["train"].columns["y"].double()
     predictions = data.baseline_predictions()
     geometric = 10 ** float(y.log10().nanmean())
-    assert predictions["training mean"]["test"][:, 0].tolist() == pytest.approx([geometric] * 3)
+    assert predictions["training mean"].predictions["test"][:, 0].tolist() == pytest.approx([geometric] * 3)
     smiles = [data.smiles(split) for split in SPLITS]
     targets = [data.tables[split].columns["y"].log10().numpy() for split in ("train", "val")]
     expected = 10 ** ridge_baseline(smiles, targets)[1]
-    assert predictions["ridge on Morgan counts"]["test"] == pytest.approx(expected)
+    assert predictions["ridge on Morgan counts"].predictions["test"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def compute_descriptors(kind: DescriptorSet, smiles: Sequence[str], workers: int
 
     Examples:
         >>> columns = descriptor_names("rdkit2d")
-        >>> float(compute_descriptors("rdkit2d", ["CCO"])[0, columns.index("TPSA")].round(2))
+        >>> round(float(compute_descriptors("rdkit2d", ["CCO"])[0, columns.index("TPSA")]), 2)
         20.23
     """
     chunks = [smiles[start : start + _CHUNK] for start in range(0, len(smiles), _CHUNK)]
