@@ -55,6 +55,9 @@ TESTED_BY = {
     "plugins/kernels/src/graphbench_kernels/nn/card_attention.py": (
         "plugins/kernels/tests/nn/test_attention_triton.py", "calls the kernels with the rows of a layout",
     ),
+    "plugins/kernels/src/graphbench_kernels/nn/edge_attention_triton.py": (
+        "plugins/kernels/tests/nn/test_messages_triton.py", "beside the other messages",
+    ),
     "plugins/kernels/src/graphbench_kernels/nn/card_messages.py": (
         "plugins/kernels/tests/nn/test_messages_triton.py", "calls the kernels with grouped edges",
     ),

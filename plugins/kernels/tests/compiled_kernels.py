@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 import graphbench_kernels
 from graphbench_kernels import probe_triton
 from graphbench_kernels.models import maxout_triton
-from graphbench_kernels.nn import attention_triton, messages_triton
+from graphbench_kernels.nn import attention_triton, edge_attention_triton, messages_triton
 from graphbench_kernels.sfi_former import operations, water_level_triton
 
 #: Compute capabilities: A100, and H100 and H200.
@@ -141,12 +141,19 @@ def launch_messages() -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         for width in (20, 256):
             x, edge = torch.zeros(3, width, dtype=dtype), torch.zeros(5, width, dtype=dtype)
-            edges = messages_triton.group(torch.zeros(2, 5, dtype=torch.int64), 3)
+            ends = torch.zeros(2, 5, dtype=torch.int64)
+            edges = messages_triton.Edges(*ends, *messages_triton.group(ends, 3))
             messages_triton.sum_rectified(x, edges, edge)
             messages_triton.sum_rectified_gradients(x, edges, edge, x)
             nodes = torch.zeros(3, 4 * width, dtype=dtype)
             out, raw, *sums = messages_triton.gated_messages(nodes, edges, edge, 1e-6)
             messages_triton.gated_gradients(nodes, edges, raw, *sums, out, raw)
+            for heads, steer in ((1, edge), (2, None)):
+                options = edge_attention_triton.Options(heads, 5.0)
+                qkv, scored = nodes[:, : 3 * width].contiguous(), steer is not None
+                mixed, scores, weights = edge_attention_triton.attend(qkv, edges, steer, options, scored)
+                above = mixed, scores if scored else None
+                edge_attention_triton.gradients(qkv, edges, steer, options, mixed, weights, *above)
 
 
 def compile_for(launch: Launch, capability: int) -> dict[str, object]:

@@ -16,6 +16,7 @@ import torch
 
 #: Operations, the kernel of each, and the device that it is for.
 KERNELS: tuple[tuple[str, str, str], ...] = (
+    ("graphbench::edge_attention", "nn.card_messages:edge_attention_on_cards", "CUDA"),
     ("graphbench::gated_messages", "nn.messages:gated_messages", "CPU"),
     ("graphbench::gated_messages", "nn.card_messages:gated_messages_on_cards", "CUDA"),
     ("graphbench::laplacian_eigenvectors", "encodings.loops:laplacian_eigenvectors", "CPU"),

@@ -6,6 +6,8 @@ import torch
 from graphbench.testing import run_with_triton
 
 COMMON = """
+    import gc
+    import weakref
     import torch
     import graphbench.nn.ops  # defines the plain forms
     from graphbench_kernels.nn.card_messages import _GatedMessages as GatedMessages, _SumOfRectified as SumOfRectified
@@ -96,11 +98,65 @@ SPECIAL = """
         except RuntimeError:
             continue
         raise AssertionError("node 6 is not there")
+    kept = weakref.ref(edge_index)
+    del edge_index, given, call, out, first
+    gc.collect()
+    assert kept() is None, "what layers share outlives the batch"
     print("equal")
 """
 
 
-@pytest.mark.parametrize("script", [pytest.param(AGREES, id="agrees"), pytest.param(SPECIAL, id="special")])
+ATTENTION = """
+    from graphbench_kernels.nn.card_messages import _EdgeAttention
+
+    def attended(edge_index, heads, largest, qkv, steer=None):
+        source, target = (incidence(part, len(qkv)) for part in edge_index)
+        q, k, v = qkv.chunk(3, 1)
+        scores = (target.T @ q) * (source.T @ k) * (q.shape[1] // heads) ** -0.5 * (1.0 if steer is None else steer)
+        powers = scores.unflatten(1, (heads, -1)).sum(-1).clamp(-largest, largest).exp()
+        weights = powers / (target.T @ (target @ powers))
+        mixed = target @ (weights.repeat_interleave(q.shape[1] // heads, 1) * (source.T @ v))
+        return mixed, scores, weights
+
+    for dtype, digits in DIGITS.items():
+        for nodes, number, heads, width, steered, with_scores in (
+            (7, 25, 2, 20, True, True),
+            (7, 25, 1, 1, False, True),
+            (5, 9, 3, 33, True, False),
+            (4, 3, 1, 8, False, False),
+        ):
+            edge_index, largest = ends(nodes, number), 0.7
+            given = [draw(nodes, 3 * heads * width)] + [draw(number, heads * width, seed=1)] * steered
+            given = [x.to(dtype).requires_grad_() for x in given]
+            exact = [x.detach().double().requires_grad_() for x in given]
+            expected = attended(edge_index, heads, largest, *exact)
+            steer = given[1] if steered else None
+            mixed, scores, weights = _EdgeAttention.apply(given[0], edge_index, steer, heads, largest, with_scores)
+            assert not weights.requires_grad and scores.shape == (number * with_scores, heads * width)
+            shown = slice(2 if with_scores else 1)
+            upstream = [draw(*x.shape[::-1], seed=9 + i).T.to(dtype) for i, x in enumerate(expected[shown])]
+            grads = torch.autograd.grad((mixed, scores)[shown], given, upstream)
+            true = torch.autograd.grad(expected[shown], exact, [x.double() for x in upstream])
+            found = mixed, *((scores,) if with_scores else ()), weights, *grads
+            for one, other in zip(found, (*expected[shown], expected[2], *true), strict=True):
+                assert one.dtype == dtype and one.shape == other.shape
+                error = (one - other).abs().max() / other.abs().max().clamp_min(1)
+                assert error < digits, (dtype, heads, width, steered, float(error))
+
+    edge_index = ends(6, 8)
+    given = draw(6, 3 * 4).requires_grad_(), draw(8, 4, seed=1).requires_grad_()
+    call = lambda qkv, steer: _EdgeAttention.apply(qkv, edge_index, steer, 2, 5.0, True)[:2]
+    assert torch.autograd.gradcheck(call, given, fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, given, fast_mode=True)
+    assert not call(*given)[0][-1].any(), "nothing arrives there"
+    print("equal")
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(AGREES, id="agrees"), pytest.param(SPECIAL, id="special"), pytest.param(ATTENTION, id="attention")],
+)
 def test_messages(script):
     assert run_with_triton(COMMON + script, interpreted=not torch.cuda.is_available()) == "equal\n"
 

@@ -22,7 +22,9 @@ from graphbench_kernels.running import runs_triton
 #: As in the plain form.
 _EPSILON = 1e-6
 _TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-#: `edge_index` -> its version, and its edges by their ends: layers share them.
+#: Widths of heads that one warp keeps in registers.
+_WIDEST = 256
+#: `edge_index` -> its version and the number of nodes, and the edges of each node: layers share them.
 _GROUPED = WeakTensorKeyDictionary()
 
 
@@ -43,6 +45,20 @@ def gated_messages_on_cards(
         messages: tuple[Tensor, Tensor] = _GatedMessages.apply(nodes, edge_index, edges)
         return messages
     return plain_form("graphbench::gated_messages")(nodes, edge_index, edges, extra_gates)
+
+
+def edge_attention_on_cards(
+    qkv: Tensor, edge_index: Tensor, steer: Tensor | None, num_heads: int, largest: float, with_scores: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`graphbench::edge_attention` on a graphics card; autocast, which takes softmax in float32, is left to torch."""
+    options = num_heads, largest, with_scores
+    rows = qkv.new_empty(edge_index.shape[1], 1) if steer is None else steer
+    fits = steer is None or 3 * steer.shape[-1] == qkv.shape[-1]
+    fits = fits and qkv.shape[-1] <= 3 * num_heads * _WIDEST and not torch.is_autocast_enabled(qkv.device.type)
+    if fits and asks_for_equal_bits(qkv) and fits_kernels(qkv, edge_index, rows):
+        attended: tuple[Tensor, Tensor, Tensor] = _EdgeAttention.apply(qkv, edge_index, steer, *options)
+        return attended
+    return plain_form("graphbench::edge_attention")(qkv, edge_index, steer, *options)
 
 
 def asks_for_equal_bits(x: Tensor) -> bool:
@@ -66,15 +82,17 @@ def fits_kernels(x: Tensor, edge_index: Tensor, edges: Tensor) -> bool:
 
 def _grouped(edge_index: Tensor, num_nodes: int) -> Any:
     """Return the edges by their ends, which all layers of a step share."""
-    from graphbench_kernels.nn.messages_triton import group
+    from graphbench_kernels.nn.messages_triton import Edges, group
 
+    source, target = edge_index.contiguous().unbind(0)
     if edge_index.is_inference():  # has no version
-        return group(edge_index, num_nodes)
-    version, edges = _GROUPED.get(edge_index, (None, None))
-    if version != (edge_index._version, num_nodes):
-        edges = group(edge_index, num_nodes)
-        _GROUPED[edge_index] = ((edge_index._version, num_nodes), edges)
-    return edges
+        return Edges(source, target, *group(edge_index, num_nodes))
+    version = edge_index._version, num_nodes
+    known, ends = _GROUPED.get(edge_index, (None, ()))
+    if known != version:
+        ends = group(edge_index, num_nodes)
+        _GROUPED[edge_index] = (version, ends)  # without its rows, which would keep it alive
+    return Edges(source, target, *ends)
 
 
 class _SumOfRectified(torch.autograd.Function):
@@ -124,3 +142,45 @@ class _GatedMessages(torch.autograd.Function):
         upstream = of_out.contiguous(), of_raw.contiguous()
         grads = messages_triton.gated_gradients(nodes.contiguous(), ends, raw, means, shares, *upstream)
         return grads[0], None, grads[1]
+
+
+class _EdgeAttention(torch.autograd.Function):
+    """Rows `[T, 3 C]` and what steers edges, `[E, C]` or None, to the results of `edge_attention`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        qkv: Tensor,
+        edge_index: Tensor,
+        steer: Tensor | None,
+        num_heads: int,
+        largest: float,
+        with_scores: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        from graphbench_kernels.nn import edge_attention_triton
+
+        rows = None if steer is None else steer.contiguous()
+        ctx.options, ctx.with_scores = edge_attention_triton.Options(num_heads, largest), with_scores
+        given = qkv.contiguous(), _grouped(edge_index, len(qkv)), rows
+        mixed, scores, weights = edge_attention_triton.attend(*given, ctx.options, with_scores)
+        ctx.save_for_backward(qkv, edge_index, steer, mixed, weights)
+        returned = weights.to(qkv.dtype, copy=True)
+        ctx.mark_non_differentiable(returned)
+        return mixed, scores, returned
+
+    @staticmethod
+    def backward(ctx: Any, of_mixed: Tensor, of_scores: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        from graphbench_kernels.nn import edge_attention_triton
+
+        qkv, edge_index, steer, mixed, weights = ctx.saved_tensors
+        needed = ctx.needs_input_grad[0], ctx.needs_input_grad[2]
+        if torch.is_grad_enabled():
+            plain = plain_form("graphbench::edge_attention")
+            again = lambda qkv, steer: plain(qkv, edge_index, steer, *ctx.options, ctx.with_scores)[:2]  # noqa: E731
+            of_qkv, of_steer = gradients_by(again, (qkv, steer), needed, (of_mixed, of_scores))
+            return of_qkv, None, of_steer, None, None, None
+        rows = None if steer is None else steer.contiguous()
+        given = qkv.contiguous(), _grouped(edge_index, len(qkv)), rows, ctx.options, mixed, weights
+        above = of_mixed.contiguous(), of_scores.contiguous() if ctx.with_scores else None
+        of_qkv, of_steer = edge_attention_triton.gradients(*given, *above)
+        return of_qkv, None, of_steer, None, None, None

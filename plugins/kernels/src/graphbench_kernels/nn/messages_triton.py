@@ -30,14 +30,17 @@ class Edges(NamedTuple):
     sent: tuple[Tensor, Tensor]
 
 
-def group(edge_index: Tensor, num_nodes: int) -> Edges:
-    """Group edges by both ends, without waiting for the card; an end that is no node is an error of the device."""
+def group(edge_index: Tensor, num_nodes: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Group edges by both ends, without waiting for the card; an end that is no node is an error of the device.
+
+    Returns:
+        `arriving` and `sent` of `Edges`, of which nothing refers to `edge_index`.
+    """
     torch._assert_async(((edge_index >= 0) & (edge_index < num_nodes)).all())
     ends, order = edge_index.sort(dim=1, stable=True)
     nodes = torch.arange(num_nodes + 1, device=ends.device).expand(2, -1).contiguous()
     ptr = torch.searchsorted(ends, nodes)
-    source, target = edge_index.contiguous().unbind(0)
-    return Edges(source, target, (ptr[1], order[1]), (ptr[0], order[0]))
+    return (ptr[1], order[1]), (ptr[0], order[0])
 
 
 def _launch(x: Tensor) -> tuple[tuple[int, int], dict[str, Any]]:
@@ -48,7 +51,7 @@ def _launch(x: Tensor) -> tuple[tuple[int, int], dict[str, Any]]:
     return (nodes, triton.cdiv(channels, block)), {"WIDTH": channels, "BLOCK": block, "NUMBER": number, "num_warps": 1}
 
 
-def _sums(like: Tensor, *shape: int) -> Tensor:
+def make_sums(like: Tensor, *shape: int) -> Tensor:
     """Make room for sums of such numbers."""
     return like.new_empty(shape, dtype=torch.promote_types(like.dtype, torch.float32))
 
@@ -93,7 +96,7 @@ def _sum_rectified(
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
         e = tl.load(order + place)
-        message = _row(x, tl.load(source + e), channels, WIDTH, NUMBER) + _row(edge, e, channels, WIDTH, NUMBER)
+        message = load_row(x, tl.load(source + e), channels, WIDTH, NUMBER) + load_row(edge, e, channels, WIDTH, NUMBER)
         total += tl.maximum(message, 0.0, propagate_nan=tl.PropagateNan.ALL)
         place += 1
     tl.store(out + node * WIDTH + channels, total, mask=channels < WIDTH)
@@ -116,13 +119,13 @@ def _rectified_gradients(
     """Differentiate by a node and by the edges that it sends."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    mine = _row(x, node, channels, WIDTH, NUMBER)
+    mine = load_row(x, node, channels, WIDTH, NUMBER)
     total = tl.zeros((BLOCK,), NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
         e = tl.load(order + place)
-        message = mine + _row(edge, e, channels, WIDTH, NUMBER)
-        through = tl.where(message <= 0.0, 0.0, _row(upstream, tl.load(target + e), channels, WIDTH, NUMBER))
+        message = mine + load_row(edge, e, channels, WIDTH, NUMBER)
+        through = tl.where(message <= 0.0, 0.0, load_row(upstream, tl.load(target + e), channels, WIDTH, NUMBER))
         tl.store(of_edge + e * WIDTH + channels, through, mask=channels < WIDTH)
         total += through
         place += 1
@@ -135,7 +138,7 @@ def _rectified_gradients(
 def gated_messages(nodes: Tensor, edges: Edges, edge: Tensor, epsilon: float) -> tuple[Tensor, ...]:
     """Return x^ `[T, C]` and e^ `[E, C]`, and means of what arrives and 1 / sums of gates `[T, C]`."""
     out, raw = edge.new_empty(nodes.shape[0], edge.shape[1]), torch.empty_like(edge)
-    means, shares = _sums(edge, 2, *out.shape).unbind(0)
+    means, shares = make_sums(edge, 2, *out.shape).unbind(0)
     grid, options = _launch(means)
     with torch.cuda.device_of(nodes):
         _gated_messages[grid](nodes, edge, edges.source, *edges.arriving, out, raw, means, shares, epsilon, **options)
@@ -174,20 +177,22 @@ def _gated_messages(
     """Mix what arrives at a node; rows of nodes are A x, B x, D x and E x."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    received = _row(nodes, 4 * node + 2, channels, WIDTH, NUMBER)
+    received = load_row(nodes, 4 * node + 2, channels, WIDTH, NUMBER)
     total, gates = tl.zeros((BLOCK,), NUMBER), tl.full((BLOCK,), epsilon, NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
         e = tl.load(order + place)
         start = 4 * tl.load(source + e)
-        logit = received + _row(nodes, start + 3, channels, WIDTH, NUMBER) + _row(edge, e, channels, WIDTH, NUMBER)
+        logit = (
+            received + load_row(nodes, start + 3, channels, WIDTH, NUMBER) + load_row(edge, e, channels, WIDTH, NUMBER)
+        )
         gate = 1.0 / (1.0 + tl.exp(-logit))
-        total += gate * _row(nodes, start + 1, channels, WIDTH, NUMBER)
+        total += gate * load_row(nodes, start + 1, channels, WIDTH, NUMBER)
         gates += gate
         tl.store(raw + e * WIDTH + channels, logit, mask=channels < WIDTH)
         place += 1
     mean, at = total / gates, node * WIDTH + channels
-    tl.store(out + at, _row(nodes, 4 * node, channels, WIDTH, NUMBER) + mean, mask=channels < WIDTH)
+    tl.store(out + at, load_row(nodes, 4 * node, channels, WIDTH, NUMBER) + mean, mask=channels < WIDTH)
     tl.store(means + at, mean, mask=channels < WIDTH)
     tl.store(shares + at, 1.0 / gates, mask=channels < WIDTH)
 
@@ -212,15 +217,15 @@ def _gated_targets(
     """Differentiate by A x and D x of a node, and by the edges that arrive at it."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    above = _row(of_out, node, channels, WIDTH, NUMBER)
-    mean, share = _row(means, node, channels, WIDTH, NUMBER), _row(shares, node, channels, WIDTH, NUMBER)
+    above = load_row(of_out, node, channels, WIDTH, NUMBER)
+    mean, share = load_row(means, node, channels, WIDTH, NUMBER), load_row(shares, node, channels, WIDTH, NUMBER)
     total = tl.zeros((BLOCK,), NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
         e = tl.load(order + place)
-        gate = 1.0 / (1.0 + tl.exp(-_row(raw, e, channels, WIDTH, NUMBER)))
-        through = above * share * (_row(nodes, 4 * tl.load(source + e) + 1, channels, WIDTH, NUMBER) - mean)
-        of_logit = _row(of_raw, e, channels, WIDTH, NUMBER) + gate * (1.0 - gate) * through
+        gate = 1.0 / (1.0 + tl.exp(-load_row(raw, e, channels, WIDTH, NUMBER)))
+        through = above * share * (load_row(nodes, 4 * tl.load(source + e) + 1, channels, WIDTH, NUMBER) - mean)
+        of_logit = load_row(of_raw, e, channels, WIDTH, NUMBER) + gate * (1.0 - gate) * through
         tl.store(of_edge + e * WIDTH + channels, of_logit, mask=channels < WIDTH)
         total += of_logit
         place += 1
@@ -251,9 +256,9 @@ def _gated_sources(
     while place < end:
         e = tl.load(order + place)
         to = tl.load(target + e)
-        gate = 1.0 / (1.0 + tl.exp(-_row(raw, e, channels, WIDTH, NUMBER)))
-        of_sent += gate * _row(of_out, to, channels, WIDTH, NUMBER) * _row(shares, to, channels, WIDTH, NUMBER)
-        of_source += _row(of_edge, e, channels, WIDTH, NUMBER)
+        gate = 1.0 / (1.0 + tl.exp(-load_row(raw, e, channels, WIDTH, NUMBER)))
+        of_sent += gate * load_row(of_out, to, channels, WIDTH, NUMBER) * load_row(shares, to, channels, WIDTH, NUMBER)
+        of_source += load_row(of_edge, e, channels, WIDTH, NUMBER)
         place += 1
     at = of_nodes + 4 * node * WIDTH + channels
     tl.store(at + WIDTH, of_sent, mask=channels < WIDTH)
@@ -261,6 +266,8 @@ def _gated_sources(
 
 
 @triton.jit
-def _row(at: tl.tensor, row: tl.tensor, channels: tl.tensor, WIDTH: tl.constexpr, NUMBER: tl.constexpr) -> tl.tensor:
+def load_row(
+    at: tl.tensor, row: tl.tensor, channels: tl.tensor, WIDTH: tl.constexpr, NUMBER: tl.constexpr
+) -> tl.tensor:
     """Load some channels of a row, in the type of sums; 0 beyond them."""
     return tl.load(at + row * WIDTH + channels, mask=channels < WIDTH, other=0.0).to(NUMBER)
