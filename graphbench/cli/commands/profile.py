@@ -47,6 +47,10 @@ class StepClock(pl.Callback):
         self.seconds[part].append(now - self._last)
         self._last = now
 
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leave out what came between two epochs, such as validation."""
+        self._last = time.perf_counter()
+
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
@@ -87,7 +91,8 @@ def profile(arguments: Sequence[str]) -> int:
     depth = whole_number("--depth", request.options.depth or "3", at_least=1)
     total = str(whole_number("--steps", request.options.steps or "50", at_least=_WARM_UP + 1))
     # Schedules that count epochs need a finite number of them, and every epoch has a step.
-    limits = ["--trainer.max_steps", total, "--trainer.max_epochs", total, "--trainer.limit_val_batches", "0"]
+    # A batch is validated after each, since early stopping and schedules may watch its score.
+    limits = ["--trainer.max_steps", total, "--trainer.max_epochs", total, "--trainer.limit_val_batches", "1"]
     cli = GraphbenchCLI([*request.arguments, *limits])
     clock = StepClock()
     cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]
