@@ -126,7 +126,7 @@ def launch_attention() -> None:
     """Launch attention in small and large tiles, of narrow and wide heads, with and without a bias."""
     cases = [(torch.float16, 64, 1000, True)]
     for dtype in (torch.float32, torch.bfloat16):
-        cases += [(dtype, width, 1000, True) for width in (8, 64, 128)] + [(dtype, 20, 16, False)]
+        cases += [(dtype, width, 1000, True) for width in (8, 32, 64, 128)] + [(dtype, 20, 16, False)]
     for dtype, width, length, biased in cases:
         qkv, ptr = torch.zeros(length, 3 * 2 * width, dtype=dtype), torch.tensor([0, length])
         bias = torch.zeros(1, 2, length, length, dtype=dtype) if biased else None

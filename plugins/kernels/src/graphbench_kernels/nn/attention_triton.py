@@ -22,10 +22,10 @@ from torch import Tensor
 
 from graphbench_kernels.nn.attention_tiles import is_kept, load_rows, make_logits, multiply_rows, store_rows
 
-#: Rows of a tile, bytes of one of its operands, and numbers of it to a warp: beyond these, registers are spilled.
-_TILE, _MOST_BYTES, _NUMBERS_PER_WARP = 32, 8192, 256
+#: Rows of a tile, bytes of one of its operands, and of these to a warp: beyond these, registers are spilled.
+_TILE, _MOST_BYTES, _BYTES_PER_WARP = 32, 8192, 512
 #: Bytes of a row's part that is multiplied at a time.
-_PART_BYTES = 128
+_PART_BYTES = 64
 #: Least side of a tile that matrix units multiply.
 _FEWEST = 16
 
@@ -112,8 +112,10 @@ def _launch(qkv: Tensor, ptr: Tensor, length: int, num_heads: int) -> tuple[tupl
         "PART": min(channels, _PART_BYTES // qkv.dtype.itemsize),
         "TILE": tile,
         "PRECISION": "tf32x3" if exact else "tf32",
-        "num_warps": max(1, min(8, tile // 4, tile * max(tile, channels) // _NUMBERS_PER_WARP)),
+        "num_warps": max(1, min(8, tile // 4, tile * max(tile, channels) * qkv.dtype.itemsize // _BYTES_PER_WARP)),
     }
+    if torch.version.hip is None:
+        constants["maxnreg"] = 255  # else ptxas spills a few registers, so that more programs run at a time
     return (len(ptr) - 1, num_heads, triton.cdiv(length, tile)), constants
 
 
