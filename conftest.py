@@ -1,6 +1,9 @@
 """One thread for every test, and what `make test` leaves to `make test-slow` of the contract of architectures."""
 
 import os
+import subprocess
+import sys
+from functools import cache
 
 import pytest
 
@@ -31,3 +34,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen.add((architecture, item.name))
         if item.name in REPEATED or again:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run tests with the mark `fresh_process` in a process of their file, which has computed no gradient before.
+
+    PyTorch learns of a pretended card once in a process, before its first backward pass.
+    """
+    if pyfuncitem.get_closest_marker("fresh_process") is None or os.environ.get(_FRESH):
+        return None
+    slow = pyfuncitem.get_closest_marker("slow") is not None
+    passed, output = _run_file(str(pyfuncitem.path), "slow" if slow else "not slow")
+    assert pyfuncitem.name in passed, output
+    return True
+
+
+_FRESH = "GRAPHBENCH_FRESH_PROCESS"
+
+
+@cache
+def _run_file(path: str, which: str) -> tuple[set[str], str]:
+    """Run the slow or the other tests of a file in a new process; return names that passed, and what was printed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-rp", "-m", f"fresh_process and {which}", path]
+    done = subprocess.run(command, env=os.environ | {_FRESH: "1"}, capture_output=True, text=True, check=False)
+    passed = (line for line in done.stdout.splitlines() if line.startswith("PASSED "))
+    return {line.partition("::")[2] for line in passed}, done.stdout[-8000:]

@@ -57,7 +57,7 @@ def measure(steps: int, batch_size: int, threads: int) -> dict[str, object]:
         optimizer.step()
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - start)
-    return {"seconds": seconds[2:], "peak_mb": peak_memory_mb()}
+    return {"seconds": seconds[2:], "peak_mb": peak_memory_mb(torch.device("cpu"))}
 
 
 def main() -> None:

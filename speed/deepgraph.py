@@ -140,7 +140,9 @@ class NaiveDeepGraph(DeepGraph):
 
     def output(self, batch: GraphBatch) -> Tensor:
         """Nodes after the last layer."""
-        prepared = self._prepare(batch, 0, cut=False)
+        prepared = self._prepare(
+            self.precomputed(batch, torch.default_generator if self.training else None), 0, cut=False
+        )
         x = self._embed(batch, prepared)
         for layer in self.layers:
             x = layer(x, prepared.tokens, lambda: self.bias(batch, prepared.tokens))
@@ -198,15 +200,15 @@ def peak_megabytes(data: str, num_layers: int, way: str, device: str) -> float:
 
 def prepare(model: DeepGraph, batch: GraphBatch) -> None:
     """What a step does before it computes: draw substructures, order them, lay the tokens out."""
-    model._prepare(batch, 0, cut=True)
+    model._prepare(model.precomputed(batch, torch.default_generator), 0, cut=True)
     if batch.ptr.is_cuda:
         torch.cuda.synchronize()
 
 
 def sample(model: DeepGraph, batch: GraphBatch) -> None:
     """Coverage sampling alone."""
-    kind = model.kind_of_type[batch.substructure_type]
-    seeds = model.seeds(batch)
+    kind = model.substructures.kind_of_type.to(batch.ptr.device)[batch.substructure_type]
+    seeds = model.seeds(batch, 0, torch.default_generator)
     ptr = batch.substructure_ptr
     model.sampling(batch.member_node, batch.member_substructure, kind, ptr, batch.ptr, seeds)
     if batch.ptr.is_cuda:

@@ -11,6 +11,7 @@ ours with the loop over parameters that PyTorch takes by default on a CPU.
     python speed/gps_throughput.py --steps 60 --threads 1
     python speed/gps_throughput.py --kind peptides --steps 10
     python speed/gps_throughput.py --kind cluster --steps 10 --threads 2
+    python speed/gps_throughput.py --device cuda --precision bf16 --compile
 """
 
 from __future__ import annotations
@@ -157,24 +158,37 @@ def molecule_like(num_graphs: int, kind: Kind, generator: torch.Generator) -> Gr
     return GraphTable.from_graphs(graphs)
 
 
-def make_step(model: nn.Module, fused: bool) -> Callable[[GraphBatch], None]:
+@dataclass(frozen=True)
+class Way:
+    """How all contenders train: on which device, in which precision, compiled or not."""
+
+    device: str = "cpu"
+    precision: str = "32"
+    compile: bool = False
+
+
+def make_step(model: nn.Module, fused: bool, way: Way = Way()) -> Callable[[GraphBatch], None]:
     """A function that trains on one batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
+    if way.compile:
+        model.compile(dynamic=True)
 
     def step(batch: GraphBatch) -> None:
         optimizer.zero_grad()
-        F.l1_loss(model(batch), batch.y).backward()
+        with torch.autocast(way.device, torch.bfloat16, enabled=way.precision == "bf16"):
+            loss = F.l1_loss(model(batch), batch.y)
+        loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if torch.cuda.is_available():
+        if way.device == "cuda":
             torch.cuda.synchronize()
 
     return step
 
 
-def compare(table: GraphTable, kind: Kind, steps: int, bucketed: bool) -> dict[str, list[float]]:
+def compare(table: GraphTable, kind: Kind, steps: int, bucketed: bool, way: Way = Way()) -> dict[str, list[float]]:
     """Seconds of every step of our model, of both peers, and of ours without the fused optimizer."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = way.device
     torch.manual_seed(0)
     contenders: dict[str, tuple[Callable[[Kind], nn.Module], bool]] = {
         "ours": (OurGPS, True),
@@ -189,7 +203,7 @@ def compare(table: GraphTable, kind: Kind, steps: int, bucketed: bool) -> dict[s
         turn = itertools.cycle(batches[(7 * number) % len(batches)] for number in range(len(batches)))
         model = make(kind).to(device)
         sizes[name] = sum(parameter.numel() for parameter in model.parameters())
-        step = make_step(model, fused)
+        step = make_step(model, fused, way)
         calls[name] = lambda step=step, turn=turn: step(next(turn))
     assert len(set(sizes.values())) == 1, f"Models of different sizes: {sizes}"
     return in_turns(calls, steps, warm_up=2)
@@ -201,17 +215,25 @@ def main() -> None:
     parser.add_argument("--kind", choices=sorted(KINDS), default="zinc")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("32", "bf16"), default="32")
+    parser.add_argument("--compile", action="store_true", help="compile every contender, for graphs of any size")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     kind = KINDS[args.kind]
     table = molecule_like(20 * kind.batch_size, kind, torch.Generator().manual_seed(0))
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {args.threads} thread(s)"
-    print(f"{args.kind}: batch {kind.batch_size}, {args.steps} steps, {where}, torch {torch.__version__}, ", end="")
+    way = Way(args.device, args.precision, args.compile)
+    where = torch.cuda.get_device_name() if way.device == "cuda" else f"CPU, {args.threads} thread(s)"
+    ways = f"precision {way.precision}{', compiled' if way.compile else ''}"
+    print(
+        f"{args.kind}: batch {kind.batch_size}, {args.steps} steps, {where}, {ways}, torch {torch.__version__}, ",
+        end="",
+    )
     print(f"Python {platform.python_version()}")
     columns = (*(f"{name} ms" for name in RIVALS), "graphs/s", "PyG/ours", "GraphGPS/ours", "loop/fused")
     print(f"{'batches':>10}" + "".join(f"{column:>14}" for column in columns))
     for name, bucketed in (("random", False), ("by size", True)):
-        seconds = compare(table, kind, args.steps, bucketed)
+        seconds = compare(table, kind, args.steps, bucketed, way)
         ratios = [note(f"{args.kind}, batches {name}", "ours", other, seconds) for other in (*RIVALS[1:], "ours, loop")]
         middle = medians(seconds)
         times = "".join(f"{1e3 * middle[rival]:14.1f}" for rival in RIVALS)

@@ -43,7 +43,7 @@ Step = Callable[[], object]
 def sizes_of(least: int, most: int, count: int) -> list[int]:
     """Sizes between both, the same in every call."""
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(least, most + 1, (count,), generator=generator).tolist()
+    return torch.randint(least, most + 1, (count,), generator=generator, device="cpu").tolist()
 
 
 def differentiated(compute: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Tensor]) -> Step:

@@ -217,7 +217,7 @@ def alone(contender: str, mode: str, source: str, folder: str, dim: int) -> dict
             graph = torch.load(source, weights_only=True)
         plain_epoch(mode, graph, dim)()
     took = {"prepare s": time.perf_counter() - start} if mode == "prepare" else {}
-    return took | {"peak GiB": peak_memory_mb() * 1e6 / 2**30}
+    return took | {"peak GiB": peak_memory_mb(torch.device("cpu")) * 1e6 / 2**30}
 
 
 def encodings_alone(source: str) -> dict[str, float]:
@@ -230,7 +230,7 @@ def encodings_alone(source: str) -> dict[str, float]:
         start = time.perf_counter()
         encoding.compute(table)
         found[name] = time.perf_counter() - start
-    return found | {"peak GiB": peak_memory_mb() * 1e6 / 2**30}
+    return found | {"peak GiB": peak_memory_mb(torch.device("cpu")) * 1e6 / 2**30}
 
 
 def in_process(words: list[str]) -> dict[str, float]:

@@ -15,6 +15,7 @@ Before anything is timed, all must give the same output. Sizes are those of `ker
 
     python speed/nested.py
     python speed/nested.py --threads 2 --rounds 31
+    python speed/nested.py --device cuda
 """
 
 from __future__ import annotations
@@ -193,21 +194,33 @@ def steps_of(name: str, training: bool) -> dict[str, Callable[[], Tensor]]:
     return steps
 
 
+def to_its_end(step: Callable[[], Tensor]) -> None:
+    """Do a step and wait for the card."""
+    step()
+    torch.cuda.synchronize()
+
+
 def main() -> None:
     """Print one line per batch, mode and peer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--batches", nargs="+", choices=sorted(BATCHES), default=list(BATCHES))
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
     keep_memory()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
+    torch.set_default_device(options.device)
     print(f"{f'encoder of {NUM_LAYERS} layers':<24}{'peer':<20}{'peer ms':>10}{'ours ms':>10}{'ours / peer':>13}")
-    for name in BATCHES:
+    for name in options.batches:
         for training in (False, True):
             case = f"{name}, {'training' if training else 'inference'}"
-            seconds = in_turns(steps_of(name, training), options.rounds, warm_up=2)
+            steps = steps_of(name, training)
+            if options.device == "cuda":
+                steps = {contender: partial(to_its_end, step) for contender, step in steps.items()}
+            seconds = in_turns(steps, options.rounds, warm_up=2)
             middle = medians(seconds)
             for peer in list(seconds)[1:]:
                 times = f"{1e3 * middle[peer]:10.2f}{1e3 * middle['ours']:10.2f}"

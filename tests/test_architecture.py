@@ -43,7 +43,7 @@ ARROWS = {
     "diagnostics": {"contracts", "errors"},
     "encodings": {"contracts", "errors"},
     "errors": set(),
-    "experiments": {"data", "errors", "registry", "runs"},
+    "experiments": {"data", "diagnostics", "errors", "registry", "runs"},
     "inference": {"__init__", "contracts", "data", "diagnostics", "errors", "nn", "registry", "runs", "training"},
     "nn": {"contracts", "encodings", "errors"},
     "registry": {"contracts", "data", "errors"},

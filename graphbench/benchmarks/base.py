@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,14 +17,25 @@ from torch_geometric.data import Data
 
 from graphbench.benchmarks.edge_baselines import predict_by_features
 from graphbench.benchmarks.inputs import read_graphs, with_labels
-from graphbench.contracts import SPLITS, Benchmark, BenchmarkSpec, Encoding, GraphBatch, GraphTable, InputPart
+from graphbench.contracts import (
+    SPLITS,
+    Architecture,
+    Baseline,
+    Benchmark,
+    BenchmarkSpec,
+    Encoding,
+    GraphBatch,
+    GraphTable,
+    InputPart,
+)
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.contracts.table import EDGE
 from graphbench.data.checks import check_table
+from graphbench.data.columns import from_log10, to_log10
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
-from graphbench.data.loader import GraphLoader
+from graphbench.data.loader import GraphLoader, PackedBatch
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.data.splits import permutation
 from graphbench.data.store import Store
@@ -61,9 +73,11 @@ class GraphBenchmark(Benchmark):
         train_fraction: share of the training graphs to use, chosen by `seed`; a smaller share is part of a larger one.
         predict_split: split that `predict` runs on: train, val or test.
         store: folder of the store; by default the variable GRAPHBENCH_STORE, else `root`/store.
+        pin_memory: copy batches from page-locked memory, which does not block; by default where the device is CUDA.
+        copy_stream: copy them on a CUDA stream of their own, beside the step before, instead of after it.
 
     Raises:
-        BadInput: an option is out of range.
+        BadInput: an option is out of range, or `copy_stream` is asked for without page-locked memory.
     """
 
     #: To be raised when `read` changes its result for the same source.
@@ -91,18 +105,22 @@ class GraphBenchmark(Benchmark):
         train_fraction: float = 1.0,
         predict_split: Split = "test",
         store: str | None = None,
+        pin_memory: bool | None = None,
+        copy_stream: bool = False,
     ) -> None:
         super().__init__()
         self.root, self.batch_size, self.num_workers = root, batch_size, num_workers
         self.eval_batch_size = batch_size if eval_batch_size is None else eval_batch_size
         self.seed, self.bucketing, self.train_fraction = seed, bucketing, train_fraction
         self.predict_split = predict_split
+        self.pin_memory, self.copy_stream = pin_memory, copy_stream
         self.store = Store.default(root, store)
         #: Splits with their encodings, after `setup`; read-only.
         self.tables: dict[str, GraphTable] = {}
         self._fingerprint: dict[str, Any] = {}
         self._opened_with: tuple[Encoding, ...] | None = None
         self._loaders: list[GraphLoader] = []
+        self._stream: torch.cuda.Stream | None = None
         self._check_options()
 
     def _check_options(self) -> None:
@@ -111,6 +129,8 @@ class GraphBenchmark(Benchmark):
         check_range("num_workers", self.num_workers, at_least=0, whole=True)
         check_range("train_fraction", self.train_fraction, above=0, at_most=1)
         check_choice("predict_split", self.predict_split, SPLITS)
+        if self.copy_stream and self.pin_memory is False:
+            raise BadInput("copy_stream=True needs page-locked memory: leave out pin_memory=False.")
 
     # -- defined by subclasses ------------------------------------------------------------------------------------
 
@@ -135,17 +155,25 @@ class GraphBenchmark(Benchmark):
         """Return the names of the graphs of a split in predictions, by row; their numbers by default."""
         return range(self._num_graphs[split])
 
-    def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
+    def baseline_predictions(self) -> dict[str, Baseline]:
         """Predict the mean of the training targets, or the shares of their classes, for every row.
+
+        Of targets in log10 it is the mean of the logarithms, as a target.
 
         Edges are also predicted from their features alone, see `predict_by_features`.
         """
         if any("y" not in self.tables[split].columns for split in SPLITS):
             return {}
+        started = time.perf_counter()
         name, answer = self._constant_answer()
         rows = {split: len(self.tables[split].columns["y"]) for split in ("val", "test")}
-        constant = {name: {split: np.tile(answer, (count, 1)) for split, count in rows.items()}}
-        return constant | (predict_by_features(self.tables, self.spec) if self.spec.level == EDGE else {})
+        constant = {split: np.tile(answer, (count, 1)) for split, count in rows.items()}
+        baselines = {name: Baseline(constant, round(time.perf_counter() - started, 2))}
+        if self.spec.level == EDGE:
+            started = time.perf_counter()
+            for name, predictions in predict_by_features(self.tables, self.spec).items():
+                baselines[name] = Baseline(predictions, round(time.perf_counter() - started, 2))
+        return baselines
 
     def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Predict the training mean, or the shares of the training classes; see `Benchmark.baseline_answers`."""
@@ -158,7 +186,9 @@ class GraphBenchmark(Benchmark):
         """Return name and values `[T]` or `[C]` of the constant prediction."""
         y = self.tables["train"].columns["y"]
         if self.spec.num_classes is None:
-            return "training mean", y.double().nanmean(0).reshape(-1).numpy()
+            known, logged = y.double().reshape(len(y), -1).numpy(), self.spec.log10_targets
+            mean = torch.from_numpy(to_log10(known, logged)).nanmean(0).numpy()
+            return "training mean", from_log10(mean, logged)
         classes = y.reshape(-1).long()
         counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)
         return "majority class", (counts / counts.sum()).numpy()
@@ -190,6 +220,12 @@ class GraphBenchmark(Benchmark):
     def setup(self, stage: str | None = None) -> None:
         """Open the store; data that are missing there, without a call of `prepare_data`, are read first."""
         self.open_tables()
+        device = None if self.trainer is None else self.trainer.strategy.root_device
+        if device is not None and device.type != "cuda" and (self.pin_memory or self.copy_stream):
+            logger.warning(
+                "%s: pin_memory=%s and copy_stream=%s have no effect on %s: they are for copies to a CUDA device.",
+                self.spec.name, self.pin_memory, self.copy_stream, device,
+            )  # fmt: skip
 
     def open_tables(self) -> None:
         """Fill `tables` from the store, with the required encodings; data that are missing there are read.
@@ -298,7 +334,7 @@ class GraphBenchmark(Benchmark):
     def train_dataloader(self) -> GraphLoader:
         """Return shuffled batches of the training split; in a fixed order while a trainer overfits a few batches."""
         overfits = getattr(self.trainer, "overfit_batches", 0) > 0
-        return self._loader("train", self.batch_size, shuffle=not overfits)
+        return self._loader("train", self.batch_size, shuffle=not overfits, training=True)
 
     def is_empty(self, split: str) -> bool:
         """Return whether a split of open data has no row that is trained on or scored."""
@@ -316,7 +352,7 @@ class GraphBenchmark(Benchmark):
         """Return batches of every graph of `predict_split` once; `graph_id` of a batch holds their rows."""
         return self._loader(self.predict_split, self.eval_batch_size)
 
-    def _loader(self, split: str, batch_size: int, shuffle: bool = False) -> GraphLoader:
+    def _loader(self, split: str, batch_size: int, shuffle: bool = False, training: bool = False) -> GraphLoader:
         if not self.tables:
             raise BadInput(f"{self.spec.name} is not open yet: call prepare_data() and setup() first.")
         self.require_rows(split)
@@ -331,10 +367,16 @@ class GraphBenchmark(Benchmark):
             rank=trainer.global_rank if trainer else 0,
             name=f"{self.spec.name} {split}",
         )
-        pin_memory = trainer is not None and trainer.strategy.root_device.type == "cuda"
-        loader = GraphLoader(table, sampler, self.num_workers, pin_memory)
+        loader = GraphLoader(table, sampler, self.num_workers, precompute=self._precomputed(), draws=training)
         self._loaders.append(loader)
         return loader
+
+    def _precomputed(self) -> Callable[[GraphBatch, torch.Generator | None], GraphBatch] | None:
+        """Return what workers add to a batch for the model in training; None where it wants nothing."""
+        architecture = getattr(self.trainer and self.trainer.lightning_module, "architecture", None)
+        if not isinstance(architecture, Architecture) or type(architecture).precompute is Architecture.precompute:
+            return None
+        return architecture.precomputed
 
     def _by_size(self, shuffle: bool) -> bool:
         """Return whether batches may hold graphs of similar size without harm to the model."""
@@ -348,14 +390,20 @@ class GraphBenchmark(Benchmark):
         return not batch_norms
 
     def transfer_batch_to_device(self, batch: GraphBatch, device: torch.device, dataloader_idx: int) -> GraphBatch:
-        """Copy asynchronously to a GPU, for which batches are in page-locked memory."""
-        return batch.to(device, non_blocking=device.type in _RUNS_AHEAD)
+        """Copy a batch; to a GPU all its tensors at once, without blocking, as views of one buffer there."""
+        if device.type not in _RUNS_AHEAD or batch.batch.device.type != "cpu":
+            return batch.to(device)
+        if self.copy_stream and self._stream is None:
+            self._stream = torch.cuda.Stream(device)
+        pin_memory = device.type == "cuda" if self.pin_memory is None else self.pin_memory
+        return PackedBatch.pack(batch, pin_memory).to(device, self._stream).unpack()
 
     def teardown(self, stage: str) -> None:
         """End the workers of all loaders."""
         for loader in self._loaders:
             loader.close()
         self._loaders.clear()
+        self._stream = None
 
 
 def with_sizes(spec: BenchmarkSpec, sizes: Sequence[int] | None) -> BenchmarkSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,10 +19,12 @@ from graphbench.contracts.table import GRAPH
 from graphbench.data.checks import check_graphs
 from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
-from graphbench.tables.cells import Missing, parse_cells
+from graphbench.tables.cells import Missing, parse_cells, split_signs
 from graphbench.tables.formats import SEPARATOR
 from graphbench.tables.layout import find_column, has_decimal_commas, is_decimal_point, near, point_for_comma
 from graphbench.tables.reader import as_texts
+
+logger = logging.getLogger(__name__)
 
 _SHOWN = 20  # columns that a message names
 _WIDTH = 60  # characters of a cell that a message quotes
@@ -31,7 +34,8 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
     """Add the column `y` to the graphs of an input: NaN (or class -1) where a cell is empty.
 
     Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers)
-    of training. A cell that holds something else is a problem of its row.
+    of training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored, and a line says how many
+    there are. A cell that holds something else is a problem of its row.
 
     Args:
         parts: of the input.
@@ -44,24 +48,41 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
     if data.spec.level != "graph":
         raise BadInput(f"{data.spec.name} cannot score {source}: a table has no labels of nodes.")
     commas: bool | None = None
+    num_bounds = 0
     for part in parts:
-        columns = _cells(part.frame, data.target_labels(), source)
+        columns = input_cells(part.frame, data.target_labels(), source, "which the model was trained to predict")
+        signs: np.ndarray | None = None
+        if data.spec.kind == "regression":
+            columns, signs = split_signs(columns)
+            num_bounds += int(np.count_nonzero(signs))
         if commas is None and data.spec.kind == "regression":
             commas = _decimal_commas(columns, part.frame.attrs.get(SEPARATOR, ""))
         if commas:
             columns = {name: [point_for_comma(cell) for cell in cells] for name, cells in columns.items()}
-        yield _labelled(part, columns, data)
+        yield _labelled(part, columns, data, signs)
+    if num_bounds:
+        logger.info("%s: %d targets are bounds (such as >10), which no score counts", source, num_bounds)
 
 
-def _cells(frame: pd.DataFrame, names: Sequence[str], source: str) -> dict[str, list[str]]:
-    """Return the texts of the target columns by their names."""
+def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose: str) -> dict[str, list[str]]:
+    """Return the texts of some columns by their names.
+
+    Args:
+        frame: rows of the input.
+        names: of the columns, in any case.
+        source: the input, for messages.
+        purpose: of the columns, for messages.
+
+    Raises:
+        BadInput: one is missing.
+    """
     header = [str(name) for name in frame.columns]
     places = {name: find_column(source, header, name) for name in names}
     absent = [name for name, place in places.items() if place is None]
     if absent:
         present = ", ".join(map(repr, header[:_SHOWN])) or "none"
         raise BadInput(
-            f"{source}: no column {' and no '.join(map(repr, absent))}, which the model was trained to predict. Its "
+            f"{source}: no column {' and no '.join(map(repr, absent))}, {purpose}. Its "
             f"columns: {present}.{near(absent, header)}"
         )
     return {name: as_texts(frame.iloc[:, place]) for name, place in places.items() if place is not None}
@@ -75,13 +96,24 @@ def _decimal_commas(columns: Mapping[str, Sequence[str]], separator: str) -> boo
     return False if any(map(is_decimal_point, cells)) else None
 
 
-def _labelled(part: InputPart, columns: Mapping[str, Sequence[str]], data: Benchmark) -> InputPart:
+def _labelled(
+    part: InputPart, columns: Mapping[str, Sequence[str]], data: Benchmark, signs: np.ndarray | None
+) -> InputPart:
     spec, problems = data.spec, dict(part.problems)
     classes = {name: number for number, name in enumerate(data.class_labels())} if spec.num_classes else {}
     if list(classes) == [str(number) for number in range(len(classes))]:
         classes = {}  # numbers, which may be written with a point
     missing = Missing.of(getattr(data, "missing", None))
     values, faults = parse_cells(columns, str(spec.kind), missing, spec.num_classes or 0, classes)
+    if signs is not None:
+        logged = np.flatnonzero(spec.log10_targets)
+        names = data.target_labels()
+        faults += [
+            (row, f"target {names[place]!r} is not above 0, so that it has no log10", columns[names[place]][row])
+            for place in logged.tolist()
+            for row in np.flatnonzero(values[:, place] <= 0).tolist()
+        ]
+        values[signs != 0] = np.nan
     for row, fault, text in faults:
         problems.setdefault(row, f"{fault}: {text if len(text) <= _WIDTH else f'{text[: _WIDTH - 3]}...'}")
     if not part.rows:

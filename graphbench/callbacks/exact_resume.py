@@ -20,7 +20,7 @@ def capture() -> dict[str, Any]:
         "numpy": (kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():  # a run on the CPU leaves a GPU that is there alone
         state["cuda"] = torch.cuda.get_rng_state()
     return state
 

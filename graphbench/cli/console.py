@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 #: Warnings that are right in general and wrong here, with the reason.
@@ -81,6 +82,8 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]],
     if corner is not None and Console(width=10_000, markup=False).measure(table).maximum > place.width:
         first, *others = zip(header, *rows, strict=True)
         table = _table(title, [corner, *first[1:]], others)
+        names = max(len(corner), *(len(row[0]) for row in others))
+        table.columns[0].no_wrap = names <= place.width // 2  # several models would fold the names of scores first
     place.print(table)
 
 
@@ -115,12 +118,16 @@ def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
-def peak_memory_mb() -> float:
-    """Return the peak of memory in MB (1e6 bytes): of the GPU if there is one, else of the process."""
-    import torch
+def peak_memory_mb(device: torch.device) -> float:
+    """Return the peak of memory in MB (1e6 bytes): tensors on a CUDA device, else all memory of this process.
 
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 1e6
+    Args:
+        device: the one that trains; a run on the CPU reports the process's memory whether or not there is a GPU.
+    """
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated(device) / 1e6
     with contextlib.suppress(OSError):  # on Linux `ru_maxrss` includes the process that started this one
         status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024 / 1e6

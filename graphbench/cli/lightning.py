@@ -7,7 +7,7 @@ import inspect
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from graphbench.callbacks.progress import EpochLines, Forecast, RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.command_line import OPTION_TOPS
 from graphbench.cli.complaints import explain_construction
+from graphbench.cli.console import count_parameters
 from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, own_parser, split, with_optimizer
 from graphbench.cli.parse_errors import explain
 from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
@@ -287,6 +288,17 @@ def build(command: str, words: Sequence[str], parse_alone: bool = False) -> Grap
     """
     request = split(own_parser(command), words, run_option=None)
     return (ParsedCLI if parse_alone else GraphbenchCLI)(request.arguments)
+
+
+def measure(command: str, words: Sequence[str]) -> tuple[Mapping[str, Any], int]:
+    """Return every option of what a command line builds, and the number of its trainable parameters.
+
+    Args:
+        command: see `build`.
+        words: see `build`.
+    """
+    cli = build(command, words)
+    return cli.settings(), count_parameters(cli.model)
 
 
 def resolve(arguments: Sequence[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ the registered classes that a command line or its configurations name are import
 from __future__ import annotations
 
 import argparse
+import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,6 +99,8 @@ AS_FUNCTION = ("graphbench.training.module.adam_w", "graphbench.module.adam_w")
 #: Options of data that name files or folders, and those of one benchmark that mean something else in others.
 _PATHS = ("root", "store", "file", "test_file", "val_file", "split_dir")
 _PATHS_OF = {"Graphs": ("source", "test_source", "val_source")}
+#: One path, or several of one option.
+Paths = str | list[str]
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class Request:
     arguments: list[str]
     run: RunFolder | None
     changed: bool = False
-    moved: dict[str, tuple[str, str]] = field(default_factory=dict)
+    moved: dict[str, tuple[Paths, Paths]] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
 
 
@@ -180,12 +183,13 @@ def split(parser: CommandParser, words: Sequence[str], run_option: str | None = 
     trust.require(trust.Policy.of(run.config, options.trust, names))
     moved = _moved_paths(run)
     stored = ["--config", str(run.config)]
-    stored += [word for name, (_, path) in moved.items() for word in (f"--data.{name}", path)]
+    for name, (_, path) in moved.items():
+        stored += [f"--data.{name}", path if isinstance(path, str) else json.dumps(path)]
     import_named([*stored, *arguments])
     return Request(options, [*stored, *arguments], run, bool(arguments), moved, stored)
 
 
-def _moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:
+def _moved_paths(run: RunFolder) -> dict[str, tuple[Paths, Paths]]:
     """Resolve the data's relative paths for a command that is called from another folder than its fit was.
 
     They are relative to the folder in which the fit was started, and are looked up there first; in the command's folder
@@ -199,13 +203,23 @@ def _moved_paths(run: RunFolder) -> dict[str, tuple[str, str]]:
         data = yaml.safe_load(run.config.read_text(encoding="utf-8"))["data"]
         options, benchmark = data["init_args"], data["class_path"].rpartition(".")[2]
         names = (*_PATHS, *_PATHS_OF.get(benchmark, ()))
-        paths = {name: options[name] for name in names if isinstance(options.get(name), str)}
+        paths = {name: options[name] for name in names if isinstance(options.get(name), (str, list))}
+        return {} if started == Path.cwd() else _resolved(paths, started)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):  # an older run, or a damaged one
         return {}
-    if started == Path.cwd():
-        return {}
-    relative = {name: path for name, path in paths.items() if not Path(path).is_absolute()}
-    return {name: (path, str(started / path)) for name, path in relative.items() if (started / path).exists()}
+
+
+def _resolved(paths: Mapping[str, Paths], started: Path) -> dict[str, tuple[Paths, Paths]]:
+    """Return relative paths that exist below `started` as they are given, and resolved; of a list all of its paths."""
+    moved: dict[str, tuple[Paths, Paths]] = {}
+    for name, given in paths.items():
+        files = [given] if isinstance(given, str) else given
+        named = all(isinstance(file, str) for file in files)
+        if named and not all(Path(file).is_absolute() for file in files):
+            resolved = [str(started / file) for file in files]
+            if all(Path(file).exists() for file in resolved):
+                moved[name] = (given, resolved[0] if isinstance(given, str) else resolved)
+    return moved
 
 
 def import_named(words: Sequence[str]) -> None:

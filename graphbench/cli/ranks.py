@@ -168,7 +168,7 @@ class OrderlyStop(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """From here on a signal waits for the end of a step."""
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            self._group = self._group or dist.new_group(backend="gloo")
+            self._group = self._group or dist.new_group(backend="gloo", timeout=group_timeout(trainer.strategy))
             skip_sigterm_broadcast(trainer)
         self._signals.waiting = True
 

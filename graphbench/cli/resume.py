@@ -35,7 +35,7 @@ _NEW_RUN = "Train a new run from its weights instead: graphbench fit --model.ini
 #: Pattern of options that cannot change within a run -> the reason.
 _FIXED = {
     r"seed_everything": "the random numbers go on from the checkpoint. Another seed needs a new run.",
-    r"model\.(loss|quantiles|class_weights|standardize_targets)(\..*)?": (
+    r"model\.(loss|quantiles|class_weights|standardize_targets)(\..*)?|data\.(.*\.)?(target_weights|log10)(\..*)?": (
         f"it decides what the weights mean. {_NEW_RUN}"
     ),
     r"model\.select_by|data\.(.*\.)?metric": "the best epoch so far was chosen by the other one. " + _NEW_RUN,

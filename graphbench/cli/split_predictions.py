@@ -156,10 +156,10 @@ def learn_from_validation(ensemble: Ensemble, request: Request) -> None:
             log.warning("--calibrate: do not rely on this temperature: %s.", temperature.caution)
     if request.options.interval:
         intervals = ensemble.add_intervals(request.options.interval)
-        for name, width, rows in zip(intervals.names, intervals.half_widths, intervals.rows, strict=True):
+        for number, (name, rows) in enumerate(zip(intervals.names, intervals.rows, strict=True)):
             log.info(
-                "Interval of %s: prediction -/+ %.4g, with a stated coverage of %g from %d validation rows",
-                name, width, float(intervals.coverage), rows,
+                "Interval of %s: %s, with a stated coverage of %g from %d validation rows",
+                name, intervals.words(number), float(intervals.coverage), rows,
             )  # fmt: skip
 
 
@@ -201,6 +201,7 @@ def _record(run: RunFolder, staged: RunFolder, ensemble: Ensemble | None) -> Non
             "coverage": float(intervals.coverage),
             "half_widths": dict(zip(intervals.names, intervals.half_widths, strict=True)),
             "rows": dict(zip(intervals.names, intervals.rows, strict=True)),
+            "log10": [name for name, logged in zip(intervals.names, intervals.logged, strict=False) if logged],
         }
     if ensemble is not None and ensemble.temperature is not None:
         entries[TEMPERATURE] = ensemble.temperature.value

@@ -2,6 +2,7 @@ from . import kernels as kernels
 from .architecture import Architecture as Architecture
 from .architecture import PositionalEncoder as PositionalEncoder
 from .architecture import Representation as Representation
+from .benchmark import Baseline as Baseline
 from .benchmark import Benchmark as Benchmark
 from .benchmark import InputPart as InputPart
 from .encoding import Encoded as Encoded

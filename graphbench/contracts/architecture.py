@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -188,7 +190,52 @@ class Architecture(_ChecksOptions):
         if not isinstance(batch, GraphBatch):
             batch = to_graph_batch(batch, self.spec)
             check_encoded(batch, self)
+        if type(self).precompute is not Architecture.precompute:
+            batch = self.precomputed(batch, torch.default_generator if self.training else None)
         return super().__call__(batch)  # type: ignore[no-any-return]
+
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Compute fields that `forward` reads beside those of the batch, without weights: samples, lists of pairs.
+
+        For what a graphics card would have to be waited for, since its size depends on numbers. Workers of the loader
+        call this on batches on the CPU, so it must not read parameters or buffers, which may lie elsewhere. For any
+        other batch it runs before `forward`, where the batch lies.
+
+        Args:
+            batch: the graphs; read its structure alone, features may still change before `forward`.
+            generator: on the CPU, for random choices of training; the loader's follows from seed, epoch and graphs.
+                None in evaluation, which repeats.
+
+        Returns:
+            Name -> tensor or plain value; floating-point tensors would be rounded in half precision.
+        """
+        return {}
+
+    @torch.no_grad()
+    def precomputed(self, batch: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
+        """Return a shallow copy of the batch with the fields of `precompute`; the batch itself where it has them.
+
+        Args:
+            batch: the graphs.
+            generator: as in `precompute`.
+
+        Examples:
+            >>> from graphbench.testing import tiny_batch, tiny_spec
+            >>> class Longest(Architecture):
+            ...     def precompute(self, batch, generator=None):
+            ...         return {"most_edges": int(batch.edge_index[0].bincount().max())}
+            >>> model = Longest(tiny_spec(), dim=8)
+            >>> model.precomputed(tiny_batch(model)).most_edges > 0
+            True
+        """
+        mark = f"{type(self).__module__}.{type(self).__qualname__}, {'evaluation' if generator is None else 'training'}"
+        if batch.get("precomputed_for", None) == mark:
+            return batch
+        prepared: GraphBatch = copy.copy(batch)
+        for name, value in self.precompute(batch, generator).items():
+            prepared[name] = value
+        prepared.precomputed_for = mark
+        return prepared
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Representations of a batch; the same graph gets the same answer whatever shares its batch."""

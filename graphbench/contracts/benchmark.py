@@ -51,6 +51,28 @@ class InputPart:
     remarks: dict[int, str] | None = None
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """A simple model that stands beside a network's.
+
+    Args:
+        predictions: split ("val", "test") -> predictions in the rows of its targets, as `Task.predict` has them:
+            numbers in the targets' units `[rows, T]`, probabilities of classes `[rows, C]`, of labels `[rows, T]`.
+            A row of NaN alone was not predicted, and is not scored.
+        seconds: to compute features, fit and predict; None where nobody measured them.
+        note: what part of the data was used, where it was not all.
+
+    Examples:
+        >>> import numpy as np
+        >>> Baseline({"val": np.zeros((3, 1)), "test": np.zeros((2, 1))}, seconds=0.1).note
+        ''
+    """
+
+    predictions: dict[str, np.ndarray]
+    seconds: float | None = None
+    note: str = ""
+
+
 class Benchmark(pl.LightningDataModule):
     """Base of all benchmarks.
 
@@ -128,12 +150,11 @@ class Benchmark(pl.LightningDataModule):
             BadInput: says why, and what would be right.
         """
 
-    def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return predictions for val and test by simple models fitted on the training split, scored as the network is.
+    def baseline_predictions(self) -> dict[str, Baseline]:
+        """Fit simple models on the training split, to be scored as the network is.
 
         Returns:
-            Name -> split ("val", "test") -> predictions in the rows of the split's targets, as `Task.predict` has them:
-            numbers in the targets' units `[rows, T]`, probabilities of classes `[rows, C]`, of labels `[rows, T]`.
+            Name -> predictions of val and test, and their cost.
         """
         return {}
 

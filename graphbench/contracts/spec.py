@@ -81,10 +81,16 @@ class BenchmarkSpec:
             in a specification that is written from nothing.
         node: features of a node.
         edge: features of an edge.
+        graph: numbers beside the whole graph, which the head of a graph task reads: float32 `graph_dense`
+            `[num_graphs, dense]`, NaN where unknown.
         num_targets: columns of `y` (regression, multi-label) or 1.
         num_classes: classes of a classification; None for regression and multi-label.
         target_names: one name per target (regression, multi-label) or a class.
         target_units: one unit a regression target; "" where it has none.
+        log10_targets: whether models train on the decimal logarithm of each regression target; empty where on none.
+            Targets, predictions and their errors stay in the target's unit; errors that are scaled by deviations are
+            those of the logarithm.
+        target_weights: weight of each of several targets in the loss, with mean 1; empty where all count alike.
         metric: the score that selects the best checkpoint: MAE, RMSE, accuracy, class_accuracy, macro_F1, F1, AP,
             AUROC, MRR, instance_IoU, class_IoU.
         higher_is_better: whether a larger `metric` is better.
@@ -123,6 +129,8 @@ class BenchmarkSpec:
     num_classes: int | None = None
     target_names: tuple[str, ...] = ()
     target_units: tuple[str, ...] = ()
+    log10_targets: tuple[bool, ...] = ()
+    target_weights: tuple[float, ...] = ()
     coordinates: int = 0
     split_sizes: tuple[int, int, int] | None = None
     mean_nodes: float | None = None
@@ -137,6 +145,7 @@ class BenchmarkSpec:
     extra: dict[str, str] = field(default_factory=dict)
     level: Level | None = None
     kind: Kind | None = None
+    graph: Features = Features()
 
     def __post_init__(self) -> None:
         """Fill in level and kind of a task of graphbench."""

@@ -23,6 +23,10 @@ AXES = (GRAPH, NODE, EDGE, PAIR)
 ENDS = ("source", "destination")
 #: Column with the weight of each row of `y` in the loss.
 WEIGHT = "weight"
+#: Columns of the shape of `y` with bounds of targets that are not known exactly (`>10`), NaN elsewhere.
+BOUNDS = ("y_lower", "y_upper")
+#: Column with numbers beside each graph `[graphs, F]`, see `BenchmarkSpec.graph`.
+GRAPH_DENSE = "graph_dense"
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,10 @@ class GraphBatch(Data):
     Always there: `edge_index [2, num_edges]`, `batch [num_nodes]` (graph of each node), `ptr [num_graphs + 1]`,
     `num_graphs`, `max_nodes` (Python integers, so that padding never waits for the device) and `graph_id [num_graphs]`
     (row in the table). As the specification says: `x`, `x_dense`, `edge_attr`, `edge_dense`, `pos`, `y`; `weight`,
-    float32 with one number per row of `y`, where the rows have weights in the loss; and the fields of the encodings,
-    each under its own name. For an axis that an encoding adds, `{axis}_batch` and
-    `{axis}_ptr` give the graph of each of its rows; "pair" has `pair_ptr` only.
+    float32 with one number per row of `y`, where the rows have weights in the loss; `y_lower` and `y_upper`, of the
+    shape of `y`, where targets that are NaN in `y` are known to lie above or below a bound; and the fields of the
+    encodings, each under its own name. For an axis that an encoding adds, `{axis}_batch` and `{axis}_ptr` give the
+    graph of each of its rows; "pair" has `pair_ptr` only.
 
     Examples:
         >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]])}
@@ -128,7 +133,7 @@ class GraphTable:
         one row per node) need no `layout`; others must be named there.
         """
         graphs = list(graphs)
-        axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
+        axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE, GRAPH_DENSE: GRAPH}
         merged: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in axes.items()}}
         node_level = bool(graphs) and all(
             "y" in g and torch.as_tensor(g["y"]).dim() > 0 and len(g["y"]) == g["num_nodes"] for g in graphs

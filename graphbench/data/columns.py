@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,6 +74,66 @@ def single_numbers(values: np.ndarray, name: str) -> np.ndarray:
     return values.astype(np.float32, copy=False)
 
 
+def to_log10(values: np.ndarray, logged: Sequence[bool]) -> np.ndarray:
+    """Take the decimal logarithm of some columns `[..., T]`; nothing where `logged` is empty.
+
+    Examples:
+        >>> to_log10(np.array([[100.0, 5.0]]), (True, False)).tolist()
+        [[2.0, 5.0]]
+    """
+    if not any(logged):
+        return values
+    with np.errstate(invalid="ignore", divide="ignore"):  # of the other columns
+        return np.where(np.asarray(logged), np.log10(values), values)
+
+
+def from_log10(values: np.ndarray, logged: Sequence[bool]) -> np.ndarray:
+    """Undo `to_log10`.
+
+    Examples:
+        >>> from_log10(np.array([[2.0, 5.0]]), (True, False)).tolist()
+        [[100.0, 5.0]]
+    """
+    if not any(logged):
+        return values
+    with np.errstate(over="ignore"):
+        return np.where(np.asarray(logged), 10.0**values, values)
+
+
+def relative_weights(
+    given: Sequence[float] | Mapping[str, float] | None, names: Sequence[str], kind: str
+) -> tuple[float, ...]:
+    """Return the weight of each target in the loss, with mean 1; empty where none is given.
+
+    Args:
+        given: one for each target in their order, or by name; the others then weigh 1.
+        names: of the targets.
+        kind: of the task.
+
+    Raises:
+        BadInput: they are of other targets, negative or all 0, or there are no several targets to weigh.
+
+    Examples:
+        >>> relative_weights({"logS": 3}, ["logS", "pKa"], "regression")
+        (1.5, 0.5)
+    """
+    if given is None:
+        return ()
+    if len(names) < 2 or kind not in ("regression", "multilabel"):
+        raise BadInput(f"target_weights={given}: only several numbers or labels have weights among each other.")
+    if isinstance(given, Mapping):
+        if unknown := [name for name in given if name not in names]:
+            raise BadInput(f"target_weights: no target is called {unknown[0]!r}; there are {', '.join(names)}.")
+        given = [given.get(name, 1.0) for name in names]
+    weights = np.array(given, dtype=np.float64)
+    if len(weights) != len(names) or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+        raise BadInput(
+            f"target_weights={list(given)}: expected a number of 0 or more for each of the {len(names)} targets "
+            f"({', '.join(names)}), not all 0."
+        )
+    return tuple((weights / weights.mean()).tolist())
+
+
 def scaled_weights(splits: Mapping[str, GraphTable]) -> dict[str, GraphTable]:
     """Divide weights by their mean over the labelled training rows; splits without weights stay as they are.
 
@@ -96,13 +156,15 @@ def scaled_weights(splits: Mapping[str, GraphTable]) -> dict[str, GraphTable]:
         tensor([[0.5000],
                 [1.5000]])
     """
-    from graphbench.contracts.table import WEIGHT  # with torch, which processes that read molecules do without
+    from graphbench.contracts.table import BOUNDS, WEIGHT  # with torch, which processes that read molecules do without
 
     train = splits["train"]
     if WEIGHT not in train.columns:
         return dict(splits)
     y = train.columns["y"].reshape(len(train.columns["y"]), -1)
     labelled = ~y.isnan() if y.is_floating_point() else y >= 0
+    for name in set(BOUNDS) & set(train.columns):
+        labelled = labelled | ~train.columns[name].isnan()
     mean = train.columns[WEIGHT][labelled.any(1)].double().mean()
     if not mean > 0:
         raise BadInput("weight: no training row has a weight above 0.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
@@ -22,17 +23,20 @@ _TRIM_EVERY = 8
 _ALIGNMENT = 64
 #: Row numbers of the sampler -> a batch.
 Cut = Callable[[Sequence[int]], GraphBatch]
+#: A batch, and a generator for random choices of training -> the batch with more fields.
+Precompute = Callable[[GraphBatch, torch.Generator | None], GraphBatch]
 
 
 @dataclass
 class PackedBatch:
-    """Tensors of a `GraphBatch` in one buffer, for the way from a worker to the training process.
+    """Tensors of a `GraphBatch` in one buffer, for the way from a worker to the training process, and on to a GPU.
 
     A batch has about a dozen tensors. Sent one by one, each costs a file of shared memory that one process creates and
     the other maps; for small graphs that takes longer than cutting the batch. `speed/data_path.py` prints the rate.
+    To a GPU, each would cost a copy of its own.
 
     Args:
-        buffer: `[bytes]`, uint8.
+        buffer: `[bytes]`, uint8, on any device.
         parts: name -> (first byte, type, shape) of each tensor.
         others: values that are not tensors, such as `num_graphs`.
     """
@@ -42,15 +46,20 @@ class PackedBatch:
     others: dict[str, Any]
 
     @classmethod
-    def pack(cls, batch: GraphBatch) -> PackedBatch:
-        """Copy the tensors of a batch into one buffer."""
+    def pack(cls, batch: GraphBatch, pin_memory: bool = False) -> PackedBatch:
+        """Copy the tensors of a batch, which lie on the CPU, into one buffer.
+
+        Args:
+            batch: the graphs.
+            pin_memory: take page-locked memory, from which copies to a GPU do not block.
+        """
         fields = batch.to_dict()
         tensors = {name: value.contiguous() for name, value in fields.items() if isinstance(value, Tensor)}
         parts, end = {}, 0
         for name, tensor in tensors.items():
             parts[name] = (end, tensor.dtype, tensor.shape)
             end += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
-        buffer = torch.empty(end, dtype=torch.uint8)
+        buffer = torch.empty(end, dtype=torch.uint8, pin_memory=pin_memory)
         for name, tensor in tensors.items():
             start = parts[name][0]
             buffer[start : start + tensor.nbytes] = tensor.view(-1).view(torch.uint8)
@@ -64,16 +73,29 @@ class PackedBatch:
             fields[name] = self.buffer[start : start + size].view(dtype).view(shape)
         return GraphBatch.from_dict(fields)
 
-    def pin_memory(self) -> PackedBatch:
-        """Copy to page-locked memory; a `DataLoader` calls this."""
-        return PackedBatch(self.buffer.pin_memory(), self.parts, self.others)
+    def to(self, device: torch.device, stream: torch.cuda.Stream | None = None) -> PackedBatch:
+        """Copy to a GPU, all tensors at once; from page-locked memory the copy does not block.
+
+        Args:
+            device: the GPU.
+            stream: to copy on, beside what the GPU computes; its current stream waits for the copy. By default the copy
+                takes its turn on the current stream.
+        """
+        if stream is None:
+            return PackedBatch(self.buffer.to(device, non_blocking=True), self.parts, self.others)
+        with torch.cuda.stream(stream):
+            buffer = self.buffer.to(device, non_blocking=True)
+        current = torch.cuda.current_stream(device)
+        current.wait_stream(stream)
+        buffer.record_stream(current)  # the memory must not be reused while the current stream reads it
+        return PackedBatch(buffer, self.parts, self.others)
 
 
 class _Rows(Dataset[GraphBatch | PackedBatch]):
     """Cut all rows of a batch in one call of `GraphTable.batch`; pack the result in a worker."""
 
-    def __init__(self, table: GraphTable, cut: Cut | None = None) -> None:
-        self.table, self.cut, self.has_rows = table, cut or table.batch, cut is None
+    def __init__(self, table: GraphTable, cut: Cut | None = None, precompute: Precompute | None = None) -> None:
+        self.table, self.cut, self.has_rows, self.precompute = table, cut or table.batch, cut is None, precompute
         self._batches = 0
         self._prefetch: Prefetcher | None = None
 
@@ -83,7 +105,8 @@ class _Rows(Dataset[GraphBatch | PackedBatch]):
     def __getitem__(self, index: int) -> GraphBatch:
         return self.cut([index])
 
-    def __getitems__(self, indices: Sequence[int]) -> GraphBatch | PackedBatch:
+    def __getitems__(self, seeded: tuple[list[int] | None, Sequence[int]]) -> GraphBatch | PackedBatch:
+        seeds, indices = seeded
         self._batches += 1
         if self._batches % _TRIM_EVERY == 0:
             trim_mapped()
@@ -96,9 +119,31 @@ class _Rows(Dataset[GraphBatch | PackedBatch]):
         torch.set_num_threads(1)
         try:
             batch = self.cut(indices)
+            if self.precompute is not None:
+                batch = self.precompute(batch, None if seeds is None else _generator(seeds))
             return batch if get_worker_info() is None else PackedBatch.pack(batch)
         finally:
             torch.set_num_threads(threads)
+
+
+class _Seeded:
+    """Batches of a sampler with the seeds of their random choices; workers do not know the epoch."""
+
+    def __init__(self, sampler: SizeBucketSampler, draws: bool) -> None:
+        self.sampler, self.draws = sampler, draws
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[tuple[list[int] | None, list[int]]]:
+        for rows in self.sampler:
+            yield [self.sampler.seed, self.sampler.epoch, rows[0]] if self.draws else None, rows
+
+
+def _generator(seeds: Sequence[int]) -> torch.Generator:
+    """Make a generator that follows from the seeds alone."""
+    state = np.random.RandomState([seed % (1 << 32) for seed in seeds]).randint(1 << 63, dtype=np.int64)
+    return torch.Generator().manual_seed(int(state))
 
 
 def _unchanged(batch: Any) -> Any:
@@ -119,8 +164,9 @@ class GraphLoader:
         table: the graphs; memory-mapped columns are inherited by workers, never copied.
         batch_sampler: yields the rows of each batch.
         num_workers: processes that cut batches; 0 cuts them here, which is fastest for small graphs.
-        pin_memory: whether batches lie in page-locked memory, from which copies to a GPU need no waiting.
         cut: makes a batch of the sampler's items, where these are not rows of whole graphs.
+        precompute: adds fields to a batch where it is cut (`Architecture.precomputed`).
+        draws: give `precompute` a generator, which follows from the sampler's seed, the epoch and the batch's graphs.
 
     Raises:
         BadInput: for a negative number of workers.
@@ -139,12 +185,14 @@ class GraphLoader:
         table: GraphTable,
         batch_sampler: SizeBucketSampler,
         num_workers: int = 0,
-        pin_memory: bool = False,
         cut: Cut | None = None,
+        precompute: Precompute | None = None,
+        draws: bool = False,
     ) -> None:
         check_range("num_workers", num_workers, at_least=0, whole=True)
+        self.precompute, self.draws = precompute, draws
         self.table, self.batch_sampler, self.cut = table, batch_sampler, cut
-        self.num_workers, self.pin_memory = num_workers, pin_memory
+        self.num_workers = num_workers
         self._progress = (0, 0)
         self._loader: DataLoader[GraphBatch | PackedBatch] | None = None
 
@@ -167,11 +215,10 @@ class GraphLoader:
         if self.num_workers and "fork" in multiprocessing.get_all_start_methods():
             context = multiprocessing.get_context("fork")
         return DataLoader(
-            _Rows(self.table, self.cut),
-            batch_sampler=self.batch_sampler,
+            _Rows(self.table, self.cut, self.precompute),
+            batch_sampler=cast(Any, _Seeded(self.batch_sampler, self.draws)),
             num_workers=self.num_workers,
             collate_fn=_unchanged,
-            pin_memory=self.pin_memory,
             persistent_workers=self.num_workers > 0,
             multiprocessing_context=context,
             generator=torch.Generator().manual_seed(self.batch_sampler.seed),

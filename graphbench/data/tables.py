@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import Column, Encoded, GraphTable
-from graphbench.contracts.table import GRAPH, PAIR
+from graphbench.contracts.table import BOUNDS, GRAPH, PAIR
 from graphbench.data.entry import Entry, EntryWriter, digest
 from graphbench.errors import BadInput
 
@@ -29,8 +29,9 @@ def narrow(values: Tensor) -> Tensor:
 
 
 def single_precision(table: GraphTable) -> GraphTable:
-    """Cast float64 columns to float32, as they are stored; targets keep their dtype."""
-    columns = {n: v.float() if v.dtype == torch.float64 and n != "y" else v for n, v in table.columns.items()}
+    """Cast float64 columns to float32, as they are stored; targets and bounds of them keep their dtype."""
+    exact = {"y", *BOUNDS}
+    columns = {n: v.float() if v.dtype == torch.float64 and n not in exact else v for n, v in table.columns.items()}
     return GraphTable(columns, table.layout, table.ptr)
 
 

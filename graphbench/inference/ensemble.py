@@ -28,8 +28,9 @@ _WITH_LOGITS = ("classification", "multilabel")
 class Ensemble:
     """Trained models that predict the same targets, such as runs of several seeds.
 
-    Predictions are means of the models' predictions, of probabilities for classes and labels. The spread is the
-    standard deviation between the models (n - 1): how far they disagree, which is no interval for the truth.
+    Predictions are means of the models' predictions, of probabilities for classes and labels; of targets in log10
+    geometric means. The spread is the standard deviation between the models (n - 1) in the target's unit: how far they
+    disagree, which is no interval for the truth.
 
     Args:
         members: one or several, as `load` returns them.
@@ -142,7 +143,7 @@ class Ensemble:
         spec, data = self.first.data.spec, self.first.data
         names = data.target_labels() if spec.num_classes is None else self.first.classes
         columns = {f"{SPREAD}_{name}": spreads[:, n] for n, name in enumerate(names) if spreads.shape[1]}
-        return columns if self.intervals is None else columns | self.intervals.columns(means)
+        return columns if self.intervals is None else columns | self.intervals.columns(means[:, : len(names)])
 
     # -- what the validation split teaches -----------------------------------------------------------------------
 
@@ -166,7 +167,8 @@ class Ensemble:
             predictions.append(means)
             targets.append(y[answers.rows])
         names = self.first.data.target_labels()
-        self.intervals = Intervals.fit(wanted, np.concatenate(predictions), np.concatenate(targets), names)
+        told, truth = np.concatenate(predictions)[:, : len(names)], np.concatenate(targets)
+        self.intervals = Intervals.fit(wanted, told, truth, names, spec.log10_targets)
         return self.intervals
 
     def calibrate(self) -> Temperature:

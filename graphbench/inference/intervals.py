@@ -5,6 +5,10 @@ For the n rows of the validation split the scores are `s_i = |y_i - f(x_i)|`, an
 truth lies in `[f(x) - q, f(x) + q]` with a probability of at least c, and of at most `c + 1 / (n + 1)` where no two
 scores are equal, whatever the model and the distribution (Vovk, Gammerman & Shafer, "Algorithmic learning in a random
 world", 2005; Lei et al., "Distribution-free predictive inference for regression", JASA 2018, theorem 2.2).
+
+Of a target in log10 the scores are those of the logarithms, and the interval is `[f(x) / 10^q, f(x) 10^q]`. Rows whose
+target is a bound have no score and are left out; a new row whose target is beyond the bound is not exchangeable with
+the others.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from graphbench.data.columns import from_log10, to_log10
 from graphbench.errors import BadInput
 
 
@@ -57,8 +62,9 @@ class Intervals:
     Args:
         coverage: stated probability, for each target by itself.
         names: of the targets.
-        half_widths: of each target, in its unit.
+        half_widths: of each target, in its unit, or of its decimal logarithm where that is trained on.
         rows: validation rows that each of them rests on.
+        logged: which targets are trained on in log10; empty where none is.
 
     Examples:
         >>> errors = np.arange(1.0, 20.0)[:, None]
@@ -70,9 +76,17 @@ class Intervals:
     names: tuple[str, ...]
     half_widths: tuple[float, ...]
     rows: tuple[int, ...]
+    logged: tuple[bool, ...] = ()
 
     @classmethod
-    def fit(cls, coverage: Fraction, predictions: np.ndarray, targets: np.ndarray, names: Sequence[str]) -> Intervals:
+    def fit(
+        cls,
+        coverage: Fraction,
+        predictions: np.ndarray,
+        targets: np.ndarray,
+        names: Sequence[str],
+        logged: Sequence[bool] = (),
+    ) -> Intervals:
         """Those that the errors on validation rows give.
 
         Args:
@@ -80,13 +94,15 @@ class Intervals:
             predictions: of rows that the model was not trained on `[n, T]`.
             targets: of the same rows, NaN where unknown `[n, T]`.
             names: of the targets.
+            logged: see the class.
 
         Raises:
             BadInput: a target is known for too few rows.
         """
         widths, counts = [], []
+        errors = to_log10(targets.astype(np.float64), logged) - to_log10(predictions.astype(np.float64), logged)
         for number, name in enumerate(names):
-            scores = np.abs(targets[:, number].astype(np.float64) - predictions[:, number].astype(np.float64))
+            scores = np.abs(errors[:, number])
             scores = np.sort(scores[~np.isnan(scores)])
             rank, count = conformal_rank(len(scores), coverage), len(scores)
             if rank > count:
@@ -102,12 +118,25 @@ class Intervals:
                 )
             widths.append(float(scores[rank - 1]))
             counts.append(count)
-        return cls(coverage, tuple(names), tuple(widths), tuple(counts))
+        return cls(coverage, tuple(names), tuple(widths), tuple(counts), tuple(logged))
 
     def columns(self, predictions: np.ndarray) -> dict[str, np.ndarray]:
         """`<target>_low` and `<target>_high` beside predictions `[rows, T]`; NaN where there is none."""
         bounds: dict[str, np.ndarray] = {}
-        for number, (name, width) in enumerate(zip(self.names, self.half_widths, strict=True)):
-            centre = predictions[:, number].astype(np.float64)
-            bounds |= {f"{name}_low": centre - width, f"{name}_high": centre + width}
+        centre, width = to_log10(predictions.astype(np.float64), self.logged), np.array(self.half_widths)
+        low, high = from_log10(centre - width, self.logged), from_log10(centre + width, self.logged)
+        for number, name in enumerate(self.names):
+            bounds |= {f"{name}_low": low[:, number], f"{name}_high": high[:, number]}
         return bounds
+
+    def words(self, number: int) -> str:
+        """Describe the interval of a target around its prediction.
+
+        Examples:
+            >>> Intervals(Fraction(9, 10), ("a", "b"), (0.5, 1.0), (19, 19), (False, True)).words(1)
+            'prediction / 10 to prediction * 10'
+        """
+        width = self.half_widths[number]
+        if self.logged and self.logged[number]:
+            return f"prediction / {10**width:.4g} to prediction * {10**width:.4g}"
+        return f"prediction -/+ {width:.4g}"

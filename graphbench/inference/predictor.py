@@ -17,6 +17,7 @@ from graphbench.contracts import Benchmark, Column, GraphBatch, GraphTable, Inpu
 from graphbench.contracts.spec import Level as TaskLevel
 from graphbench.contracts.table import EDGE, GRAPH
 from graphbench.contracts.table import NODE as NODE_AXIS
+from graphbench.data.columns import from_log10, to_log10
 from graphbench.data.encode import encoded_here
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.errors import BadInput, check_choice, check_range
@@ -142,9 +143,15 @@ class Predictor:
         return {name: values[:, self.predicted + number] for number, name in enumerate(names)}
 
     def pooled(self, values: np.ndarray) -> np.ndarray:
-        """`answers` of several models `[models, rows, width]` as those of one `[rows, width]`."""
-        spread = getattr(self.module.task, "spread", None)
-        return np.asarray(values.mean(0, dtype=np.float64)) if spread is None else spread.pooled(values, self.predicted)
+        """`answers` of several models `[models, rows, width]` as those of one `[rows, width]`.
+
+        Means, geometric ones of targets in log10 and of their quantiles; see `Spread.pooled` for others.
+        """
+        spread, targets = getattr(self.module.task, "spread", None), self.module.spec.log10_targets
+        logged = (*targets, *np.repeat(targets, len(self.module.task.spread_names)).tolist())
+        values = to_log10(values.astype(np.float64), logged)
+        pooled = values.mean(0) if spread is None else spread.pooled(values, self.predicted)
+        return from_log10(np.asarray(pooled), logged)
 
     def embed_parts(self, parts: Iterable[InputPart], level: Level = "graph") -> Iterator[pd.DataFrame]:
         """As `embed`, part by part."""

@@ -5,6 +5,7 @@ Legend: T nodes of all graphs, B graphs, N padded nodes, H heads, d head width, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench.contracts import LayerTrace, Traced
+from graphbench.contracts.kernels import runs_triton
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.dense import DenseLayout
 from graphbench.nn.ops import attention_weights, edge_attention, packed_attention
@@ -44,6 +46,7 @@ class MultiHeadAttention(Traced):
         dim: width of the tokens.
         num_heads: heads H; must divide `dim`.
         dropout: probability of dropping an attention weight.
+        packed: on a card, pad nothing; see `attend_within_graphs`.
 
     Raises:
         BadInput: `num_heads` does not divide `dim`, or `dropout` is no probability below 1.
@@ -54,13 +57,14 @@ class MultiHeadAttention(Traced):
         torch.Size([5, 8])
     """
 
-    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, packed: bool = False) -> None:
         super().__init__()
         if dim % num_heads:
             raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
         check_range("dropout of attention weights", dropout, at_least=0, below=1)
         self.num_heads = num_heads
         self.dropout = dropout
+        self.packed = packed
         self.in_proj = nn.Linear(dim, 3 * dim)
         self.out_proj = nn.Linear(dim, dim)
         self.reset_parameters()
@@ -95,7 +99,7 @@ class MultiHeadAttention(Traced):
         qkv = self.in_proj(x)
         biases = bias if bias is None or isinstance(bias, tuple) else layout.block_biases(bias)
         dropout = self.dropout if self.training else 0.0
-        out = self.out_proj(attend_within_graphs(qkv, layout, self.num_heads, biases, dropout))
+        out = self.out_proj(attend_within_graphs(qkv, layout, self.num_heads, biases, dropout, self.packed))
         self.trace(lambda: self._record(x, qkv, layout, biases, out))
         return out
 
@@ -140,6 +144,7 @@ def attend_within_graphs(
     num_heads: int,
     biases: Sequence[Tensor | None] | None = None,
     dropout: float = 0.0,
+    packed: bool = False,
 ) -> Tensor:
     """`sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j`, each sum over the rows of one graph.
 
@@ -149,9 +154,15 @@ def attend_within_graphs(
         num_heads: heads H.
         biases: added to the logits of each of `layout.blocks`, as `layout.block_biases` returns them; None: nothing.
         dropout: probability of dropping a weight; 0 outside of training.
+        packed: on a card, compute by a kernel in Triton that pads nothing, in float32, bfloat16 or float16 and for
+            heads up to a width of 128; other inputs, and programs of torch.compile, are padded as without it. On a
+            processor nothing changes.
 
     Returns:
         `[T, H d]`, heads side by side.
+
+    Warns:
+        UserWarning: `packed`, and no kernel in Triton runs on this card.
 
     Examples:
         >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 1]))
@@ -165,7 +176,18 @@ def attend_within_graphs(
     block_biases = [None] * layout.num_blocks if biases is None else _own_biases(packing.padding, biases)
     if qkv.shape[0] != layout.index.shape[0]:
         raise BadInput(f"The layout was built for {layout.index.shape[0]} rows, but the tensor has {qkv.shape[0]}.")
-    return packed_attention(qkv, *packing, block_biases, num_heads, dropout)
+    if packed and type(qkv) is Tensor and not torch.compiler.is_compiling():
+        _check_card(qkv.device)
+    return packed_attention(qkv, *packing, block_biases, num_heads, dropout, packed)
+
+
+def _check_card(device: torch.device) -> None:
+    """Warn where packed attention was asked for on a card that no kernel for it runs on."""
+    if device.type == "cuda" and not runs_triton(device):
+        warnings.warn(
+            f"Packed attention needs graphbench-kernels and Triton, which do not run on {device}; attention pads.",
+            stacklevel=3,
+        )
 
 
 def _own_biases(padding: Sequence[Tensor | None], biases: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric import nn as pyg
 from torch_geometric.utils import degree
@@ -151,6 +152,60 @@ class GraphConvolution(GCNConvolution):
         """Nodes `[T, out_channels]` of nodes `[T, in_channels]`."""
         new: Tensor = super().forward(x, *gcn_edges(edge_index, x.shape[0], x.dtype))
         return new
+
+
+def loop_edges(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Give every node one self-loop, where PyG's `add_remaining_self_loops` waits for the device.
+
+    Loops that the graph has of its own are moved to one more node, whose output is to be dropped: their number is not
+    read, and messages of the others are as without them.
+
+    Args:
+        edge_index: sources and targets `[2, E]`.
+        num_nodes: T.
+
+    Returns:
+        Edges `[2, E + T]` of T + 1 nodes.
+
+    Examples:
+        >>> loop_edges(torch.tensor([[0, 1], [1, 1]]), 2)
+        tensor([[0, 2, 0, 1],
+                [1, 2, 0, 1]])
+    """
+    moved = edge_index.masked_fill(edge_index[0] == edge_index[1], num_nodes)
+    return torch.cat([moved, torch.arange(num_nodes, device=edge_index.device).expand(2, -1)], dim=1)
+
+
+class LoopedGATConv(pyg.GATConv):
+    """`GATConv` of PyG with its self-loops and weights, which does not wait for the device.
+
+    Vectors of loops are means of those that arrive at a node, as there by default.
+
+    Examples:
+        >>> conv = LoopedGATConv(8, 4, heads=2, edge_dim=8)
+        >>> conv(torch.randn(2, 8), torch.tensor([[0, 1], [1, 1]]), torch.randn(2, 8)).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options, add_self_loops=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """Return nodes `[T, heads * d]`.
+
+        Args:
+            x: nodes `[T, dim]`.
+            edge_index: sources and targets `[2, E]`, with or without loops.
+            edge_attr: edge vectors `[E, edge_dim]`.
+        """
+        num_nodes = x.shape[0]
+        index = loop_edges(edge_index, num_nodes)
+        if edge_attr is not None:
+            arrive = index[1, : edge_attr.shape[0]]
+            total = edge_attr.new_zeros(num_nodes + 1, edge_attr.shape[1]).index_add_(0, arrive, edge_attr)
+            mean = total / count_nodes(arrive, num_nodes + 1).clamp(min=1)[:, None]
+            edge_attr = torch.cat([edge_attr, mean[:-1]])
+        return super().forward(F.pad(x, (0, 0, 0, 1)), index, edge_attr)[:-1]  # type: ignore[no-any-return]
 
 
 def count_nodes(index: Tensor, num_nodes: int) -> Tensor:

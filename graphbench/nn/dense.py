@@ -1,6 +1,6 @@
 """From rows of all graphs one after the other to padded graphs, and back.
 
-Legend: T rows (nodes or tokens) of all graphs, B graphs, N rows of the largest one, d width.
+Legend: T rows (nodes or tokens) of all graphs, B graphs, N rows of each padded graph, d width.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch_geometric.data import Data
 from graphbench.contracts import GraphBatch
 from graphbench.contracts.pyg import graphs_of_nodes
 from graphbench.errors import BadInput
-from graphbench.nn.size_blocks import SizeCut, cut_by_size
+from graphbench.nn import size_blocks
+from graphbench.nn.size_blocks import SizeCut, cut_by_size, rounded_size
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class DenseLayout:
     """Positions of all rows in a padded tensor; built once per forward pass and shared by all layers.
 
     On a CPU, where sizes are at hand, attention pads graphs of similar size together: in `blocks`, whose tensors are
-    made when they are first asked for.
+    made when they are first asked for. On other devices all graphs are padded to one size N, that of the largest graph
+    rounded up by `rounded_size`, so that few shapes come up; graphs of one size are not padded at all.
 
     Args:
         index: slot of each row in the flattened padded tensor `[T]`, values in `0 .. B * N - 1`.
@@ -50,12 +52,13 @@ class DenseLayout:
     cut: SizeCut | None = None
 
     @classmethod
-    def from_batch(cls, batch: Data | Tensor) -> DenseLayout:
+    def from_batch(cls, batch: Data | Tensor, limit: int | None = None) -> DenseLayout:
         """Lay out the nodes of a batch.
 
         Args:
             batch: a `GraphBatch`, which knows the size of its largest graph; a `Batch` or `Data` of PyG or the vector
                 `batch [num_nodes]`, for which the sizes are read from the device.
+            limit: see `from_rows`.
 
         Raises:
             BadInput: the nodes of a graph do not stand together, in the order of the graphs.
@@ -67,8 +70,8 @@ class DenseLayout:
         """
         graph_of, ptr = graphs_of_nodes(batch)
         if isinstance(batch, GraphBatch):
-            return cls.from_rows(graph_of, ptr, batch.max_nodes)
-        return cls.from_rows(graph_of, ptr, int(ptr.diff().max()) if len(ptr) > 1 else 0)
+            return cls.from_rows(graph_of, ptr, batch.max_nodes, limit)
+        return cls.from_rows(graph_of, ptr, int(ptr.diff().max()) if len(ptr) > 1 else 0, limit)
 
     @classmethod
     def of(cls, graphs: DenseLayout | Data | Tensor | None, x: Tensor) -> DenseLayout:
@@ -83,7 +86,7 @@ class DenseLayout:
         return cls.from_batch(x.new_zeros(len(x), dtype=torch.int64) if graphs is None else graphs)
 
     @classmethod
-    def from_rows(cls, graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:
+    def from_rows(cls, graph_of: Tensor, ptr: Tensor, max_rows: int, limit: int | None = None) -> DenseLayout:
         """Lay out any rows that are grouped by graph.
 
         Nothing here waits for the device, which is why `max_rows` is given and not computed.
@@ -91,8 +94,12 @@ class DenseLayout:
         Args:
             graph_of: graph of each row `[T]`, ascending.
             ptr: first row of each graph `[B + 1]`.
-            max_rows: rows of the largest graph N.
+            max_rows: rows of the largest graph.
+            limit: the most rows that sizes are rounded up to, for layers with a table of that many; 0: no rounding.
         """
+        if ptr.device.type not in size_blocks.EXACT_ON and graph_of.shape[0] != (ptr.shape[0] - 1) * max_rows:
+            rounded = rounded_size(max_rows)
+            max_rows = rounded if limit is None else max(max_rows, min(rounded, limit))
         whole = _padded_together(graph_of, ptr, max_rows)
         if ptr.device.type != "cpu" or torch.compiler.is_compiling() or whole.is_full:
             return whole
@@ -105,7 +112,7 @@ class DenseLayout:
 
     @property
     def max_nodes(self) -> int:
-        """Rows of the largest graph N."""
+        """Rows N of each padded graph, at least those of the largest graph."""
         return self.mask.shape[1]
 
     @property
@@ -146,6 +153,11 @@ class DenseLayout:
         if self.cut is None:
             return Packing(self.ptr, None, None if self.is_full else self.index, shapes, padding)
         return Packing(self.ptr, torch.from_numpy(self.cut.order), self._slots, shapes, padding)
+
+    @cached_property
+    def pair_slots(self) -> tuple[Tensor, ...]:
+        """Indices of all pairs of nodes in a tensor `[B, N, N]`; their number costs one host-device sync."""
+        return (self.mask[:, :, None] & self.mask[:, None, :]).nonzero(as_tuple=True)
 
     def to_dense(self, x: Tensor) -> Tensor:
         """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero.

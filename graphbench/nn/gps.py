@@ -50,6 +50,7 @@ class TransformerAttention(nn.Module):
         dim: width of the nodes.
         num_heads: heads; must divide `dim`.
         dropout: probability of dropping an attention weight.
+        packed: on a card, pad nothing; see `attend_within_graphs`.
 
     Examples:
         >>> import torch
@@ -58,9 +59,9 @@ class TransformerAttention(nn.Module):
         torch.Size([3, 8])
     """
 
-    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, packed: bool = False) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(dim, num_heads, dropout)
+        self.attention = MultiHeadAttention(dim, num_heads, dropout, packed)
 
     def forward(self, x: Tensor, batch: Data | Tensor | None = None, layout: DenseLayout | None = None) -> Tensor:
         """Mix nodes `[num_nodes, dim]`, of one graph where neither is given; edges of the batch play no part."""
@@ -203,8 +204,6 @@ class GPSBackbone(Architecture):
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if local_layer in EDGE_LAYERS else None
         self.edge_dim = hidden_dim if self.edge_encoder is not None else 0
         self.gate_encoder = gate_encoder
-        if local_layer == "GAT":
-            self.waits_for_device = "how many self-loops the graphs have is read, in every layer"
         self.layers = nn.ModuleList()
         for _ in range(num_layers):
             local = make_local_layer(local_layer, hidden_dim, num_heads, dropout, norm, gate_encoder is not None)
@@ -215,10 +214,14 @@ class GPSBackbone(Architecture):
         x = self.node_encoder(batch)
         edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
         distances = self._distances(batch)
-        layout = DenseLayout.from_batch(batch)
+        layout = self.lay_out(batch)
         for layer in self.layers:
             x, edge = layer(x, edge, batch, layout, distances)
         return Representation(node=x, edge=edge)
+
+    def lay_out(self, batch: GraphBatch) -> DenseLayout:
+        """Return the padded layout that all layers share."""
+        return DenseLayout.from_batch(batch)
 
     def _distances(self, batch: GraphBatch) -> Tensor | None:
         """Squared distances `[num_edges, 1]` of the positions at the ends of each edge."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
 from graphbench.contracts import BenchmarkSpec, GraphBatch, Representation
+from graphbench.contracts.table import GRAPH_DENSE
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn.features import EdgeEncoder
 from graphbench.nn.feed_forward import ACTIVATIONS, Activation
@@ -51,9 +52,10 @@ class HeadConfig:
     edge_input: EdgeInput = "all"
     symmetric: bool | None = None
 
-    def mlp(self, dim: int, output_dim: int) -> MLPHead:
-        """Make a head with these options from width `dim` to `output_dim` numbers."""
-        return MLPHead(dim, output_dim, self.num_layers, self.width, self.l2_normalize, self.dropout, self.activation)
+    def mlp(self, dim: int, output_dim: int, beside: int = 0) -> MLPHead:
+        """Make a head with these options from width `dim`, and `beside` further inputs, to `output_dim` numbers."""
+        options = (self.num_layers, self.width, self.l2_normalize, self.dropout, self.activation)
+        return MLPHead(dim, output_dim, *options, beside=beside)
 
 
 class MLPHead(nn.Module):
@@ -69,6 +71,7 @@ class MLPHead(nn.Module):
         l2_normalize: scale hidden rows to length 1.
         dropout: probability on hidden layers.
         activation: of hidden layers, relu or gelu.
+        beside: inputs beside those of width `dim`, on which the width of hidden layers does not depend.
 
     Raises:
         BadInput: there is no layer, halving leaves a width of 0, or `width` or `activation` is not known.
@@ -88,10 +91,11 @@ class MLPHead(nn.Module):
         l2_normalize: bool = False,
         dropout: float = 0.0,
         activation: Activation = "relu",
+        beside: int = 0,
     ) -> None:
         super().__init__()
         check_choice("activation", activation, ACTIVATIONS)
-        widths = [dim, *_hidden_widths(dim, output_dim, num_layers, width), output_dim]
+        widths = [dim + beside, *_hidden_widths(dim, output_dim, num_layers, width), output_dim]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.l2_normalize = l2_normalize
         check_range("dropout of a head", dropout, at_least=0, below=1)
@@ -99,7 +103,7 @@ class MLPHead(nn.Module):
         self.activation: Activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows `[num_rows, dim]` to predictions `[num_rows, output_dim]`."""
+        """Rows `[num_rows, dim + beside]` to predictions `[num_rows, output_dim]`."""
         for layer in self.layers[:-1]:
             x = ACTIVATIONS[self.activation](layer(x))
             if self.l2_normalize:
@@ -165,13 +169,60 @@ class Pooling(nn.Module):
         return self.name
 
 
+class ScaledNumbers(nn.Module):
+    """Scale numbers beside each graph: `(x - mean) / deviation` of the training rows, 0 where unknown or constant.
+
+    Both are buffers, so checkpoints hold them. Values beyond 10 deviations count as 10: a descriptor that is far from
+    all of training would otherwise decide alone.
+
+    Args:
+        width: numbers beside each graph.
+
+    Examples:
+        >>> import torch
+        >>> numbers = ScaledNumbers(2)
+        >>> numbers.measure(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+        >>> numbers(torch.tensor([[4.0, 9.0], [float("nan"), 5.0]]))
+        tensor([[2., 0.],
+                [0., 0.]])
+    """
+
+    mean: Tensor
+    rate: Tensor
+    _FARTHEST = 10.0
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("rate", torch.ones(width))
+
+    def measure(self, values: Tensor) -> None:
+        """Take mean and standard deviation of the known values of each training column `[rows, width]`."""
+        values = values.double()
+        known = ~values.isnan()
+        count = known.sum(0).clamp(min=1)
+        mean = values.nan_to_num(0.0).sum(0) / count
+        deviation = ((values - mean).nan_to_num(0.0).square().sum(0) / count).sqrt()
+        varies = deviation > 1e-6 * mean.abs()  # less is rounding of a constant in float32
+        self.mean.copy_(mean)
+        self.rate.copy_(torch.where(varies, 1 / deviation, 0.0))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Scaled values `[num_graphs, width]`."""
+        scaled = (values - self.mean) * self.rate
+        return torch.nan_to_num(scaled, nan=0.0).clamp(-self._FARTHEST, self._FARTHEST)
+
+
 class GraphHead(nn.Module):
     """Predictions of graphs: from their representation if the architecture has one, else from pooled nodes.
+
+    Numbers beside the graph join the representation, scaled.
 
     Args:
         dim: width of the representation.
         output_dim: numbers per graph.
         config: options of the head.
+        beside: numbers beside each graph (`BenchmarkSpec.graph`).
 
     Examples:
         >>> import torch
@@ -181,16 +232,19 @@ class GraphHead(nn.Module):
         torch.Size([2, 2])
     """
 
-    def __init__(self, dim: int, output_dim: int, config: HeadConfig) -> None:
+    def __init__(self, dim: int, output_dim: int, config: HeadConfig, beside: int = 0) -> None:
         super().__init__()
         self.pooling = Pooling(config.pooling)
-        self.mlp = config.mlp(dim, output_dim)
+        self.numbers = ScaledNumbers(beside) if beside else None
+        self.mlp = config.mlp(dim, output_dim, beside)
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """`[num_graphs, output_dim]`."""
         graph = representation.graph
         if graph is None:
             graph = self.pooling(representation.node, batch.batch, batch.num_graphs)
+        if self.numbers is not None:
+            graph = torch.cat([graph, self.numbers(batch[GRAPH_DENSE]).to(graph.dtype)], 1)
         return self.mlp(graph)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from torch import Tensor, nn
-from torch_geometric.nn import AntiSymmetricConv, GATConv, MessagePassing
+from torch_geometric.nn import AntiSymmetricConv, MessagePassing
 
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn.convolution import GINEConvolution, GraphConvolution
+from graphbench.nn.convolution import GINEConvolution, GraphConvolution, LoopedGATConv
 from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
 
@@ -159,5 +159,5 @@ def make_local_layer(
         return ConvLayer(GraphConvolution(dim, dim), dim, dropout)
     if dim % num_heads:
         raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
-    conv = GATConv(dim, dim // num_heads, num_heads, edge_dim=dim)
+    conv = LoopedGATConv(dim, dim // num_heads, num_heads, edge_dim=dim)
     return ConvLayer(conv, dim, dropout, reads_edges=True)

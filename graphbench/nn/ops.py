@@ -179,6 +179,7 @@ def packed_attention(
     biases: Sequence[Tensor | None],
     num_heads: int,
     dropout: float,
+    packed: bool = False,
 ) -> Tensor:
     """`sum_j softmax_j(q_i . k_j / sqrt(d) + bias_ij) v_j`, each sum over the rows of one graph.
 
@@ -195,6 +196,7 @@ def packed_attention(
             None: nothing but `padding`.
         num_heads: heads H.
         dropout: probability of dropping a weight.
+        packed: on a card, ask for a kernel that pads nothing; the plain form pads all the same.
 
     Returns:
         `[T, H d]`, heads side by side.

@@ -1,4 +1,4 @@
-"""Cut a batch into blocks of graphs that are padded together.
+"""Choose padded sizes: cut a batch into blocks of graphs that are padded together, and round sizes up.
 
 Legend: B graphs.
 """
@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby, pairwise
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 #: What a block costs beside its pairs of nodes, in pairs: its calls of functions. `speed/blocks.py` prints the steps of
 #: several models on one CPU core with this and other numbers: from 2,000 to 8,000 they differ by less than a tenth.
 BLOCK_COST = 5_000
+#: Devices on which sizes are not rounded up; others plan and compile kernels for each shape.
+EXACT_ON = {"cpu"}
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,27 @@ def block_starts(sizes: list[int]) -> list[int]:
 def _is_needed(left: tuple[int, int, int], middle: tuple[int, int, int], right: tuple[int, int, int]) -> bool:
     """Tell whether the middle one of three lines of falling slopes is below the two others anywhere."""
     return (right[1] - left[1]) * (left[0] - middle[0]) > (middle[1] - left[1]) * (left[0] - right[0])
+
+
+def rounded_size(rows: int) -> int:
+    """Round a number of rows up to one of 8, 16, ..., 64, 72, 88, 104, 120, 136, 160, 184, 208, 240, ...
+
+    All are multiples of 8, which fused kernels want, and from 64 on each is at least an eighth larger than the one
+    before. From 48 to 444 rows, the size of the largest peptide, these are 17 numbers, of multiples of 8 there are 51.
+    The price is padding: `speed/shapes.py` prints shapes and padding for the sizes of several data sets.
+
+    Compiled code takes all sizes in one program, where `rows` is a symbol. It gets the next multiple of 8.
+
+    Examples:
+        >>> [rounded_size(rows) for rows in (1, 8, 9, 65, 73, 444)]
+        [8, 8, 16, 72, 88, 456]
+    """
+    return -(-rows // 8) * 8 if torch.compiler.is_compiling() else _next_size(rows)
+
+
+@cache
+def _next_size(rows: int) -> int:
+    size = 8
+    while size < rows:
+        size += -(-size // 64) * 8
+    return size

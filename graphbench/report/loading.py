@@ -110,6 +110,20 @@ class Run:
             if isinstance(splits, dict)
         }
 
+    @property
+    def baseline_seconds(self) -> dict[str, float]:
+        """Return baseline -> seconds of its features, fit and predictions, where they were measured."""
+        stored = mapping(self.results.get("baselines")).items()
+        return {
+            str(name): float(seconds) for name, splits in stored if is_number(seconds := mapping(splits).get("seconds"))
+        }
+
+    @property
+    def baseline_notes(self) -> dict[str, str]:
+        """Return baseline -> what part of the data it used, where it was not all."""
+        stored = mapping(self.results.get("baselines")).items()
+        return {str(name): str(note) for name, splits in stored if (note := mapping(splits).get("note"))}
+
 
 def is_number(value: object) -> TypeGuard[int | float]:
     """Tell whether a value of a JSON file is a number; NaN is one."""

@@ -168,7 +168,11 @@ def _notes(table: ResultTable) -> list[str]:
         if looked_at_test(group)
     ]
     if any(row.kind == "baseline" for row in table.rows):
-        notes.append("Baselines are simple methods that the benchmark fits on the same splits; they have no seed.")
+        notes.append(
+            "Baselines are simple methods that the benchmark fits on the same splits; they have no seed. Their fit "
+            "time includes their features and predictions."
+        )
+    notes += dict.fromkeys(f"{name}: {note}." for run in runs for name, note in run.baseline_notes.items())
     machines = {tuple(str(run.environment.get(fact)) for fact in _HARDWARE) for run in runs if run.environment}
     if len(machines) > 1:
         notes.append("These runs had different hardware: times, speeds and memory are not comparable between them.")

@@ -127,7 +127,8 @@ def _coverage(target: Target, group: Group, run: Run) -> str:
     )
     stated = mapping(run.results.get("intervals"))
     width = mapping(stated.get("half_widths")).get(target.label)
-    half = float(np.median(target.high - target.low)) / 2
+    logged = target.label in (stated.get("log10") or ())
+    half = float(np.median(np.log10(target.high / target.low) if logged else target.high - target.low)) / 2
     if not is_number(stated.get("coverage")) or not is_number(width) or not np.isclose(half, width, rtol=1e-3):
         return f"{counts}; the run does not say which coverage they state."
     return f"{counts}; they state {stated['coverage']:.4g}."

@@ -353,10 +353,16 @@ def _baselines(groups: Sequence[Group]) -> list[Row]:
             title = name if len(versions_by_group) == 1 else f"{name}, for {label}"
             keys = dict.fromkeys(key for scores in version.values() for key in scores)
             values = {key: tuple(scores[key] for scores in version.values() if key in scores) for key in keys}
-            rows.append(
-                Row(title, "baseline", "–", "–", {key: Score(each, len(version)) for key, each in values.items()})
-            )
+            shown = {key: Score(each, len(version)) for key, each in values.items()} | _seconds(groups, name)
+            rows.append(Row(title, "baseline", "–", "–", shown))
     return rows
+
+
+def _seconds(groups: Sequence[Group], name: str) -> dict[str, Score]:
+    """Return the cost of a baseline as the fit time; runs of one split share one fit."""
+    stored = (run.baseline_seconds for group in groups for run in group.runs)
+    seconds = tuple(dict.fromkeys(costs[name] for costs in stored if name in costs))
+    return {"fit_seconds": Score(seconds, len(seconds))} if seconds else {}
 
 
 def _agree(one: _BySplit, other: _BySplit) -> bool:

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 #: Options that no score depends on: paths, hardware, display and length. The length is compared by the trained epochs
 #: and steps.
 _NEUTRAL = re.compile(
-    r"seed_everything|expected(\..*)?|data\.(.*\.)?(root|store|split_dir|num_workers|eval_batch_size|predict_split)"
+    r"seed_everything|expected(\..*)?|data\.(.*\.)?(root|store|split_dir|num_workers|pin_memory|copy_stream)"
+    r"|data\.(.*\.)?(eval_batch_size|predict_split)"
     r"|model\.(compile|metrics(\..*)?)|trainer\.(accelerator|strategy(\..*)?|devices|num_nodes|logger(\..*)?"
     r"|max_epochs|min_epochs|max_steps|min_steps|max_time|limit_predict_batches|num_sanity_val_steps"
     r"|log_every_n_steps|enable_.*|deterministic|benchmark|inference_mode|use_distributed_sampler|profiler(\..*)?"

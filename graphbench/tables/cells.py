@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ USUAL = (
 RULE = "empty, NA, N/A, #N/A, NaN, null, None, ND, -, ? and the like; --data.missing"
 _ALWAYS = ("", "nan")
 _BOOLEANS = {"true": 1.0, "false": 0.0}
+_BOUND = re.compile(r"([<>\u2264\u2265])=?\s*(.+)")
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -65,6 +67,31 @@ def as_number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
+
+
+def split_signs(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], np.ndarray]:
+    """Take the signs off numbers that are bounds: those that an assay gives as above or below what it can measure.
+
+    Args:
+        columns: name of each of T targets -> its cells.
+
+    Returns:
+        The cells, of bounds the number alone; and signs int8 `[rows, T]`: 1 for `>10` and `>=10`, -1 for `<0.1` and
+        `<=0.1`, 0 elsewhere. A sign before anything but a number stays.
+
+    Examples:
+        >>> cells, signs = split_signs({"IC50": [">10", "3", "<= 0,1", ">high"]})
+        >>> cells["IC50"], signs[:, 0].tolist()
+        (['10', '3', '0,1', '>high'], [1, 0, -1, 0])
+    """
+    signs = np.zeros((len(next(iter(columns.values()), ())), len(columns)), dtype=np.int8)
+    numbers = {name: list(cells) for name, cells in columns.items()}
+    for place, cells in enumerate(numbers.values()):
+        for row, cell in enumerate(cells):
+            bound = _BOUND.fullmatch(cell)
+            if bound is not None and not math.isnan(as_number(bound[2].replace(",", "."))):
+                cells[row], signs[row, place] = bound[2], 1 if bound[1] in ">\u2265" else -1
+    return numbers, signs
 
 
 def parse_cells(

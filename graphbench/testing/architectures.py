@@ -14,7 +14,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from itertools import product
@@ -149,6 +149,16 @@ class ArchitectureContract:
         taken = self.taken_specifications()
         assert any(taken.values()), "the constructor refuses every tiny specification with BadInput"
 
+    def test_batches_of_the_loader_give_the_same(self) -> None:
+        """A batch that has been through `precompute` answers as one that has not."""
+        model = self._model()
+        if type(model).precompute is Architecture.precompute:
+            raise SkipTest("the model precomputes nothing")
+        batch = _batch(model, tiny_table(model.spec, sizes=[6, 12, 1, 9]))
+        loaded = model.precomputed(batch)
+        assert model.precomputed(loaded) is loaded, "what was computed is computed again"
+        self._assert_same_outputs(model, loaded, batch, "a batch of the loader")
+
     def test_edges_can_be_predicted(self) -> None:
         """A head for edges gives a finite row for each; with symmetric targets the same one in both directions."""
         tasks: tuple[TaskName, ...] = ("edge-classification", "edge-regression")
@@ -236,21 +246,22 @@ class ArchitectureContract:
         self._compare_with_alone(model, table)
 
     def test_blocks_do_not_matter(self) -> None:
-        """Outputs and gradients agree where attention pads the whole batch and where it cuts it into blocks."""
+        """Outputs and gradients agree whether a batch is padded as a whole, in blocks, or to rounded sizes."""
         self._skip_if_random()
         model = self._model()
-        batch = _batch(model, tiny_table(model.spec, sizes=[4, 24, 1]))
+        batch = _batch(model, tiny_table(model.spec, sizes=[4, 21, 1]))
         weights, gradients = [weight for weight in model.parameters() if weight.requires_grad], []
-        for cost in (math.inf, 0):
-            with patch.object(size_blocks, "BLOCK_COST", cost):
+        for cost, exact_on in ((math.inf, {"cpu"}), (0, {"cpu"}), (math.inf, set())):
+            with patch.multiple(size_blocks, BLOCK_COST=cost, EXACT_ON=exact_on):
                 outputs = [*parts(model(batch)).values()]
             total = torch.stack([output.square().sum() for output in outputs]).sum()
             gradients.append([*outputs, *(torch.autograd.grad(total, weights, allow_unused=True) if weights else ())])
-        for whole, cut in zip(*gradients, strict=True):
-            assert (whole is None) == (cut is None), "a parameter has no gradient in blocks, or without them"
+        for whole, cut, rounded in zip(*gradients, strict=True):
+            assert len({part is None for part in (whole, cut, rounded)}) == 1, "a gradient is missing in some"
             if whole is not None and whole.numel():
                 unit = whole.abs().max().clamp(min=1)  # untrained deep models have huge gradients
                 self._assert_close(cut / unit, whole / unit, "outputs or gradients of a batch in blocks and as a whole")
+                self._assert_close(rounded / unit, whole / unit, "outputs or gradients with rounded sizes and without")
 
     def test_smallest_graphs_work(self) -> None:
         """Graphs of one node and graphs without edges, alone and as a whole batch, in training mode too."""
@@ -356,7 +367,8 @@ class ArchitectureContract:
         model = self._model().train()
         if model.waits_for_device:
             raise SkipTest(model.waits_for_device)
-        check_reads_nothing(model, _batch(model, tiny_table(model.spec)), _loss)
+        batch = model.precomputed(_batch(model, tiny_table(model.spec)), torch.Generator())
+        check_reads_nothing(model, batch, _loss)
 
     def test_a_step_stays_within_its_budget(self) -> None:
         """A step on a pretended card mixes no devices, waits and launches at most as often as the class allows."""
@@ -371,11 +383,15 @@ class ArchitectureContract:
         if self.most_launches is not None:
             self._check_budget("most_launches", self.most_launches, launches)
 
-    def count_step(self) -> Work:
-        """Count the waits and launches of a training step, in a process that runs nothing else."""
+    def count_step(self, count: Callable[[Architecture, GraphBatch], Work] = step_work) -> Work:
+        """Count the waits and launches of a training step, in a process that runs nothing else.
+
+        Args:
+            count: counts the step of a model on a batch; by default on the pretended card.
+        """
         model = self._model().float()
         table = encode(tiny_table(model.spec), model.required_encodings())
-        return step_work(model, table.batch(range(len(table))))
+        return count(model, model.precomputed(table.batch(range(len(table))), torch.Generator()))
 
     def _check_budget(self, name: str, most: int, counts: Mapping[str, int]) -> None:
         total = sum(counts.values())

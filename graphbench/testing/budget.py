@@ -13,7 +13,8 @@ import os
 import subprocess
 import sys
 import traceback
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,19 @@ def step_work(model: Architecture, batch: GraphBatch) -> Work:
         batch: any graphs, on the CPU.
     """
     with on_pretended_device() as device:
-        task = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim)
-        parts = nn.ModuleList([model, task]).train().to(device)
-        graphs = batch.to(device)
-        optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-3, fused=True)
-        _step(model, task, graphs, optimizer)
+        step = make_step(model, batch, device)
+        step()
         with counted_work() as work:
-            _step(model, task, graphs, optimizer)
+            step()
     return work
+
+
+def make_step(model: Architecture, batch: GraphBatch, device: torch.device) -> Callable[[], None]:
+    """Return a training step of a model on a batch, both of which are moved to the device."""
+    task = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim)
+    parts = nn.ModuleList([model, task]).train().to(device)
+    optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-3, fused=True)
+    return partial(_step, model, task, batch.to(device), optimizer)
 
 
 def _step(model: Architecture, task: Task, batch: GraphBatch, optimizer: Optimizer) -> None:
@@ -90,7 +96,8 @@ def _is_whole(contract: type) -> bool:
     return all(hasattr(contract, name) for name in declared)
 
 
-def _main(file: Path) -> None:
+def contracts_of(file: Path) -> list[type]:
+    """Import a test file and return the architecture contracts that it defines."""
     name = f"budget_of_{file.stem}"
     sys.path.insert(0, str(file.parent))
     spec = importlib.util.spec_from_file_location(name, file)
@@ -98,13 +105,13 @@ def _main(file: Path) -> None:
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    contracts = [
+    return [
         thing
         for thing in vars(module).values()
         if isinstance(thing, type) and thing.__module__ == name and hasattr(thing, "most_launches") and _is_whole(thing)
     ]
-    sys.stdout.write(json.dumps({one.__qualname__: _count_of(one()) for one in contracts}))
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]))
+    counted = {one.__qualname__: _count_of(one()) for one in contracts_of(Path(sys.argv[1]))}
+    sys.stdout.write(json.dumps(counted))

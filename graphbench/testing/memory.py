@@ -100,7 +100,6 @@ def step_memory(
     module: BenchmarkModule,
     batch: GraphBatch,
     clip: float | None = None,
-    autocast: torch.dtype | None = None,
     numbers: bool = False,
 ) -> StepMemory:
     """Count what a training step takes: forward and backward pass, clipping, optimizer.
@@ -115,7 +114,6 @@ def step_memory(
         module: on the CPU.
         batch: on the CPU; its numbers are read where shapes depend on them.
         clip: largest norm of the gradients; None for any.
-        autocast: type of mixed precision; None for none.
         numbers: compute all numbers, for a model whose shapes depend on its weights; takes time and memory here.
 
     Raises:
@@ -124,15 +122,14 @@ def step_memory(
     ledger, held = Ledger(), dict[str, set[int]]()
     fused_on = mock.patch.object(optim, "_FUSED_ON", (*optim._FUSED_ON, NAME))
     attention = contextlib.nullcontext() if numbers else FusedAttention()
-    with on_pretended_device() as device, watched_tensors(ledger.note), fused_on, attention:
+    with on_pretended_device(), watched_tensors(ledger.note), fused_on, attention:
         _move(module.train(), numbers)
         graphs = copy.copy(batch).apply(PretendedTensor)
         parameters, optimizer = [*module.parameters()], module.build_optimizer()
         for _ in range(2):
             start = len(ledger.events)
             held["gradients"] = ledger.of(weight.grad for weight in parameters)
-            with contextlib.nullcontext() if autocast is None else torch.autocast(device.type, autocast):
-                loss = module.task.loss(module(graphs), graphs)
+            loss = module.task.loss(module(graphs), graphs)
             held["activations"] = {number for number in ledger.live() if number >= start}
             optimizer.zero_grad()
             loss.backward()

@@ -132,15 +132,17 @@ class PretendedTensor(Tensor):
 
 @dataclass
 class Work:
-    """Work of the device: lines that waited for it, and operations that it computed.
+    """Work of the device: lines that waited for it or copied to it, and operations that it computed.
 
     Args:
         waits: operation and line -> how often the program waited there.
         launches: operation -> how often it was computed; views and empty tensors cost nothing.
+        copies: line -> how many tensors of the host it copied to the device.
     """
 
     waits: Counter[str] = field(default_factory=Counter)
     launches: Counter[str] = field(default_factory=Counter)
+    copies: Counter[str] = field(default_factory=Counter)
 
 
 _work: Work | None = None
@@ -266,6 +268,11 @@ def _wait(operation: str) -> None:
         _work.waits[f"{operation} at {_caller()}"] += 1
 
 
+def _count_copy() -> None:
+    if _work is not None:
+        _work.copies[_caller()] += 1
+
+
 def _caller() -> str:
     """Return the lines outside of PyTorch that led here, the innermost first."""
     frame = sys._getframe(1)
@@ -294,9 +301,10 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name == "_to_copy":
         return _copied(func, args, dict(kwargs))
     if name == "copy_":
-        waits = bool(here) and bool(others) and not (args[2] if len(args) > 2 else kwargs.get("non_blocking"))
-        if waits:
+        if here and others and not (args[2] if len(args) > 2 else kwargs.get("non_blocking")):
             _wait(name)
+        if isinstance(args[0], PretendedTensor) and others:
+            _count_copy()
     elif name in _INDEXING:
         indices = [index for index in args[1] if index is not None]
         if any(index.dtype in (torch.bool, torch.uint8) for index in indices) or any(
@@ -327,6 +335,8 @@ def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
     to_here = _is_here(device if device is not None else source.device)
     if to_here != isinstance(source, PretendedTensor) and not without_waiting:
         _wait("copy to the device" if to_here else "copy to the host")
+    if to_here and not isinstance(source, PretendedTensor):
+        _count_copy()
     if _work is not None:
         _work.launches["copy"] += 1
     if _inner(source).is_meta and not to_here:

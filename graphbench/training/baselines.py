@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +16,7 @@ from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.scores import SplitScores
 
 
-def baselines_of(
-    module: BenchmarkModule, data: Benchmark, splits: Sequence[str]
-) -> dict[str, dict[str, dict[str, float]]]:
+def baselines_of(module: BenchmarkModule, data: Benchmark, splits: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Baselines of a benchmark, fitted on its training split and scored as the model is.
 
     Args:
@@ -27,18 +26,23 @@ def baselines_of(
 
     Returns:
         Name -> split -> metric as it is logged ("test/MAE") -> value, without those that are undefined; none for a task
-        that does not compare predictions with targets.
+        that does not compare predictions with targets. Beside the splits `seconds` of `Baseline`, and its `note`, where
+        it has them.
     """
-    scores = {name: {split: dict(values[split]) for split in splits} for name, values in data.baselines().items()}
+    scores: dict[str, dict[str, Any]] = {
+        name: {split: dict(values[split]) for split in splits} for name, values in data.baselines().items()
+    }
     if not module.task.comparable:
         return scores
-    for name, predictions in data.baseline_predictions().items():
+    for name, baseline in data.baseline_predictions().items():
         scored = scores.setdefault(name, {split: {} for split in splits})
         for split in splits:
-            guesses = torch.from_numpy(predictions[split])
+            guesses = torch.from_numpy(baseline.predictions[split])
             targets = data.tables[split].columns["y"].reshape(len(guesses), -1)
             values, _ = scores_of_predictions(module.task, guesses, targets)
-            scored[split] |= {f"{split}/{name}": value for name, value in values.items()}
+            scored[split] |= {f"{split}/{metric}": value for metric, value in values.items()}
+        scored |= {} if baseline.seconds is None else {"seconds": baseline.seconds}
+        scored |= {"note": baseline.note} if baseline.note else {}
     return scores
 
 
@@ -49,7 +53,7 @@ def scores_of_predictions(
 
     Args:
         task: builds the metrics.
-        predictions: in the units of `Task.predict` `[rows, width]`.
+        predictions: in the units of `Task.predict` `[rows, width]`; a row of NaN alone is not scored.
         targets: numbers `[rows, T]`, NaN where unknown, or classes `[rows, 1]` (negative or NaN where unknown).
         device: where to compute; that of the predictions if None.
 
@@ -57,6 +61,8 @@ def scores_of_predictions(
         Metric -> value, and metric -> why it has none.
     """
     place = predictions.device if device is None else device
+    predicted = ~predictions.isnan().all(1)
+    predictions, targets = predictions[predicted], targets[predicted.to(targets.device)]
     scores = SplitScores(task, "test").to(place)
     for metric in scores.modules():
         if isinstance(metric, Metric):  # one process has all rows: the others score nothing

@@ -113,11 +113,12 @@ def poorest(table: GraphTable) -> GraphBatch:
 
 
 def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor], trainer: pl.Trainer) -> None:
-    """Let DDP look for parameters without a gradient where the model has some, unless the user decided about it.
+    """Let DDP look for parameters without a gradient where the model has some; it logs that there are some.
 
     The last layers of models that update edges have such parameters wherever the head reads nodes. They belong to the
     published counts, so they stay, and plain DDP would wait for their gradients and fail at the second step. To look
-    for them costs a walk over the graph of every backward pass, so models without any are spared.
+    for them costs a walk over the graph of every backward pass, so models without any are spared. A strategy that
+    stands in a configuration has every option of DDP, so `find_unused_parameters: false` there is nobody's decision.
 
     Args:
         module: the model, not yet wrapped, on the CPU.
@@ -127,12 +128,12 @@ def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor]
     strategy = trainer.strategy
     assert isinstance(strategy, DDPStrategy)
     options = ddp_options(strategy)
-    if "find_unused_parameters" in options or options.get("static_graph"):
+    if options.get("find_unused_parameters") or options.get("static_graph"):
         return
     data = getattr(trainer, "datamodule", None)
     tables = getattr(data, "tables", None)
     if data is None or not tables:
-        options["find_unused_parameters"] = True
+        options.setdefault("find_unused_parameters", True)
         return
     batch = data.on_before_batch_transfer(poorest(tables["train"]), 0)
     idle = idle_parameters(module, loss, data.on_after_batch_transfer(batch, 0))

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
+from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import Tensor
 
 
@@ -32,10 +32,10 @@ def cluster_environment(trainer: pl.Trainer) -> Any:
     return trainer._accelerator_connector.cluster_environment
 
 
-def group_timeout(strategy: DDPStrategy | FSDPStrategy) -> timedelta:
+def group_timeout(strategy: Strategy) -> timedelta:
     """Return the timeout of a strategy's process group."""
-    # The argument is stored under a private name alone.
-    return strategy._timeout or timedelta(minutes=30)
+    # The argument is stored under a private name alone; a strategy without it has Lightning's default.
+    return getattr(strategy, "_timeout", None) or timedelta(minutes=30)
 
 
 def attached_trainer(module: pl.LightningModule) -> pl.Trainer | None:

@@ -76,7 +76,8 @@ class BenchmarkModule(pl.LightningModule):
             `freeze`; the longest name counts, before `lr_scales`. The schedule multiplies these rates, too.
         loss: a loss in place of the benchmark's, by the dotted path of a class or function `(prediction, target)`, such
             as `torch.nn.SmoothL1Loss`, or by name: L1, MSE, Huber, Gaussian (learns a variance) or Quantile of a
-            regression, cross_entropy, weighted_cross_entropy or focal of classes, BCE or focal of labels.
+            regression, cross_entropy, weighted_cross_entropy or focal of classes, BCE or focal of labels. Of several
+            numbers each may have its own of L1, MSE and Huber: `logS=Huber,pKa=L1`; others keep the benchmark's.
         metrics: further metrics, by name (R2, Spearman, Pearson, MCC, ...; a wrong name shows all) or all of
             torchmetrics by class path.
         select_by: name of the metric that selects the best epoch in place of the benchmark's.
@@ -86,6 +87,9 @@ class BenchmarkModule(pl.LightningModule):
         quantiles: levels of the loss Quantile, 0.5 (the prediction) among them; by default 0.05, 0.5 and 0.95.
         label_smoothing: s: a classification of C classes trains on `1 - s + s / C` for the label's class and `s / C`
             for the others, as torch's CrossEntropyLoss does. Losses in evaluation and metrics are of the labels.
+        matmul_precision: precision of float32 matrix products while a trainer works, by the words of
+            `torch.set_float32_matmul_precision`: `high` and `medium` are TF32 on cards that have it. By default torch's
+            setting stays, which is `highest` unless a program changed it.
 
     Raises:
         BadInput: the architecture cannot work on this benchmark, or an option does not fit.
@@ -112,6 +116,7 @@ class BenchmarkModule(pl.LightningModule):
         class_weights: Literal["balanced"] | list[float] | None = None,
         quantiles: list[float] | None = None,
         label_smoothing: float = 0.0,
+        matmul_precision: Literal["highest", "high", "medium"] | None = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
@@ -153,6 +158,8 @@ class BenchmarkModule(pl.LightningModule):
         self.standardize_targets = regression if standardize_targets is None else standardize_targets
         self.class_weights = class_weights
         self.compile_architecture = compile
+        self.matmul_precision = matmul_precision
+        self._matmul_precision_before: str | None = None
         self.scores = Scores(self.task)
         #: Whether `predict_step` also returns what the head puts out.
         self.predicts_outputs = False
@@ -381,8 +388,19 @@ class BenchmarkModule(pl.LightningModule):
             targets.check_selection(self)
         if trainer is not None:
             suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), trainer, stage)
+        if self.matmul_precision is not None:
+            # Not `torch.backends.cuda.matmul.fp32_precision`: after it `get_float32_matmul_precision`, which Lightning
+            # calls on every card that has TF32, raises an error (torch 2.13, Lightning 2.6).
+            self._matmul_precision_before = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision(self.matmul_precision)
         if self.compile_architecture and self.architecture._compiled_call_impl is None:
             self.architecture.compile(dynamic=True)
+
+    def teardown(self, stage: str) -> None:
+        """Give torch back the precision of matrix products that it had."""
+        if self._matmul_precision_before is not None:
+            torch.set_float32_matmul_precision(self._matmul_precision_before)
+            self._matmul_precision_before = None
 
     def on_fit_start(self) -> None:
         """After Lightning's finders, which train a little: start afresh, with the rate they found."""

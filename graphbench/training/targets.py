@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.spec import SPLITS
-from graphbench.contracts.table import WEIGHT
+from graphbench.contracts.table import BOUNDS, GRAPH_DENSE, WEIGHT
 from graphbench.errors import BadInput
 from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.tasks.base import target_labels
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def learn(module: BenchmarkModule) -> None:
-    """Take mean and deviation of the training targets, or the weights of their classes.
+    """Take mean and deviation of the training targets and of numbers beside graphs, or the weights of classes.
 
     Raises:
         BadInput: an option needs training targets, and the trainer has no benchmark that holds them.
@@ -42,6 +42,10 @@ def learn(module: BenchmarkModule) -> None:
         if module.standardize_targets and attached_trainer(module) is not None:
             log.warning("Targets are not standardised: the trainer has no graphbench benchmark as its data module.")
         return
+    tell_bounds(module, ("train", "val"))
+    numbers = getattr(getattr(module.task, "head", None), "numbers", None)
+    if numbers is not None:
+        numbers.measure(columns[GRAPH_DENSE])
     if isinstance(module.task, Regression):
         for column in module.task.measure(columns["y"]):
             name = target_labels(module.spec)[column]
@@ -51,6 +55,24 @@ def learn(module: BenchmarkModule) -> None:
     elif isinstance(module.task, Classification):
         module.task.set_class_weights(columns["y"], columns.get(WEIGHT))
         _check_classes(module, columns["y"])
+
+
+def tell_bounds(module: BenchmarkModule, splits: Iterable[str]) -> None:
+    """Log how many targets of each split are bounds, which losses take as one-sided and scores leave out."""
+    for split in splits:
+        columns = _columns(module, split) or {}
+        bounded = [~columns[name].isnan() for name in BOUNDS if name in columns]
+        if not bounded or not module.trainer.is_global_zero:
+            continue
+        counts = torch.stack(bounded).any(0).sum(0).tolist()
+        known = (~columns["y"].isnan()).sum(0).tolist()
+        names = target_labels(module.spec)
+        told = [f"{n} of {k + n} of {name}" for name, n, k in zip(names, counts, known, strict=True) if n]
+        if told:
+            log.info(
+                "%s: bounds (such as >10) in %s: %s; their loss is one-sided, and no score counts them.",
+                module.spec.name, split, ", ".join(told),
+            )  # fmt: skip
 
 
 def _columns(module: BenchmarkModule, split: str) -> Mapping[str, torch.Tensor] | None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import warnings
+from unittest import mock
 
 import pytest
 import pytorch_lightning as pl
@@ -253,6 +254,37 @@ def test_fractions_are_nested_and_leave_the_other_splits_alone(make):
 def test_options_out_of_range_are_refused(make, options):
     with pytest.raises(BadInput, match=next(iter(options))):
         make(**options)
+
+
+def test_a_copy_beside_the_step_needs_page_locked_memory(make):
+    assert make(copy_stream=True).copy_stream
+    with pytest.raises(BadInput, match="pin_memory"):
+        make(copy_stream=True, pin_memory=False)
+
+
+@pytest.mark.parametrize("options", [{"pin_memory": True}, {"copy_stream": True}])
+def test_options_of_copies_to_a_card_are_not_dropped_silently_without_one(make, caplog, options):
+    data = make(**options)
+    data.trainer = mock.Mock()
+    data.trainer.strategy.root_device = torch.device("cpu")
+    data.prepare_data()
+    with caplog.at_level(logging.WARNING):
+        data.setup()
+    assert next(iter(options)) in caplog.text
+
+
+def test_a_batch_is_copied_to_a_card_at_once_and_left_where_it_is_already(toy, monkeypatch):
+    monkeypatch.setattr("graphbench.benchmarks.base._RUNS_AHEAD", {"meta"})
+    batch, card = toy.tables["train"].batch([4, 2]), torch.device("meta")
+    there = toy.transfer_batch_to_device(batch, card, 0)
+    tensors = {name: value for name, value in batch.to_dict().items() if isinstance(value, torch.Tensor)}
+    assert {name: (there[name].shape, there[name].dtype) for name in tensors} == {
+        name: (value.shape, value.dtype) for name, value in tensors.items()
+    }
+    assert len({there[name].untyped_storage()._cdata for name in tensors}) == 1, "views of one buffer"
+    assert all(there[name].device == card for name in tensors)
+    assert (there.num_graphs, there.max_nodes, there.num_nodes) == (batch.num_graphs, batch.max_nodes, batch.num_nodes)
+    assert toy.transfer_batch_to_device(there, card, 0).x is there.x
 
 
 def test_loaders_need_setup(make):

@@ -73,6 +73,7 @@ OTHER_BASES = {
     "gt/generated": "pattern",
     "linear-transformer/short-pretrain": "zinc-pretrain",
     "sat/generated": "pattern",
+    **{f"sft/control-{row}": "peptides-func" for row in ("messages", "encodings", "fused")},
 }
 #: The deepest models of PCQM4M would take long to initialise; their plug-ins count them without memory.
 LARGE = ("pcqm4m-24", "pcqm4m-48", "pcqm4m-x2", "pcqm4m-x4")

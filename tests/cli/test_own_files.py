@@ -136,3 +136,35 @@ def test_what_does_not_fit_is_one_line(options, changed, said, tmp_path, capfd):
     assert said in told
     assert "Traceback" not in told
     assert not Path(tmp_path / "run" / "checkpoints").exists()
+
+
+def test_files_with_bounds_and_logarithms_go_the_whole_way(molecule_file, tmp_path, monkeypatch, capsys):
+    smiles = [line.split(",")[0] for line in molecule_file.read_text().splitlines()[1:]]
+    first = [f"{text},{'>' if number % 5 == 0 else ''}{10.0 ** (number % 4)}" for number, text in enumerate(smiles)]
+    (tmp_path / "first.csv").write_text("\n".join(["smiles,IC50", *first]))
+    second = [f"{text},{number}" for number, text in enumerate(smiles[::2])]
+    (tmp_path / "second.csv").write_text("\n".join(["smiles,logS", *second]))
+    monkeypatch.chdir(tmp_path)
+    data = [
+        "--data", "Molecules", "--data.file", "[first.csv,second.csv]", "--data.target", "[IC50,logS]",
+        "--data.log10", "IC50", "--data.target_weights", '{"IC50": 3}', "--data.store", str(tmp_path / "store"),
+    ]  # fmt: skip
+    model = [*SMALL_MODEL, "--model.loss", "IC50=Huber", "--trainer.max_epochs", "1"]
+    assert main(["fit", *data, *model, "--run", "run"]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run = str(tmp_path / "run")
+    assert main(["test", "--run", run]) == 0
+    assert "log10(IC50), logS" in capsys.readouterr().out
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {"test/scaled_MAE", "test/MAE/IC50", "test/MAE/logS"} <= set(results["test"])
+    output = str(tmp_path / "answers.csv")
+    words = ["predict", "--run", run, "--interval", "0.5", "--input", str(tmp_path / "first.csv"), "--output", output]
+    assert main(words) == 0
+    found = pd.read_csv(output)
+    factor = found["IC50_high"] / found["prediction_IC50"]
+    np.testing.assert_allclose(found["prediction_IC50"] / found["IC50_low"], factor, rtol=1e-5)
+    np.testing.assert_allclose(factor, factor[0], rtol=1e-5)
+    weights = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    known = [float(cell.split(",")[1]) for cell in first if ">" not in cell]
+    assert np.log10(min(known)) <= float(weights["task.offset"][0]) <= np.log10(max(known))

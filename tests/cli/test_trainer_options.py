@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from datetime import timedelta
 
 import pandas as pd
 import pytest
@@ -10,6 +11,8 @@ from command_line import SMALL_MODEL
 
 import graphbench
 from graphbench.cli import main
+from graphbench.cli.lightning import build
+from graphbench.training.lightning_internals import ddp_options, group_timeout
 
 
 def fit(data_options, folder, *options):
@@ -98,3 +101,20 @@ def test_compiled_and_eager_runs_agree(data_options, tmp_path):
     compiled = fit(data_options, tmp_path / "compiled", *options, "--model.compile", "true")
     for column in ("train/loss", "val/MAE"):
         assert compiled[column].dropna().to_numpy() == pytest.approx(eager[column].dropna().to_numpy(), rel=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:LightningCLI's args parameter")
+@pytest.mark.parametrize("piece", ["ddp", "hosts"])
+def test_a_lost_process_is_noticed_in_minutes(piece, data_options):
+    strategy = build("fit", [*data_options, *SMALL_MODEL, "--config", f"trainer/{piece}"]).trainer.strategy
+    assert timedelta(minutes=1) < group_timeout(strategy) < timedelta(minutes=30)
+    assert ddp_options(strategy)["gradient_as_bucket_view"] is True
+
+
+@pytest.mark.parametrize("value", ["tf32", "true"])
+def test_another_precision_of_products_is_refused_with_those_there_are(value, data_options, capsys):
+    assert main(["params", *data_options, *SMALL_MODEL, "--model.matmul_precision", value]) == 1
+    error = capsys.readouterr().err
+    assert "--model.matmul_precision" in error
+    assert "high" in error
+    assert error.count("\n") == 1

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import pickle
+from unittest import mock
 
 import pytest
 import torch
@@ -53,6 +55,39 @@ def test_two_workers_equal_none(table):
         there.set_epoch(epoch)
         assert_same(list(here), list(there))
     there.close()
+
+
+def drawn(batch, generator):
+    """The batch with a random number of each graph, or without any."""
+    if generator is not None:
+        batch.drawn = torch.rand(batch.num_graphs, generator=generator)
+    return batch
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_random_choices_follow_seed_and_epoch_and_survive_resuming(table, num_workers):
+    loader = loader_of(table, num_workers, precompute=drawn, draws=True)
+    epochs = []
+    for epoch in (0, 1):
+        loader.set_epoch(epoch)
+        epochs.append(list(loader))
+    loader.close()
+    torch.rand(3)  # no global generator has a part in it
+    repeated = loader_of(table, precompute=drawn, draws=True)
+    repeated.set_epoch(1)
+    ahead = iter(repeated)
+    assert_same([next(ahead) for _ in range(3)], epochs[1][:3])
+    resumed = loader_of(table, precompute=drawn, draws=True)
+    resumed.load_state_dict(repeated.state_dict())
+    assert_same(list(resumed), epochs[1][3:])
+    other = loader_of(table, seed=1, precompute=drawn, draws=True)
+    numbers = torch.cat([batch.drawn for batches in (*epochs, list(other)) for batch in batches])
+    assert len(numbers) == 150
+    assert len(numbers.unique()) == 150, "other numbers in each batch, epoch and seed"
+
+
+def test_evaluation_draws_nothing(table):
+    assert all("drawn" not in batch for batch in loader_of(table, shuffle=False, precompute=drawn))
 
 
 @pytest.mark.parametrize("scatter_above", [0, 1 << 30])
@@ -190,7 +225,36 @@ def test_a_packed_batch_is_a_copy(batch):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="page-locked memory needs a CUDA device")
-def test_pinned(batch):
-    found = PackedBatch.pack(batch).pin_memory().unpack()
-    assert found.half.is_pinned()
-    assert torch.equal(found.half, EVERY_KIND["half"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_batch_moves_to_a_gpu_at_once(batch, beside):
+    packed = PackedBatch.pack(batch, pin_memory=True)
+    assert packed.buffer.is_pinned()
+    found = packed.to(torch.device("cuda", 0), torch.cuda.Stream() if beside else None).unpack()
+    for name, expected in EVERY_KIND.items():
+        assert found[name].is_cuda
+        assert torch.equal(found[name].cpu(), expected), name
+
+
+def test_every_tensor_starts_where_fused_kernels_read(batch):
+    for start, dtype, _ in PackedBatch.pack(batch).parts.values():
+        assert start % 64 == 0
+        assert start % dtype.itemsize == 0
+
+
+def test_a_copy_beside_the_step_is_waited_for_and_its_memory_kept(batch, monkeypatch):
+    """Streams of a stand-in: the copy is on its own stream, then the current one waits, then the memory is its too."""
+    events, current = [], mock.Mock()
+    current.wait_stream = lambda stream: events.append(("wait", stream))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: events.append(("keep", stream)))
+
+    @contextlib.contextmanager
+    def on(stream):
+        events.append(("on", stream))
+        yield
+        events.append(("off", stream))
+
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    found = PackedBatch.pack(batch).to(torch.device("meta"), "own").unpack()
+    assert found.half.device.type == "meta"
+    assert events == [("on", "own"), ("off", "own"), ("wait", "own"), ("keep", current)]

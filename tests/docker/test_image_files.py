@@ -43,6 +43,24 @@ def test_a_source_change_comes_after_the_dependencies(instructions):
     assert re.findall(r"COPY (\S+)", dependencies) == ["constraints.txt", "--from=requirements"]
 
 
+@pytest.mark.parametrize(
+    ("variant", "cuda", "fits"),
+    [
+        ("cuda", "13.0", True), ("cuda", "None", False), ("cuda12", "12.6", True), ("cuda12", "13.0", False),
+        ("cuda12", "None", False), ("cpu", "None", True), ("cpu", "13.0", False), ("gpu", "13.0", False),
+    ],
+)  # fmt: skip
+def test_a_wheel_of_another_kind_ends_the_build(instructions, tmp_path, variant, cuda, fits):
+    """The step of the Dockerfile, with a Python that answers as one with that wheel would."""
+    (step,) = [text for name, text in instructions if name == "RUN" and "torch.version.cuda" in text]
+    (tmp_path / "python").write_text(f"#!/bin/sh\necho {cuda}\n")
+    (tmp_path / "python").chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TORCH_VARIANT": variant}
+    done = subprocess.run(["sh", "-c", step], env=variables, capture_output=True, text=True)
+    assert (done.returncode == 0) is fits, done.stderr
+    assert fits or variant in done.stderr
+
+
 def test_what_is_compiled_can_be_loaded(root, instructions, services):
     """The compiler is there, and what it makes lies in a volume: no engine lets code of a /tmp in memory be loaded."""
     stages = [text for name, text in instructions if name == "RUN" and "apt-get install" in text]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -105,7 +106,10 @@ def check_command(words: list[str], said: str, capsys) -> None:
     """Run a command; it succeeds, or ends in the line that the page shows."""
     assert words[0] == "graphbench"
     capsys.readouterr()
-    code = main(words[1:])
+    if "--card-memory" in words and not said:  # counts a step in a process that has computed no gradient
+        code = subprocess.run([sys.executable, "-m", *words], check=False).returncode
+    else:
+        code = main(words[1:])
     last = (capsys.readouterr().err.strip().splitlines() or [""])[-1]
     if not said:
         assert code == 0, f"{words}: {last}"

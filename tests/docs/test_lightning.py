@@ -76,6 +76,9 @@ def in_loggers(run):
 
 #: Part of a row's option -> what must hold after the run.
 CHECKS = {
+    "pin_memory": lambda run: run.results["epochs"] == 3,
+    "copy_stream": lambda run: "copy_stream" in run.said,  # off a card a line says that it does nothing
+    "num_workers": lambda run: run.results["epochs"] == 3,
     "EarlyStopping": ended_early,
     "EMAWeightAveraging": averaged,
     "StochasticWeightAveraging": lambda run: run.files("averaged.ckpt") and "averaged.ckpt" in run.said,

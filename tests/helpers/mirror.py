@@ -13,6 +13,9 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_files.py", "the words, in targets of molecules",
     ),
     "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
+    "graphbench/experiments/reproduce/controls.py": (
+        "tests/experiments/test_control.py", "beside the rows that it puts into tables",
+    ),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
@@ -45,6 +48,18 @@ TESTED_BY = {
     ),
     "plugins/kernels/src/graphbench_kernels/nn/again.py": (
         "tests/nn/test_ops.py", "second derivatives of every operation",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/attention_tiles_triton.py": (
+        "plugins/kernels/tests/nn/test_attention_triton.py", "parts of its kernels",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/card_attention.py": (
+        "plugins/kernels/tests/nn/test_attention_triton.py", "calls the kernels with the rows of a layout",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/edge_attention_triton.py": (
+        "plugins/kernels/tests/nn/test_messages_triton.py", "beside the other messages",
+    ),
+    "plugins/kernels/src/graphbench_kernels/nn/card_messages.py": (
+        "plugins/kernels/tests/nn/test_messages_triton.py", "calls the kernels with grouped edges",
     ),
     "plugins/kernels/src/graphbench_kernels/nn/attention_numba.py": (
         "plugins/kernels/tests/nn/test_attention.py", "its loops",
@@ -161,6 +176,7 @@ TESTS_OF = {
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
     "tests/cli/test_written_together.py": "commands killed between their files",
     "tests/docs/test_readme.py": "README.md",
+    "tests/experiments/test_gpu.py": "experiments/gpu.sh",
     "tests/experiments/test_own_molecules.py": "experiments/own_molecules.py, and configs/molecules.yaml",
     "tests/docs/test_lightning.py": "docs/lightning.md",
     "tests/docs/test_how_to.py": "docs/how-to/",
@@ -192,6 +208,7 @@ TESTS_OF = {
     "plugins/sft/tests/test_places.py": "SFT on point clouds and sequences",
     "plugins/sft/tests/test_runs.py": "experiments/runs.py",
     "plugins/sft/tests/test_table_7.py": "experiments/table_7.py",
+    "plugins/sft/tests/test_figure_5.py": "experiments/figure_5.py",
     "plugins/sft/tests/test_theory.py": "what the paper proves of a layer",
     "tests/benchmarks/graphs/by_nodes/test_splits.py": "splits of nodes, from masks and shares to scores",
     "tests/benchmarks/graphs/test_contract.py": "the contract of `Graphs`, from every kind of source",

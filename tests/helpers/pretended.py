@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,7 +10,7 @@ import torch
 from pytorch_lightning.accelerators import CPUAccelerator
 from pytorch_lightning.strategies import SingleDeviceStrategy
 
-from graphbench.testing.pretend import NAME, counted_work, on_pretended_device, pretended_device
+from graphbench.testing.pretend import NAME, Work, counted_work, on_pretended_device, pretended_device
 
 
 class Measured(BaseException):
@@ -23,8 +22,8 @@ class _Accelerator(CPUAccelerator):
         """There is nothing to set up."""
 
 
-def waits_of_steps(arguments: list[str], first: int, steps: int) -> Counter[str]:
-    """Who waits for the device in steps of `graphbench fit`: from the start of one to the start of one behind the last.
+def work_of_steps(arguments: list[str], first: int, steps: int) -> Work:
+    """Count work in steps of `graphbench fit`: from the start of one to the start of one behind the last.
 
     The process is of no further use: it knows a device more.
 
@@ -40,7 +39,7 @@ def waits_of_steps(arguments: list[str], first: int, steps: int) -> Counter[str]
     from graphbench.training import optim
 
     made = lightning.GraphbenchCLI.instantiate_trainer
-    block, waits = counted_work(), Counter[str]()
+    block, work = counted_work(), None
 
     def instantiate(cli: Any, **options: Any) -> pl.Trainer:
         cli.trainer_class = lambda **config: pl.Trainer(
@@ -50,10 +49,9 @@ def waits_of_steps(arguments: list[str], first: int, steps: int) -> Counter[str]
         return made(cli, **options)
 
     def count(callback: Throughput, trainer: pl.Trainer, *rest: Any) -> None:
-        nonlocal waits
-        if trainer.global_step == first and not waits["begun"]:
-            waits = block.__enter__().waits
-            waits["begun"] += 1
+        nonlocal work
+        if trainer.global_step == first and work is None:
+            work = block.__enter__()
         if trainer.global_step == first + steps:
             block.__exit__(None, None, None)
             raise Measured
@@ -73,11 +71,13 @@ def waits_of_steps(arguments: list[str], first: int, steps: int) -> Counter[str]
     try:
         main(["fit", *arguments])
     except Measured:
-        del waits["begun"]
-        return waits
+        assert work is not None
+        return work
     raise AssertionError("the fit ended before enough steps were counted")
 
 
 if __name__ == "__main__":
-    for line, number in waits_of_steps(sys.argv[3:], int(sys.argv[1]), int(sys.argv[2])).items():
-        print(f"waits: {number} times {line}")
+    work = work_of_steps(sys.argv[3:], int(sys.argv[1]), int(sys.argv[2]))
+    for kind, lines in (("waits", work.waits), ("copies", work.copies)):
+        for line, number in lines.items():
+            print(f"{kind}: {number} times {line}")

@@ -87,3 +87,15 @@ def test_targets_have_widths_of_their_own_and_unknown_ones_do_not_count():
 def test_what_is_no_coverage_is_refused(text):
     with pytest.raises(BadInput, match=r"--interval .*: must be the coverage, a number above 0 and below 1"):
         parse_coverage(text)
+
+
+def test_intervals_of_a_target_in_log10_are_those_of_its_logarithm():
+    rng = np.random.default_rng(0)
+    logs, truth = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    logged = (True, False)
+    predictions, y = (np.column_stack([10 ** one[:, 0], one[:, 1]]) for one in (logs, truth))
+    found = Intervals.fit(Fraction(9, 10), predictions, y, ["a", "b"], logged)
+    plain = Intervals.fit(Fraction(9, 10), logs, truth, ["a", "b"])
+    assert found.half_widths == pytest.approx(plain.half_widths)
+    for name, values in plain.columns(logs).items():
+        assert found.columns(predictions)[name] == pytest.approx(10**values if name.startswith("a") else values)

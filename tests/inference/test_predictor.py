@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import networkx as nx
+import numpy as np
 import pandas as pd
 import pytest
 import pytorch_lightning as pl
@@ -178,3 +181,11 @@ def test_what_cannot_be_predicted_is_refused_by_name():
     assert len(zinc.predict(pd.Series(["CCO", None]))) == 2
     with pytest.raises(BadInput, match="CSL cannot read new inputs"):
         CSL().read_input("graphs.json")
+
+
+def test_several_models_answer_a_target_in_log10_by_their_geometric_mean():
+    spec = SimpleNamespace(log10_targets=(True, False))
+    task = SimpleNamespace(spread=None, spread_names=("q0.1",))
+    model = SimpleNamespace(module=SimpleNamespace(task=task, spec=spec))
+    values = np.array([[[1.0, 1.0, 1.0, 1.0]], [[100.0, 100.0, 4.0, 100.0]]])
+    np.testing.assert_allclose(Predictor.pooled(model, values), [[10.0, 50.5, 2.0, 50.5]])

@@ -1,4 +1,5 @@
 import inspect
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout, MultiHeadAttention, attend, attention_weights, ops
+from graphbench.nn import DenseLayout, MultiHeadAttention, attend, attention, attention_weights, ops
 from graphbench.registry import entry_points
 from graphbench.registry.configurations import configurations
 from graphbench.testing.pretend import on_pretended_device
@@ -315,3 +316,17 @@ def test_gradients_reach_the_bias_but_not_its_padding(batch):
     several = present & (batch.ptr.diff() > 1)[:, None, None, None]
     assert bias.grad.masked_select(several).abs().min() > 0
     assert not bias.grad.masked_select(~present).any()
+
+
+def test_packed_attention_is_asked_for_by_the_layer_and_missed_on_cards_without_triton(monkeypatch):
+    seen = []
+    monkeypatch.setattr(attention, "packed_attention", lambda qkv, *options: seen.append(options[-1]) or qkv[:, :8])
+    for packed in (False, True):
+        MultiHeadAttention(8, 2, packed=packed)(torch.randn(5, 8), torch.tensor([0, 0, 0, 1, 1]))
+    assert seen == [False, True]
+    monkeypatch.setattr(attention, "runs_triton", lambda device: False)
+    with pytest.warns(UserWarning, match="cuda:0"):
+        attention._check_card(torch.device("cuda:0"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention._check_card(torch.device("cpu"))

@@ -1,9 +1,11 @@
 import pytest
 import torch
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench.nn import GraphConvolution, count_nodes, gcn_edges
+from graphbench.nn.convolution import LoopedGATConv, loop_edges
 
 #: A directed graph with a self-loop that stands twice, an edge that stands twice and a node without edges.
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 2, 3], [1, 0, 1, 1, 1, 2, 2]])
@@ -53,3 +55,31 @@ def test_the_layer_has_pygs_weights_and_answers():
 def test_counts_are_those_of_bincount():
     index = torch.tensor([3, 0, 3, 1])
     assert count_nodes(index, 6).equal(index.bincount(minlength=6))
+
+
+LOOPS = torch.tensor([[0, 1, 1, 2, 3, 1, 3], [1, 0, 1, 1, 3, 2, 3]])  # one loop at 1, two at 3, none at 0 and 4
+
+
+@pytest.mark.parametrize("edge_dim", [None, 3])
+def test_looped_attention_is_that_of_pyg(edge_dim):
+    """Outputs and gradients with the weights of PyG's `GATConv`, which removes loops and adds one each."""
+    torch.manual_seed(0)
+    ours = LoopedGATConv(4, 2, heads=3, edge_dim=edge_dim).double()
+    theirs = GATConv(4, 2, heads=3, edge_dim=edge_dim).double()
+    theirs.load_state_dict(ours.state_dict())
+    x, vectors = torch.randn(5, 4, dtype=torch.float64), torch.randn(7, 3, dtype=torch.float64)
+    edges = (LOOPS,) if edge_dim is None else (LOOPS, vectors)
+    results = []
+    for conv in (ours, theirs):
+        nodes = x.clone().requires_grad_()
+        out = conv(nodes, *edges)
+        results.append((out, *torch.autograd.grad(out.square().sum(), [nodes, *conv.parameters()])))
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_loop_edges_are_those_of_pyg_beside_the_spare_node():
+    looped = loop_edges(LOOPS, 5)
+    expected, _ = add_remaining_self_loops(LOOPS, num_nodes=5)
+    assert torch.equal(looped[:, looped[0] < 5], expected)
+    assert (looped[:, looped[0] == 5] == 5).all()

@@ -2,9 +2,12 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+import torch
 
-from graphbench.nn import size_blocks
-from graphbench.nn.size_blocks import block_starts, cut_by_size
+from graphbench.benchmarks.block_models.sampling import Chunk, sample_pattern_graphs, sample_patterns
+from graphbench.data.sampler import SizeBucketSampler
+from graphbench.nn import DenseLayout, size_blocks
+from graphbench.nn.size_blocks import block_starts, cut_by_size, rounded_size
 
 
 def cost_of(sizes, starts):
@@ -56,3 +59,61 @@ def test_similar_sizes_are_not_cut(monkeypatch):
     monkeypatch.setattr(size_blocks, "BLOCK_COST", 5_000)
     assert cut_by_size(np.array([20, 22, 21])) is None
     assert cut_by_size(np.array([], dtype=np.int64)) is None
+
+
+def pattern_sizes():
+    chunk = Chunk((0,), 2_000, np.arange(2_000) % 100)
+    sizes = sample_pattern_graphs(chunk, sample_patterns(0)).num_nodes
+    return torch.from_numpy(np.random.default_rng(0).choice(sizes, 10_000))
+
+
+def peptide_sizes():
+    """Sizes of the mean (151), deviation (84), least (8) and most (444) nodes of the published training graphs."""
+    drawn = np.random.default_rng(0).gamma((151 / 84) ** 2, 84**2 / 151, 10_873)
+    return torch.from_numpy(np.clip(drawn.round(), 8, 444).astype(np.int64))
+
+
+def shapes_of(sizes, batch_size):
+    """Shapes `(B, N)` of padded batches in ten epochs: of the graphs as they are, and on a device without numbers."""
+    sampler, exact, padded = SizeBucketSampler(sizes, batch_size, shuffle=True), set(), {}
+    for epoch in range(10):
+        sampler.set_epoch(epoch)
+        for rows in sampler:
+            count, most, total = len(rows), int(sizes[rows].max()), int(sizes[rows].sum())
+            exact.add((count, most))
+            if (case := (count, most, total == count * most)) not in padded:
+                graph_of, ptr = (torch.zeros(n, dtype=torch.int64, device="meta") for n in (total, count + 1))
+                padded[case] = DenseLayout.from_rows(graph_of, ptr, most).mask.shape
+    return exact, set(padded.values())
+
+
+@pytest.mark.parametrize(
+    ("draw", "batch_size"), [(pattern_sizes, 32), (peptide_sizes, 128), (peptide_sizes, 200)],
+    ids=["PATTERN", "peptides", "peptides in large batches"],
+)  # fmt: skip
+def test_few_shapes_come_up_on_a_card(draw, batch_size):
+    exact, padded = shapes_of(draw(), batch_size)
+    assert len(padded) <= 24 < 60 < len(exact)
+
+
+def test_rounded_sizes_are_multiples_of_8_that_waste_little():
+    for rows in range(1, 10_000):
+        rounded = rounded_size(rows)
+        assert rounded % 8 == 0
+        assert rows <= rounded < max(rows * 9 / 8 + 8, 9)
+        assert rounded_size(rounded) == rounded
+
+
+def test_sizes_are_rounded_up_to_a_limit_and_never_on_a_processor():
+    graph_of, ptr = torch.tensor([0] * 19 + [1]), torch.tensor([0, 19, 20])
+    assert DenseLayout.from_rows(graph_of, ptr, 19).max_nodes == 19
+    there = graph_of.to("meta"), ptr.to("meta")
+    for limit, expected in ((None, 24), (100, 24), (21, 21), (0, 19)):
+        assert DenseLayout.from_rows(*there, 19, limit).max_nodes == expected
+
+
+def test_graphs_of_one_size_are_not_padded_on_a_card():
+    graph_of, ptr = (torch.zeros(n, dtype=torch.int64, device="meta") for n in (3 * 19, 4))
+    layout = DenseLayout.from_rows(graph_of, ptr, 19)
+    assert layout.is_full
+    assert layout.max_nodes == 19

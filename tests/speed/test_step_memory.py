@@ -26,6 +26,7 @@ def test_all_recipes_are_tested(step_memory):
     assert set(step_memory.RECIPES) == {*QUICK, *SLOW}
 
 
+@pytest.mark.fresh_process
 @pytest.mark.parametrize("recipe", [*QUICK, *(pytest.param(one, marks=pytest.mark.slow) for one in sorted(SLOW))])
 def test_the_estimate_is_within_a_tenth_of_the_allocator(step_memory, recipe):
     estimate, allocated = step_memory.both(recipe, graphs=8)

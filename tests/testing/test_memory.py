@@ -16,6 +16,7 @@ from graphbench.testing.pretend import PretendedTensor, in_fork, on_pretended_de
 from graphbench.testing.without_numbers import FusedAttention
 from graphbench.training.module import BenchmarkModule
 
+pytestmark = pytest.mark.fresh_process
 NODES, DIM = 60, 8
 
 

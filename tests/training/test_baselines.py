@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.metrics import mean_absolute_error
 
-from graphbench.contracts import Architecture, Representation
+from graphbench.contracts import Architecture, Baseline, Representation
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench.training.baselines import baselines_of
 from graphbench.training.module import BenchmarkModule
@@ -31,7 +31,8 @@ def data_of(spec, y, predictions):
         split: table.with_columns({"y": torch.from_numpy(values)}, {"y": table.layout["y"]})
         for split, values in y.items()
     }
-    return SimpleNamespace(tables=tables, baselines=dict, baseline_predictions=lambda: predictions)
+    baselines = {name: Baseline(values, 2.5, "half of it") for name, values in predictions.items()}
+    return SimpleNamespace(tables=tables, baselines=dict, baseline_predictions=lambda: baselines)
 
 
 def test_classes():
@@ -42,6 +43,16 @@ def test_classes():
     assert scores["val"]["val/accuracy"] == 0.5
     assert scores["val"]["val/AUROC"] == 0.5
     assert scores["test"] == {"test/accuracy": 1.0}  # the others are undefined there
+    assert (scores["seconds"], scores["note"]) == (2.5, "half of it")
+
+
+def test_rows_without_a_prediction_are_not_scored():
+    spec = tiny_spec("graph-regression", "dense")
+    y = np.arange(4.0)[:, None]
+    answer = {split: np.array([[1.0], [np.nan], [1.0], [np.nan]]) for split in ("val", "test")}
+    data = data_of(spec, {"train": y, "val": y, "test": y}, {"some": answer})
+    scores = baselines_of(BenchmarkModule(spec, Rows), data, ("test",))["some"]
+    assert scores["test"]["test/MAE"] == mean_absolute_error(y[[0, 2]], np.ones(2))
 
 
 def test_every_metric_of_a_regression_and_every_target():

@@ -8,7 +8,7 @@ import math
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.strategies import FSDPStrategy
+from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
@@ -262,6 +262,18 @@ def test_two_processes_train_models_with_and_without_idle_parameters(tmp_path, n
     results = trained(tmp_path, name, SMALL)
     assert_trains(results)
     assert [result["looked"] for result in results] == [idle, idle]
+
+
+def test_every_option_of_ddp_in_a_configuration_leaves_the_search_for_idle_parameters(tmp_path):
+    """jsonargparse writes the defaults of DDP beside what `trainer/ddp` gives; gradients in buckets change no bit."""
+    plain = trained(tmp_path / "plain", "GatedGCN", SMALL)
+    strategy = DDPStrategy(gradient_as_bucket_view=True, find_unused_parameters=False, broadcast_buffers=None)
+    results = trained(tmp_path / "buckets", "GatedGCN", SMALL, strategy=strategy)
+    assert_trains(results)
+    assert [result["looked"] for result in results] == [True, True]
+    assert results[0]["losses"] == plain[0]["losses"]
+    for key, value in results[0]["weights"].items():
+        assert torch.equal(value, plain[0]["weights"][key]), key
 
 
 @pytest.mark.slow

@@ -3,8 +3,10 @@
 from functools import partial
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from graphbench.contracts import Architecture, PositionalEncoder, Representation
 from graphbench.encodings import RWSE
@@ -99,3 +101,34 @@ def test_weights_start_from_a_checkpoint(spec, tmp_path):
     assert not torch.equal(source.architecture.body.weight, target.architecture.body.weight)
     target.setup("fit")
     assert torch.equal(source.architecture.body.weight, target.architecture.body.weight)
+
+
+class Precision(pl.Callback):
+    """Notes what matrix products on cards are computed in."""
+
+    def __init__(self):
+        self.noted = []
+
+    def on_train_batch_start(self, *_):
+        self.noted.append(torch.backends.cuda.matmul.fp32_precision)
+
+    on_test_batch_start = on_train_batch_start
+
+
+@pytest.mark.parametrize(("given", "expected"), [("high", "tf32"), ("highest", "ieee"), (None, "tf32")])
+def test_products_have_the_precision_asked_for_while_a_trainer_works(spec, tmp_path, given, expected):
+    """Beside torch's newer names; without the option a program's own setting stays. Lightning reads it by the older."""
+    module, callback = BenchmarkModule(spec, Tiny, matmul_precision=given), Precision()
+    loader = DataLoader([tiny_table(spec).batch([0, 1, 2])], batch_size=None)
+    torch.set_float32_matmul_precision("medium" if given else "high")
+    try:
+        trainer = pl.Trainer(
+            accelerator="cpu", fast_dev_run=True, logger=False, enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[callback], default_root_dir=tmp_path,
+        )  # fmt: skip
+        trainer.fit(module, loader, loader)
+        trainer.test(module, loader, verbose=False)
+        assert callback.noted == [expected, expected]
+        assert torch.get_float32_matmul_precision() == ("medium" if given else "high")
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -40,7 +40,7 @@ from graphbench.benchmarks.graphs.tasks import LOSSES, NEGATIVE_METRICS, TASKS
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, NODE, WEIGHT
-from graphbench.data.columns import scaled_weights
+from graphbench.data.columns import relative_weights, scaled_weights
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.package_files import remembered_sha256
 from graphbench.data.splits import check_fractions, without_share
@@ -102,6 +102,8 @@ class Graphs(GraphInputs):
         weight: column of weights in the loss, 0 or more, of each graph, or each node or edge for tasks on those. Only
             ratios count: weights are divided by their mean over the training rows. Losses of all splits are weighted,
             metrics are not. The column is no feature.
+        target_weights: weights of several targets in the loss, 0 or more: a number each in their order, or by name
+            (`{logS: 3}`, the others weigh 1). Only ratios count: they are divided by their mean.
         options: of batches of one graph, see `NodeLevel`; and of every benchmark, see `GraphBenchmark`.
 
     Raises:
@@ -143,6 +145,7 @@ class Graphs(GraphInputs):
         loss: str | None = None,
         arguments: dict[str, Any] | None = None,
         weight: str | None = None,
+        target_weights: list[float] | dict[str, float] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -167,6 +170,9 @@ class Graphs(GraphInputs):
         self._raw: RawGraphs | None = None
         self._shown = False
         self._apply(self._open_inspection(), metric, loss)
+        names = self.spec.target_names or tuple(map(str, range(self.spec.num_targets)))
+        weights = relative_weights(target_weights, names, str(self.spec.kind))
+        self.spec = replace(self.spec, target_weights=weights)
 
     def _open_source(self, source: Any, arguments: Mapping[str, Any], others: Mapping[str, Any]) -> Source:
         checksum = partial(remembered_sha256, store=self.store.root)

@@ -15,7 +15,6 @@ import pandas as pd
 from rdkit import Chem
 
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.benchmarks.molecules.chemistry.baselines import logistic_baseline, ridge_baseline
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet, value_words
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeFrame, stream_molecules
 from graphbench.benchmarks.molecules.chemistry.reading import (
@@ -27,15 +26,14 @@ from graphbench.benchmarks.molecules.chemistry.reading import (
 )
 from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, subset, to_table, without
-from graphbench.contracts import SPLITS, GraphTable, InputPart
+from graphbench.benchmarks.molecules.rivals import fit_rivals
+from graphbench.contracts import SPLITS, Baseline, GraphTable, InputPart
 from graphbench.data.entry import Entry
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.layout import find_column
 
 logger = logging.getLogger(__name__)
-#: Labels of the training split up to which a logistic regression is fitted; MolHIV has 33,000, MolPCBA 45 million.
-_MOST_LABELS = 200_000
 #: Reads a chunk of SMILES, given as (row of the first, texts).
 Reader = Callable[[tuple[int, Sequence[str]]], MoleculeArrays]
 
@@ -154,39 +152,25 @@ class MoleculeBenchmark(SmilesInput):
             return super().ids(split)
         return self._texts(split, "id")
 
-    def baseline_predictions(self) -> dict[str, dict[str, np.ndarray]]:
-        """Predict by the training mean or majority class and, given SMILES, by a regression on Morgan counts."""
-        predictions = super().baseline_predictions()
-        for name, (val, test) in self._regression("test").items():
-            predictions[name] = {"val": val, "test": test}
-        return predictions
+    def baseline_predictions(self) -> dict[str, Baseline]:
+        """Predict by the training mean or majority class and, given SMILES, by the models of `fit_rivals`."""
+        return super().baseline_predictions() | self._rivals("test")
 
     def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Predict new molecules by their SMILES, as `baseline_predictions` does the test split."""
-        answers = super().baseline_answers(count)
-        if texts is not None:
-            answers |= {name: test for name, (_, test) in self._regression(texts).items()}
-        return answers
+        rivals = {} if texts is None else self._rivals(texts)
+        for name, one in rivals.items():
+            if one.note:
+                logger.info("%s: %s.", name, one.note)
+        return super().baseline_answers(count) | {name: one.predictions["test"] for name, one in rivals.items()}
 
-    def _regression(self, test: str | Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Fit a regression on Morgan counts, and predict val and `test`, a split or SMILES; {} where it makes no sense.
-
-        Returns:
-            Name -> predictions of val and test.
-        """
+    def _rivals(self, test: str | Sequence[str]) -> dict[str, Baseline]:
+        """Fit on the training split, and predict val and `test`, a split or SMILES; {} where there are no SMILES."""
         if self.spec.level != "graph" or "smiles" not in self._with_texts["train"].columns:
             return {}
         targets = [self.tables[split].columns["y"].numpy() for split in ("train", "val")]
-        if self.spec.kind != "regression" and targets[0].size > _MOST_LABELS:
-            logger.info(
-                "%s: no logistic regression beside the model, which would take long on %d labels.",
-                self.spec.name, targets[0].size,
-            )  # fmt: skip
-            return {}
         smiles = [self._used("train"), self._used("val"), self._used(test) if isinstance(test, str) else test]
-        if self.spec.kind == "regression":
-            return {"ridge on Morgan counts": ridge_baseline(smiles, targets)}
-        return {"logistic regression on Morgan counts": logistic_baseline(smiles, targets, self.spec.num_classes)}
+        return fit_rivals(self.store, self.spec, smiles, targets)
 
     def seen_in_training(self, texts: Sequence[str]) -> np.ndarray | None:
         """Return which molecules are among those of training: equal to the model, isotopes and map numbers aside."""

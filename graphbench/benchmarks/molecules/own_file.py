@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rdkit import rdBase
+import numpy as np
+import torch
+from rdkit import Chem, rdBase
 
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
+from graphbench.benchmarks.molecules.chemistry.descriptors import DescriptorSet, compute_descriptors
 from graphbench.benchmarks.molecules.chemistry.files import TargetTask
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
+from graphbench.benchmarks.molecules.chemistry.several_files import read_user_files
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets
 from graphbench.benchmarks.molecules.chemistry.user_file import (
     PENALIZED_LOGP,
     FileRequest,
     OnError,
+    UserMolecules,
     read_split_labels,
     read_user_file,
 )
+from graphbench.benchmarks.molecules.own_features import MoleculeFeatures
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
-from graphbench.contracts import SPLITS, BenchmarkSpec, GraphTable, InputPart
+from graphbench.contracts import SPLITS, Baseline, BenchmarkSpec, GraphTable, InputPart
 from graphbench.contracts.spec import TaskName
-from graphbench.data.columns import scaled_weights
+from graphbench.data.columns import relative_weights, scaled_weights
+from graphbench.data.entry import Entry
 from graphbench.data.package_files import file_sha256
 from graphbench.data.progress import track
 from graphbench.data.splits import check_fractions, without_share
+from graphbench.data.tables import content_key
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.reader import MOLECULES, check_table
 from graphbench.tables.text import suffix_of
@@ -65,12 +73,15 @@ class Molecules(MoleculeBenchmark):
             object on each line. A `.smi`, `.smiles` or `.txt` file has a SMILES and a name (column `_Name`) on each
             line, or a header that begins with `smiles_column`. An `.sdf`, `.sd` or `.mol` file has properties, and
             names in `_Name`. Of an `.xlsx` file the first sheet is read (needs the extra `excel`), of `.parquet` the
-            index is a column. Text may be packed (`.gz`), and is UTF-8 or UTF-16.
+            index is a column. Text may be packed (`.gz`), and is UTF-8 or UTF-16. Several files are one training set:
+            `[solubility.csv, acidity.csv]` with their own targets, and gaps where a file (also those of `val_file` and
+            `test_file`) has no such column; other columns must be in each. Molecules are named `FILE:LINE`.
         target: target column, or several; `penalized_logp` computes that property (constants of ZINC-full, smallest
             rings) and needs no column.
         task: regression; classification (one column of class numbers from 0, or of the names in `classes`);
             multilabel (columns of 0 and 1). Some of several targets may be missing in a row: those cells are neither
-            trained on nor scored.
+            trained on nor scored. Numbers of a regression may be bounds (`>10`, `<=0.1`): their loss is one-sided, 0
+            where a prediction is beyond the bound, and they are not scored.
         num_classes: classes of a classification by numbers.
         classes: names of the classes in the file, from class 0 on: `[inactive, active]`.
         smiles_column: of the SMILES.
@@ -92,12 +103,22 @@ class Molecules(MoleculeBenchmark):
             missing, and the row stays.
         metric: the score that selects checkpoints; by default MAE (of several targets scaled_MAE, the mean of
             their errors in standard deviations of training), accuracy or AP.
+        log10: targets of a regression whose decimal logarithm is trained on, such as concentrations. Predictions,
+            intervals and errors stay in the unit of the file, scaled errors are those of the logarithm; scaled_MAE is
+            the default metric then.
+        target_weights: weights of several targets in the loss, 0 or more: a number each in their order, or by name
+            (`{logS: 3}`, the others weigh 1). Only ratios count: they are divided by their mean.
         weight: column with the weight of each row in the loss, 0 or more. Only ratios count: weights are divided by
             their mean over the training rows. Losses of all splits are weighted, metrics are not.
         repeats: `together` keeps rows of one molecule (one canonical SMILES) in one split or fold; `apart` splits them
             like others. Splits by scaffolds keep them together in any case, `split=column` follows the file.
         chirality: values of the column of centres: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or `RDKit`,
             the tags CW and CCW that OGB publishes, which differ between spellings of one molecule.
+        features: columns of numbers that the head reads beside the graph (pH, temperature, descriptors of one's own),
+            scaled by the training rows; every row needs them, in predictions as well.
+        categories: of those columns of `features` that hold words: `{assay: [A, B]}`; each gets a column of 0 and 1.
+        descriptors: what RDKit computes for the head beside the graph: `rdkit2d` (its list of some 200 descriptors) or
+            `morgan` (2,048 hashed counts).
         missing: words or numbers for a missing target, beside the usual ones (empty, NA, N/A, NaN, null,
             None, ND, - and the like): `[-999]`; `[]` for empty cells and NaN alone.
         options: see `GraphBenchmark`.
@@ -112,7 +133,7 @@ class Molecules(MoleculeBenchmark):
 
     def __init__(
         self,
-        file: str,
+        file: str | list[str],
         target: str | list[str],
         task: TargetTask = "regression",
         num_classes: int | None = None,
@@ -130,14 +151,20 @@ class Molecules(MoleculeBenchmark):
         on_error: OnError = "stop",
         metric: str | None = None,
         weight: str | None = None,
+        log10: str | list[str] | None = None,
+        target_weights: list[float] | dict[str, float] | None = None,
         repeats: RepeatRule = "together",
         chirality: Chirality = "CIP",
         missing: list[int | float | str] | None = None,
+        features: list[str] | None = None,
+        categories: dict[str, list[str]] | None = None,
+        descriptors: DescriptorSet | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         files = {name: Path(path) for name, path in (("val", val_file), ("test", test_file)) if path is not None}
-        for path in (Path(file), *files.values()):
+        self.train_files = _distinct_files(file)
+        for path in (*self.train_files, *files.values()):
             check_table(path, MOLECULES, "molecules")
         check_choice("task", task, get_args(TargetTask))
         check_choice("on_error", on_error, get_args(OnError))
@@ -145,7 +172,7 @@ class Molecules(MoleculeBenchmark):
         targets = (target,) if isinstance(target, str) else tuple(target)
         num_classes = _count_classes(task, num_classes, classes)
         self.request = FileRequest(
-            file=Path(file),
+            file=self.train_files[0],
             smiles_column=smiles_column,
             targets=targets,
             task=task,
@@ -158,15 +185,30 @@ class Molecules(MoleculeBenchmark):
             weight=weight,
             features="ogb_cip" if chirality == "CIP" else "ogb",
             missing=None if missing is None else tuple(missing),
+            log10=(log10,) if isinstance(log10, str) else tuple(log10 or ()),
+            beside=MoleculeFeatures(tuple(features or ()), categories or {}, descriptors),
         )
         self.missing = missing
         self.split_request = MoleculeSplit(
-            Path(file), split, split_column, check_fractions(fractions), split_seed, folds, fold, repeats, files
+            self.train_files[0],
+            split,
+            split_column,
+            check_fractions(fractions),
+            split_seed,
+            folds,
+            fold,
+            repeats,
+            files,
+            self.train_files[1:],
         )
         self.split_request.check()
         self.empty_splits = without_share(fractions)
-        _check_targets(targets, task, num_classes, metric)
-        self.spec = _fill_spec(type(self).spec, self.request, num_classes, metric)
+        _check_targets(self.request, num_classes, metric)
+        self.spec = replace(
+            _fill_spec(type(self).spec, self.request, num_classes, metric),
+            target_weights=relative_weights(target_weights, targets, task),
+            source=f"the file{'s' if len(self.train_files) > 1 else ''} {self.split_request.source}",
+        )
 
     @property
     def smiles_column(self) -> str:  # type: ignore[override]
@@ -180,6 +222,62 @@ class Molecules(MoleculeBenchmark):
     def class_labels(self) -> tuple[str, ...]:
         """Return the names or numbers of the classes in the file."""
         return self.request.classes or tuple(str(number) for number in range(self.spec.num_classes or 0))
+
+    def open_split(self, entry: Entry, split: str) -> GraphTable:
+        """Open one split with all encodings and descriptors."""
+        table, beside = super().open_split(entry, split), self.request.beside
+        kind = beside.descriptors
+        if kind is None:
+            return table
+        key = {
+            "kind": "descriptors", "content": content_key(entry, split), "name": kind,
+            "rdkit": rdBase.rdkitVersion,
+        }  # fmt: skip
+        stored = self.store.open_or_build(
+            key,
+            lambda writer: writer.append("values", compute_descriptors(kind, self.smiles(split))),
+            f"descriptors of {self.spec.name} {split}",
+        )
+        return beside.behind_columns(table, torch.from_numpy(np.array(stored.arrays["values"])))
+
+    def batch_options(self) -> dict[str, Any]:
+        """Add the descriptors to `GraphBenchmark.batch_options`."""
+        chosen = self.request.beside.descriptors
+        return super().batch_options() | ({} if chosen is None else {"descriptors": chosen})
+
+    def _rivals(self, test: str | Sequence[str]) -> dict[str, Baseline]:
+        """Fit as `MoleculeBenchmark`; the note says that columns beside the molecules are left out."""
+        rivals, columns = super()._rivals(test), self.request.beside.columns
+        if not columns:
+            return rivals
+        words = f"does not see the features {', '.join(columns)}"
+        return {name: replace(one, note="; ".join(filter(None, (one.note, words)))) for name, one in rivals.items()}
+
+    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+        """Read as `SmilesInput.read_input`, with features and descriptors; a row without a feature is a problem.
+
+        Raises:
+            BadInput: the source lacks a column of `features`.
+        """
+        for part in super().read_input(source, column, size):
+            yield self.request.beside.join_input(part, self.input_texts(part, column), source)
+
+    def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
+        """Read SMILES and RDKit molecules, with descriptors.
+
+        Raises:
+            BadInput: the model reads columns of a file, or these are graphs and it reads descriptors.
+        """
+        beside = self.request.beside
+        is_smiles = any(item is None or isinstance(item, (str, Chem.Mol)) for item in objects)
+        if beside.columns or (beside.descriptors is not None and not is_smiles):
+            raise BadInput(
+                f"{self.spec.name}: the model also reads {', '.join((*beside.columns, beside.descriptors or '')[:9])}, "
+                "which these inputs do not have. Predict a file with these columns (--input FILE)."
+            )
+        for part in super().read_objects(objects, size):
+            texts = [part.frame["smiles"].iloc[row] for row in part.rows] if beside.descriptors else []
+            yield beside.join_input(part, texts, "input")
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read labels as `GraphBenchmark.read_labelled`; a computed target needs no column."""
@@ -195,7 +293,8 @@ class Molecules(MoleculeBenchmark):
     def fold_options(self, count: int) -> list[dict[str, Any]]:
         """Return the options of each fold: of random molecules, whole scaffolds or a column, as `split` says."""
         if self.split_request.kind == "column":
-            self.split_request.check_folds(count, read_split_labels(self.request))
+            labels = [read_split_labels(replace(self.request, file=path)) for path in self.train_files]
+            self.split_request.check_folds(count, [label for part in labels for label in part])
         else:
             self.split_request.check_free(f"--folds {count}")
         return [{"folds": count, "fold": fold} for fold in range(count)]
@@ -206,10 +305,11 @@ class Molecules(MoleculeBenchmark):
 
     def source_key(self) -> dict[str, Any]:
         """Return the checksum of the file, the version of RDKit, and every option that changes the data."""
-        request = self.request
+        request, further = self.request, self.train_files[1:]
         return {
             "file": file_sha256(request.file),
             "format": suffix_of(request.file),
+            **({"further": [[path.name, file_sha256(path)] for path in further]} if further else {}),
             "rdkit": rdBase.rdkitVersion,
             "features": request.features,  # earlier versions had one kind, and isotopes distinguished molecules
             "columns": [request.smiles_column, list(request.targets), request.id_column, request.split_column],
@@ -218,38 +318,55 @@ class Molecules(MoleculeBenchmark):
             **({"classes": list(request.classes)} if request.classes else {}),
             **({} if request.weight is None else {"weight": request.weight}),
             "on_error": request.on_error,
+            **request.beside.key(),
             **({} if request.missing is None else {"missing": list(request.missing)}),
+            **({"log10": list(request.log10)} if request.log10 else {}),
+            # earlier versions left bounds out
+            **({"bounds": "read"} if request.on_error == "skip" and request.task == "regression" else {}),
             # earlier versions left whole rows out
             **({"masked": "cells"} if request.on_error == "skip" and len(request.targets) > 1 else {}),
         }
 
     def read(self) -> dict[str, GraphTable]:
         """Read, check and split the file, or the files."""
-        molecules = read_user_file(self.request, track)
-        others = {
-            name: read_user_file(replace(self.request, file=path), track)
-            for name, path in self.split_request.files.items()
-        }
+        molecules = self._read_files(self.train_files)
+        others = {name: self._read_files([path]) for name, path in self.split_request.files.items()}
         self.left_out = molecules.left_out + sum(other.left_out for other in others.values())
         rows, self.split_words = self.split_request.divide(molecules, others)
         tables = {name: subset(molecules.table, chosen) for name, chosen in rows.items()}
         tables |= {name: other.table for name, other in others.items()}
         return scaled_weights({name: tables[name] for name in SPLITS})
 
+    def _read_files(self, files: Sequence[Path]) -> UserMolecules:
+        """Read files as one; columns of targets may be missing where the training part has several files."""
+        if len(self.train_files) > 1:
+            return read_user_files(self.request, files, track, gaps=len(files) == 1)
+        return read_user_file(replace(self.request, file=files[0]), track)
+
+
+def _distinct_files(file: str | list[str]) -> tuple[Path, ...]:
+    """Return the files; refuse an empty list, and a file that is named twice."""
+    paths = tuple(map(Path, [file] if isinstance(file, str) else file))
+    if not paths or len({path.resolve() for path in paths}) < len(paths):
+        raise BadInput(f"file: expected one or several distinct files, got {file}.")
+    return paths
+
 
 def _fill_spec(spec: BenchmarkSpec, request: FileRequest, num_classes: int | None, metric: str | None) -> BenchmarkSpec:
     task, targets = request.task, request.targets
+    scaled = task == "regression" and (len(targets) > 1 or bool(request.log10))
     return replace(
         spec,
         task=_TASKS[task],
-        metric=metric or ("scaled_MAE" if task == "regression" and len(targets) > 1 else _METRICS[task][0]),
+        metric=metric or ("scaled_MAE" if scaled else _METRICS[task][0]),
         higher_is_better=task != "regression",
         loss=_LOSSES[task],
         num_targets=len(targets),
         num_classes=num_classes,
         target_names=() if task == "classification" else targets,
-        source=f"the file {request.file.name}",
+        log10_targets=tuple(name in request.log10 for name in targets) if request.log10 else (),
         extra={"atom_vocabulary": request.features},
+        graph=request.beside.features(),
     )
 
 
@@ -266,8 +383,13 @@ def _count_classes(task: TargetTask, num_classes: int | None, classes: list[str]
     return len(classes)
 
 
-def _check_targets(targets: tuple[str, ...], task: TargetTask, num_classes: int | None, metric: str | None) -> None:
+def _check_targets(request: FileRequest, num_classes: int | None, metric: str | None) -> None:
     """Refuse targets or a metric that do not fit the task."""
+    targets, task = request.targets, request.task
+    if request.log10 and (task != "regression" or request.computed or not set(request.log10) <= set(targets)):
+        raise BadInput(
+            f"log10={list(request.log10)}: expected target columns of a regression, of {', '.join(targets)} ({task})."
+        )
     if not targets or len(set(targets)) != len(targets):
         raise BadInput(f"target: expected one or several distinct columns, got {list(targets)}.")
     if PENALIZED_LOGP in targets and (len(targets) > 1 or task != "regression"):
@@ -281,7 +403,7 @@ def _check_targets(targets: tuple[str, ...], task: TargetTask, num_classes: int 
         raise BadInput(f"num_classes belongs to task=classification, not to task={task}.")
     if metric is not None and metric not in _METRICS[task]:
         raise BadInput(f"metric={metric}: a {task} is scored by {', '.join(_METRICS[task])}.")
-    if metric is not None and metric.startswith("scaled_") and len(targets) == 1:
+    if metric is not None and metric.startswith("scaled_") and len(targets) == 1 and not request.log10:
         raise BadInput(f"metric={metric} is for several targets; of one it is {metric.removeprefix('scaled_')}.")
     if metric == "AUROC" and task == "classification" and num_classes != 2:
         raise BadInput("metric=AUROC needs num_classes=2.")

@@ -40,7 +40,10 @@ Rows = Mapping[str, np.ndarray | Tensor]
 
 @dataclass(frozen=True)
 class MoleculeSplit:
-    """Options of `Molecules` for the split of `file`; `files` are those of "val" and "test", if separate."""
+    """Options of `Molecules` for the split of `file`; `files` are those of "val" and "test", if separate.
+
+    `further` files are one with `file`.
+    """
 
     file: Path
     kind: SplitKind = "random"
@@ -51,6 +54,12 @@ class MoleculeSplit:
     fold: int | None = None
     repeats: RepeatRule = "together"
     files: Mapping[str, Path] = field(default_factory=dict)
+    further: tuple[Path, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Name the files that train."""
+        return ", ".join(path.name for path in (self.file, *self.further))
 
     def check(self) -> None:
         """Refuse options that are out of range, or contradict each other."""
@@ -73,7 +82,7 @@ class MoleculeSplit:
             if self.kind == "column" or self.folds is not None:
                 option = "split=column" if self.kind == "column" else f"folds={self.folds}"
                 raise BadInput(f"{name}_file={path} is the {name} part, and {option} makes another; leave one out.")
-            if path.resolve() == self.file.resolve():
+            if path.resolve() in {one.resolve() for one in (self.file, *self.further)}:
                 raise BadInput(f"{name}_file={path}: this is `file` itself, whose molecules train.")
         if len({path.resolve() for path in self.files.values()}) < len(self.files):
             raise BadInput(f"val_file and test_file are both {self.files['test']}: give two files, or one of them.")
@@ -141,7 +150,7 @@ class MoleculeSplit:
         masks = {"train": train} | dict.fromkeys(self.files, ~train)
         rows, cut = complete_split(masks, self.fractions, partial(self._cut, molecules))
         named = ", ".join(f"{name} from {path.name}" for name, path in self.files.items())
-        return rows, f"train from {self.file.name}, {named}{cut}"
+        return rows, f"train from {self.source}, {named}{cut}"
 
     def _by_column(self, molecules: UserMolecules) -> tuple[Rows, str]:
         """Split by the words or fold numbers of the file's column, completed by what it lacks."""
@@ -197,5 +206,5 @@ class MoleculeSplit:
             smiles += read_text(other.table, "smiles")
             splits += [name] * len(other.canonical)
         repeats = find_repeats(canonical, np.full((len(canonical), 1), np.nan))
-        if leaks := describe_leaks(repeats, splits, smiles, f"{self.file} and the other files"):
+        if leaks := describe_leaks(repeats, splits, smiles, f"{self.source} and the other files"):
             logger.warning("%s", leaks)

@@ -131,6 +131,9 @@ class PointCloudBenchmark(GraphBenchmark):
         names = ("num_points", "rotations", "rotation_seed", "unit")
         return super().batch_options() | {name: getattr(self, name) for name in names} | self.augmentation.options()
 
+    def _precomputed(self) -> None:
+        """Points are sampled after the transfer, so nothing that was computed before it would hold."""
+
     def on_before_batch_transfer(self, batch: GraphBatch, dataloader_idx: int) -> GraphBatch:
         """Choose the seed of the augmentation before the transfer: its inputs are read without a host-device sync."""
         if self.trainer is not None and self.trainer.training:

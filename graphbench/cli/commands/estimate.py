@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import re
@@ -93,16 +92,18 @@ def _largest(card: int, graphs: int, once: int, twice: int) -> str:
 def _memory(cli: GraphbenchCLI, batch: GraphBatch) -> StepMemory:
     """Count a step in a child process; with numbers if shapes depend on them."""
     precision = cli.trainer.precision_plugin
-    autocast = None
     if isinstance(precision, MixedPrecision):
-        autocast = torch.float16 if precision.precision == "16-mixed" else torch.bfloat16
+        raise BadInput(
+            f"--card-memory does not count mixed precision, but got --trainer.precision {precision.precision}: which "
+            "tensors autocast makes of half the size is known on a card alone. 32-true takes more, bf16-true less."
+        )
     clip = cli.trainer.gradient_clip_val if cli.trainer.gradient_clip_algorithm != "value" else None
 
     def count(numbers: bool) -> str:
         precision.convert_module(cli.model)  # in place
-        with contextlib.nullcontext() if autocast else precision.forward_context():
+        with precision.forward_context():
             try:
-                memory = step_memory(cli.model, precision.convert_input(batch), clip, autocast, numbers)
+                memory = step_memory(cli.model, precision.convert_input(batch), clip, numbers)
             except BadInput as error:
                 return json.dumps({"refused": str(error)})
         return json.dumps(dataclasses.asdict(memory))

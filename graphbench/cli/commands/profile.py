@@ -40,33 +40,37 @@ class StepClock(pl.Callback):
         self.graphs: list[int] = []
         self._last = time.perf_counter()
 
-    def _mark(self, part: str) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+    def _mark(self, part: str, device: torch.device) -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         now = time.perf_counter()
         self.seconds[part].append(now - self._last)
         self._last = now
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leave out what came between two epochs, such as validation."""
+        self._last = time.perf_counter()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """End waiting for the batch."""
         self.graphs.append(batch.num_graphs)
-        self._mark("data")
+        self._mark("data", pl_module.device)
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
         """End the forward pass."""
-        self._mark("forward")
+        self._mark("forward", pl_module.device)
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """End the backward pass."""
-        self._mark("backward")
+        self._mark("backward", pl_module.device)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """End the optimizer step."""
-        self._mark("optimizer")
+        self._mark("optimizer", pl_module.device)
 
 
 def profile(arguments: Sequence[str]) -> int:
@@ -87,7 +91,8 @@ def profile(arguments: Sequence[str]) -> int:
     depth = whole_number("--depth", request.options.depth or "3", at_least=1)
     total = str(whole_number("--steps", request.options.steps or "50", at_least=_WARM_UP + 1))
     # Schedules that count epochs need a finite number of them, and every epoch has a step.
-    limits = ["--trainer.max_steps", total, "--trainer.max_epochs", total, "--trainer.limit_val_batches", "0"]
+    # A batch is validated after each, since early stopping and schedules may watch its score.
+    limits = ["--trainer.max_steps", total, "--trainer.max_epochs", total, "--trainer.limit_val_batches", "1"]
     cli = GraphbenchCLI([*request.arguments, *limits])
     clock = StepClock()
     cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]
@@ -95,7 +100,7 @@ def profile(arguments: Sequence[str]) -> int:
     _show_times(clock)
     batch = cli.datamodule.transfer_batch_to_device(next(iter(cli.datamodule.train_dataloader())), cli.model.device, 0)
     _show_operations(cli.model, batch, depth)
-    log.info("Peak memory: %.0f MB", peak_memory_mb())
+    log.info("Peak memory: %.0f MB", peak_memory_mb(cli.trainer.strategy.root_device))
     return 0
 
 

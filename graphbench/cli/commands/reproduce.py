@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments.records import Record, read_records, write_records, write_together
+from graphbench.experiments.reproduce.controls import controlled
 from graphbench.experiments.reproduce.obtained import obtain, records_of
 from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
 from graphbench.experiments.reproduce.rendering import records, summary
@@ -47,6 +48,11 @@ def _parser() -> CommandParser:
     parser.add_argument("--columns", nargs="+", default=[], metavar="COLUMN", help="these columns alone")
     parser.add_argument("--scale", choices=SCALES, default="full", help="the recipe, a twentieth of it, or a few steps")
     parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N - 1; as many as the paper when left out")
+    parser.add_argument(
+        "--control",
+        action="store_true",
+        help="four rows of equal size of each model: message passing alone, with encodings, with attention, and fused",
+    )
     parser.add_argument("--offline", action="store_true", help="data of packages or generated ones, not downloads")
     parser.add_argument("--output", metavar="DIR", help="folder of runs and tables; needed unless listing")
     parser.add_argument("--slurm", action="store_true", help="write what is missing as SLURM arrays, and run nothing")
@@ -121,9 +127,7 @@ def _request(table: Table, options: argparse.Namespace, extra: tuple[str, ...]) 
 def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tuple[str, ...], given: list[str]) -> int:
     """Run missing trainings, or write them as SLURM arrays, and write the tables."""
     output = folder_to_write("--output", options.output)
-    wanted = [
-        (table, select(table, options.only, options.columns), _request(table, options, extra)) for table in chosen
-    ]
+    wanted = [(*_selected(table, options), _request(table, options, extra)) for table in chosen]
     planned = {job.training.folder(output): job for _, cells, request in wanted for job in jobs(cells, request, output)}
     plan = list(planned.values())
     if options.job is not None:
@@ -156,6 +160,12 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
     for number in failed:
         log.error("Failed: %s, seed %d", plan[number].training.name, plan[number].training.seed)
     return 1 if failed or broken else 0
+
+
+def _selected(table: Table, options: argparse.Namespace) -> tuple[Table, list[Cell]]:
+    """Return a table and its selected cells, or its control."""
+    cells = select(table, options.only, options.columns)
+    return controlled(table, cells, _measure) if options.control else (table, cells)
 
 
 def _run(plan: Sequence[Job], lacking: Sequence[int], output: Path, given: list[str]) -> list[int]:
@@ -194,6 +204,13 @@ def _count(arguments: Sequence[str]) -> int:
     from graphbench.cli.lightning import build
 
     return count_parameters(build("reproduce", arguments).model)
+
+
+def _measure(arguments: Sequence[str]) -> tuple[Mapping[str, Any], int]:
+    """Return every option and the number of parameters of what a command line builds."""
+    from graphbench.cli.lightning import measure
+
+    return measure("reproduce", arguments)
 
 
 def _resolve(arguments: Sequence[str]) -> dict[str, Any]:

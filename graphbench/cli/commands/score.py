@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ from graphbench.registry.expected import Comparison, Expected, Obtained, compare
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import show_number
 from graphbench.training.baselines import baselines_of
+from graphbench.training.targets import tell_bounds
 
 log = logging.getLogger(__name__)
-Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
+#: Name -> split -> metric -> value; and `seconds` and `note`, see `baselines_of`.
+Baselines = Mapping[str, Mapping[str, Any]]
 #: Relative difference of scores that another order of additions explains.
 _ROUNDING = 1e-5
 #: Altered options that a message names.
@@ -96,9 +98,11 @@ def _score_splits(
         undefined |= cli.model.scores.of(name).undefined
     if not cli.trainer.is_global_zero:
         return False
+    tell_bounds(cli.model, splits)
     others = baselines_of(cli.model, cli.datamodule, splits)
     comparison = _beside_expected(cli, request, scores)
-    _show(cli, scores, others, comparison)
+    stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
+    _show(cli, scores, others, comparison, stored.get("fit_seconds"))
     if request.run is None or staged is None or request.options.checkpoint is not None:
         return False
     _record(request.run, staged, scores, others, comparison, "; ".join(same.differences), undefined)
@@ -185,32 +189,46 @@ def _show(
     scores: Mapping[str, Mapping[str, float]],
     others: Baselines,
     comparison: Comparison | None,
+    fit_seconds: object,
 ) -> None:
-    """Print a table of this model, the expected score and the benchmark's baselines on the same splits."""
+    """Print a table of this model, the expected score and the benchmark's baselines on the same splits.
+
+    Seconds are those of the fit, and of baselines also those of their features and predictions.
+    """
     spec = cli.model.spec
     names = [key.partition("/")[2] for key in next(iter(scores.values()))]
     names = [spec.metric, *(name for name in names if name not in (spec.metric, "loss"))]
-    header = ["model", *(f"{split} {name}" for split in scores for name in names)]
-    rows = [[type(cli.model.architecture).__name__, *_row(scores, names)]]
+    header = ["model", *(f"{split} {name}" for split in scores for name in names), "seconds"]
+    rows = [[type(cli.model.architecture).__name__, *_row(scores, scores, names), _seconds(fit_seconds)]]
     if comparison is not None:
         columns = [f"{split}/{name}" for split in scores for name in names]
-        rows.append(["expected", *(comparison.expected if one == comparison.metric else "-" for one in columns)])
+        rows.append(["expected", *(comparison.expected if one == comparison.metric else "-" for one in columns), "-"])
     for baseline, values in others.items():
-        rows.append([baseline, *_row(values, names)])
+        rows.append([baseline, *_row(values, scores, names), _seconds(values.get("seconds"))])
     one_unit = len(set(spec.target_units)) == 1 and spec.target_units[0] and not spec.metric.startswith("scaled_")
     unit = f" [{spec.target_units[0]}]" if one_unit else ""
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows, corner="score")
+    if units := cli.model.task.metric_units():
+        print(units)
+    for baseline, values in others.items():
+        if values.get("note"):
+            print(f"{baseline}: {values['note']}.")
     if comparison is not None:
         print(comparison)
 
 
-def _row(scores: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> list[str]:
+def _row(scores: Mapping[str, Any], splits: Iterable[str], names: Sequence[str]) -> list[str]:
     return [
         show_number(value) if math.isfinite(value := scores[split].get(f"{split}/{name}", math.nan)) else "-"
-        for split in scores
+        for split in splits
         for name in names
     ]
+
+
+def _seconds(value: object) -> str:
+    """Format the cost of a model; a dash where it is not known."""
+    return f"{value:,.1f}" if isinstance(value, int | float) else "-"
 
 
 # -- labelled files ----------------------------------------------------------------------------------------------------
@@ -327,6 +345,8 @@ def _show_external(predictor: Predictor, source: str, result: ExternalResult) ->
     ]
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{Path(source).name}, {arrow} {spec.metric} is better", ["model", *names], rows, corner="score")
+    if units := predictor.module.task.metric_units():
+        print(units)
     log.info("%s", _count_rows(asdict(result), predictor.level))
     for name, why in result.undefined.items():
         log.warning("%s is undefined: %s.", name, why)

@@ -21,7 +21,9 @@ from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training
+from graphbench.experiments.control import control_rows
 from graphbench.experiments.sweeps import Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
+from graphbench.experiments.sweeps.plan import benchmark_options
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
 
@@ -54,6 +56,8 @@ def sweep(arguments: Sequence[str]) -> int:
     plan, output = _plan(options, words), folder_to_write("--output", options.output)
     for config in options.config:
         check_fit_options("sweep", ["--config", config, *words], parser.names, _RESERVED)
+    if options.control:
+        plan = _control(plan)
     trainings = plan.trainings()
     if options.only is not None:
         check_range("--only", options.only, at_least=0, below=len(trainings), whole=True)
@@ -105,6 +109,11 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--vary", action="append", default=[], metavar="OPTION=A,B", help="every model with each of these values"
     )
+    parser.add_argument(
+        "--control",
+        action="store_true",
+        help="each model in four rows of equal size: message passing alone, with encodings, with attention, and fused",
+    )
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the sweep; the same one goes on")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trainings at a time (default: 1)")
     parser.add_argument("--slurm", metavar="FILE", help="train nothing and write a script for sbatch, an array job")
@@ -134,6 +143,21 @@ def _plan(options: argparse.Namespace, words: Sequence[str]) -> Sweep:
         options=[*words, *_resplit(options)],
         benchmarks=options.benchmark,
     )
+
+
+def _control(plan: Sweep) -> Sweep:
+    """Replace each model by the four rows of its control."""
+    from graphbench.cli.lightning import measure
+
+    if plan.variations:
+        raise BadInput("--control and --vary do not go together: the sizes of a control are those of one model.")
+    (data, _), *_ = benchmark_options(plan.benchmarks)
+    sized: dict[str, Sequence[str]] = {}
+    for config in plan.configs:
+        for row in control_rows([config], [*data, *plan.options], lambda words: measure("sweep", words)):
+            log.info("%s, %s", config, row)
+            sized[" + ".join(row.recipe)] = row.options
+    return replace(plan, configs=list(sized), sized=sized)
 
 
 def _resplit(options: argparse.Namespace) -> list[str]:

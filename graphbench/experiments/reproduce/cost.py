@@ -23,6 +23,7 @@ _COSTLY = re.compile(
 #: Options of these that do not: paths, and the number of graphs.
 _FREE = re.compile(
     r"data\.(.*\.)?(root|store|split_dir|source|seed|sizes|train_fraction|steps_per_epoch|num_workers|centred)"
+    r"|data\.(.*\.)?(pin_memory|copy_stream)"
     r"|model\.architecture\.init"
 )
 _DEPTH = "model.architecture.num_layers"

@@ -41,8 +41,22 @@ print without training, have none.
 Hours are those of one processor core of the machines in RESULTS.md, for all seeds of the paper: what whole trainings
 took, else the steps of the recipe times the median time of a step of the same model on the same batches. A depth that
 was not measured lies on the line through at least two that were. None where no record tells.
+
+Best known is a better value of the same model that was published elsewhere, with its source; {best} of the values have
+one. It decides no status: a recipe is that of the printed value.
 """
-_ROW = ("row", "column", "printed", "obtained", "seeds", "trained", "status", "hours", "command or reason")
+_ROW = (
+    "row",
+    "column",
+    "printed",
+    "best known",
+    "obtained",
+    "seeds",
+    "trained",
+    "status",
+    "hours",
+    "command or reason",
+)
 
 
 @dataclass(frozen=True)
@@ -151,7 +165,8 @@ class Ledger:
         counts = self.counts()
         used = [status for status in STATUSES if any(one[status] for one in counts.values())]
         total = sum(counts.values(), Counter())
-        lines = [_HEAD.format(records=len(self.records), values=len(self.lines))]
+        best = sum(bool(line.cell.best) for line in self.lines)
+        lines = [_HEAD.format(records=len(self.records), values=len(self.lines), best=best)]
         lines += markdown_table(
             ["status", *counts, "all", "what it means"],
             [
@@ -196,6 +211,6 @@ def _cells(line: Line) -> list[str]:
     hours = "" if line.hours is None else f"{line.hours:.1f}" if line.hours < 100 else f"{line.hours:,.0f}"
     reason = f"{line.command} {line.cell.differs}".strip() if line.status != "not run" else line.command
     return [
-        line.cell.row_name, line.cell.column_name, line.cell.printed.text, line.obtained,
+        line.cell.row_name, line.cell.column_name, line.cell.printed.text, line.cell.best_known, line.obtained,
         ", ".join(map(str, line.seeds)), line.trained, line.status, hours, reason,
     ]  # fmt: skip

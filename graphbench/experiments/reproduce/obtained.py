@@ -13,6 +13,7 @@ from graphbench.data.files.foreign import load_yaml
 from graphbench.experiments import provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
+from graphbench.experiments.reproduce.printed import Printed
 from graphbench.experiments.reproduce.recipes import (
     Length,
     benchmark_of,
@@ -24,7 +25,7 @@ from graphbench.experiments.reproduce.recipes import (
     settings,
 )
 from graphbench.experiments.reproduce.scripts import script_of
-from graphbench.experiments.reproduce.tables import Cell, Column, Printed, Table
+from graphbench.experiments.reproduce.tables import Cell, Column, Table
 from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import NOTHING, Difference, differing
@@ -184,14 +185,20 @@ def _is_whole(length: Length, folder: Path, altered: Sequence[str]) -> bool:
     return not altered and ended
 
 
+def finished_runs(cell: Cell, request: Request, output: Path) -> dict[int, Path]:
+    """Return seed -> folder of the finished runs of a cell."""
+    chosen = {seed: job_of(cell, seed, request, output).chosen(output) for seed in request.seeds}
+    return {
+        seed: training.folder(output)
+        for seed, training in chosen.items()
+        if training is not None and training.is_finished(output)
+    }
+
+
 def trained(cell: Cell, column: Column, request: Request, output: Path, resolve: Resolve) -> Obtained:
     """Collect the scores of the finished runs of a cell."""
-    folders: dict[int, Path] = {}
+    folders = finished_runs(cell, request, output)
     jobs = {seed: job_of(cell, seed, request, output) for seed in request.seeds}
-    for seed, job in jobs.items():
-        chosen = job.chosen(output)
-        if chosen is not None and chosen.is_finished(output):
-            folders[seed] = chosen.folder(output)
     diverged = tuple(seed for seed, job in jobs.items() if job.diverged(output))
     scores = {seed: score for seed, folder in folders.items() if (score := _score(folder, cell.metric)) is not None}
     if not scores:

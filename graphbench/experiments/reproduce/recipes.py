@@ -40,7 +40,10 @@ class Offline:
 
 #: Benchmark of random graphs by the specification of another one, and its own options of loading.
 _STAND_IN = "graphbench.testing.stand_in.StandIn"
-_LOADING = ("batch_size", "eval_batch_size", "num_workers", "root", "store", "seed", "bucketing", "train_fraction")
+_LOADING = (
+    "batch_size", "eval_batch_size", "num_workers", "root", "store", "seed", "bucketing", "train_fraction",
+    "pin_memory", "copy_stream",
+)  # fmt: skip
 _FEW = {"sizes": "[8,4,4]"}
 #: Benchmarks of published tables that need no network; the others have to be downloaded.
 OFFLINE = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +12,17 @@ from jinja2 import Environment
 
 from graphbench.data.files.writing import write_text
 from graphbench.experiments import write_csv
+from graphbench.experiments.reproduce.drawing import draw
 from graphbench.experiments.reproduce.obtained import Obtained
 from graphbench.experiments.reproduce.plan import Request
 from graphbench.experiments.reproduce.recipes import availability, benchmark_of, can_be_offline, cost_of
 from graphbench.experiments.reproduce.tables import WAYS, Cell, Table
 
 _TEMPLATE = Path(__file__).parent / "table.html.jinja"
-_DETAILS = ("row", "column", "printed", "obtained", "verdict", "trained", "parameters", "data", "how, or why not")
+_DETAILS = (
+    "row", "column", "printed", "best known", "obtained", "verdict", "trained", "parameters", "data",
+    "how, or why not",
+)  # fmt: skip
 
 
 def number(value: float | None, like: str = "") -> str:
@@ -99,6 +104,8 @@ def csv_rows(table: Table, values: Sequence[Obtained]) -> list[dict[str, Any]]:
             "column": one.cell.column_name,
             "printed": one.cell.printed.text,
             "printed_sd": one.cell.printed.sd,
+            "best_known": one.cell.best,
+            "best_source": one.cell.best_source,
             "way": one.cell.way,
             "recipe": " + ".join(one.cell.recipe),
             "obtained": one.mean if one.mean is not None else one.text,
@@ -137,8 +144,8 @@ def _lead(table: Table, values: Sequence[Obtained], request: Request) -> str:
 def _detail_rows(values: Sequence[Obtained]) -> list[list[str]]:
     return [
         [
-            one.cell.row_name, one.cell.column_name, one.cell.printed.text, spread(one), one.verdict, _trained(one),
-            number(one.parameters, "1"), one.data, _reason(one),
+            one.cell.row_name, one.cell.column_name, one.cell.printed.text, one.cell.best_known, spread(one),
+            one.verdict, _trained(one), number(one.parameters, "1"), one.data, _reason(one),
         ]
         for one in values
     ]  # fmt: skip
@@ -159,10 +166,11 @@ def _below(one: Obtained) -> str:
     return spread(one) or {"missing": "no model", "unwritten": "no recipe", "quoted": "quoted"}.get(one.cell.way, "–")
 
 
-def markdown(table: Table, values: Sequence[Obtained], request: Request) -> str:
-    """Write the grid, then every value with its details."""
+def markdown(table: Table, values: Sequence[Obtained], request: Request, figure: str = "") -> str:
+    """Write the grid, then every value with its details; `figure` is the name of a file beside it."""
     header, grid = _grid(table, values)
     lines = [f"# {table.name}: {table.title}", "", _lead(table, values, request), ""]
+    lines += [f"![{table.title}]({figure})", ""] if figure else []
     lines += markdown_table(
         ["", *header],
         [
@@ -183,8 +191,8 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list
     return [line(header), f"|{'|'.join('---' for _ in header)}|", *map(line, rows)]
 
 
-def html(table: Table, values: Sequence[Obtained], request: Request) -> str:
-    """Render one page without scripts or network."""
+def html(table: Table, values: Sequence[Obtained], request: Request, figure: str = "") -> str:
+    """Render one page without scripts or network, with `figure`, an SVG."""
     header, grid = _grid(table, values)
     rows = [
         (
@@ -199,17 +207,22 @@ def html(table: Table, values: Sequence[Obtained], request: Request) -> str:
     template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
         title=f"{table.name}: {table.title}", lead=_lead(table, values, request), header=["", *header], rows=rows,
-        details_header=_DETAILS, details=_detail_rows(values),
+        details_header=_DETAILS, details=_detail_rows(values), alt=table.title,
+        figure=base64.b64encode(figure.encode()).decode(),
     )  # fmt: skip
 
 
 def write_table(table: Table, values: Sequence[Obtained], request: Request, output: Path) -> list[Path]:
-    """Write the table as HTML, Markdown and CSV beside the runs, and return the paths."""
+    """Write the table as HTML, Markdown and CSV beside the runs, and its figure as SVG, and return the paths."""
     stem = table.name.replace("/", "-") + ("" if request.scale == "full" else f".{request.scale}")
-    paths = [output / f"{stem}.{suffix}" for suffix in ("html", "md", "csv")]
-    write_text(paths[0], html(table, values, request))
-    write_text(paths[1], markdown(table, values, request))
+    paths = [output / f"{stem}.{suffix}" for suffix in ("html", "md", "csv", "svg")]
+    figure = draw(table, values, request, output)
+    write_text(paths[0], html(table, values, request, figure))
+    write_text(paths[1], markdown(table, values, request, paths[3].name if figure else ""))
     write_csv(paths[2], csv_rows(table, values))
+    if not figure:
+        return paths[:3]
+    write_text(paths[3], figure)
     return paths
 
 
@@ -249,6 +262,8 @@ def cell_record(table: Table, cell: Cell) -> dict[str, Any]:
         "printed": cell.printed.text,
         "value": cell.printed.value,
         "sd": cell.printed.sd,
+        "best": cell.best,
+        "best_source": cell.best_source,
         "source": cell.source,
         "way": cell.way,
         "why": cell.what,

@@ -26,6 +26,9 @@ The way to a value stands in a cell, its row, its column or the whole table; the
 `differs` describes a departure of the recipe from the paper's protocol (another model, split, loss or solver); those of
 all levels are printed with the value and prevent a verdict.
 
+`best` of a row has, by column, a better value of the same model that was published elsewhere; `best_source` of the
+nearest level says where. Both stand beside the printed value and decide no verdict. `figure` says what is drawn.
+
 `{column}`, `{row}` and the names in `with` of row and column are replaced by their values. `cells: all` stands for a
 curve without printed values, with a point in every column.
 """
@@ -45,6 +48,7 @@ import yaml
 from graphbench import registry
 from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, NameClash, UnknownName
+from graphbench.experiments.reproduce.printed import Printed
 from graphbench.registry import listings
 from graphbench.registry.configurations import folder_of
 from graphbench.registry.expected import check_keys
@@ -55,53 +59,12 @@ log = logging.getLogger(__name__)
 WAYS = ("missing", "unwritten", "quoted", "script", "setting", "fact", "count", "recipe")
 #: Ways of values that are not obtained.
 CLOSED = ("missing", "unwritten", "quoted")
-_HELPERS = ("recipe", "options", "after", "starts", "csv", "note", "differs", "with")
-_TABLE_KEYS = ("title", "paper", "place", "printed", "seeds", "columns", "rows", *WAYS, *_HELPERS)
+_HELPERS = ("recipe", "options", "after", "starts", "csv", "note", "differs", "best_source", "with")
+_TABLE_KEYS = ("title", "paper", "place", "printed", "seeds", "figure", "columns", "rows", *WAYS, *_HELPERS)
+_FIGURE_KEYS = ("x", "x_label", "y", "y_label", "file", "where", "panels")
 _COLUMN_KEYS = ("name", "benchmark", "metric", "scale", "better", *WAYS, *_HELPERS)
-_ROW_KEYS = ("name", "cells", "metric", *WAYS, *_HELPERS)
+_ROW_KEYS = ("name", "cells", "best", "metric", *WAYS, *_HELPERS)
 _CELL_KEYS = ("printed", "metric", *WAYS, *_HELPERS)
-_NUMBER = re.compile(r"^(-?[\d,]*\.?\d+(?:e-?\d+)?)\s*([kM%]?)(?:\s*±\s*(\d*\.?\d+))?(?![\w.])")
-_UNITS = {"": 1.0, "%": 1.0, "k": 1e3, "M": 1e6}
-
-
-@dataclass(frozen=True)
-class Printed:
-    """A value as it is printed.
-
-    Args:
-        text: as printed; "" for a point of a curve.
-        value: the number in it, if any.
-        sd: its printed standard deviation.
-        unit: half of the last printed digit.
-    """
-
-    text: str
-    value: float | None = None
-    sd: float | None = None
-    unit: float = 0.0
-
-    @classmethod
-    def read(cls, text: Any) -> Printed:
-        """Parse a printed text.
-
-        Examples:
-            >>> Printed.read("0.3774 ± 0.0150").sd
-            0.015
-            >>> Printed.read("421k")
-            Printed(text='421k', value=421000.0, sd=None, unit=500.0)
-            >>> Printed.read("GatedGCN").value is None
-            True
-        """
-        text = "" if text is None else str(text)
-        match = _NUMBER.match(text)
-        if match is None:
-            return cls(text)
-        digits, unit, deviation = match.groups()
-        digits = digits.replace(",", "")
-        mantissa, _, exponent = digits.partition("e")
-        places = len(mantissa.partition(".")[2])
-        step = 0.5 * 10.0 ** (int(exponent or 0) - places) * _UNITS[unit]
-        return cls(text, float(digits) * _UNITS[unit], float(deviation) if deviation else None, step)
 
 
 @dataclass(frozen=True)
@@ -116,6 +79,7 @@ class Column:
             cell may name another.
         scale: printed value over logged value, 100 for per cents.
         better: `higher`, `lower` or "".
+        filled: names and values of its `with`.
     """
 
     key: str
@@ -124,6 +88,7 @@ class Column:
     metric: str = ""
     scale: float = 1.0
     better: str = ""
+    filled: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,6 +112,8 @@ class Cell:
         csv: file of a script that has the value.
         note: a misprint, a disagreement, or another remark.
         differs: departures from the paper's protocol, which prevent a verdict.
+        best: a better value of the same model that was published elsewhere, if one is known.
+        best_source: where.
     """
 
     row: str
@@ -165,6 +132,13 @@ class Cell:
     csv: str = ""
     note: str = ""
     differs: str = ""
+    best: str = ""
+    best_source: str = ""
+
+    @property
+    def best_known(self) -> str:
+        """Return `best` with its source in brackets; "" without one."""
+        return f"{self.best} ({self.best_source})" if self.best else ""
 
     @property
     def is_open(self) -> bool:
@@ -187,6 +161,7 @@ class Table:
         note: a remark.
         distribution: the package that ships it.
         row_names: by key.
+        figure: what is drawn of it, see `drawing.py`; empty for a table without one.
     """
 
     name: str
@@ -199,6 +174,7 @@ class Table:
     note: str = ""
     distribution: str = ""
     row_names: Mapping[str, str] = field(default_factory=dict)
+    figure: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def by_place(self) -> dict[tuple[str, str], Cell]:
@@ -213,7 +189,8 @@ def _words(value: Any) -> Sequence[str]:
 def _column(key: str, content: Any, where: str) -> Column:
     column = check_keys(content or {}, _COLUMN_KEYS, f"{where}: columns.{key}")
     fields = {name: column[name] for name in ("benchmark", "metric", "better") if name in column}
-    return Column(key, str(column.get("name", key)), scale=float(column.get("scale", 1.0)), **fields)
+    filled = column.get("with") or {}
+    return Column(key, str(column.get("name", key)), scale=float(column.get("scale", 1.0)), filled=filled, **fields)
 
 
 def _way(levels: Sequence[Mapping[str, Any]], where: str) -> tuple[str, str]:
@@ -248,6 +225,9 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
     source = f"{table['paper']}, {table['place']}, {row_name}, {column.name}"
     notes = [fill(level["note"]) for level in levels[:2] if level.get("note")]
     differs = [fill(level["differs"]) for level in levels if level.get("differs")]
+    best = str((levels[1].get("best") or {}).get(column.key, ""))
+    if best and not nearest("best_source"):
+        raise BadInput(f"{where}: best: {best} needs a best_source, the paper or page that has it.")
     closed = way in CLOSED
     return Cell(
         row, column.key, row_name, column.name, Printed.read(cell.get("printed")), source, way,
@@ -256,6 +236,7 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
         options=() if closed else tuple(options), starts=int(nearest("starts") or 1),
         metric=str(nearest("metric") or ""), csv=str(nearest("csv") or "") if way == "script" else "",
         note=" ".join(notes), differs="" if closed else "; ".join(differs),
+        best=best, best_source=fill(nearest("best_source")) if best else "",
     )  # fmt: skip
 
 
@@ -281,7 +262,8 @@ def read_table(path: Path, name: str, distribution: str = "") -> Table:
     row_names = {key: str((row or {}).get("name", key)) for key, row in content["rows"].items()}
     title, paper, place = (str(content[key]) for key in ("title", "paper", "place"))
     seeds, note = content.get("seeds"), str(content.get("note", ""))
-    return Table(name, title, paper, place, columns, tuple(cells), seeds, note, distribution, row_names)
+    figure = check_keys(content.get("figure") or {}, _FIGURE_KEYS, f"{path}: figure")
+    return Table(name, title, paper, place, columns, tuple(cells), seeds, note, distribution, row_names, figure)
 
 
 def _cells(content: Mapping[str, Any], columns: Mapping[str, Column], path: str) -> Iterator[Cell]:
@@ -289,6 +271,7 @@ def _cells(content: Mapping[str, Any], columns: Mapping[str, Column], path: str)
         where = f"{path}: rows.{key}"
         check_keys(row, _ROW_KEYS, where)
         cells = dict.fromkeys(columns) if row.get("cells") == "all" else row.get("cells")
+        check_keys(row.get("best") or {}, list(cells), f"{where}.best")
         for column, cell in check_keys(cells, list(columns), f"{where}.cells").items():
             yield _cell(content, key, columns[column], cell, f"{where}.cells.{column}")
 

@@ -99,6 +99,7 @@ class Sweep:
         options: of `graphbench fit`, for every training.
         fold_options: name of a variant -> options of its benchmark for each fold, if not those of molecules.
         benchmarks: with their options: `Graphs --data.source mine.pt`; by default those of `configs`.
+        sized: one of `configs` with its overlays behind ` + ` -> options of it alone, which give it the size of others.
     """
 
     configs: Sequence[str]
@@ -109,6 +110,7 @@ class Sweep:
     options: Sequence[str] = ()
     fold_options: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     benchmarks: Sequence[str] = ()
+    sized: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def variants(self) -> list[Variant]:
         """List benchmarks x models x variations.
@@ -163,8 +165,9 @@ class Sweep:
     def training(self, variant: Variant, seed: int, suffix: str = "", options: Sequence[str] = ()) -> Training:
         """Return the training of a variant with a seed, with the suffix and options of `replicates`."""
         varied = [f"--{option}={value}" for option, value in variant.varied.items()]
-        words = [*variant.data, *self.options, *varied, *options]
-        return Training(f"{variant.name}{suffix}", seed, [variant.config], words)
+        words = [*variant.data, *self.sized.get(variant.config, ()), *self.options, *varied, *options]
+        configs = variant.config.split(" + ") if variant.config in self.sized else [variant.config]
+        return Training(f"{variant.name}{suffix}", seed, configs, words)
 
 
 def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[str]]]:
@@ -203,10 +206,18 @@ def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[s
 
 
 def _stems(configs: Sequence[str]) -> list[str]:
-    """Return the shortest distinct endings of paths: `gps-zinc` and `sat-zinc` for `gps/zinc` and `sat/zinc`."""
-    paths = [PurePath(config.removesuffix(".yaml")) for config in configs]
-    for depth in range(1, max(len(path.parts) for path in paths) + 1):
-        names = [_UNFIT.sub("_", "-".join(path.parts[-depth:])) for path in paths]
-        if len(set(names)) == len(set(paths)):
+    """Return the shortest distinct endings of paths, with the stems of overlays.
+
+    Examples:
+        >>> _stems(["gps/zinc", "sat/zinc"]), _stems(["gps/zinc", "gps/zinc + gps/overlays/bigbird"])
+        (['gps-zinc', 'sat-zinc'], ['zinc', 'zinc+bigbird'])
+    """
+    parts = [[PurePath(name.removesuffix(".yaml")) for name in config.split(" + ")] for config in configs]
+    for depth in range(1, max(len(path.parts) for path, *_ in parts) + 1):
+        names = [
+            _UNFIT.sub("_", "+".join(["-".join(path.parts[-depth:]), *(overlay.stem for overlay in overlays)]))
+            for path, *overlays in parts
+        ]
+        if len(set(names)) == len(set(configs)):
             break
     return names

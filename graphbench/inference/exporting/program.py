@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.fx.experimental import _config
 
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphBatch, GraphTable
-from graphbench.contracts.table import GRAPH
+from graphbench.contracts.table import GRAPH, GRAPH_DENSE
 from graphbench.errors import BadInput
 from graphbench.training.module import BenchmarkModule
 
@@ -165,7 +166,8 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
     fields = Fields.of(table)
     plain = PlainTensors(module, fields).eval()
     try:
-        with quietly():
+        # Else a tensor with a row per graph would fix that they are several; PyTorch has no public name for it.
+        with quietly(), _config.patch(backed_size_oblivious=bool(spec.graph.dense)):  # type: ignore[attr-defined]
             example = fields.values(table.batch(range(len(table))))
             program = torch.export.export(plain, (example,), dynamic_shapes={"fields": fields.shapes()})
     except Exception as error:  # whatever tracing meets in the code of a model
@@ -257,6 +259,8 @@ def _graph(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> d
     graph |= _features(spec.node, num_nodes, ("x", "x_dense"), generator)
     once = _features(spec.edge, half.shape[1], ("edge_attr", "edge_dense"), generator)
     graph |= {name: torch.cat([value, value]) for name, value in once.items()}
+    if spec.graph.dense:
+        graph[GRAPH_DENSE] = torch.randn(1, spec.graph.dense, generator=generator)
     if spec.coordinates:
         graph["pos"] = torch.randn(num_nodes, spec.coordinates, generator=generator)
     return graph
@@ -283,6 +287,7 @@ _WORDS = {
     "edge_attr": "categorical features of each edge",
     "edge_dense": "real features of each edge",
     "pos": "coordinates of each node",
+    GRAPH_DENSE: "numbers beside each graph, not scaled",
 }
 
 
@@ -290,6 +295,8 @@ def _described(name: str, axis: str, spec: BenchmarkSpec) -> dict[str, Any]:
     words = _WORDS.get(name, f"pointers of {name.removesuffix('_ptr')}" if axis == "pointer" else f"a row per {axis}")
     features: Mapping[str, Features] = {"x": spec.node, "edge_attr": spec.edge}
     description: dict[str, Any] = {"what": words}
+    if name == GRAPH_DENSE:
+        description["names"] = list(spec.graph.names)
     if name in features:
         description["values"] = [f"0 .. {size - 1}" for size in features[name].vocabularies]
         description["names"] = list(features[name].names[: len(features[name].vocabularies)])

@@ -78,11 +78,12 @@ class SignNetEncoder(PositionalEncoder):
         (encoding,) = self.encodings
         vectors = encoded_field(batch, "lap_pe_vectors", encoding, next(self.rho.parameters()).dtype)
         valid = valid_eigenvectors(batch, encoding)
-        tokens = vectors[valid][:, None]
+        place = valid.flatten().nonzero().squeeze(1)
+        tokens = vectors.flatten().index_select(0, place)[:, None]
         encoded = self._phi(torch.cat([tokens, -tokens]), _both_signs(_token_edges(valid, batch.edge_index), tokens))
         summed = encoded[: tokens.shape[0]] + encoded[tokens.shape[0] :]
-        slots = summed.new_zeros(*valid.shape, summed.shape[-1])
-        slots[valid] = summed
+        empty = summed.new_zeros(valid.numel(), summed.shape[-1])
+        slots = empty.index_copy(0, place, summed).view(*valid.shape, -1)
         return self.rho(slots.sum(1) if self.deepset else slots.flatten(1))
 
     def _phi(self, tokens: Tensor, token_edges: Tensor) -> Tensor:
@@ -107,8 +108,8 @@ def _token_edges(valid: Tensor, edge_index: Tensor) -> Tensor:
     Both ends lie in one graph, so they have the same eigenvectors.
     """
     number = (valid.flatten().cumsum(0) - 1).view_as(valid)
-    shared = valid[edge_index[0]]
-    return torch.stack([number[edge_index[0]][shared], number[edge_index[1]][shared]])
+    shared = valid[edge_index[0]].flatten().nonzero().squeeze(1)
+    return number[edge_index].flatten(1).index_select(1, shared)
 
 
 def _both_signs(token_edges: Tensor, tokens: Tensor) -> Tensor:

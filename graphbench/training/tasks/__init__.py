@@ -11,7 +11,7 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.training.tasks.base import Task as Task
-from graphbench.training.tasks.choices import Choice, further_metrics, import_loss, selecting, with_loss
+from graphbench.training.tasks.choices import Choice, further_metrics, import_loss, selecting, target_losses, with_loss
 from graphbench.training.tasks.classification import (
     Classification,
     ClassWeights,
@@ -97,7 +97,8 @@ def build_task(
         spec: the benchmark's description; that of the task says what was chosen instead.
         dim: width of the representation.
         head: options of the head.
-        loss: a loss of the task in place of the benchmark's, or the dotted path of one, see `import_loss`.
+        loss: a loss of the task in place of the benchmark's, the dotted path of one, see `import_loss`, or losses of
+            single targets, see `target_losses`.
         metrics: further metrics, see `further_metrics`.
         select_by: the metric that selects the best epoch in place of the benchmark's.
         class_weights: weights of classes in the loss, see `Classification.weigh_classes`.
@@ -125,7 +126,10 @@ def build_task(
     if issubclass(cls, EdgeClassification | EdgeRegression):
         options["edge_dim"] = edge_dim
     task = cls(with_loss(spec, cls, loss), dim, head, **options)
-    if loss is not None and "." in loss:
+    if loss is not None and "=" in loss and isinstance(task, Regression):
+        task.set_target_losses(target_losses(loss))
+        task.spec = dataclasses.replace(task.spec, loss=loss)
+    elif loss is not None and "." in loss:
         if class_weights is not None or label_smoothing:
             raise BadInput(f"class_weights and label_smoothing are of graphbench's losses, not of --model.loss {loss}.")
         task.chosen_loss = import_loss(loss)

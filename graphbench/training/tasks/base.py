@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -63,6 +64,8 @@ class Task(nn.Module):
     kind: ClassVar[Kind]
     losses: tuple[str, ...] = ()
     head: nn.Module
+    #: Weight of each target in the loss `[T]`; None where all count alike.
+    target_weights: Tensor | None
     #: Length of the terms of the loss.
     groups: int = 1
     #: Optimizer steps taken so far: where a training loss samples numbers, they depend on it.
@@ -89,6 +92,10 @@ class Task(nn.Module):
             raise BadInput(
                 f"{spec.name} asks for the loss {spec.loss!r}, but {spec.task} knows {', '.join(self.losses)}."
             )
+        if spec.target_weights and self.kind not in ("regression", "multilabel"):
+            raise BadInput(f"target_weights is for several numbers or labels; {spec.name} is {spec.task}.")
+        weights = torch.tensor(spec.target_weights) if spec.target_weights else None
+        self.register_buffer("target_weights", weights, persistent=False)
         self.spec = spec
         #: A loss of the user's in place of the specification's, see `chosen_loss`.
         self.chosen_loss: Callable[[Tensor, Tensor], Tensor] | None = None
@@ -118,6 +125,10 @@ class Task(nn.Module):
             tensor(0.7500)
         """
         return (sums / counts.to(sums.dtype).clamp(min=1)).sum()
+
+    def metric_units(self) -> str:
+        """Say in which units the scores of several targets, or of one in log10, are; "" where there is one unit."""
+        return ""
 
     def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
         """Compute the training loss of a batch, a scalar."""

@@ -22,7 +22,8 @@ Choice = str | Metric | Mapping[str, Any]
 def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> BenchmarkSpec:
     """Return the specification with a loss of the task, whose name may be written in any case.
 
-    A dotted path is a loss of the user's, see `import_loss`; the head is then that of the task's first loss.
+    A dotted path is a loss of the user's, see `import_loss`; the head is then that of the task's first loss. Losses of
+    single targets (`logS=Huber,pKa=L1`) leave the specification's to the others, see `target_losses`.
 
     Raises:
         UnknownName: the task has no such loss.
@@ -36,6 +37,10 @@ def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> Benchm
     """
     if loss is None:
         return spec
+    if "=" in loss:
+        if task.kind != "regression":
+            raise BadInput(f"--model.loss {loss}: losses of single targets are for regressions, not for {spec.task}.")
+        return spec
     names = {name.casefold(): name for name in task.losses}
     if "." in loss:
         if not task.comparable:
@@ -44,6 +49,25 @@ def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> Benchm
     if loss.casefold() not in names:
         raise UnknownName(f"loss of {spec.task}", loss, task.losses, "Choose one with --model.loss.")
     return dataclasses.replace(spec, loss=names[loss.casefold()])
+
+
+def target_losses(text: str) -> dict[str, str]:
+    """Parse losses of single targets.
+
+    Raises:
+        BadInput: an item is no TARGET=LOSS, or a target has two.
+
+    Examples:
+        >>> target_losses("logS=Huber, pKa=L1")
+        {'logS': 'Huber', 'pKa': 'L1'}
+    """
+    losses: dict[str, str] = {}
+    for item in text.split(","):
+        name, equals, loss = (part.strip() for part in item.rpartition("="))
+        if not (equals and name and loss) or name in losses:
+            raise BadInput(f"--model.loss: expected one TARGET=LOSS a target, as in 'logS=Huber,pKa=L1', not {text!r}.")
+        losses[name] = loss
+    return losses
 
 
 def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:

@@ -245,7 +245,7 @@ class GraphClassification(Classification):
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
-        self.head = GraphHead(dim, spec.output_dim, head)
+        self.head = GraphHead(dim, spec.output_dim, head, spec.graph.dense)
 
 
 class NodeClassification(Classification):

@@ -105,6 +105,7 @@ class ScaledError(TargetErrors):
         deviations: returns the standard deviations `[T]`.
         targets: T.
         squared: of roots of mean squared errors.
+        transform: of predictions and targets `[rows, T]`, to what deviations are of; by default nothing.
 
     Examples:
         >>> metric = ScaledError(lambda: torch.tensor([1.0, 100.0]), 2)
@@ -113,9 +114,21 @@ class ScaledError(TargetErrors):
         tensor(2.)
     """
 
-    def __init__(self, deviations: Callable[[], Tensor], targets: int, squared: bool = False) -> None:
+    def __init__(
+        self,
+        deviations: Callable[[], Tensor],
+        targets: int,
+        squared: bool = False,
+        transform: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         super().__init__(targets, squared)
-        self._deviations = deviations
+        self._deviations, self._transform = deviations, transform
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and targets `[rows, T]`, NaN where unknown."""
+        if self._transform is not None:
+            preds, target = self._transform(preds), self._transform(target)
+        super().update(preds, target)
 
     def compute(self) -> Tensor:
         """Return the mean; NaN where no target has a known row."""

@@ -93,6 +93,46 @@ def weighted(values: Tensor, weight: Tensor | None) -> Tensor:
     return values * weight.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
 
 
+def cell_weights(row: Tensor | None, target: Tensor | None, like: Tensor) -> Tensor | None:
+    """Multiply the weights of rows `[rows]` or `[rows, 1]` and of targets `[T]`; None where all cells count alike.
+
+    Args:
+        row: of each row, or None.
+        target: of each target, or None.
+        like: `[rows, T]`, of the dtype to return.
+
+    Examples:
+        >>> cell_weights(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 1.5]), torch.zeros(2, 2))
+        tensor([[0.5000, 1.5000],
+                [1.0000, 3.0000]])
+    """
+    if row is None and target is None:
+        return None
+    weights = torch.ones_like(like) if target is None else target.to(like.dtype).expand_as(like)
+    return weighted(weights, row)
+
+
+def meet_bounds(target: Tensor, prediction: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Take as the target of a bounded cell the bound that the prediction misses, else the prediction itself.
+
+    A loss of differences is then one-sided: it counts how far a prediction is from the bound, and is 0 with a gradient
+    of 0 on the right side of it.
+
+    Args:
+        target: `[...]`.
+        prediction: of the same shape; its gradients through both arguments of a difference cancel.
+        lower: bounds that the truth is above, NaN where there is none.
+        upper: bounds that the truth is below, NaN where there is none.
+
+    Examples:
+        >>> none = torch.tensor(float("nan"))
+        >>> meet_bounds(torch.tensor(0.0), torch.tensor([8.0, 12.0]), lower=torch.tensor(10.0), upper=none)
+        tensor([10., 12.])
+    """
+    target = torch.where(lower.isnan(), target, torch.maximum(prediction, lower))
+    return torch.where(upper.isnan(), target, torch.minimum(prediction, upper))
+
+
 def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
     """`n / (C n_c)` of each class c `[C]` float64: n rows have a label, n_c of them this one (King and Zeng 2001).
 

@@ -17,7 +17,7 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.defined import Need
-from graphbench.training.tasks.losses import at_least_single, chosen_terms, focal, masked_terms, weighted
+from graphbench.training.tasks.losses import at_least_single, cell_weights, chosen_terms, focal, masked_terms
 from graphbench.training.tasks.metrics import (
     AllLabels,
     PerLabel,
@@ -49,16 +49,16 @@ class _Multilabel(Task):
         return self.head(representation, batch)
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Binary cross-entropy, summed over the labels that are known; each row with its weight."""
+        """Binary cross-entropy, summed over the labels that are known; each row and label with its weight."""
         mask, logits = ~batch.y.isnan(), at_least_single(output)
+        weight = cell_weights(batch.get(WEIGHT), self.target_weights, logits)
         if self.chosen_loss is not None:
-            weight = batch.get(WEIGHT)
-            weight = weight if weight is None else weight.reshape(-1, 1).expand_as(logits)[mask]
-            return chosen_terms(self.chosen_loss, logits[mask], batch.y[mask].to(logits.dtype), weight)
+            known = None if weight is None else weight[mask]
+            return chosen_terms(self.chosen_loss, logits[mask], batch.y[mask].to(logits.dtype), known)
         truth = torch.where(mask, batch.y, 0.0).to(logits.dtype)
         values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
         values = focal(values) if self.spec.loss == "focal" else values
-        return masked_terms(weighted(values, batch.get(WEIGHT)), mask)
+        return masked_terms(values if weight is None else values * weight, mask)
 
     def known_targets(self, y: Tensor) -> Tensor:
         """Labels `[rows, T]`."""
@@ -114,7 +114,7 @@ class GraphMultilabel(_Multilabel):
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
-        self.head = GraphHead(dim, spec.output_dim, head)
+        self.head = GraphHead(dim, spec.output_dim, head, spec.graph.dense)
 
 
 class NodeMultilabel(_Multilabel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -13,16 +13,22 @@ from torchmetrics.functional.regression import explained_variance, pearson_corrc
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
-from graphbench.contracts.table import WEIGHT, GraphBatch
+from graphbench.contracts.table import BOUNDS, WEIGHT, GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import EdgeHead, GraphHead, HeadConfig, NodeHead
-from graphbench.training.tasks.base import Task
+from graphbench.training.tasks.base import Task, target_labels
 from graphbench.training.tasks.defined import Need
 from graphbench.training.tasks.known import KnownMeanAbsoluteError, KnownMeanSquaredError, ScaledError, TargetErrors
-from graphbench.training.tasks.losses import at_least_single, chosen_terms, masked_terms, weighted
+from graphbench.training.tasks.losses import at_least_single, cell_weights, chosen_terms, masked_terms, meet_bounds
 from graphbench.training.tasks.metrics import PerTarget
 from graphbench.training.tasks.spreads import LEVELS, GaussianSpread, QuantileSpread, Spread, quantile_levels
 
+#: Losses of a difference, of which each target may have its own.
+_POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "L1": Tensor.abs,
+    "MSE": Tensor.square,
+    "Huber": lambda difference: F.huber_loss(difference, torch.zeros_like(difference), reduction="none"),
+}
 #: Buffers that stay in float64 whatever the precision of the weights.
 _EXACT = ("offset", "scale", "deviation")
 #: Offset over deviation from which on predictions are told in float64: float32 has 7 digits, 3 of them beside these.
@@ -34,8 +40,10 @@ class Regression(Task):
 
     The head's output is `(y - offset) / scale` per target; offset 0 and scale 1 unless `standardize` was called, so
     that losses are in scaled and metrics always in real units. The Huber loss of a scaled error e is `e^2 / 2` up to
-    1 and `|e| - 1 / 2` above (Huber 1964). With the losses Gaussian and Quantile the head has several outputs for each
-    target, predictions first, see `GaussianSpread` and `QuantileSpread`.
+    1 and `|e| - 1 / 2` above (Huber 1964). Of targets in `spec.log10_targets`, y is the decimal logarithm, and
+    predictions are powers of ten. Losses of cells in `y_lower` and `y_upper` are one-sided, see `meet_bounds`. With the
+    losses Gaussian and Quantile the head has several outputs for each target, predictions first, see `GaussianSpread`
+    and `QuantileSpread`.
 
     Args:
         spec: the benchmark's description.
@@ -57,6 +65,7 @@ class Regression(Task):
     offset: Tensor
     scale: Tensor
     deviation: Tensor
+    logged: Tensor | None
 
     def __init__(
         self,
@@ -69,6 +78,13 @@ class Regression(Task):
         super().__init__(spec, dim, head)
         if quantiles is not None and spec.loss != "Quantile":
             raise BadInput(f"quantiles is for the loss Quantile (--model.loss quantile), not for {spec.loss}.")
+        if spec.loss == "Gaussian" and any(spec.log10_targets):
+            raise BadInput(
+                f"{spec.name}: the loss Gaussian learns a standard deviation, which a target in log10 does not have in "
+                "its unit. Take --model.loss quantile, whose levels are those of the target."
+            )
+        #: Loss of each target, see `set_target_losses`.
+        self.target_losses = (spec.loss,) * spec.num_targets
         self.spread = _spread(spec.loss, quantiles)
         self.spread_names = self.spread.names if self.spread else ()
         outputs = spec.output_dim * (self.spread.outputs if self.spread else 1)
@@ -76,10 +92,40 @@ class Regression(Task):
         self.register_buffer("offset", torch.zeros(spec.num_targets, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(spec.num_targets, dtype=torch.float64))
         #: Standard deviation of each training target `[T]`, by which scaled errors are divided.
-        several = spec.num_targets > 1
+        several = spec.num_targets > 1 or any(spec.log10_targets)
         self.register_buffer("deviation", torch.ones(spec.num_targets, dtype=torch.float64), persistent=several)
+        #: Which targets are logarithms in training `[T]`; None where none is.
+        logged = torch.tensor(spec.log10_targets) if any(spec.log10_targets) else None
+        self.register_buffer("logged", logged, persistent=False)
         #: Whether predictions are told in float64, because float32 has no digits left beside the offset.
         self.wide = False
+
+    def set_target_losses(self, losses: Mapping[str, str]) -> None:
+        """Give targets losses of their own, by their names; the others keep that of the specification.
+
+        Raises:
+            BadInput: there is no such target, or a loss is none of a difference.
+        """
+        names = self.spec.target_names or tuple(map(str, range(self.spec.num_targets)))
+        spellings = {name.casefold(): name for name in _POINTWISE}
+        for name, loss in losses.items():
+            if name not in names:
+                raise BadInput(f"--model.loss: no target is called {name!r}; there are {', '.join(names)}.")
+            if loss.casefold() not in spellings:
+                raise BadInput(f"--model.loss: {name}={loss} must be one of {', '.join(_POINTWISE)}.")
+        chosen = {name: spellings[loss.casefold()] for name, loss in losses.items()}
+        self.target_losses = tuple(chosen.get(name, self.spec.loss) for name in names)
+
+    def transform(self, values: Tensor) -> Tensor:
+        """Take the decimal logarithm of the targets `[rows, T]` that are trained on in log10."""
+        return values if self.logged is None else torch.where(self.logged, values.log10(), values)
+
+    def restore(self, values: Tensor) -> Tensor:
+        """Undo `transform`."""
+        if self.logged is None:
+            return values
+        exponents = torch.where(self.logged, values, 0.0)  # a power that overflows would spoil gradients
+        return torch.where(self.logged, 10.0**exponents, values)
 
     def measure(self, targets: Tensor) -> list[int]:
         """Take the standard deviation of each training target `[rows, T]`; a constant one keeps 1.
@@ -87,13 +133,13 @@ class Regression(Task):
         Returns:
             The columns that are constant, or known in no row.
         """
-        _, deviation = _moments(targets)
+        _, deviation = _moments(self.transform(targets))
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
         return torch.nonzero(~(deviation > 0)).flatten().tolist()
 
     def standardize(self, targets: Tensor) -> None:
         """Take mean and standard deviation of the training targets `[rows, T]`; a constant target keeps scale 1."""
-        mean, deviation = _moments(targets)
+        mean, deviation = _moments(self.transform(targets))
         self.offset.copy_(mean)
         self.scale.copy_(torch.where(deviation > 0, deviation, 1.0))
         self._look()
@@ -129,23 +175,36 @@ class Regression(Task):
         return output
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Errors of the specification's loss, summed over known targets; each row with its weight."""
+        """Errors of the loss, summed over known and bounded targets; each row and target with its weight."""
         output = at_least_single(output)
-        target = ((batch.y - self.offset) / self.scale).to(output.dtype)  # centred in float64, then rounded
-        mask = ~target.isnan()
-        if self.chosen_loss is not None:
-            weight = batch.get(WEIGHT)
-            weight = weight if weight is None else weight.reshape(-1, 1).expand_as(target)[mask]
-            return chosen_terms(self.chosen_loss, output[mask], target[mask], weight)
+        target = self._scaled(batch.y, output)
+        predicted = output[:, : self.spec.num_targets]
+        weight = cell_weights(batch.get(WEIGHT), self.target_weights, predicted)
+        mask, bounds = ~target.isnan(), None
         target = torch.where(mask, target, 0.0)
-        difference = output[:, : self.spec.num_targets] - target
+        if BOUNDS[0] in batch:
+            bounds = (self._scaled(batch[BOUNDS[0]], output), self._scaled(batch[BOUNDS[1]], output))
+            mask = mask | ~bounds[0].isnan() | ~bounds[1].isnan()
         if self.spread is not None:
-            errors = self.spread.errors(output, target)
-        elif self.spec.loss == "Huber":
-            errors = F.huber_loss(difference, torch.zeros_like(difference), reduction="none")
+            errors = self.spread.errors(output, target, bounds)
         else:
-            errors = difference.abs() if self.spec.loss == "L1" else difference.square()
-        return masked_terms(weighted(errors, batch.get(WEIGHT)), mask)
+            target = target if bounds is None else meet_bounds(target, predicted, *bounds)
+            if self.chosen_loss is not None:
+                known = None if weight is None else weight[mask]
+                return chosen_terms(self.chosen_loss, predicted[mask], target[mask], known)
+            errors = self._errors(predicted - target)
+        return masked_terms(errors if weight is None else errors * weight, mask)
+
+    def _scaled(self, values: Tensor, output: Tensor) -> Tensor:
+        """Targets or bounds `[rows, T]` as the head's output has them: centred in float64, then rounded."""
+        return ((self.transform(values) - self.offset) / self.scale).to(output.dtype)
+
+    def _errors(self, difference: Tensor) -> Tensor:
+        """Apply the losses of the targets to differences `[rows, T]`."""
+        if len(set(self.target_losses)) == 1:
+            return _POINTWISE[self.target_losses[0]](difference)
+        columns = zip(self.target_losses, difference.unbind(1), strict=True)
+        return torch.stack([_POINTWISE[loss](column) for loss, column in columns], dim=1)
 
     def known_targets(self, y: Tensor) -> Tensor:
         """Targets `[rows, T]`, NaN where unknown."""
@@ -155,19 +214,34 @@ class Regression(Task):
         """MAE and RMSE over all known targets; of several targets also the means of their scaled errors.
 
         A specification that selects by a scaled error has targets of different units, whose errors say nothing as one:
-        `MAE` and `RMSE` are then scored on request, see `named_metrics`.
+        `MAE` and `RMSE` are then scored on request, see `named_metrics`. Scaled errors of targets in log10 are those of
+        their logarithms; a single such target has them as well.
         """
         pooled, targets = self._pooled(), self.spec.num_targets
-        if targets == 1:
+        if targets == 1 and self.logged is None:
             return pooled
         scaled: dict[str, Metric] = {
-            "scaled_MAE": ScaledError(self.deviations, targets),
-            "scaled_RMSE": ScaledError(self.deviations, targets, squared=True),
+            "scaled_MAE": ScaledError(self.deviations, targets, transform=self.transform),
+            "scaled_RMSE": ScaledError(self.deviations, targets, squared=True, transform=self.transform),
         }
-        return scaled if self.spec.metric in scaled else pooled | scaled
+        return scaled if self._unpooled else pooled | scaled
+
+    @property
+    def _unpooled(self) -> bool:
+        """Whether errors of several targets are scored as one in deviations alone."""
+        return self.spec.num_targets > 1 and self.spec.metric in ("scaled_MAE", "scaled_RMSE")
 
     def _pooled(self) -> dict[str, Metric]:
         return {"MAE": KnownMeanAbsoluteError(), "RMSE": KnownMeanSquaredError(squared=False)}
+
+    def metric_units(self) -> str:
+        """See `Task.metric_units`."""
+        if self.spec.num_targets == 1 and self.logged is None:
+            return ""
+        logged = self.spec.log10_targets or (False,) * self.spec.num_targets
+        names = zip(target_labels(self.spec), logged, strict=True)
+        shown = ", ".join(f"log10({name})" if is_logged else name for name, is_logged in names)
+        return f"MAE and RMSE are in the units of the targets, scaled errors in training deviations of {shown}."
 
     def target_metrics(self) -> dict[str, Metric]:
         """MAE and RMSE of each target, in its unit."""
@@ -183,7 +257,7 @@ class Regression(Task):
             "explained_variance": PerTarget(explained_variance),
             "MSE": KnownMeanSquaredError(),
         }
-        return metrics if self.spec.metric not in ("scaled_MAE", "scaled_RMSE") else metrics | self._pooled()
+        return metrics | self._pooled() if self._unpooled else metrics
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the known targets of all columns, one after the other `[known]`."""
@@ -197,7 +271,8 @@ class Regression(Task):
     def centre(self, output: Tensor) -> Tensor:
         """Predictions in real units `[rows, T]`."""
         output = at_least_single(output)
-        return self._rounded(output[:, : self.spec.num_targets] * self.scale + self.offset, output)
+        values = output[:, : self.spec.num_targets] * self.scale + self.offset
+        return self._rounded(self.restore(values), output)
 
     def _rounded(self, values: Tensor, output: Tensor) -> Tensor:
         return values if self.wide else values.to(output.dtype)
@@ -207,7 +282,10 @@ class Regression(Task):
         if self.spread is None:
             return super().spreads(output)
         output = at_least_single(output)
-        return self._rounded(self.spread.values(output, self.offset, self.scale), output)
+        values = self.spread.values(output, self.offset, self.scale)
+        if self.logged is not None:  # quantiles, target after target
+            values = self.restore(values.unflatten(1, (self.spec.num_targets, -1)).mT).mT.flatten(1)
+        return self._rounded(values, output)
 
 
 def _moments(targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,6 +321,11 @@ class GraphRegression(Regression):
     level = "graph"
 
     head_class = GraphHead  # pools the nodes of each graph
+
+    def __init__(
+        self, spec: BenchmarkSpec, dim: int, head: HeadConfig, quantiles: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(spec, dim, head, quantiles, {"beside": spec.graph.dense})
 
 
 class NodeRegression(Regression):

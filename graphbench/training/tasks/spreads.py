@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphbench.errors import BadInput
+from graphbench.training.tasks.losses import meet_bounds
 
 #: Smallest variance, in scaled units, as in Lakshminarayanan et al.
 _LEAST = 1e-6
@@ -31,12 +32,13 @@ class Spread(ABC):
     names: tuple[str, ...]
 
     @abstractmethod
-    def errors(self, output: Tensor, target: Tensor) -> Tensor:
+    def errors(self, output: Tensor, target: Tensor, bounds: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """Loss of each row and target `[rows, T]`.
 
         Args:
             output: of the head `[rows, T * outputs]`, predictions first.
-            target: `[rows, T]`, known everywhere.
+            target: `[rows, T]`, a number everywhere.
+            bounds: lower and upper ones of targets that are not known, NaN where there is none `[rows, T]` each.
         """
 
     @abstractmethod
@@ -65,7 +67,9 @@ class GaussianSpread(Spread):
 
     The loss of a target y is `(log v + (y - m)^2 / v) / 2` with v = softplus(r) + 1e-6 (Nix and Weigend, 1994;
     Lakshminarayanan, Pritzel & Blundell, "Simple and scalable predictive uncertainty estimation using deep ensembles",
-    NeurIPS 2017, equation 1). Several models are a mixture with equal weights, whose mean and variance are told.
+    NeurIPS 2017, equation 1). That of a target above a bound c is `-log P(y > c) = -log Phi((m - c) / sqrt(v))`, and
+    the mirror image below one (Tobin, Econometrica 1958). Several models are a mixture with equal weights, whose mean
+    and variance are told.
 
     Examples:
         >>> output = torch.tensor([[1.0, 0.5413]])  # a mean, and softplus(0.5413) = 1
@@ -76,11 +80,15 @@ class GaussianSpread(Spread):
     outputs = 2
     names = ("std",)
 
-    def errors(self, output: Tensor, target: Tensor) -> Tensor:
+    def errors(self, output: Tensor, target: Tensor, bounds: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """See the class."""
         mean, raw = output.chunk(2, dim=1)
         variance = F.softplus(raw) + _LEAST
-        return (variance.log() + (target - mean).square() / variance) / 2
+        errors = (variance.log() + (target - mean).square() / variance) / 2
+        for bound, sign in zip(bounds or (), (1, -1), strict=False):
+            distance = sign * (mean - bound.nan_to_num()) / variance.sqrt()
+            errors = torch.where(bound.isnan(), errors, -torch.special.log_ndtr(distance))
+        return errors
 
     def values(self, output: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
         """Return standard deviations `[rows, T]`."""
@@ -102,7 +110,8 @@ class GaussianSpread(Spread):
 class QuantileSpread(Spread):
     """Quantiles, by the pinball loss averaged over their levels; the median is the prediction.
 
-    The loss of a target y and level t is `max(t (y - q), (t - 1) (y - q))` (Koenker and Bassett, 1978). Quantiles never
+    The loss of a target y and level t is `max(t (y - q), (t - 1) (y - q))` (Koenker and Bassett, 1978), and 0 for a
+    quantile on the right side of a bound. Quantiles never
     cross: each is the next one nearer to the median plus (or minus) the softplus of an output.
 
     Args:
@@ -140,9 +149,12 @@ class QuantileSpread(Spread):
         below, above = steps[..., : self._below], steps[..., self._below :]
         return torch.cat([median - below.cumsum(2).flip(2), median, median + above.cumsum(2)], dim=2)
 
-    def errors(self, output: Tensor, target: Tensor) -> Tensor:
+    def errors(self, output: Tensor, target: Tensor, bounds: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """See the class."""
-        difference = target[..., None] - self.quantiles(output)
+        quantiles, truth = self.quantiles(output), target[..., None]
+        if bounds is not None:
+            truth = meet_bounds(truth, quantiles, *(bound[..., None] for bound in bounds))
+        difference = truth - quantiles
         levels = torch.tensor(self.levels, dtype=difference.dtype, device=difference.device)
         return torch.maximum(levels * difference, (levels - 1) * difference).mean(2)
 

@@ -55,8 +55,7 @@ class TestGraphSAGEWithMean(ArchitectureContract):
 class TestGAT(ArchitectureContract):
     architecture = GAT
     options = SMALL
-    most_waits = 1
-    most_launches = 188
+    most_launches = 183
 
 
 class TestGIN(ArchitectureContract):
@@ -98,8 +97,7 @@ class TestOGBGNN(ArchitectureContract):
 class TestSPN(ArchitectureContract):
     architecture = SPN
     options = SMALL
-    most_waits = 6
-    most_launches = 257
+    most_launches = 227
 
 
 class TestGT(ArchitectureContract):
@@ -114,8 +112,7 @@ class TestGT(ArchitectureContract):
 class TestGTOverAllPairs(ArchitectureContract):
     architecture = GT
     options = SMALL | {"num_heads": 4, "full": True, "bias": False, "edge_updates": False}
-    most_waits = 2
-    most_launches = 229
+    most_launches = 213
 
 
 class TestGPS(ArchitectureContract):
@@ -143,7 +140,6 @@ class TestGPSWithoutLocalLayer(ArchitectureContract):
 class TestGPSWithoutAttention(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "GAT", "attention": "none", "categorical": "one_hot"}
-    most_waits = 6
     most_launches = 290
 
 
@@ -157,8 +153,7 @@ class TestGPSWithBigBird(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"attention": "BigBird"}
     random_order = "blocks are made of the nodes as they are numbered"
-    most_waits = 2
-    most_launches = 485
+    most_launches = 483
 
 
 class TestGPSAroundGCN(ArchitectureContract):
@@ -228,8 +223,8 @@ class TestGraphormerForFairseq(ArchitectureContract):
 class TestGraphormerWithReAttention(ArchitectureContract):
     architecture = Graphormer
     options = GRAPHORMER | {"re_attention": True, "checkpointing": True, "max_hops": 0}
-    most_waits = 12
-    most_launches = 389
+    most_waits = 1
+    most_launches = 387
 
 
 class TestSAT(ArchitectureContract):
@@ -244,15 +239,14 @@ class TestSAT(ArchitectureContract):
 class TestSATOnSubgraphs(ArchitectureContract):
     architecture = SAT
     options = STRUCTURED | {"extractor": "subgraph", "norm": "layer", "fusion": True, "checkpointing": True}
-    most_waits = 6
-    most_launches = 1118
+    most_launches = 1057
 
 
 class TestSATWithReAttention(ArchitectureContract):
     architecture = SAT
     options = STRUCTURED | {"gnn": "GINE", "re_attention": True, "checkpointing": True}
-    most_waits = 12
-    most_launches = 689
+    most_waits = 1
+    most_launches = 687
 
 
 class TestSequoia(ArchitectureContract):

@@ -8,9 +8,10 @@ import torch
 
 from graphbench import GraphTable
 from graphbench.diagnostics import record
+from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout, size_blocks
-from graphbench.testing import encode
-from graphbench_baselines import SAT, Graphormer
+from graphbench.testing import encode, tiny_batch, tiny_spec
+from graphbench_baselines import GPS, SAT, Graphormer
 from graphbench_baselines.attention import GateFusion, ReAttention, StructuredAttention
 
 HEADS, WIDTH = 3, 4
@@ -93,8 +94,9 @@ def test_re_attention_is_normalised_over_real_pairs():
     exchange = ReAttention(HEADS, WIDTH).double()
     mask = torch.tensor([[True, True, False], [True, True, True]])
     weights = torch.rand(2, HEADS, 3, 3, dtype=torch.float64)
-    (new,) = exchange([weights], [mask])
     pairs = mask[:, :, None] & mask[:, None, :]
+    slots = pairs.nonzero(as_tuple=True)
+    (new,) = exchange([weights], [slots])
     rows = new.permute(0, 2, 3, 1)[pairs]
     torch.testing.assert_close(rows.mean(0), torch.zeros(HEADS, dtype=torch.float64))
     torch.testing.assert_close(
@@ -102,7 +104,7 @@ def test_re_attention_is_normalised_over_real_pairs():
     )
     assert (new.permute(0, 2, 3, 1)[~pairs] == 0).all()
     other = weights.clone().masked_fill(~pairs[:, None], 7.0)
-    assert torch.equal(exchange([other], [mask])[0], new)
+    assert torch.equal(exchange([other], [slots])[0], new)
 
 
 def test_gate_fusion_agrees_with_numpy():
@@ -193,3 +195,21 @@ def test_checkpointing_recomputes_layers(spec, graphs):
     model.layers[0].attention.register_forward_hook(lambda *_: calls.append(0))
     model(batch).node.mean().backward()
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(("model", "padded"), [(GPS, "Transformer"), (Graphormer, "padded")])
+def test_packed_attention_changes_no_weights_and_nothing_on_a_processor(model, padded):
+    spec, states, outs = tiny_spec(kind="categorical"), [], []
+    for attention in (padded, "packed"):
+        torch.manual_seed(0)
+        made = model(spec, hidden_dim=16, num_layers=2, num_heads=4, attention=attention).eval()
+        states.append(made.state_dict())
+        outs.append(made(tiny_batch(made)).node)
+        assert {m.packed for m in made.modules() if hasattr(m, "packed")} == {attention == "packed"}
+    assert states[0].keys() == states[1].keys()
+    assert torch.equal(*outs)
+
+
+def test_re_attention_needs_the_weights_that_packed_attention_never_holds():
+    with pytest.raises(BadInput, match="re_attention"):
+        Graphormer(tiny_spec(kind="categorical"), re_attention=True, attention="packed")

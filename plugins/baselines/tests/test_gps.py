@@ -158,7 +158,7 @@ def test_required_encodings_are_those_of_the_encoders(spec):
 
 
 def test_unknown_attention_is_an_error(spec):
-    with pytest.raises(BadInput, match="Transformer, Performer, BigBird, none, but got 'Linformer'"):
+    with pytest.raises(BadInput, match="Transformer, packed, Performer, BigBird, none, but got 'Linformer'"):
         GPS(spec, attention="Linformer")
 
 

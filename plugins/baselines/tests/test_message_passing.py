@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, SAGEConv
 
 from graphbench import BenchmarkSpec, Features
@@ -188,6 +189,7 @@ def test_order_of_residual_norm_and_dropout_is_the_published_one(model, spec, ba
     index, edge = batch.edge_index, None if trained.edge_encoder is None else trained.edge_encoder(batch)
     if trained.make_edges is not None:
         index, edge = trained.make_edges(index, batch.num_nodes, torch.float64)
+    index = trained.precompute(batch).get("looped_edges", index)
 
     def conv(number, x):
         return trained.layers[number].conv(x, index) if edge is None else trained.layers[number].conv(x, index, edge)
@@ -220,7 +222,8 @@ def test_gat_drops_attention_weights_by_the_published_equation(spec, batch, fixe
 
 def test_every_node_of_gat_has_one_loop_whatever_the_graph_has(spec):
     edges = torch.tensor([[0, 1, 1, 2], [1, 0, 1, 0]])
-    made, _ = GAT(spec, hidden_dim=8, num_layers=1, num_heads=2).make_edges(edges, 4, torch.float32)
+    graph = Data(edge_index=edges, num_nodes=4)
+    made = GAT(spec, hidden_dim=8, num_layers=1, num_heads=2).precompute(graph)["looped_edges"]
     assert sorted(made.T.tolist()) == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 2], [3, 3]]
 
 

@@ -18,7 +18,7 @@ from graphbench.testing import encode, tiny_batch, tiny_spec, tiny_table
 from graphbench_deepgraph import DeepGraph, DeepGraphLayer
 from graphbench_deepgraph.layer import MAX_HOPS, RelativeBias, deepnorm_factors
 from graphbench_deepgraph.sampler import CoverageSampler
-from graphbench_deepgraph.tokens import TokenLayout, sample_substructures
+from graphbench_deepgraph.tokens import TokenLayout, sample_substructures, token_places
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def prepared(spec, bias, table=None):
     batch = table.batch(range(len(table)))
     seeds = torch.arange(batch.num_graphs) + 5
     draw = sample_substructures(batch, ENCODING, ENCODING.kind_of_type, CoverageSampler(coverage=2), seeds)
-    return batch, draw, TokenLayout.of(batch, draw)
+    return batch, draw, TokenLayout.of(batch, token_places(batch, draw))
 
 
 def reference(batch, draw, bias, graph, max_distance):

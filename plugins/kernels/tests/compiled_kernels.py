@@ -27,11 +27,20 @@ from triton.runtime.jit import JITFunction
 import graphbench_kernels
 from graphbench_kernels import probe_triton
 from graphbench_kernels.models import maxout_triton
+from graphbench_kernels.nn import attention_triton, edge_attention_triton, messages_triton
 from graphbench_kernels.sfi_former import operations, water_level_triton
 
 #: Compute capabilities: A100, and H100 and H200.
 CAPABILITIES = (80, 90)
-TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.uint8: "*u8", torch.int32: "*i32"}
+TYPES = {
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.uint8: "*u8",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
 
 
 class Launch(NamedTuple):
@@ -48,19 +57,22 @@ class Launch(NamedTuple):
         found = {}
         for parameter in self.kernel.params:
             value = self.arguments[parameter.name]
-            kind = TYPES[value.dtype] if isinstance(value, torch.Tensor) else numbers[type(value)]
-            found[parameter.name] = "constexpr" if parameter.is_constexpr else kind
+            if parameter.is_constexpr or value is None:
+                found[parameter.name] = "constexpr"
+            else:
+                found[parameter.name] = TYPES[value.dtype] if isinstance(value, torch.Tensor) else numbers[type(value)]
         return found
 
     @property
-    def constants(self) -> dict[str, int]:
+    def constants(self) -> dict[str, Any]:
         """Arguments that a kernel is compiled for."""
-        return {p.name: self.arguments[p.name] for p in self.kernel.params if p.is_constexpr}
+        return {name: self.arguments[name] for name, kind in self.signature.items() if kind == "constexpr"}
 
     @property
     def attributes(self) -> dict[tuple[int], list[list[object]]]:
         """Which arguments divide by 16, as Triton finds out at a launch; memory of torch begins at such places."""
-        values = [None if p.is_constexpr else self.arguments[p.name] for p in self.kernel.params]
+        general = (p.is_constexpr or p.do_not_specialize for p in self.kernel.params)
+        values = [None if skip else self.arguments[p.name] for p, skip in zip(self.kernel.params, general, strict=True)]
         even = [i for i, x in enumerate(values) if isinstance(x, torch.Tensor) or (type(x) is int and x % 16 == 0)]
         return {(i,): [["tt.divisibility", 16]] for i in even}
 
@@ -87,15 +99,18 @@ def replace_kernels(launches: list[Launch]) -> Iterator[str]:
     for found in pkgutil.walk_packages(graphbench_kernels.__path__, "graphbench_kernels."):
         if found.name.endswith("_triton"):
             module = importlib.import_module(found.name)
-            for name, kernel in list(vars(module).items()):
-                if isinstance(kernel, JITFunction):
-                    setattr(module, name, StandIn(kernel, launches))
-                    yield f"{found.name}.{name}"
+            functions = {name: x for name, x in vars(module).items() if isinstance(x, JITFunction)}
+            called = {name for function in functions.values() for name in function.fn.__code__.co_names}
+            for name in functions.keys() - called:  # others are parts of these
+                setattr(module, name, StandIn(functions[name], launches))
+                yield f"{found.name}.{name}"
 
 
 def launch_all() -> None:
     """Call every function that launches a kernel, with sizes below, at and above those of tiles."""
     probe_triton.launch(torch.device("cpu"))
+    launch_attention()
+    launch_messages()
     for dtype in (torch.float32, torch.float64):
         for rows, keys, channels in ((5, 3, 4), (30, 17, 20), (300, 70, 20), (1024, 256, 64)):
             a, b = torch.zeros(1, rows, channels, dtype=dtype), torch.zeros(1, keys, channels, dtype=dtype)
@@ -105,6 +120,40 @@ def launch_all() -> None:
         for keys in (3, 600, 4096, most - 1, most):
             weight = torch.zeros(1, keys, dtype=dtype)
             water_level_triton.water_level(weight, weight, weight[:, :1])
+
+
+def launch_attention() -> None:
+    """Launch attention in small and large tiles, of narrow and wide heads, with and without a bias."""
+    cases = [(torch.float16, 64, 1000, True)]
+    for dtype in (torch.float32, torch.bfloat16):
+        cases += [(dtype, width, 1000, True) for width in (8, 32, 64, 128)] + [(dtype, 20, 16, False)]
+    for dtype, width, length, biased in cases:
+        qkv, ptr = torch.zeros(length, 3 * 2 * width, dtype=dtype), torch.tensor([0, length])
+        bias = torch.zeros(1, 2, length, length, dtype=dtype) if biased else None
+        options = ptr, bias, length, 2, attention_triton.Dropout(0.1, 5)
+        mixed, sums = attention_triton.attend(qkv, *options)
+        attention_triton.gradients(qkv, *options, mixed, sums, mixed, biased)
+        attention_triton.kept_factors(ptr, length, 2, options[-1])
+
+
+def launch_messages() -> None:
+    """Launch messages of few and many channels."""
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        for width in (20, 256):
+            x, edge = torch.zeros(3, width, dtype=dtype), torch.zeros(5, width, dtype=dtype)
+            ends = torch.zeros(2, 5, dtype=torch.int64)
+            edges = messages_triton.Edges(*ends, *messages_triton.group(ends, 3))
+            messages_triton.sum_rectified(x, edges, edge)
+            messages_triton.sum_rectified_gradients(x, edges, edge, x)
+            nodes = torch.zeros(3, 4 * width, dtype=dtype)
+            out, raw, *sums = messages_triton.gated_messages(nodes, edges, edge, 1e-6)
+            messages_triton.gated_gradients(nodes, edges, raw, *sums, out, raw)
+            for heads, steer in ((1, edge), (2, None)):
+                options = edge_attention_triton.Options(heads, 5.0)
+                qkv, scored = nodes[:, : 3 * width].contiguous(), steer is not None
+                mixed, scores, weights = edge_attention_triton.attend(qkv, edges, steer, options, scored)
+                above = mixed, scores if scored else None
+                edge_attention_triton.gradients(qkv, edges, steer, options, mixed, weights, *above)
 
 
 def compile_for(launch: Launch, capability: int) -> dict[str, object]:
@@ -120,7 +169,7 @@ def compile_for(launch: Launch, capability: int) -> dict[str, object]:
     return {
         "kernel": f"{launch.kernel.fn.__module__}.{launch.kernel.fn.__name__}",
         "types": sorted(set(launch.signature.values()) & set(TYPES.values())),
-        "launched": launch.constants | launch.options,
+        "launched": {name: str(value) for name, value in (launch.constants | launch.options).items()},
         "capability": capability,
         "registers": numbers["REG"],
         "stack": numbers["STACK"],

@@ -10,7 +10,7 @@ from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_large_graphs import NodeFormer
 from graphbench_large_graphs.nodeformer import GumbelAttention, random_projection, softmax_features
-from graphbench_large_graphs.propagation import hop_edges
+from graphbench_large_graphs.propagation import hop_edges, hop_pairs
 
 DIM, HEADS, FEATURES, TEMPERATURE, SAMPLES = 4, 2, 6, 0.5, 3
 
@@ -61,7 +61,9 @@ def reference(layer, x, batch, same_graph, projection, noise=None):
     for sample in factors.unbind(-1):
         weights = pairs * sample.T[:, None, :]
         mixed = mixed + torch.einsum("hij,jhd->ihd", weights / weights.sum(-1, keepdim=True), v) / factors.shape[-1]
-    for numbers, edges in zip(layer.bias, hop_edges(batch, len(layer.bias), x.dtype), strict=True):
+    for numbers, edges in zip(
+        layer.bias, hop_edges(hop_pairs(batch, len(layer.bias)), batch.num_nodes, x.dtype), strict=True
+    ):
         shares = numbers.sigmoid() if layer.bias_name == "sigmoid" else numbers
         mixed = mixed + shares[:, None] * edges.mix(v)
     return mixed.flatten(1) @ layer.out.weight.T + layer.out.bias
@@ -92,7 +94,9 @@ def test_training_averages_over_samples_of_noise(made, batch, same_graph):
     noise = -torch.empty(len(x), HEADS, SAMPLES).exponential_().log().double() / TEMPERATURE
     expected = reference(layer, x, batch, same_graph, projection, noise)
     torch.manual_seed(5)
-    found = layer(x, batch, DenseLayout.from_batch(batch), hop_edges(batch, 1, x.dtype))
+    projection = random_projection(FEATURES, DIM).double()  # as `NodeFormer.precompute` samples it
+    edges = hop_edges(hop_pairs(batch, 1), batch.num_nodes, x.dtype)
+    found = layer(x, batch, DenseLayout.from_batch(batch), edges, projection)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)  # noise is sampled in float32
 
 

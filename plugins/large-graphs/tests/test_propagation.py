@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphbench_large_graphs.propagation import hop_edges, row_edges, symmetric_edges
+from graphbench_large_graphs.propagation import hop_edges, hop_pairs, row_edges, symmetric_edges
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_means_over_neighbours(batch, adjacency, x):
 def test_orders_double_the_steps(batch, adjacency, x):
     """Patterns of pairs within 1, 2 and 4 steps, and the degrees of each pattern."""
     reach = adjacency + torch.eye(len(adjacency), dtype=torch.float64)
-    found = hop_edges(batch, 3, torch.float64)
+    found = hop_edges(hop_pairs(batch, 3), batch.num_nodes, torch.float64)
     assert len(found) == 3
     for edges in found:
         pattern = (reach > 0).double()
@@ -40,7 +40,8 @@ def test_orders_double_the_steps(batch, adjacency, x):
 
 def test_directions_have_degrees_of_their_own():
     """0 -> 2 and 1 -> 2: node 2 receives three messages with its loop, and sends one."""
-    (edges,) = hop_edges(Data(edge_index=torch.tensor([[0, 1], [2, 2]]), num_nodes=3), 1, torch.float64)
+    graph = Data(edge_index=torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
+    (edges,) = hop_edges(hop_pairs(graph, 1), 3, torch.float64)
     expected = torch.tensor([1.0, 1.0, 2 / 3**0.5 / 2**0.5 + 1 / 3**0.5], dtype=torch.float64)
     expected[:2] = 2**-0.5  # each sends two messages with its loop and receives one
     torch.testing.assert_close(edges.mix(torch.ones(3, dtype=torch.float64)), expected)

@@ -56,7 +56,6 @@ class TestSlots(PositionalEncoderContract):
 
 class TestWithoutIncidence(PositionalEncoderContract):
     encoder = LinearTransformerPE
-    most_waits = 2
     most_launches = 2214
 
     def make_encoder(self):

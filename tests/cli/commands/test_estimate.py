@@ -15,6 +15,8 @@ from graphbench.data import GraphLoader, SizeBucketSampler
 from graphbench.errors import BadInput
 from graphbench.testing import tiny_spec, tiny_table
 
+pytestmark = pytest.mark.fresh_process
+
 
 def total(options, capsys, card="100MB"):
     """MB at the peak, and the largest batch size."""

@@ -67,6 +67,20 @@ def test_schedules_that_count_epochs_have_a_length(data_options, tmp_path, capsy
     assert "A training step" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "watching",
+    [
+        ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/loss"],
+        ["--model.schedule.name", "plateau", "--model.schedule.warmup", "0"],
+    ],
+)
+def test_what_watches_the_validation_score_finds_one(watching, data_options, tmp_path, capsys):
+    """Early stopping and plateaus look at each epoch's score; here an epoch has fewer steps than are profiled."""
+    options = [*data_options, "--data.store", str(tmp_path / "store"), *SMALL_MODEL, "--steps", "40", *watching]
+    assert profile(options) == 0
+    assert "A training step" in capsys.readouterr().out
+
+
 def test_impossible_depths_are_refused():
     with pytest.raises(BadInput, match="--depth must be an integer of at least 1, but got 0"):
         profile(["--data", "NCI", "--model.architecture", "GPS", "--depth", "0"])

@@ -9,9 +9,10 @@ from resolved import RECIPE
 
 from graphbench.experiments.reproduce.obtained import met, obtain, records_of, trained
 from graphbench.experiments.reproduce.plan import Request, job_of, select
+from graphbench.experiments.reproduce.printed import Printed
 from graphbench.experiments.reproduce.recipes import setting
 from graphbench.experiments.reproduce.rendering import csv_rows, markdown, spread
-from graphbench.experiments.reproduce.tables import Printed, find_table
+from graphbench.experiments.reproduce.tables import find_table
 
 
 def resolve_all(arguments):

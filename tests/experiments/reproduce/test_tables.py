@@ -13,8 +13,9 @@ import pytest
 from graphbench import registry
 from graphbench.errors import BadInput, NameClash, UnknownName
 from graphbench.experiments.reproduce import tables as reader
+from graphbench.experiments.reproduce.printed import Printed
 from graphbench.experiments.reproduce.recipes import benchmark_of, expected
-from graphbench.experiments.reproduce.tables import Printed, find_table, read_table, table_files, tables
+from graphbench.experiments.reproduce.tables import find_table, read_table, table_files, tables
 from graphbench.registry.configurations import configurations
 
 ROOT = Path(__file__).parents[3]
@@ -95,24 +96,27 @@ def test_a_disagreement_between_papers_stands_there_with_both_values():
     assert "0.3412" in cell.note
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "sd", "unit"),
-    [
-        ("0.3774 ± 0.0150", 0.3774, 0.015, 0.00005),
-        ("0.3801*", 0.3801, None, 0.00005),
-        ("2.0M", 2_000_000, None, 50_000),
-        ("44,750,081", 44_750_081, None, 0.5),
-        ("1e-5", 1e-5, None, 5e-6),
-        ("12.5%", 12.5, None, 0.05),
-        ("LapPE-10", None, None, 0.0),
-        ("3 to 8", 3.0, None, 0.5),
-        ("2.5x", None, None, 0.0),
-    ],
-)
-def test_numbers_are_read_as_printed(text, value, sd, unit):
-    read = Printed.read(text)
-    assert (read.text, read.value, read.sd) == (text, value, sd)
-    assert read.unit == pytest.approx(unit)
+def test_a_best_known_value_is_better_than_the_printed_one_and_has_a_source():
+    better = {"test/MAE": -1}
+    held = [(name, cell) for name, cell in CELLS if cell.best]
+    assert len(held) == 47
+    for name, cell in held:
+        gain = better.get(cell.metric, 1) * (Printed.read(cell.best).value - cell.printed.value)
+        misprinted = (name, cell.row, cell.column) == ("sft/table-4", "s4", "listops")
+        assert misprinted or gain > 0, (name, cell.row, cell.column)
+        assert cell.best_known == f"{cell.best} ({cell.best_source})"
+        assert re.search(r"arXiv|ICML|NeurIPS|repository", cell.best_source), cell.best_source
+
+
+def test_a_best_known_value_without_a_source_is_refused(table_text, tmp_path):
+    path = tmp_path / "table-1.yaml"
+    row = "{name: SAN, missing: SAN, cells: {pattern: 86.58 ± 0.04}"
+    path.write_text(table_text.replace(row, f"{row}, best: {{pattern: 86.9}}"), encoding="utf-8")
+    with pytest.raises(BadInput, match="best_source"):
+        read_table(path, "somebody/table-1")
+    path.write_text(table_text.replace(row, f"{row}, best: {{patern: 86.9}}"), encoding="utf-8")
+    with pytest.raises(BadInput, match="Did you mean pattern"):
+        read_table(path, "somebody/table-1")
 
 
 def test_the_nearest_way_counts(table):

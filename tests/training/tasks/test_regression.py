@@ -1,11 +1,13 @@
-"""Regression of nodes, and a task of one's own by its entry point."""
+"""Regression of nodes and graphs, options of single targets, and a task of one's own by its entry point."""
 
 import dataclasses
+import math
 
 import pandas as pd
 import pytest
 import torch
 from command_line import SMALL_MODEL
+from scipy.stats import norm
 from torch_geometric.data import Data
 
 from graphbench import registry
@@ -98,3 +100,129 @@ def test_numbers_of_nodes_are_learned_and_predicted_by_command(tmp_path):
     assert len(found) == 24 * 6
     (prediction,) = (name for name in found if name.startswith("prediction_"))
     assert found[prediction].notna().all()
+
+
+# -- weights, losses, bounds and logarithms of single targets ----------------------------------------------------------
+
+GRAPHS = tiny_spec("graph-regression", "categorical")  # two targets
+
+
+def _batch(y, **columns):
+    """Build a batch with these targets, of as many graphs."""
+    batch = tiny_table(GRAPHS, len(y)).batch(range(len(y)))
+    batch.y = torch.tensor(y)
+    for name, values in columns.items():
+        batch[name] = torch.tensor(values)
+    return batch
+
+
+@pytest.mark.parametrize("loss", ["L1", "torch.nn.L1Loss"])
+def test_loss_of_a_constant_model_is_the_weighted_mean_of_the_known_cells(loss):
+    spec = dataclasses.replace(GRAPHS, target_weights=(0.5, 1.5))
+    task = build_task(spec, 8, HeadConfig(), loss=loss)
+    y = [[1.0, 2.0], [float("nan"), 4.0], [3.0, float("nan")]]
+    batch = _batch(y, weight=[1.0, 2.0, 0.5])
+    expected = (0.5 * 1 + 1.5 * 2 + 1.5 * 2 * 4 + 0.5 * 0.5 * 3) / 4
+    assert float(task.loss(torch.zeros(3, 2), batch)) == pytest.approx(expected)
+
+
+def test_weights_of_labels_weigh_their_cross_entropies():
+    spec = dataclasses.replace(tiny_spec("graph-multilabel", "categorical"), target_weights=(0.0, 0.5, 2.5))
+    batch = tiny_table(spec, 2).batch(range(2))
+    batch.y = torch.tensor([[1.0, 1.0, float("nan")], [0.0, 1.0, 0.0]])
+    logits = torch.tensor([[0.3, -1.0, 2.0], [0.1, 0.0, -0.5]], dtype=torch.float64)
+    losses = [0.5 * math.log1p(math.exp(1)), 0.5 * math.log(2), 2.5 * math.log1p(math.exp(-0.5))]
+    task = build_task(spec, 8, HeadConfig())
+    assert float(task.loss(logits, batch)) == pytest.approx(sum(losses) / 5)
+    classes = dataclasses.replace(tiny_spec("graph-classification", "categorical"), target_weights=(1.0,))
+    with pytest.raises(BadInput, match="target_weights"):
+        build_task(classes, 8, HeadConfig())
+
+
+def test_each_target_has_its_own_loss():
+    spec = dataclasses.replace(GRAPHS, target_names=("logS", "pKa"))
+    task = build_task(spec, 8, HeadConfig(), loss="pKa=mse")
+    assert float(task.loss(torch.zeros(1, 2), _batch([[3.0, 4.0]]))) == pytest.approx((3 + 16) / 2)
+    task = build_task(spec, 8, HeadConfig(), loss="logS=Huber,pKa=L1")
+    assert float(task.loss(torch.zeros(1, 2), _batch([[3.0, 4.0]]))) == pytest.approx((2.5 + 4) / 2)
+    for wrong in ("logP=L1", "logS=Gaussian", "logS=", "logS=L1,logS=MSE"):
+        with pytest.raises(BadInput, match=r"--model\.loss"):
+            build_task(spec, 8, HeadConfig(), loss=wrong)
+    with pytest.raises(BadInput, match="for regressions"):
+        build_task(tiny_spec("graph-multilabel"), 8, HeadConfig(), loss="a=L1")
+
+
+@pytest.mark.parametrize("loss", ["L1", "MSE", "Huber", "Quantile", "torch.nn.SmoothL1Loss", "0=L1,1=MSE"])
+def test_losses_of_bounds_are_one_sided(loss):
+    task = build_task(dataclasses.replace(GRAPHS, target_names=("0", "1")), 8, HeadConfig(), loss=loss)
+    task.standardize(torch.tensor([[0.0, 0.0], [4.0, 20.0]]))  # (y - 2) / 2 and (y - 10) / 10
+    nan = float("nan")
+    bounded = _batch([[nan, nan]], y_lower=[[10.0, nan]], y_upper=[[nan, 0.0]])  # 4 and -1 in scaled units
+    known = _batch([[10.0, 0.0]])
+    width = 3 if loss == "Quantile" else 1
+    beyond = torch.tensor([[5.0, -2.0] + [-5.0] * 2 * (width - 1)], requires_grad=True)
+    task.loss(beyond, bounded).backward()
+    assert float(task.loss(beyond, bounded).detach()) == 0
+    assert not beyond.grad.any()
+    missed = torch.tensor([[1.0, 1.0] + [-5.0] * 2 * (width - 1)], requires_grad=True)
+    missed_loss = float(task.loss(missed, bounded).detach())
+    assert missed_loss == pytest.approx(float(task.loss(missed, known).detach()), abs=1e-2 * (width - 1))
+    (gradient,) = torch.autograd.grad(task.loss(missed, bounded), missed)
+    assert gradient[0, 0] < 0 < gradient[0, 1]
+
+
+def test_gaussian_loss_of_a_bound_is_the_probability_beyond_it():
+    nan = float("nan")
+    task = build_task(GRAPHS, 8, HeadConfig(), loss="Gaussian")
+    output = torch.tensor([[1.0, -30.0, 0.3, 0.3]], dtype=torch.float64, requires_grad=True)
+    batch = _batch([[nan, nan]], y_lower=[[2.0, 5.0]], y_upper=[[nan, nan]])
+    sigma = math.sqrt(math.log1p(math.exp(0.3)) + 1e-6)
+    expected = -(norm.logsf(2, 1, sigma) + norm.logsf(5, -30, sigma)) / 2
+    loss = task.loss(output, batch)
+    assert float(loss.detach()) == pytest.approx(expected)
+    loss.backward()
+    assert torch.isfinite(output.grad).all()
+    batch = _batch([[nan, 7.0]], y_lower=[[nan, nan]], y_upper=[[2.0, nan]])
+    expected = -norm.logcdf(2, 1, sigma) - norm.logpdf(7, -30, sigma) - math.log(2 * math.pi) / 2
+    assert float(task.loss(output, batch).detach()) == pytest.approx(expected / 2)
+
+
+def test_targets_in_log10_are_told_in_their_unit():
+    spec = dataclasses.replace(GRAPHS, log10_targets=(True, False))
+    y = torch.tensor([[1.0, 5.0], [100.0, 7.0], [float("nan"), 9.0]])
+    task = build_task(spec, 8, HeadConfig())
+    assert task.measure(y) == []
+    task.standardize(y)
+    assert task.offset.tolist() == [1.0, 7.0]  # of log10: 0 and 2
+    assert task.deviation.tolist() == pytest.approx([1.0, math.sqrt(8 / 3)])
+    batch = _batch(y.tolist())
+    output = torch.tensor([[0.5, 0.0], [-1.0, 1.0], [0.0, 0.0]])
+    predictions, targets = task.predict(output, batch)
+    assert predictions[:, 0].tolist() == pytest.approx([10**1.5, 1.0, 10.0])
+    assert predictions[:, 1].tolist() == pytest.approx([7.0, 7 + math.sqrt(8 / 3), 7.0])
+    assert targets is batch.y
+    scaled = [(abs(0.5 + 1) + abs(-1 - 1)) / 2, (2 + math.sqrt(8 / 3) + 2) / 3 / math.sqrt(8 / 3)]
+    metrics = task.build_metrics() | {f"{name} alone": one for name, one in task.target_metrics().items()}
+    task.update(metrics, output, batch)
+    assert float(metrics["scaled_MAE"].compute()) == pytest.approx(sum(scaled) / 2)
+    assert metrics["MAE alone"].compute()[0] == pytest.approx((10**1.5 - 1 + 99) / 2)
+    loss = (1.5 + 2 + abs(0 + 2 / math.sqrt(8 / 3)) + 1 + 2 / math.sqrt(8 / 3)) / 5
+    assert float(task.loss(output, batch)) == pytest.approx(loss)
+
+
+def test_quantiles_in_log10_are_powers_of_those_of_the_logarithm():
+    spec = dataclasses.replace(GRAPHS, log10_targets=(False, True))
+    task = build_task(spec, 8, HeadConfig(), loss="Quantile", quantiles=[0.1, 0.5, 0.9])
+    output = torch.randn(4, 6)
+    quantiles = task.spread.quantiles(output)[..., [0, 2]]
+    expected = torch.cat([quantiles[:, 0], 10 ** quantiles[:, 1]], 1)
+    torch.testing.assert_close(task.spreads(output), expected)
+    with pytest.raises(BadInput, match=r"Gaussian.*log10"):
+        build_task(spec, 8, HeadConfig(), loss="gaussian")
+
+
+def test_a_single_target_in_log10_also_has_scaled_errors():
+    spec = dataclasses.replace(GRAPHS, num_targets=1, target_names=(), log10_targets=(True,), metric="scaled_MAE")
+    task = build_task(spec, 8, HeadConfig(), metrics=["R2"])
+    assert set(task.all_metrics()) == {"MAE", "RMSE", "scaled_MAE", "scaled_RMSE", "R2"}
+    assert "deviation" in task.state_dict()

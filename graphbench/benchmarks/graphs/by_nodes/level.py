@@ -229,7 +229,6 @@ class NodeLevel(GraphBenchmark):
         """Return batches of one graph; of `every` node, or only of those with a target."""
         table, trainer = self.tables[split], self.trainer
         rank, processes = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
-        pin_memory = trainer is not None and trainer.strategy.root_device.type == "cuda"
         if sampler == "full":
             targets = batches.targets_of_rank(self._wide_targets(table), rank, processes)
             cut: Any = batches.WholeGraph(self._whole_batch(table), targets)
@@ -245,7 +244,7 @@ class NodeLevel(GraphBenchmark):
             bucketing=False, world_size=processes, rank=rank, name=f"{self.spec.name} {split}",
             unit="clusters" if sampler == "clusters" else "nodes",
         )  # fmt: skip
-        loader = GraphLoader(table, order, workers, pin_memory, cut=cut)
+        loader = GraphLoader(table, order, workers, cut)
         self._loaders.append(loader)
         return loader
 

@@ -130,10 +130,13 @@ def _matrices(smiles: Sequence[Sequence[str]]) -> list[sparse.csr_matrix]:
     counts = [morgan_counts(part) for part in smiles]
     # Substructures that training never shows would get weight zero from any penalty.
     columns = np.unique(np.array([name for row in counts[0] for name in row], dtype=np.int64))
-    return [_matrix(part, columns) for part in counts]
+    return [count_matrix(part, columns) for part in counts]
 
 
-def _matrix(counts: Sequence[dict[int, int]], columns: np.ndarray) -> sparse.csr_matrix:
+def count_matrix(counts: Sequence[dict[int, int]], columns: np.ndarray) -> sparse.csr_matrix:
+    """Arrange counts of the substructures `columns` (sorted) as float64 `[M, columns]`; others are left out."""
+    if not len(columns):
+        return sparse.csr_matrix((len(counts), 0))
     rows = np.repeat(np.arange(len(counts)), [len(row) for row in counts])
     names = np.array([name for row in counts for name in row], dtype=np.int64)
     values = np.array([value for row in counts for value in row.values()], dtype=np.float64)

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import Column, GraphTable
-from graphbench.contracts.table import EDGE, GRAPH, NODE, WEIGHT, pointer
+from graphbench.contracts.table import BOUNDS, EDGE, GRAPH, NODE, WEIGHT, pointer
 from graphbench.data.columns import exact_numbers
 
 #: Text columns of the molecule benchmarks.
@@ -32,6 +32,22 @@ def with_targets(table: GraphTable, y: np.ndarray, exact: bool = False) -> Graph
     else:
         y = exact_numbers(y) if exact else y.astype(np.float32)
     return table.with_columns({"y": torch.from_numpy(y).reshape(len(table), -1)}, {"y": Column(GRAPH)})
+
+
+def with_bounds(table: GraphTable, y: np.ndarray, signs: np.ndarray) -> GraphTable:
+    """Add targets of which some are bounds: `y` is NaN there, and `y_lower` or `y_upper` hold the number.
+
+    Args:
+        table: of G graphs.
+        y: real targets or their bounds `[G, T]`, NaN where unknown.
+        signs: 1 for what a target is above, -1 for what it is below, 0 for a target itself `[G, T]`.
+    """
+    exact = exact_numbers(y)
+    parts = {
+        name: np.where(signs == sign, exact, np.nan) for name, sign in zip(("y", *BOUNDS), (0, 1, -1), strict=True)
+    }
+    columns = {name: torch.from_numpy(part.astype(exact.dtype)) for name, part in parts.items()}
+    return table.with_columns(columns, {name: Column(GRAPH) for name in columns})
 
 
 def with_weights(table: GraphTable, weights: np.ndarray) -> GraphTable:
@@ -61,6 +77,14 @@ def subset(table: GraphTable, rows: np.ndarray | Tensor) -> GraphTable:
     chosen = table.select(torch.as_tensor(rows))
     chosen.graph_ids = None
     return chosen
+
+
+def join_tables(tables: Sequence[GraphTable]) -> GraphTable:
+    """Join tables of the same columns, graphs of the first in front."""
+    first = tables[0]
+    columns = {name: torch.cat([table.columns[name] for table in tables]) for name in first.columns}
+    counts = {axis: torch.cat([table.ptr[axis].diff() for table in tables]) for axis in first.ptr}
+    return GraphTable(columns, dict(first.layout), {axis: pointer(count) for axis, count in counts.items()})
 
 
 def without(table: GraphTable, names: Iterable[str]) -> GraphTable:

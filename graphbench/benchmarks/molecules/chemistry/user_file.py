@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet
 from graphbench.benchmarks.molecules.chemistry.files import (
@@ -31,10 +32,18 @@ from graphbench.benchmarks.molecules.chemistry.problems import (
 )
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track, read_molecules
-from graphbench.benchmarks.molecules.chemistry.tables import subset, to_table, with_targets, with_text, with_weights
+from graphbench.benchmarks.molecules.chemistry.tables import (
+    subset,
+    to_table,
+    with_bounds,
+    with_targets,
+    with_text,
+    with_weights,
+)
+from graphbench.benchmarks.molecules.own_features import MoleculeFeatures, with_numbers
 from graphbench.contracts import GraphTable
 from graphbench.errors import BadInput
-from graphbench.tables.cells import Missing
+from graphbench.tables.cells import Missing, split_signs
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +70,8 @@ class FileRequest:
     """Options of `Molecules` for reading a file.
 
     `targets` is `("penalized_logp",)` if that property is computed. `classes` is empty if the file has their numbers.
-    `missing` is None for the usual words alone, () for empty cells alone. `scaffold` asks for Murcko scaffolds.
+    `missing` is None for the usual words alone, () for empty cells alone. Targets in `log10` must be above 0.
+    `scaffold` asks for Murcko scaffolds.
     """
 
     file: Path
@@ -77,6 +87,8 @@ class FileRequest:
     weight: str | None = None
     features: FeatureSet = "ogb_cip"
     missing: tuple[Any, ...] | None = None
+    log10: tuple[str, ...] = ()
+    beside: MoleculeFeatures = MoleculeFeatures()  # noqa: RUF009 - frozen dataclass
 
     @property
     def computed(self) -> bool:
@@ -88,12 +100,16 @@ class FileRequest:
         """Columns to read beside the SMILES."""
         targets = () if self.computed else self.targets
         others = filter(None, (self.weight, self.id_column, self.split_column))
-        return list(dict.fromkeys([*targets, *others]))
+        return list(dict.fromkeys([*targets, *others, *self.beside.columns]))
 
     @property
     def numbers(self) -> list[str]:
         """Columns that hold numbers."""
-        return [*(() if self.computed or self.classes else self.targets), *filter(None, (self.weight,))]
+        return [
+            *(() if self.computed or self.classes else self.targets),
+            *filter(None, (self.weight,)),
+            *self.beside.numbers,
+        ]
 
 
 @dataclass
@@ -101,7 +117,8 @@ class UserMolecules:
     """The usable molecules of a file.
 
     Args:
-        table: features, `y`, `weight` if requested, and the texts `smiles` and `id`.
+        table: features, `y`, `y_lower` and `y_upper` if the file has bounds, `weight` if requested, and the texts
+            `smiles` and `id`.
         scaffolds: of each molecule, if requested.
         canonical: canonical SMILES of what the features show, of each molecule; equal for equal molecules.
         split_labels: one of `SPLIT_WORDS`, or a fold number, of each molecule, if the file has a split column.
@@ -128,10 +145,13 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
             f"{request.file}: the target {PENALIZED_LOGP!r} is computed, but the file has a column of that name too. "
             "Rename the column: one word cannot mean both."
         )
+    signs = _take_signs(request, rows)
     points_for_commas(rows, request.numbers)
     if rows.notes:
         logger.info("%s: %s", request.file, ", ".join(rows.notes))
     y, weights, problems = _parse_numbers(request, rows)
+    beside, faults = request.beside.parse(rows.columns)
+    problems += [RowProblem(fault, rows.lines[row], shorten(text)) for row, fault, text in faults]
     recipe = Recipe(request.features, "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
     arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
@@ -142,7 +162,11 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     if len(usable) == 0:
         description = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
         raise BadInput(f"{description}\nNo usable molecule is left.")
-    return _collect(request, rows, arrays, y, weights, usable)
+    molecules = _collect(request, rows, arrays, (y, signs), weights, usable)
+    if request.beside.columns:
+        chosen = torch.from_numpy(beside[arrays.rows[usable]])
+        molecules.table = with_numbers(molecules.table, chosen)
+    return molecules
 
 
 def read_split_labels(request: FileRequest) -> list[str]:
@@ -151,17 +175,39 @@ def read_split_labels(request: FileRequest) -> list[str]:
     return read_rows(request.file, request.smiles_column, [request.split_column]).columns[request.split_column]
 
 
+def _take_signs(request: FileRequest, rows: MoleculeRows) -> np.ndarray | None:
+    """Take the signs of bounds off the targets, in place, as `split_signs`; None where there are none."""
+    if request.computed or request.task != "regression":
+        return None
+    numbers, signs = split_signs({name: rows.columns[name] for name in request.targets})
+    rows.columns |= numbers
+    return signs if signs.any() else None
+
+
 def _parse_numbers(request: FileRequest, rows: MoleculeRows) -> tuple[np.ndarray, np.ndarray | None, list[RowProblem]]:
     """Parse targets, weights and split labels, with the problems of all rows so far."""
     problems, missing = list(rows.problems), Missing.of(request.missing)
     y, weights = np.zeros((len(rows.lines), 0)), None
     if not request.computed:
         y, faults = parse_targets(rows, request.targets, request.task, request.num_classes, request.classes, missing)
+        faults += _not_positive(request, rows, y)
         problems += faults if request.on_error == "stop" else _mask_cells(rows, y, faults)
     if request.weight is not None:
         weights, faults = parse_weights(rows, request.weight, missing)
         problems += faults
     return y, weights, problems + _split_problems(rows, request.split_column)
+
+
+def _not_positive(request: FileRequest, rows: MoleculeRows, y: np.ndarray) -> list[RowProblem]:
+    """Name targets that have no logarithm, and mask them in place."""
+    problems = []
+    for name in request.log10:
+        column = y[:, request.targets.index(name)]
+        for row in np.flatnonzero(column <= 0).tolist():
+            kind = f"target {name!r} is not above 0, so that it has no log10"
+            problems.append(RowProblem(kind, rows.lines[row], shorten(rows.columns[name][row])))
+            column[row] = np.nan
+    return problems
 
 
 def _mask_cells(rows: MoleculeRows, y: np.ndarray, problems: list[RowProblem]) -> list[RowProblem]:
@@ -216,11 +262,12 @@ def _collect(
     request: FileRequest,
     rows: MoleculeRows,
     arrays: MoleculeArrays,
-    y: np.ndarray,
+    numbers: tuple[np.ndarray, np.ndarray | None],
     weights: np.ndarray | None,
     usable: np.ndarray,
 ) -> UserMolecules:
-    """Attach targets, weights and texts to the molecules `usable` (indices into the readable ones)."""
+    """Attach targets with their signs, weights and texts to the molecules `usable` (indices into the readable ones)."""
+    y, signs = numbers
     source = arrays.rows[usable].tolist()
 
     def texts(column: str) -> list[str]:
@@ -229,6 +276,9 @@ def _collect(
     smiles, lines = texts(request.smiles_column), [rows.lines[row] for row in source]
     targets = combine_terms(arrays.terms[usable]).reshape(len(usable), -1) if request.computed else y[source]
     table = with_targets(subset(to_table(arrays), usable), targets, exact=True)
+    if signs is not None:
+        table = with_bounds(table, targets, signs[source])
+        targets = np.where(signs[source] == 0, targets, np.nan)
     table = table if weights is None else with_weights(table, weights[source])
     ids = texts(request.id_column) if request.id_column else [str(line) for line in lines]
     molecules = UserMolecules(

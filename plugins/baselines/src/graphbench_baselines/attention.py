@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +18,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from graphbench import LayerTrace, Traced
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 from graphbench.nn import BatchNorm, DenseLayout, attend_within_graphs, attention_weights, mixed_values
+
+#: How attention holds graphs of different sizes on a card.
+Padding = Literal["padded", "packed"]
 
 
 class StructuredAttention(Traced):
@@ -38,9 +41,10 @@ class StructuredAttention(Traced):
         bias: give the maps to queries, keys and values a bias.
         re_attention: let heads exchange their weights, see `ReAttention`.
         extra_tokens: tokens of every graph that are no nodes, behind them; for traces.
+        attention: padded or packed; packed: on a card by a kernel that pads nothing, see `attend_within_graphs`.
 
     Raises:
-        BadInput: `num_heads` does not divide `dim`.
+        BadInput: `num_heads` does not divide `dim`, or packed attention meets re-attention, which needs all weights.
     """
 
     def __init__(
@@ -51,11 +55,16 @@ class StructuredAttention(Traced):
         bias: bool = True,
         re_attention: bool = False,
         extra_tokens: int = 0,
+        attention: Padding = "padded",
     ) -> None:
         super().__init__()
+        check_choice("attention", attention, get_args(Padding))
+        if re_attention and attention == "packed":
+            raise BadInput("re_attention needs all weights, which attention=packed never holds; leave out one of them.")
         if num_heads < 1 or dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
         self.num_heads, self.dropout, self.extra_tokens = num_heads, dropout, extra_tokens
+        self.packed = attention == "packed"
         self.qk_map = nn.Linear(dim, 2 * dim, bias=bias)  # W^Q and W^K
         self.v_map = nn.Linear(dim, dim, bias=bias)  # W^V
         self.out_map = nn.Linear(dim, dim)  # W^O
@@ -79,7 +88,7 @@ class StructuredAttention(Traced):
         qkv = torch.cat([self.qk_map(x if structure is None else structure), self.v_map(x)], dim=-1)
         if self.re_attention is None:
             dropout = self.dropout if self.training else 0.0
-            mixed = attend_within_graphs(qkv, layout, self.num_heads, biases, dropout)
+            mixed = attend_within_graphs(qkv, layout, self.num_heads, biases, dropout, self.packed)
         else:
             blocks = layout.to_block_heads(qkv, 3, self.num_heads)
             mixed = layout.from_block_heads(self._re_attend(self.re_attention, blocks, layout, biases))
@@ -98,7 +107,7 @@ class StructuredAttention(Traced):
         biases = layout.block_biases() if biases is None else biases
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(blocks, biases, strict=True)]
         weights = [F.dropout(weight, self.dropout, self.training) for weight in weights]
-        exchanged = exchange(weights, [block.layout.mask for block in layout.blocks])
+        exchanged = exchange(weights, [block.layout.pair_slots for block in layout.blocks])
         return [weight.to(v.dtype) @ v for weight, (_, _, v) in zip(exchanged, blocks, strict=True)]
 
     @torch.no_grad()
@@ -169,24 +178,22 @@ class ReAttention(nn.Module):
         self.norm = BatchNorm(num_heads)
         self.scale = head_dim**-0.5
 
-    def forward(self, weights: Sequence[Tensor], masks: Sequence[Tensor]) -> list[Tensor]:
+    def forward(self, weights: Sequence[Tensor], slots: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
         """Return the exchanged weights, zero at padding.
 
         Args:
             weights: attention weights `[B, H, N, N]` of blocks of graphs.
-            masks: which slots of a block hold a token, bool `[B, N]`.
+            slots: `pair_slots` of the layout of each block.
 
         Returns:
             Tensors of the same shapes.
         """
-        pairs = [mask[:, :, None] & mask[:, None, :] for mask in masks]
-        rows = [weight.permute(0, 2, 3, 1)[pair] for weight, pair in zip(weights, pairs, strict=True)]
+        rows = [weight.permute(0, 2, 3, 1)[pairs] for weight, pairs in zip(weights, slots, strict=True)]
         mixed = self.norm(self.mix(torch.cat(rows))) * self.scale
-        parts = mixed.split([len(row) for row in rows])
         filled = []
-        for weight, pair, part in zip(weights, pairs, parts, strict=True):
-            dense = part.new_zeros(*pair.shape, part.shape[-1])
-            dense[pair] = part
+        for weight, pairs, part in zip(weights, slots, mixed.split([len(row) for row in rows]), strict=True):
+            dense = part.new_zeros(weight.shape[0], *weight.shape[2:], part.shape[-1])
+            dense[pairs] = part
             filled.append(dense.permute(0, 3, 1, 2).to(weight.dtype))
         return filled
 

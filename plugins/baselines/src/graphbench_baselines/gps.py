@@ -32,7 +32,7 @@ from graphbench.nn import (
     attend,
 )
 
-AttentionName = Literal["Transformer", "Performer", "BigBird", "none"]
+AttentionName = Literal["Transformer", "packed", "Performer", "BigBird", "none"]
 #: Rows of one stream of numbers.
 _ROWS = 256
 
@@ -50,8 +50,9 @@ class GPS(GPSBackbone):
         num_layers: GPS layers.
         num_heads: heads of the global attention (and of the local layer GAT); must divide `hidden_dim`.
         local_layer: GatedGCN, GINE, GCN, GAT or none.
-        attention: Transformer (softmax), Performer (linear, see `PerformerBranch`), BigBird (a whole sparse layer,
-            see `BigBirdBranch`) or none.
+        attention: Transformer (softmax), packed (the same, but on a card by a kernel that pads nothing, see
+            `attend_within_graphs`; its speed was measured on no card yet), Performer (linear, see `PerformerBranch`),
+            BigBird (a whole sparse layer, see `BigBirdBranch`) or none.
         dropout: probability of every dropout but that of attention weights.
         attention_dropout: probability of dropping an attention weight; for Performer an entry of its output.
             BigBird drops none, here as in GraphGPS.
@@ -94,7 +95,7 @@ class GPS(GPSBackbone):
                 return PerformerBranch(hidden_dim, num_heads, attention_dropout)
             if attention == "BigBird":
                 return BigBirdBranch(hidden_dim, num_heads, dropout)
-            return TransformerAttention(hidden_dim, num_heads, attention_dropout)
+            return TransformerAttention(hidden_dim, num_heads, attention_dropout, packed=attention == "packed")
 
         super().__init__(
             spec,
@@ -268,16 +269,16 @@ def random_blocks(blocks: Tensor, count: int, num_heads: int, num_random: int) -
         >>> drawn.shape, int((drawn[0] >= 0).sum(-1).max()), int(drawn[1].max()) < 11
         (torch.Size([2, 1, 40, 3]), 2, True)
     """
-    table = _table(count, num_heads, num_random).to(blocks.device)
+    table = _table(count, num_heads, num_random, blocks.device)
     return table[blocks.clamp(max=len(table) - 1)]
 
 
 @lru_cache(maxsize=64)
-def _table(count: int, num_heads: int, num_random: int) -> Tensor:
+def _table(count: int, num_heads: int, num_random: int, device: torch.device) -> Tensor:
     """Tabulate random blocks of graphs of 0, 1, ... blocks `[totals, H, M, r]`; the last row serves all larger ones."""
     totals = range(1, min(2 * num_random + 6, count) + 1)
     none = torch.full((num_heads, count, num_random), -1)
-    return torch.stack([none, *(_draw_blocks(total, count, num_heads, num_random) for total in totals)])
+    return torch.stack([none, *(_draw_blocks(total, count, num_heads, num_random) for total in totals)]).to(device)
 
 
 def _draw_blocks(total: int, count: int, num_heads: int, num_random: int) -> Tensor:

@@ -83,7 +83,7 @@ class MambaBranch(nn.Module):
             sizes = count_nodes(sequence, layout.num_graphs * self.num_buckets)
             ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
             longest = int(sizes.max()) if sizes.device.type == "cpu" else layout.max_nodes  # no host-device sync
-            layout = DenseLayout.from_rows(sequence[order], ptr, longest)
+            layout = DenseLayout.from_rows(sequence[order], ptr, longest, limit=0)
         # Padding follows the nodes of a sequence, where a causal block does not see it.
         parts = layout.to_blocks(x[order])
         # All buckets of a block may be empty.
@@ -154,6 +154,10 @@ class GraphMamba(GPSBackbone):
             gate_encoder=gate_encoder,
             categorical=categorical,
         )
+
+    def lay_out(self, batch: GraphBatch) -> DenseLayout:
+        """Leave padded sizes as they are: the recurrence takes a step for every padded node."""
+        return DenseLayout.from_batch(batch, limit=0)
 
 
 class MambaBlock(nn.Module):

@@ -24,15 +24,13 @@ from graphbench.nn import (
     compute_dtype,
     draw_normal_maps,
 )
-from graphbench_baselines.attention import GateFusion, StructuredAttention, run_layer
+from graphbench_baselines.attention import GateFusion, Padding, StructuredAttention, run_layer
 
 #: "paper": norms before the branches and one after the last layer. "fairseq": norms after the branches and on the
 #: embeddings, and a read-out behind the last layer.
 Version = Literal["paper", "fairseq"]
 #: Tables of the first code on ZINC.
 FIRST_TABLES = ReleasedTables(atoms=64, degrees=64, edges=64, hops=40, distances=40, step=0, first=1)
-#: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
-_CUDA_ALIGNMENT = 8
 
 
 class GraphormerLayer(nn.Module):
@@ -51,6 +49,7 @@ class GraphormerLayer(nn.Module):
         activation_dropout: probability of dropout inside FFN.
         norm_first: norms before the branches.
         re_attention: let heads exchange their weights, see `ReAttention`.
+        attention: padded or packed, see `StructuredAttention`.
     """
 
     def __init__(
@@ -63,11 +62,12 @@ class GraphormerLayer(nn.Module):
         activation_dropout: float = 0.0,
         norm_first: bool = True,
         re_attention: bool = False,
+        attention: Padding = "padded",
     ) -> None:
         super().__init__()
         self.norm_first, self.dropout = norm_first, nn.Dropout(dropout)
         self.attention = StructuredAttention(
-            dim, num_heads, attention_dropout, re_attention=re_attention, extra_tokens=1
+            dim, num_heads, attention_dropout, re_attention=re_attention, extra_tokens=1, attention=attention
         )
         self.attention_norm = nn.LayerNorm(dim)
         self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu", activation_dropout)
@@ -155,6 +155,8 @@ class Graphormer(Architecture):
         released: carry the tables of the released code of this version with all their unused rows, and for fairseq a
             map that nothing reads, which published parameter counts include. `max_distance` and `max_degree` are then
             those of the code.
+        attention: padded, or packed: on a card by a kernel that pads nothing, see `attend_within_graphs`; its speed was
+            measured on no card yet. Not with `re_attention`.
 
     Raises:
         BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
@@ -186,6 +188,7 @@ class Graphormer(Architecture):
         re_attention: bool = False,
         checkpointing: bool = False,
         released: bool = False,
+        attention: Padding = "padded",
     ) -> None:
         super().__init__(spec, hidden_dim)
         self.waits_for_device = (
@@ -202,7 +205,15 @@ class Graphormer(Architecture):
         self.embedding_norm = nn.LayerNorm(hidden_dim) if fairseq else None
         self.bias = SpatialBias(spec, num_heads, max_distance, max_hops, tables)
         self.layers = nn.ModuleList(
-            GraphormerLayer(hidden_dim, ffn_dim, num_heads, **drops, norm_first=not fairseq, re_attention=re_attention)
+            GraphormerLayer(
+                hidden_dim,
+                ffn_dim,
+                num_heads,
+                **drops,
+                norm_first=not fairseq,
+                re_attention=re_attention,
+                attention=attention,
+            )
             for _ in range(num_layers)
         )
         self.fusion = GateFusion(hidden_dim) if fusion else None
@@ -255,10 +266,7 @@ def token_layout(batch: GraphBatch) -> tuple[DenseLayout, Tensor, Tensor]:
     ptr = batch.ptr + torch.arange(batch.num_graphs + 1, device=batch.ptr.device)
     graph_of = torch.repeat_interleave(numbers, ptr.diff(), output_size=batch.num_nodes + batch.num_graphs)
     node = torch.arange(batch.num_nodes, device=ptr.device) + batch.batch
-    most = batch.max_nodes + 1
-    if ptr.is_cuda:
-        most = -(-most // _CUDA_ALIGNMENT) * _CUDA_ALIGNMENT
-    return DenseLayout.from_rows(graph_of, ptr, most), node, ptr[1:] - 1
+    return DenseLayout.from_rows(graph_of, ptr, batch.max_nodes + 1), node, ptr[1:] - 1
 
 
 def _check_options(num_layers: int, max_hops: int, version: str, drops: dict[str, float]) -> None:

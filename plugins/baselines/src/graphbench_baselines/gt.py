@@ -8,6 +8,7 @@ Legend: node i attends to node j along edge j -> i; `edge_index` holds (j, i). H
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -185,7 +186,6 @@ class GT(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        self.waits_for_device = "how many pairs the graphs have is read" if full else ""
         check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.full = full
@@ -199,27 +199,31 @@ class GT(Architecture):
             for _ in range(num_layers)
         )
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """List all pairs of nodes of a graph, with `full`."""
+        return {"all_pairs": complete_graphs(batch)} if self.full else {}
+
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` unless `full`."""
         x = self.node_encoder(batch)
         if self.position_map is not None:
             x = x + self.position_map(torch.cat([encoder(batch) for encoder in self.positional], dim=-1))
-        batch = complete_graphs(batch) if self.full else batch
+        if self.full:
+            batch = copy.copy(batch)
+            batch.edge_index = batch.all_pairs
         edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
         for layer in self.layers:
             x, edge = layer(x, edge, batch)
         return Representation(node=x, edge=None if self.full else edge)
 
 
-def complete_graphs(batch: GraphBatch) -> GraphBatch:
-    """Replace the edges of a batch by edges between all pairs of different nodes of a graph."""
+def complete_graphs(batch: GraphBatch) -> Tensor:
+    """List edges between all pairs of different nodes of a graph `[2, E]`."""
     size = batch.ptr.diff()[batch.batch]
     target = torch.repeat_interleave(torch.arange(len(size), device=size.device), size)
     rank = torch.arange(len(target), device=size.device) - (size.cumsum(0) - size)[target]
     source = batch.ptr[batch.batch[target]] + rank
-    full = copy.copy(batch)
-    full.edge_index = torch.stack([source, target])[:, source != target]
-    return full
+    return torch.stack([source, target])[:, source != target]
 
 
 def matrices_of_edges(weights: Tensor, batch: GraphBatch) -> list[Tensor]:

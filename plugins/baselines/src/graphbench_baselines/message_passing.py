@@ -11,8 +11,9 @@ GINE, which the paper lacks, follows GIN. Widths default to that paper's ZINC mo
 
 from __future__ import annotations
 
+import copy
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, SAGEConv
 from torch_geometric.utils import add_remaining_self_loops
 
-from graphbench import BenchmarkSpec, PositionalEncoder
+from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn import (
     Categorical,
@@ -34,10 +35,6 @@ from graphbench.nn import (
     make_norm,
 )
 from graphbench_baselines.message_passing_network import MessagePassingNetwork
-
-
-def _looped(edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> tuple[Tensor, None]:
-    return add_remaining_self_loops(edge_index, num_nodes=num_nodes)[0], None
 
 
 class GCN(MessagePassingNetwork):
@@ -205,9 +202,21 @@ class GAT(MessagePassingNetwork):
             )
             return ConvLayer(conv, hidden_dim, dropout, norm, residual, activation=F.elu, drops="input")
 
-        make_edges = _looped if self_loops else None
-        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, make_edges=make_edges)
-        self.waits_for_device = "how many self-loops the graphs have is read, once for all layers" if self_loops else ""
+        super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical)
+        self.self_loops = self_loops
+
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Give every node one self-loop, where these are wanted."""
+        if not self.self_loops:
+            return {}
+        return {"looped_edges": add_remaining_self_loops(batch.edge_index, num_nodes=batch.num_nodes)[0]}
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """Return nodes `[num_nodes, dim]`."""
+        if self.self_loops:
+            batch = copy.copy(batch)
+            batch.edge_index = batch.looped_edges
+        return super().forward(batch)
 
 
 class GIN(MessagePassingNetwork):

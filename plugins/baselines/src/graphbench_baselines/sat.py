@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast, get_args
+from dataclasses import dataclass, fields
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from graphbench_baselines.structure import (
     MessagePassing,
     NetworkEdges,
     SubgraphExtractor,
+    Subgraphs,
     SubtreeExtractor,
     khop_subgraphs,
     network_edges,
@@ -158,9 +159,7 @@ class SAT(Architecture):
         width = edge_dim if has_edges and gnn in EDGE_GNNS and edge_dim else None
         self.checkpointing, self.num_hops = checkpointing, num_hops
         self.subgraphs = extractor == "subgraph"
-        if self.subgraphs:
-            self.waits_for_device = "how many nodes are within reach is read"
-        elif re_attention:
+        if re_attention:
             self.waits_for_device = "heads exchange weights over pairs of nodes without padding, whose number is read"
         self.encodings = (subgraph_distances(num_hops),) if self.subgraphs else ()
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical, one_hot_bias=False)
@@ -178,6 +177,13 @@ class SAT(Architecture):
                 SATLayer(hidden_dim, ffn_dim or 2 * hidden_dim, num_heads, structure, dropout, norm, re_attention)
             )
         self.fusion = GateFusion(hidden_dim) if fusion else None
+
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Extract the subgraphs of all nodes, for that extractor."""
+        if not self.subgraphs:
+            return {}
+        subgraphs = khop_subgraphs(batch, self.num_hops)
+        return {f"subgraph_{field.name}": getattr(subgraphs, field.name) for field in fields(Subgraphs)}
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
@@ -201,7 +207,9 @@ class SAT(Architecture):
             edges=network_edges(
                 batch,
                 self.edge_encoder(batch) if self.edge_encoder is not None else None,
-                khop_subgraphs(batch, self.num_hops) if self.subgraphs else None,
+                Subgraphs(**{field.name: batch[f"subgraph_{field.name}"] for field in fields(Subgraphs)})
+                if self.subgraphs
+                else None,
             ),
             damping=(1 + degree).to(dtype).rsqrt()[:, None],
         )

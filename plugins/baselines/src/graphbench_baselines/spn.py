@@ -5,6 +5,8 @@ Abboud et al., "Shortest Path Networks for Graph Property Prediction", LoG 2022,
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
@@ -119,7 +121,6 @@ class SPN(Architecture):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         super().__init__(spec, hidden_dim * (num_layers + 1) if all_layers else hidden_dim)
-        self.waits_for_device = "how many pairs are within reach is read"
         check_range("num_layers", num_layers, at_least=1, whole=True)
         check_range("max_distance", max_distance, at_least=1, whole=True)
         check_range("eps", eps, at_least=-1, below=float("inf"))
@@ -129,10 +130,16 @@ class SPN(Architecture):
         self.residual, self.all_layers = residual, all_layers
         self.encodings = (ShortestPaths(max_distance + 1),)
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """List the pairs of nodes at each distance."""
+        shells = distance_shells(batch, self.max_distance)
+        return {f"shell_{distance}": pairs for distance, pairs in enumerate(shells, start=1)}
+
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, dim]`."""
         x = self.node_encoder(batch)
-        shells, depths = distance_shells(batch, self.max_distance), [x]
+        shells = [batch[f"shell_{distance}"] for distance in range(1, self.max_distance + 1)]
+        depths = [x]
         for layer in self.layers:
             new = self.dropout(layer(x, shells))
             x = x + new if self.residual else new

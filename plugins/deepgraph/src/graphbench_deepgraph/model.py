@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +26,13 @@ from graphbench.nn import (
 from graphbench_deepgraph.layer import DeepGraphLayer, RelativeBias, deepnorm_factors
 from graphbench_deepgraph.sampler import CoverageSampler, evaluation_seeds, training_seeds
 from graphbench_deepgraph.substructure_encoder import Content, SubstructureEncoder
-from graphbench_deepgraph.tokens import TokenLayout, sample_substructures
+from graphbench_deepgraph.tokens import TokenLayout, sample_substructures, token_places
 
 #: Nodes of the largest substructure of ZINC: a node with its neighbours of two hops.
 _ZINC_SIZE = 14
+
+#: Fields of `token_places`.
+_PLACES = ("batch", "node", "graph", "substructure", "member_node", "member_substructure", "ptr", "most")
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,6 @@ class DeepGraph(Architecture):
         torch.Size([4, 16])
     """
 
-    kind_of_type: Tensor
-
     def __init__(
         self,
         spec: BenchmarkSpec,
@@ -118,7 +120,6 @@ class DeepGraph(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        self.waits_for_device = "what is sampled decides the number of tokens, which is read"
         drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         _check_options(num_layers, num_draws, drops)
         check_weight_init(init)
@@ -137,7 +138,6 @@ class DeepGraph(Architecture):
             self.substructure_encoder = SubstructureEncoder(
                 self.substructures, hidden_dim, substructure_content, ordered=not released
             )
-            self.register_buffer("kind_of_type", self.substructures.kind_of_type, persistent=False)
         self.embedding_norm = nn.LayerNorm(hidden_dim)
         self.bias = RelativeBias(spec, num_heads, max_distance, local_attention, released)
         alpha, beta = deepnorm_factors(num_layers) if deepnorm else (1.0, 1.0)
@@ -170,15 +170,16 @@ class DeepGraph(Architecture):
             tokens_batch=_join([part.tokens_batch for part in parts]),
         )
 
-    def seeds(self, batch: GraphBatch, draw: int = 0) -> Tensor:
+    def seeds(self, batch: GraphBatch, draw: int = 0, generator: torch.Generator | None = None) -> Tensor:
         """Return one 64-bit seed per graph `[num_graphs]`: fresh ones in training, those of the graphs in evaluation.
 
         Args:
             batch: the graphs.
             draw: number of the draw.
+            generator: that of training; None in evaluation.
         """
-        if self.training:
-            return training_seeds(batch.num_graphs, batch.ptr.device)
+        if generator is not None:
+            return training_seeds(batch.num_graphs, batch.ptr.device, generator)
         return evaluation_seeds(batch.edge_index, batch.batch, batch.ptr, draw)
 
     def _represent(self, batch: GraphBatch, draw: int) -> Representation:
@@ -201,16 +202,28 @@ class DeepGraph(Architecture):
         )
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Sample substructures and number the tokens of each draw; sizes depend on the data: this is not compiled."""
+        fields: dict[str, Any] = {}
+        for draw in range(self.num_draws if generator is None else 1):
+            sampled = None
+            if self.substructure_encoder is not None:
+                kinds = self.substructures.kind_of_type.to(batch.ptr.device)
+                seeds = self.seeds(batch, draw, generator)
+                sampled = sample_substructures(batch, self.substructures, kinds, self.sampling, seeds)
+            places: dict[str, Any] = token_places(batch, sampled)
+            if self.substructure_encoder is not None and sampled is not None:
+                places["content"] = self.substructure_encoder.inputs(batch, sampled)
+            fields |= {_field(name, draw): value for name, value in places.items()}
+        return fields
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def _prepare(self, batch: GraphBatch, draw: int, cut: bool) -> _Prepared:
-        """Sample substructures and lay the tokens out; sizes depend on the data, so this is not compiled."""
-        if self.substructure_encoder is None:
-            return _Prepared(replace(TokenLayout.of(batch, None, cut), traced=draw == 0), None)
-        sampled = sample_substructures(
-            batch, self.substructures, self.kind_of_type, self.sampling, self.seeds(batch, draw)
-        )
-        tokens = replace(TokenLayout.of(batch, sampled, cut), traced=draw == 0)
-        return _Prepared(tokens, self.substructure_encoder.inputs(batch, sampled))
+        """Read what `precompute` has left for a draw."""
+        places = {name: batch[_field(name, draw)] for name in _PLACES}
+        tokens = replace(TokenLayout.of(batch, places, cut), traced=draw == 0)
+        return _Prepared(tokens, batch.get(_field("content", draw), None))
 
     def _embed(self, batch: GraphBatch, prepared: _Prepared) -> Tensor:
         """Embed the tokens of the first layer `[T, dim]`."""
@@ -228,6 +241,11 @@ class DeepGraph(Architecture):
             return computed
         output: Tensor = layer(x, tokens, biases)
         return output
+
+
+def _field(name: str, draw: int) -> str:
+    """Name a field of `token_places`, or the encoder's input, in the batch."""
+    return f"deepgraph_{name}_{draw}"
 
 
 def _check_options(num_layers: int, num_draws: int, drops: dict[str, float]) -> None:

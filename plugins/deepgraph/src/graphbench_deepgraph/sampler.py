@@ -340,14 +340,17 @@ def training_generator(seed: int, rank: int, epoch: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state) & 0x7FFFFFFFFFFFFFFF)
 
 
-def training_seeds(num_graphs: int, device: torch.device | str = "cpu") -> Tensor:
+def training_seeds(
+    num_graphs: int, device: torch.device | str = "cpu", generator: torch.Generator = torch.default_generator
+) -> Tensor:
     """Draw fresh seeds for a training step `[num_graphs]`, different in every epoch and on every process.
 
-    They come from PyTorch's generator on the CPU, which Lightning seeds and checkpoints keep: a resumed run samples
-    as an uninterrupted one. Lightning may seed all processes alike, hence the rank is mixed in.
+    They come from the loader's generator, which follows from seed, epoch and batch, or PyTorch's on the CPU, which
+    Lightning seeds and checkpoints keep: either way a resumed run samples as an uninterrupted one. Lightning may seed
+    all processes alike, hence the rank is mixed in.
     """
     rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-    return mix(sample_seeds(num_graphs, torch.default_generator), rank).to(device)
+    return mix(sample_seeds(num_graphs, generator), rank).to(device)
 
 
 def evaluation_seeds(edge_index: Tensor, batch: Tensor, ptr: Tensor, draw: int = 0) -> Tensor:

@@ -6,7 +6,9 @@ graph the nodes come first, then the graph token, then the substructures.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +18,6 @@ from graphbench.encodings.substructures import Substructures, mix
 from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout
 from graphbench_deepgraph.sampler import CoverageSampler
-
-#: Fused attention kernels of CUDA want biases whose rows start at multiples of this many elements.
-_CUDA_ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
@@ -101,42 +100,24 @@ class TokenLayout:
     traced: bool = True
 
     @classmethod
-    def of(cls, batch: GraphBatch, sample: Sample | None, cut: bool = True) -> TokenLayout:
+    def of(cls, batch: GraphBatch, places: Mapping[str, Any], cut: bool = True) -> TokenLayout:
         """Lay out a batch.
 
         Args:
             batch: the graphs.
-            sample: their substructures; None for graphs without.
+            places: of their tokens, from `token_places`.
             cut: let attention on a CPU group graphs of similar size, see `DenseLayout`.
         """
-        numbers = torch.arange(batch.num_graphs, device=batch.ptr.device)
-        none = numbers[:0]
-        graphs = none if sample is None else sample.graph
-        num_substructures = torch.bincount(graphs, minlength=batch.num_graphs)
-        before = num_substructures.cumsum(0) - num_substructures + numbers
-        ptr = batch.ptr.clone()
-        ptr[1:] += numbers + 1 + num_substructures.cumsum(0)
-        node = torch.arange(batch.num_nodes, device=ptr.device) + before[batch.batch]
-        rank = torch.arange(len(graphs), device=ptr.device)
-        substructure = rank + batch.ptr[graphs + 1] + graphs + 1
-        member_node, member_substructure = none, none
-        if sample is not None:
-            inside = sample.members >= 0
-            member_node = node[sample.members[inside]]
-            member_substructure = substructure[inside.nonzero()[:, 0]]
-        graph_of = torch.repeat_interleave(numbers, ptr.diff())
-        most = int(ptr.diff().max()) if batch.num_graphs else 0
-        if ptr.is_cuda:
-            most = -(-most // _CUDA_ALIGNMENT) * _CUDA_ALIGNMENT
-        dense = DenseLayout.from_rows(graph_of, ptr, most)
+        ptr = places["ptr"]
+        dense = DenseLayout.from_rows(places["batch"], ptr, places["most"])
         return cls(
             dense=dense if cut else replace(dense, cut=None),
-            batch=graph_of,
-            node=node,
-            graph=batch.ptr[1:] + before,
-            substructure=substructure,
-            member_node=member_node,
-            member_substructure=member_substructure,
+            batch=places["batch"],
+            node=places["node"],
+            graph=places["graph"],
+            substructure=places["substructure"],
+            member_node=places["member_node"],
+            member_substructure=places["member_substructure"],
             num_nodes=batch.ptr.diff(),
         )
 
@@ -154,6 +135,44 @@ class TokenLayout:
             parts.append(substructure.to(node.dtype))
             places.append(self.substructure)
         return torch.cat(parts)[torch.cat(places).argsort()]
+
+
+def token_places(batch: GraphBatch, sample: Sample | None) -> dict[str, Any]:
+    """Assign numbers to the tokens of a batch, once per sample, before the batch goes to its device.
+
+    Args:
+        batch: the graphs.
+        sample: their substructures; None for graphs without.
+
+    Returns:
+        The fields `batch`, `node`, `graph`, `substructure`, `member_node` and `member_substructure` of `TokenLayout`,
+        `ptr [G + 1]` with the first token of each graph, and `most`, the tokens of the largest.
+    """
+    numbers = torch.arange(batch.num_graphs, device=batch.ptr.device)
+    none = numbers[:0]
+    graphs = none if sample is None else sample.graph
+    num_substructures = torch.bincount(graphs, minlength=batch.num_graphs)
+    before = num_substructures.cumsum(0) - num_substructures + numbers
+    ptr = batch.ptr.clone()
+    ptr[1:] += numbers + 1 + num_substructures.cumsum(0)
+    node = torch.arange(batch.num_nodes, device=ptr.device) + before[batch.batch]
+    rank = torch.arange(len(graphs), device=ptr.device)
+    substructure = rank + batch.ptr[graphs + 1] + graphs + 1
+    member_node, member_substructure = none, none
+    if sample is not None:
+        inside = sample.members >= 0
+        member_node = node[sample.members[inside]]
+        member_substructure = substructure[inside.nonzero()[:, 0]]
+    return {
+        "batch": torch.repeat_interleave(numbers, ptr.diff()),
+        "node": node,
+        "graph": batch.ptr[1:] + before,
+        "substructure": substructure,
+        "member_node": member_node,
+        "member_substructure": member_substructure,
+        "ptr": ptr,
+        "most": int(ptr.diff().max()) if batch.num_graphs else 0,
+    }
 
 
 def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, max_size: int) -> Tensor:

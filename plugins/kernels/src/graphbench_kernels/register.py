@@ -16,12 +16,16 @@ import torch
 
 #: Operations, the kernel of each, and the device that it is for.
 KERNELS: tuple[tuple[str, str, str], ...] = (
+    ("graphbench::edge_attention", "nn.card_messages:edge_attention_on_cards", "CUDA"),
     ("graphbench::gated_messages", "nn.messages:gated_messages", "CPU"),
+    ("graphbench::gated_messages", "nn.card_messages:gated_messages_on_cards", "CUDA"),
     ("graphbench::laplacian_eigenvectors", "encodings.loops:laplacian_eigenvectors", "CPU"),
     ("graphbench::packed_attention", "nn.attention:packed_attention", "CPU"),
+    ("graphbench::packed_attention", "nn.card_attention:packed_attention_on_cards", "CUDA"),
     ("graphbench::random_walks", "encodings.loops:random_walks", "CPU"),
     ("graphbench::shortest_paths", "encodings.loops:find_shortest_paths", "CPU"),
     ("graphbench::sum_neighbours", "nn.messages:sum_neighbours", "CPU"),
+    ("graphbench::sum_rectified", "nn.card_messages:sum_rectified_on_cards", "CUDA"),
     ("graphbench_sfi_former::attend_rows", "sfi_former.operations:attend_rows", "CPU"),
     ("graphbench_sfi_former::water_level", "sfi_former.operations:water_level", "CUDA"),
     ("graphbench_sft::maxima", "models.maxout:maxima", "CPU"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphbench.contracts.kernels import VARIABLE
-from graphbench.nn import DenseLayout, attend_within_graphs, attention_weights
+from graphbench.nn import DenseLayout, attend_within_graphs, attention_weights, size_blocks
 from graphbench.testing import computed_by
 from graphbench_kernels.nn.attention import fit_loops, place_blocks
 from graphbench_kernels.nn.dropping import draw_bits
@@ -86,6 +86,19 @@ def test_places_are_where_the_graphs_of_blocks_lie():
         assert place.starts.tolist() == layout.ptr[block.graphs].tolist()
         assert place.sizes.tolist() == block.layout.ptr.diff().tolist()
         assert place.length == block.layout.max_nodes == max(place.sizes)
+
+
+def test_a_layout_with_room_changes_nothing(monkeypatch):
+    monkeypatch.setattr(size_blocks, "BLOCK_COST", 10**9)  # one block
+    qkv, bias = draw(sum(SIZES), 3 * HEADS * WIDTH), draw(len(SIZES), HEADS, max(SIZES) + 5, max(SIZES) + 5, seed=2)
+    found = []
+    for room in (0, 5):
+        tight = layout_of()
+        layout = DenseLayout.from_rows(tight.graph_of, tight.ptr, max(SIZES) + room)
+        assert layout.cut is None
+        inside = bias[..., : layout.max_nodes, : layout.max_nodes]
+        found.append(attend_within_graphs(qkv, layout, HEADS, layout.block_biases(inside)))
+    assert torch.equal(*found)
 
 
 def test_a_second_backward_pass_gives_the_same():

@@ -9,7 +9,7 @@ Legend: T nodes of all graphs, n nodes of a graph, H heads, each as wide as the 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, Posi
 from graphbench.errors import check_choice, check_range
 from graphbench.nn import Categorical, DenseLayout, NodeEncoder, NormName, make_norm, mixed_values
 from graphbench_large_graphs.linear import attention_matrices, linear_attention
-from graphbench_large_graphs.propagation import WeightedEdges, hop_edges
+from graphbench_large_graphs.propagation import WeightedEdges, hop_edges, hop_pairs
 
 BiasName = Literal["sigmoid", "identity"]
 #: Lower bound of random features as a share of their largest value, in the released code.
@@ -29,7 +29,7 @@ _SMALLEST_FEATURE = 1e-6
 _BIAS_START = {"sigmoid": 0.1, "identity": 1.0}
 
 
-def random_projection(num_features: int, dim: int) -> Tensor:
+def random_projection(num_features: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
     """Draw random directions `[num_features, dim]`, orthogonal within blocks of `dim`, as long as Gaussian vectors.
 
     Each has a random sign: those of a QR decomposition lean to one side, and a softmax estimated with them is biased.
@@ -40,10 +40,10 @@ def random_projection(num_features: int, dim: int) -> Tensor:
         >>> bool((projection[0] @ projection[1]).abs() < 1e-5)
         True
     """
-    blocks = torch.randn(math.ceil(num_features / dim), dim, dim, dtype=torch.float32)
+    blocks = torch.randn(math.ceil(num_features / dim), dim, dim, dtype=torch.float32, generator=generator)
     directions = torch.linalg.qr(blocks).Q.transpose(1, 2).flatten(0, 1)[:num_features]
-    lengths = torch.randn(num_features, dim, dtype=torch.float32).norm(dim=1, keepdim=True)
-    return directions * lengths * torch.randn(num_features, 1, dtype=torch.float32).sign()
+    lengths = torch.randn(num_features, dim, dtype=torch.float32, generator=generator).norm(dim=1, keepdim=True)
+    return directions * lengths * torch.randn(num_features, 1, dtype=torch.float32, generator=generator).sign()
 
 
 def softmax_features(x: Tensor, projection: Tensor, temperature: float, layout: DenseLayout | None = None) -> Tensor:
@@ -103,7 +103,7 @@ class GumbelAttention(Traced):
         >>> from graphbench.testing import tiny_spec, tiny_table
         >>> batch = tiny_table(tiny_spec(), sizes=[3, 4]).batch([0, 1])
         >>> attention = GumbelAttention(8, num_heads=2)
-        >>> edges = hop_edges(batch, 2, torch.float32)
+        >>> edges = hop_edges(hop_pairs(batch, 2), 7, torch.float32)
         >>> attention(torch.randn(7, 8), batch, DenseLayout.from_batch(batch), edges).shape
         torch.Size([7, 8])
     """
@@ -132,27 +132,27 @@ class GumbelAttention(Traced):
         self.bias = nn.Parameter(torch.full((bias_order, num_heads), _BIAS_START[bias])) if bias_order else None
         self.register_buffer("projection", random_projection(num_features, dim))
 
-    def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, edges: list[WeightedEdges]) -> Tensor:
-        """Return mixed nodes `[T, dim]`."""
+    def forward(
+        self,
+        x: Tensor,
+        batch: GraphBatch,
+        layout: DenseLayout,
+        edges: list[WeightedEdges],
+        projection: Tensor | None = None,
+    ) -> Tensor:
+        """Return mixed nodes `[T, dim]`; `projection [num_features, dim]` takes the place of the layer's directions."""
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(v.dtype, torch.float32)
-            queries, keys = self._features(q.to(precision), k.to(precision), layout)
+            directions = self.projection if projection is None else projection.to(self.projection)
+            queries = softmax_features(q.to(precision), directions, self.temperature)
+            keys = softmax_features(k.to(precision), directions, self.temperature, layout)
             mixed = self._mix(queries, keys, v.to(precision), layout)
             for number, pairs in enumerate(edges):
                 mixed = mixed + self._bias_weights(number, precision) * pairs.mix(v.to(precision))
         out: Tensor = self.out(mixed.to(v.dtype).flatten(1))
         self.trace(lambda: self._record(x, queries, keys, batch, layout, out))
         return out
-
-    def _features(self, q: Tensor, k: Tensor, layout: DenseLayout) -> tuple[Tensor, Tensor]:
-        projection = self.projection
-        if self.training:
-            projection = random_projection(*projection.shape).to(projection)
-        return (
-            softmax_features(q, projection, self.temperature),
-            softmax_features(k, projection, self.temperature, layout),
-        )
 
     def _mix(self, queries: Tensor, keys: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
         """Mix values `[T, H, d]`, in training averaged over the samples of noise."""
@@ -242,7 +242,6 @@ class NodeFormer(Architecture):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         super().__init__(spec, hidden_dim * (num_layers + 1) if concatenate else hidden_dim)
-        self.waits_for_device = "how many pairs are within 1, 2, 4, ... steps is read" if bias_order else ""
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.layers = nn.ModuleList(
             GumbelAttention(hidden_dim, num_heads, num_features, temperature, num_samples, bias_order, bias)
@@ -252,14 +251,26 @@ class NodeFormer(Architecture):
         self.bias_order, self.dropout, self.residual = bias_order, nn.Dropout(dropout), residual
         self.activation, self.concatenate = activation, concatenate
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """List pairs within 1, 2, 4, ... steps; in training draw the random directions of each layer."""
+        fields = {f"within_{number}": pairs for number, pairs in enumerate(hop_pairs(batch, self.bias_order))}
+        if generator is not None:
+            for number, layer in enumerate(self.layers):
+                assert isinstance(layer, GumbelAttention)
+                num_features, width = layer.projection.shape
+                drawn = random_projection(num_features, width, generator)
+                fields[f"projection_{number}"] = drawn.to(batch.ptr.device)
+        return fields
+
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, dim]`."""
         layout = DenseLayout.from_batch(batch)
         x = self.dropout(F.elu(self.norms[0](self.node_encoder(batch))))
-        edges = hop_edges(batch, self.bias_order, x.dtype)
+        pairs = [batch[f"within_{number}"] for number in range(self.bias_order)]
+        edges = hop_edges(pairs, len(x), x.dtype)
         states = [x]
-        for layer, norm in zip(self.layers, self.norms[1:], strict=True):
-            new = layer(x, batch, layout, edges)
+        for number, (layer, norm) in enumerate(zip(self.layers, self.norms[1:], strict=True)):
+            new = layer(x, batch, layout, edges, batch.get(f"projection_{number}", None))
             x = norm(x + new if self.residual else new)
             x = self.dropout(F.elu(x) if self.activation else x)
             states.append(x)

@@ -7,6 +7,8 @@ Legend: T nodes of all graphs, H heads, d head width, dim = H d.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -216,7 +218,6 @@ class Polynormer(Architecture):
         positional_encoders: list[PositionalEncoder] | None = None,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        self.waits_for_device = "how many self-loops the graphs have is read, once for all layers"
         check_range("global_layers", global_layers, at_least=0, whole=True)
         if hidden_dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
@@ -235,14 +236,17 @@ class Polynormer(Architecture):
         self.input_dropout, self.dropout = nn.Dropout(input_dropout), nn.Dropout(dropout)
         self.global_dropout, self.relu = nn.Dropout(global_dropout), relu
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Give every node one self-loop."""
+        return {"looped_edges": add_remaining_self_loops(batch.edge_index, num_nodes=batch.num_nodes)[0]}
+
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
         x = self.input_dropout(self.inputs(batch, self.input_map.weight.dtype))
         x = self.dropout(self.input_map(x))
-        edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=x.shape[0])
         total = torch.zeros_like(x)
         for layer in self.local_layers:
-            x = layer(x, edge_index)
+            x = layer(x, batch.looped_edges)
             total = total + x
         if self.norm is None or self.global_out is None:
             return Representation(node=total)

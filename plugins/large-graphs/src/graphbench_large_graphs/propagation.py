@@ -5,6 +5,7 @@ Legend: T nodes of all graphs, E edges, H heads, d head width; `edge_index` hold
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,8 +73,8 @@ def row_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
     return WeightedEdges(batch.edge_index, degrees[target].reciprocal())
 
 
-def hop_edges(batch: GraphBatch, order: int, dtype: torch.dtype) -> list[WeightedEdges]:
-    """Find pairs of nodes within 1, 2, 4, ... steps, with weights `1 / sqrt(d_out_j d_in_i)` by their degrees.
+def hop_pairs(batch: GraphBatch, order: int) -> list[Tensor]:
+    """Find pairs of nodes within 1, 2, 4, ... steps, `[2, pairs]` each.
 
     The pattern of an order is the square of the one before, as in NodeFormer's code; with self-loops nodes
     within fewer steps are included. A hub of degree d adds d^2 pairs to the second order.
@@ -81,16 +82,14 @@ def hop_edges(batch: GraphBatch, order: int, dtype: torch.dtype) -> list[Weighte
     Args:
         batch: the graphs.
         order: number of patterns; 0 for none.
-        dtype: precision of the nodes; half precision counts degrees in float32.
 
     Examples:
         >>> from torch_geometric.data import Data
         >>> path = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
-        >>> [edges.index.shape[1] for edges in hop_edges(path, 2, torch.float32)]
+        >>> [pairs.shape[1] for pairs in hop_pairs(path, 2)]
         [7, 9]
     """
     n, patterns = batch.num_nodes, []
-    precision = torch.promote_types(dtype, torch.float32)
     index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=n)
     for number in range(order):
         if number:
@@ -98,6 +97,20 @@ def hop_edges(batch: GraphBatch, order: int, dtype: torch.dtype) -> list[Weighte
                 ones = torch.ones(index.shape[1], dtype=torch.float32, device=index.device)
                 pattern = torch.sparse_coo_tensor(index, ones, (n, n), check_invariants=False).coalesce()
                 index = torch.sparse.mm(pattern, pattern).coalesce().indices()
-        incoming, outgoing = degree(index[1], n, precision), degree(index[0], n, precision)
-        patterns.append(WeightedEdges(index, (incoming[index[1]] * outgoing[index[0]]).rsqrt()))
+        patterns.append(index)
     return patterns
+
+
+def hop_edges(patterns: Sequence[Tensor], num_nodes: int, dtype: torch.dtype) -> list[WeightedEdges]:
+    """Weight pairs of nodes by `1 / sqrt(d_out_j d_in_i)`, d their degrees in the pattern.
+
+    Args:
+        patterns: from `hop_pairs`.
+        num_nodes: T.
+        dtype: precision of the nodes; half precision counts degrees in float32.
+    """
+    precision, weighted = torch.promote_types(dtype, torch.float32), []
+    for index in patterns:
+        incoming, outgoing = (degree(index[end], num_nodes, precision) for end in (1, 0))
+        weighted.append(WeightedEdges(index, (incoming[index[1]] * outgoing[index[0]]).rsqrt()))
+    return weighted

@@ -8,7 +8,7 @@ Legend: T nodes of all graphs.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -110,9 +110,6 @@ class TunedGNN(Architecture):
         positional_encoders: list[PositionalEncoder] | None = None,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        self.waits_for_device = (
-            "" if layer == "GCN" else "how many self-loops the graphs have is read, once for all layers"
-        )
         check_choice("layer", layer, get_args(LayerName))
         if hidden_dim % num_heads:
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
@@ -125,6 +122,12 @@ class TunedGNN(Architecture):
         )
         self.dropout, self.jumping, self.weighted = nn.Dropout(dropout), jumping, layer == "GCN"
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Give every node one self-loop."""
+        if self.weighted:
+            return {}
+        return {"looped_edges": add_remaining_self_loops(batch.edge_index, num_nodes=batch.num_nodes)[0]}
+
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
         x = self.inputs(batch, next(self.parameters()).dtype)
@@ -134,7 +137,7 @@ class TunedGNN(Architecture):
         if self.weighted:
             edge_index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         else:
-            edge_index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=x.shape[0])
+            edge_index = batch.looped_edges
         states = []
         for layer in self.layers:
             x = layer(x, edge_index, weight)

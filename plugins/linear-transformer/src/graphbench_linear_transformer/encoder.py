@@ -125,7 +125,7 @@ class LinearTransformerPE(PositionalEncoder):
             return self._initial_features(batch)
 
     def _initial_features(self, batch: GraphBatch) -> Tensor:
-        layout = DenseLayout.from_batch(batch)
+        layout = DenseLayout.from_batch(batch, limit=0)
         number = layout.index % max(layout.max_nodes, 1)  # of each node within its graph
         if self.slots is not None:
             return self.slots[self._slot(number, layout)]
@@ -146,7 +146,7 @@ class LinearTransformerPE(PositionalEncoder):
         """Return the features of every node `[num_nodes, dim]` from a given Φ_0 `[num_nodes, num_features]`."""
         # Products of many layers with norms in between need more than the eight bits of bfloat16.
         with torch.autocast(batch.edge_index.device.type, enabled=False):
-            layout, edges = DenseLayout.from_batch(batch), self._incidence(batch)
+            layout, edges = DenseLayout.from_batch(batch, limit=0), self._incidence(batch)
             incidence: Incidence = edges
             if self.evolve_incidence:
                 incidence = edges.dense() if self.keep_incidence else edges.evolving()

@@ -176,7 +176,7 @@ class SparseIncidence(Incidence):
         Raises:
             BadInput: a resistance is not positive and finite, or not the same both ways.
         """
-        layout = DenseLayout.from_batch(batch)
+        layout = DenseLayout.from_batch(batch, limit=0)
         n, slot = layout.max_nodes, layout.index
         tail, head = slot[batch.edge_index[0]], slot[batch.edge_index[1]]
         pair = torch.minimum(tail, head) * n + torch.maximum(tail, head) % max(n, 1)
@@ -305,7 +305,9 @@ class EvolvingIncidence(Incidence):
     def from_laplacian(cls, laplacian: Tensor, edges: SparseIncidence | None = None) -> EvolvingIncidence:
         """Start from M = I on graphs with these Laplacians `[..., n, n]` and, if given, their edges."""
         first = _first_of_component(laplacian)
-        left = _ground(torch.eye(first.shape[-1]).to(laplacian).expand_as(laplacian), first)
+        left = _ground(
+            torch.eye(first.shape[-1], dtype=laplacian.dtype, device=laplacian.device).expand_as(laplacian), first
+        )
         return cls(left, laplacian, laplacian, first, edges)
 
     def product(self, x: Tensor) -> Tensor:
@@ -358,7 +360,7 @@ def _ground(left: Tensor, first: Tensor) -> Tensor:
 def _first_of_component(laplacian: Tensor) -> Tensor:
     """Find the smallest node that a path leads to `[..., n]`: reachability by repeated squaring."""
     n = laplacian.shape[-1]
-    reached = (laplacian != 0).to(laplacian.dtype) + torch.eye(n).to(laplacian)
+    reached = (laplacian != 0).to(laplacian.dtype) + torch.eye(n, dtype=laplacian.dtype, device=laplacian.device)
     for _ in range(max(n - 1, 1).bit_length()):
         reached = (reached @ reached).clamp(max=1)
     return (reached > 0).int().argmax(-1)

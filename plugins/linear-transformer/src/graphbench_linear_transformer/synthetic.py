@@ -125,7 +125,7 @@ class LinearTransformer(Architecture):
         """
         # Products of many layers in the eight bits of bfloat16 would hide a small loss
         with torch.autocast(batch.batch.device.type, enabled=False):
-            layout = DenseLayout.from_batch(batch)
+            layout = DenseLayout.from_batch(batch, limit=0)
             dtype = next(self.parameters()).dtype
             features = self._initial_features(batch, layout, dtype)
             incidence = self.incidence(batch, dtype)

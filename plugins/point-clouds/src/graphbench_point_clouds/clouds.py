@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,7 +59,8 @@ class Clouds:
         """Find the clouds of a batch.
 
         Args:
-            batch: clouds of any sizes. Different sizes cost a host-device sync.
+            batch: clouds of any sizes, whose fields `cloud_sizes` and `cloud_order` are those of `cloud_order`; without
+                them different sizes cost a host-device sync.
             keys: columns `[T]` that order the points of a cloud, the first one first; without any they keep their
                 order. Ties go to the first point, so that results do not depend on the numbering where points that
                 agree in all keys are interchangeable.
@@ -68,11 +70,12 @@ class Clouds:
             rows = torch.arange(batch.num_nodes, device=device).view(num_clouds, batch.max_nodes)
             blocks = [Block(torch.arange(num_clouds, device=device), rows)]
         else:
-            sizes, blocks = batch.ptr.diff(), []
-            for size in sizes.unique().tolist():
-                clouds = (sizes == size).nonzero().squeeze(1)
-                rows = batch.ptr[clouds][:, None] + torch.arange(size, device=device)
-                blocks.append(Block(clouds, rows))
+            found = batch if "cloud_order" in batch else cloud_order(batch)
+            parts = found["cloud_order"].split([count for _, count in found["cloud_sizes"]])
+            blocks = [
+                Block(clouds, batch.ptr[clouds][:, None] + torch.arange(size, device=device))
+                for clouds, (size, _) in zip(parts, found["cloud_sizes"], strict=True)
+            ]
         ordered = tuple(Block(block.clouds, _sort_rows(block.rows, keys)) for block in blocks)
         return cls(ordered, batch.batch, num_clouds)
 
@@ -124,6 +127,19 @@ class Clouds:
         numbers = torch.arange(self.num_clouds, device=counts.device)
         sample = Clouds(blocks, numbers.repeat_interleave(counts, output_size=total), self.num_clouds)
         return sample, sample.to_rows([rows[:, :, None] for rows in picked]).squeeze(1)
+
+
+def cloud_order(batch: GraphBatch) -> dict[str, Any]:
+    """Group the clouds of a batch by their size.
+
+    Returns:
+        `cloud_sizes`, the different sizes, ascending, and how many clouds have each, as pairs of integers; and
+        `cloud_order`, the clouds in the order of their sizes `[B]`.
+    """
+    sizes = batch.ptr.diff()
+    different, counts = sizes.unique(return_counts=True)
+    pairs = list(zip(different.tolist(), counts.tolist(), strict=True))
+    return {"cloud_sizes": pairs, "cloud_order": sizes.argsort(stable=True)}
 
 
 def _sort_rows(rows: Tensor, keys: Sequence[Tensor]) -> Tensor:

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput
 from graphbench.nn import BatchNorm
-from graphbench_point_clouds.clouds import Clouds
+from graphbench_point_clouds.clouds import Clouds, cloud_order
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,6 @@ class PointCloudModel(Architecture):
         BadInput: nodes have no position.
     """
 
-    waits_for_device = "sizes of clouds are read where they differ"
-
     def __init__(self, spec: BenchmarkSpec, cloud_dim: int, point_dim: int, use_features: bool) -> None:
         of_clouds = spec.level == "graph"
         super().__init__(spec, cloud_dim if of_clouds else point_dim)
@@ -78,6 +77,10 @@ class PointCloudModel(Architecture):
         self.feature_dim = (spec.node.dense + (codes if self.of_clouds else 0)) if use_features else 0
         #: Width of the one-hot columns that enter the last maps.
         self.category_dim = 0 if self.of_clouds else codes
+
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Group clouds by their size."""
+        return cloud_order(batch)
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return points `[num_nodes, dim]`; in tasks of clouds they share the rows of `graph [num_graphs, dim]`."""

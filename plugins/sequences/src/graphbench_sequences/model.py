@@ -160,10 +160,11 @@ class SequenceModel(Architecture):
     def _add_cls(self, x: Tensor, documents: Documents) -> tuple[Tensor, DenseLayout, Tensor | None]:
         """Put the learned token before each document; return all, their layout, and the rows of the others."""
         ptr, document, longest = documents.ptr, documents.document, documents.max_length
+        room = None if self.max_length is None else self.max_length + (self.cls is not None)
         if self.cls is None:
             if self.tower is not None:  # one document of a pair may be empty
                 ptr, document = ptr.unique_consecutive(), document.unique_consecutive(return_inverse=True)[1]
-            return x, DenseLayout.from_rows(document, ptr, longest), None
+            return x, DenseLayout.from_rows(document, ptr, longest, room), None
         number = torch.arange(ptr.shape[0], device=ptr.device)
         rows = torch.arange(x.shape[0], device=x.device) + document + 1
         first, ptr = ptr[:-1] + number[:-1], ptr + number
@@ -171,7 +172,7 @@ class SequenceModel(Architecture):
         joined = x.new_zeros(x.shape[0] + first.shape[0], x.shape[1])
         joined = joined.index_copy(0, rows, x).index_copy(0, first, learned)
         graph_of = torch.repeat_interleave(number[:-1], ptr.diff(), output_size=joined.shape[0])
-        return joined, DenseLayout.from_rows(graph_of, ptr, longest + 1), rows
+        return joined, DenseLayout.from_rows(graph_of, ptr, longest + 1, room), rows
 
     def _pool_documents(self, x: Tensor, node: Tensor, layout: DenseLayout, documents: Documents) -> Tensor:
         """Pool one vector per document `[D, hidden_dim]`; the mean of no tokens is zero."""

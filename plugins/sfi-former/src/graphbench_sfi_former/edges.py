@@ -61,7 +61,9 @@ class NormalisedAdjacency:
         """
         edges, weights = gcn_edges(edge_index, num_nodes, dtype)
         shape = (num_nodes, num_nodes)
-        return cls(_compressed_rows(edges.flip(0), weights, shape), _compressed_rows(edges, weights, shape))
+        return cls(
+            _compressed_rows(edges[1], edges[0], weights, shape), _compressed_rows(edges[0], edges[1], weights, shape)
+        )
 
     @torch.compiler.disable
     def mix(self, x: Tensor) -> Tensor:
@@ -109,12 +111,14 @@ def _graph(batch: Data) -> tuple[Tensor, int]:
     return batch.edge_index, int(batch.num_nodes)
 
 
-def _compressed_rows(edges: Tensor, weights: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Build the matrix `[T, T]` of entries `weights [E]` at `edges [2, E]` (rows, columns)."""
+def _compressed_rows(row: Tensor, column: Tensor, weights: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Build the matrix `[T, T]` of entries `weights [E]` at these rows and columns `[E]`."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)", category=UserWarning)
-        matrix = torch.sparse_coo_tensor(edges, weights, shape, check_invariants=False).coalesce()
-        return matrix.to_sparse_csr()
+        # Parallel edges stay beside each other, as products add them up: merging them would wait for the device.
+        rows, order = row.sort(stable=True)
+        starts = torch._convert_indices_from_coo_to_csr(rows, shape[0])
+        return torch.sparse_csr_tensor(starts, column[order], weights[order], shape, check_invariants=False)
 
 
 class _Product(torch.autograd.Function):

@@ -178,8 +178,6 @@ class DFiFormer(FlowBackbone):
         torch.Size([23, 16])
     """
 
-    waits_for_device = "edges of the adjacency that stand twice are added up, once for all layers"
-
     def __init__(
         self,
         spec: BenchmarkSpec,

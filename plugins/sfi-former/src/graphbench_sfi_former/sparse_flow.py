@@ -328,9 +328,14 @@ def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: 
         if not math.isfinite(number) or number < 0 or (positive and number == 0):
             raise _wrong_value(name, number, positive)
         return torch.full((math.prod(lead), 1, 1), number, dtype=torch.float64, device=device)
-    smallest, largest = (float(x) for x in value.detach().aminmax()) if value.numel() else (1.0, 1.0)
-    if not (smallest >= 0 and math.isfinite(largest)) or (positive and smallest == 0):
-        raise _wrong_value(name, smallest if smallest < 0 or math.isfinite(largest) else largest, positive)
+    if value.device.type == "cpu":
+        smallest, largest = (float(x) for x in value.detach().aminmax()) if value.numel() else (1.0, 1.0)
+        if not (smallest >= 0 and math.isfinite(largest)) or (positive and smallest == 0):
+            raise _wrong_value(name, smallest if smallest < 0 or math.isfinite(largest) else largest, positive)
+    else:  # the program does not wait for a card to answer; an error comes later, from the card
+        least, most = value.detach().aminmax()
+        within = (least > 0 if positive else least >= 0) & (most < math.inf)
+        torch._assert_async(within, f"{name} must be {'positive' if positive else 'non-negative'} and finite")
     shape = (*lead, 1, 1)
     fits = value.dim() <= len(shape) and all(v in (1, s) for v, s in zip(value.shape[::-1], shape[::-1], strict=False))
     if not fits:

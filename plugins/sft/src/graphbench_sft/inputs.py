@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn import Categorical, DenseLayout, NodeEncoder
+from graphbench.nn import Categorical, DenseLayout, NodeEncoder, count_nodes
 from graphbench_sft.attention import Relation
 from graphbench_sft.relative import (
     DistanceRelation,
@@ -169,7 +169,11 @@ class DistanceInformation(nn.Module):
     def forward(self, batch: GraphBatch, layout: DenseLayout) -> tuple[Relation, ...]:
         """Return one relation for each of `layout.blocks`."""
         position = layout.to_blocks(batch.pos)
-        normal = layout.to_blocks(batch.x_dense[:, self.normals]) if self.normals else [None] * len(position)
+        normal = (
+            layout.to_blocks(torch.stack([batch.x_dense[:, column] for column in self.normals], dim=1))
+            if self.normals
+            else [None] * len(position)
+        )
         return tuple(map(DistanceRelation, position, normal))
 
 
@@ -223,13 +227,19 @@ def has_towers(spec: BenchmarkSpec) -> bool:
     return TOWER in spec.node.names[: len(spec.node.vocabularies)]
 
 
+def longest_document(batch: GraphBatch, spec: BenchmarkSpec) -> int:
+    """Return the size of the largest document of a batch, see `split_documents`."""
+    document = 2 * batch.batch + batch.x[:, spec.node.names.index(TOWER)]
+    return int(count_nodes(document, 2 * batch.num_graphs).max())
+
+
 def split_documents(batch: GraphBatch, spec: BenchmarkSpec) -> tuple[GraphBatch, Tensor]:
     """Split a batch into `2 num_graphs` documents: first and second of a graph one after the other; one may be empty.
 
     It has `x`, `x_dense` and `pos` where these exist, `batch`, `ptr`, `num_graphs` and `max_nodes`, and no edges.
 
     Args:
-        batch: graphs whose column "tower" holds 0 or 1.
+        batch: graphs whose column "tower" holds 0 or 1, with `longest_document`.
         spec: their description.
 
     Returns:
@@ -241,8 +251,7 @@ def split_documents(batch: GraphBatch, spec: BenchmarkSpec) -> tuple[GraphBatch,
     for name in ("x", "x_dense", "pos"):
         if name in batch:
             documents[name] = batch[name][order]
-    sizes = torch.bincount(document, minlength=2 * batch.num_graphs)
     documents.batch = document
-    documents.ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-    documents.num_graphs, documents.max_nodes = 2 * batch.num_graphs, int(sizes.max())
+    documents.ptr = torch.searchsorted(document, torch.arange(2 * batch.num_graphs + 1, device=document.device))
+    documents.num_graphs, documents.max_nodes = 2 * batch.num_graphs, batch.longest_document
     return documents, order

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from graphbench_sft.inputs import (
     RelativeName,
     TokenEncoder,
     has_towers,
+    longest_document,
     relative_information,
     split_documents,
 )
@@ -122,9 +123,7 @@ class SFT(Architecture):
         for option, probability in drops.items():
             check_range(option, probability, at_least=0, below=1)
         self.parts = 2 if has_towers(spec) else 1
-        if self.parts > 1:
-            self.waits_for_device = "the length of the longest document is read"
-        elif relative == "edges":
+        if relative == "edges":
             self.waits_for_device = "how many edges come from sampled nodes is read, in every layer"
         if self.parts > 1 and (relative == "edges" or positional_encoders):
             raise BadInput(
@@ -149,6 +148,10 @@ class SFT(Architecture):
         sampling = (readout_samples, temperature, evaluation)
         self.readout = _make_readout(readout, hidden_dim, *sampling) if aggregates else None
         self.pair = TowerPair(hidden_dim) if aggregates and self.parts > 1 else None
+
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Measure the longest of two documents."""
+        return {"longest_document": longest_document(batch, self.spec)} if self.parts > 1 else {}
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`; for graph tasks also graphs `[num_graphs, hidden_dim]`."""

@@ -41,13 +41,14 @@ def packed_attention(
     biases: Sequence[Tensor | None],
     num_heads: int,
     dropout: float,
+    packed: bool = False,
 ) -> Tensor:
-    """`graphbench::packed_attention`, in float32."""
-    packing = _Packing(ptr, order, slots, shapes)
+    """`graphbench::packed_attention`, in float32; nothing is padded, whatever `packed` says."""
+    packing = Packing(ptr, order, slots, shapes)
     if fit_loops(qkv, biases, max(shapes[1::2], default=0), dropout):
         mixed: Tensor = _Attention.apply(qkv, packing, list(padding), num_heads, dropout, *biases)
         return mixed
-    return plain_form("graphbench::packed_attention")(qkv, *packing, padding, biases, num_heads, dropout)
+    return plain_form("graphbench::packed_attention")(qkv, *packing, padding, biases, num_heads, dropout, packed)
 
 
 def fit_loops(qkv: Tensor, biases: Sequence[Tensor | None], length: int, dropout: float) -> bool:
@@ -60,7 +61,7 @@ def fit_loops(qkv: Tensor, biases: Sequence[Tensor | None], length: int, dropout
     return fits and (draws_bits(dropout) if dropout else length <= _SMALL) and runs_numba(*given)
 
 
-class _Packing(NamedTuple):
+class Packing(NamedTuple):
     """As for the plain form."""
 
     ptr: Tensor
@@ -76,7 +77,7 @@ class Place(NamedTuple):
         starts: first row of each graph `[b]`.
         sizes: rows of each graph `[b]`.
         pairs: first pair of rows of each graph `[b]`, where those of all graphs of the batch stand in a line.
-        length: rows of the largest graph.
+        length: rows n that each graph is padded to.
     """
 
     starts: NDArray[np.int64]
@@ -100,7 +101,7 @@ def place_blocks(ptr: Tensor, order: Tensor | None, shapes: Sequence[int]) -> li
     """Return the positions of each block's graphs; arguments as for the plain form."""
     whole = place_graphs(ptr)
     if order is None:
-        return [whole]
+        return [whole._replace(length=shapes[1])]  # biases may have room for more than the largest graph
     parts = order.split(list(shapes[::2]))
     return [
         Place(whole.starts[graphs], whole.sizes[graphs], whole.pairs[graphs], length)
@@ -115,7 +116,7 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any,
         qkv: Tensor,
-        packing: _Packing,
+        packing: Packing,
         padding: list[Tensor | None],
         num_heads: int,
         dropout: float,
@@ -146,7 +147,11 @@ class _Attention(torch.autograd.Function):
         qkv, numbers, *biases = ctx.saved_tensors
         if torch.is_grad_enabled():
             needed = (ctx.needs_input_grad[0], *ctx.needs_input_grad[5:])
-            defined = partial(_defined, ctx.packing, ctx.padding, ctx.num_heads, ctx.drawn)
+            places = place_blocks(ctx.packing.ptr, ctx.packing.order, ctx.packing.shapes)
+            factors = [
+                kept_factors(ctx.drawn, place, ctx.num_heads, qkv.dtype) if ctx.drawn else None for place in places
+            ]
+            defined = partial(formula, ctx.packing, ctx.padding, ctx.num_heads, factors)
             of_qkv, *of_given = gradients_by(defined, (qkv, *biases), needed, (upstream,))
             return of_qkv, None, None, None, None, *of_given
         rows = qkv.contiguous()
@@ -166,23 +171,22 @@ class _Attention(torch.autograd.Function):
         return of_rows, None, None, None, None, *of_biases
 
 
-def _defined(
-    packing: _Packing,
+def formula(
+    packing: Packing,
     padding: Sequence[Tensor | None],
     num_heads: int,
-    drawn: DroppedBits | None,
+    factors: Sequence[Tensor | None],
     qkv: Tensor,
     *biases: Tensor | None,
 ) -> Tensor:
-    """Compute the formula, with the weights dropped that were dropped before."""
+    """Compute the formula, with dropout's factors of the weights of each block; None: nothing is dropped."""
     mixed = []
-    places = place_blocks(packing.ptr, packing.order, packing.shapes)
-    blocks = zip(pad_blocks(qkv, packing.slots, packing.shapes), padding, biases, places, strict=True)
-    for part, hidden, bias, place in blocks:
+    blocks = zip(pad_blocks(qkv, packing.slots, packing.shapes), padding, biases, factors, strict=True)
+    for part, hidden, bias, kept in blocks:
         q, k, v = split_heads(part, 3, num_heads)
         weights = attention_weights(q, k, hidden if bias is None else bias)
-        if drawn is not None:
-            weights = weights * kept_factors(drawn, place, num_heads, weights.dtype)
+        if kept is not None:
+            weights = weights * kept.to(weights.dtype)
         mixed.append((weights @ v).transpose(1, 2).flatten(2))
     return unpad_blocks(mixed, packing.slots)
 

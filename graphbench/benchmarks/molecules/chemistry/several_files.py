@@ -1,0 +1,122 @@
+"""Read several files of molecules as one training set, with gaps where a file has no column of a target."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.benchmarks.molecules.chemistry.problems import find_repeats, quote
+from graphbench.benchmarks.molecules.chemistry.reading import Track
+from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, join_tables, read_text, with_text, without
+from graphbench.benchmarks.molecules.chemistry.user_file import FileRequest, UserMolecules, read_user_file
+from graphbench.contracts import Column, GraphTable
+from graphbench.contracts.table import BOUNDS, GRAPH
+from graphbench.errors import BadInput
+from graphbench.tables.reader import MOLECULES, open_table
+
+logger = logging.getLogger(__name__)
+
+_NAMED = 5  # molecules that a message names
+
+
+def read_user_files(
+    request: FileRequest, files: Sequence[Path], track: Track | None = None, gaps: bool = False
+) -> UserMolecules:
+    """Read and check files as `read_user_file` does one, and join them; names of molecules are `FILE:LINE` by default.
+
+    Args:
+        request: whose `file` is not read.
+        files: the files.
+        track: shows progress.
+        gaps: whether a target may have no column in any of the files.
+
+    Raises:
+        BadInput: as `read_user_file`; a file has no column of any target, or no file has that of one.
+    """
+    present = {path: _targets_of(request, path) for path in files}
+    for target in request.targets:
+        if not gaps and not any(target in names for names in present.values()):
+            raise BadInput(f"target={target}: none of {', '.join(map(str, files))} has a column of this name.")
+    parts = []
+    for path, names in present.items():
+        logged = tuple(name for name in request.log10 if name in names)
+        part = read_user_file(replace(request, file=path, targets=names, log10=logged), track)
+        parts.append(
+            replace(part, table=_with_gaps(part.table, [request.targets.index(name) for name in names], request))
+        )
+    return _join(parts, files, request)
+
+
+def _targets_of(request: FileRequest, path: Path) -> tuple[str, ...]:
+    """Return the targets of which a file has a column; of a computed one, all."""
+    if request.computed:
+        return request.targets
+    places = open_table(path, request.smiles_column, (), MOLECULES, "molecules", request.targets).places
+    names = tuple(name for name in request.targets if name in places)
+    if not names:
+        raise BadInput(f"{path}: it has no column of any target ({', '.join(request.targets)}).")
+    return names
+
+
+def _with_gaps(table: GraphTable, places: Sequence[int], request: FileRequest) -> GraphTable:
+    """Spread targets and bounds over the columns of all targets, NaN elsewhere."""
+    if len(places) == len(request.targets):
+        return table
+    wide: dict[str, Tensor] = {}
+    for name in ("y", *BOUNDS):
+        if name in table.columns:
+            narrow = table.columns[name]
+            wide[name] = torch.full((len(narrow), len(request.targets)), torch.nan, dtype=narrow.dtype)
+            wide[name][:, list(places)] = narrow
+    return table.with_columns(wide, {name: Column(GRAPH) for name in wide})
+
+
+def _join(parts: Sequence[UserMolecules], files: Sequence[Path], request: FileRequest) -> UserMolecules:
+    texts = {name: [text for part in parts for text in read_text(part.table, name)] for name in TEXTS}
+    if request.id_column is None:
+        short = len({path.name for path in files}) == len(files)
+        sources = [
+            path.name if short else str(path) for path, part in zip(files, parts, strict=True) for _ in part.canonical
+        ]
+        texts["id"] = [f"{source}:{line}" for source, line in zip(sources, texts["id"], strict=True)]
+    bounded = any(BOUNDS[0] in part.table.columns for part in parts)
+    tables = [_with_bounds(without(part.table, TEXTS)) if bounded else without(part.table, TEXTS) for part in parts]
+    joined = UserMolecules(
+        with_text(join_tables(tables), texts),
+        [text for part in parts for text in part.scaffolds],
+        [text for part in parts for text in part.canonical],
+        [label for part in parts for label in part.split_labels],
+        sum(part.left_out for part in parts),
+    )
+    file_of = np.repeat(np.arange(len(parts)), [len(part.canonical) for part in parts])
+    _log_shared(joined, file_of, texts["id"])
+    return joined
+
+
+def _with_bounds(table: GraphTable) -> GraphTable:
+    """Add empty columns of bounds where a table has none."""
+    empty = torch.full_like(table.columns["y"], torch.nan)
+    lacking = {name: empty for name in BOUNDS if name not in table.columns}
+    return table.with_columns(lacking, {name: Column(GRAPH) for name in lacking})
+
+
+def _log_shared(molecules: UserMolecules, file_of: np.ndarray, ids: Sequence[str]) -> None:
+    """Count the molecules that are in several files, and name those with different values of one target."""
+    repeats = find_repeats(molecules.canonical, molecules.table.columns["y"].numpy())
+    shared = [number for number, rows in enumerate(repeats.rows) if len(set(file_of[rows])) > 1]
+    if not shared:
+        return
+    differing = [repeats.rows[number] for number in shared if number in repeats.contradicting]
+    text = f"{len(shared):,} molecules are in several files"
+    if not differing:
+        logger.info("%s, with no target that differs.", text)
+        return
+    named = [f"{quote(molecules.canonical[rows[0]])} ({', '.join(ids[row] for row in rows)})" for rows in differing]
+    more = f"; and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+    logger.warning("%s; %d of them with different targets: %s%s", text, len(named), "; ".join(named[:_NAMED]), more)

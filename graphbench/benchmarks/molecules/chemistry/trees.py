@@ -1,0 +1,118 @@
+"""Fit random forests and gradient boosting on Morgan counts and RDKit descriptors.
+
+M molecules, T targets, C classes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from graphbench.benchmarks.molecules.chemistry.baselines import count_matrix, morgan_counts
+from graphbench.benchmarks.molecules.chemistry.descriptors import compute_descriptors
+from graphbench.data.worker_pool import available_cores
+
+Trees = Literal["random forest", "gradient boosting"]
+#: Substructures that become columns: the most frequent of those in three training molecules or more.
+_MOST_COLUMNS, _FEWEST_MOLECULES = 2048, 3
+_TREES = 100
+_ROUNDS, _LEARNING_RATE = 100, 0.1
+#: Share of the columns that each tree node may choose from.
+_SHARE = 1 / 3
+
+
+def tree_features(smiles: Sequence[Sequence[str]]) -> list[np.ndarray]:
+    """Compute Morgan counts that training shows often, then RDKit descriptors, of each split: float32 `[M, columns]`.
+
+    Args:
+        smiles: readable molecules of each split, training first.
+    """
+    counts = [morgan_counts(part) for part in smiles]
+    molecules_with = Counter(name for row in counts[0] for name in row)
+    frequent = [name for name, number in molecules_with.most_common(_MOST_COLUMNS) if number >= _FEWEST_MOLECULES]
+    columns = np.array(sorted(frequent), dtype=np.int64)
+    return [
+        np.hstack([count_matrix(rows, columns).toarray().astype(np.float32), compute_descriptors("rdkit2d", part)])
+        for rows, part in zip(counts, smiles, strict=True)
+    ]
+
+
+def fit_trees(
+    kind: Trees, features: Sequence[np.ndarray], targets: np.ndarray, num_classes: int | None, labels: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit one model per target on its known training rows, and predict val and test.
+
+    Args:
+        kind: of the trees.
+        features: of train, val and test `[M, columns]`; NaN where unknown.
+        targets: of train: numbers `[M, T]`, NaN where unknown; classes `[M, 1]`, negative where unknown; or labels 0
+            and 1 `[M, T]`, NaN where unknown.
+        num_classes: of a classification.
+        labels: the targets are labels.
+
+    Returns:
+        Predictions of val and test: numbers `[M, T]`, NaN for a target that training lacks; probabilities of classes
+        `[M, C]`, or of labels `[M, T]`.
+    """
+    train, *others = features
+    stacked = np.concatenate(others)
+    y = np.asarray(targets, dtype=np.float64).reshape(len(train), -1)
+    if num_classes is not None:
+        y = np.where(y < 0, np.nan, y)
+    width = num_classes or (2 if labels else None)
+    # Threads that wait for each other lose most of their time on a machine that does other work as well.
+    with threadpool_limits(1):
+        columns = [_fit(kind, train, target, stacked, width) for target in y.T]
+    if num_classes is not None:
+        predictions = columns[0]
+    else:
+        predictions = np.stack([column[:, 1] if labels else column for column in columns], axis=1)
+    return predictions[: len(others[0])], predictions[len(others[0]) :]
+
+
+def _fit(kind: Trees, train: np.ndarray, target: np.ndarray, others: np.ndarray, width: int | None) -> np.ndarray:
+    """Predict numbers `[M]`, or with `width` probabilities `[M, width]`."""
+    known = ~np.isnan(target)
+    target = target[known]
+    values = np.unique(target)
+    if width is None:
+        if len(values) < 2 or not len(others):
+            return np.full(len(others), values[0] if len(values) else np.nan)
+        model = _models()[kind, False]().fit(train[known], target)
+        return _one_thread(model).predict(others)
+    probabilities = np.zeros((len(others), width))
+    classes = values.astype(np.int64)
+    if len(classes) < 2 or not len(others):
+        probabilities[:, classes] = 1.0
+    else:
+        model = _models()[kind, True]().fit(train[known], target.astype(np.int64))
+        probabilities[:, classes] = _one_thread(model).predict_proba(others)
+    return probabilities
+
+
+def _models() -> dict[tuple[Trees, bool], Callable[[], Any]]:
+    """Return makers of models, by kind and whether they classify."""
+    from sklearn import ensemble  # slow to import
+
+    forest = {"n_estimators": _TREES, "max_features": _SHARE, "n_jobs": available_cores(), "random_state": 0}
+    boosting = {
+        "max_iter": _ROUNDS, "learning_rate": _LEARNING_RATE, "max_features": _SHARE, "early_stopping": False,
+        "random_state": 0,
+    }  # fmt: skip
+    return {
+        ("random forest", False): lambda: ensemble.RandomForestRegressor(**forest),
+        ("random forest", True): lambda: ensemble.RandomForestClassifier(**forest),
+        ("gradient boosting", False): lambda: ensemble.HistGradientBoostingRegressor(**boosting),
+        ("gradient boosting", True): lambda: ensemble.HistGradientBoostingClassifier(**boosting),
+    }
+
+
+def _one_thread(model: Any) -> Any:
+    """Let a forest add its trees up in their order: threads would round differently from call to call."""
+    if hasattr(model, "n_jobs"):
+        model.n_jobs = 1
+    return model

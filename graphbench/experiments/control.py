@@ -1,0 +1,132 @@
+"""The control of a model that adds global attention: four rows of equal size, so that each part shows what it carries.
+
+Message passing alone, with encodings, with global attention, and all of it (arXiv 2510.05583). Which options make a row
+stands in the overlays `control-messages`, `-encodings`, `-attention` and `-fused` beside a model's recipes; a row
+without an overlay is the recipe itself. Widths are chosen so that all rows have the parameters of the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from graphbench.errors import BadInput
+from graphbench.registry.configurations import configurations
+
+#: Row -> what it is called.
+ROWS = {
+    "messages": "message passing",
+    "encodings": "with encodings",
+    "attention": "with global attention",
+    "fused": "fused",
+}
+#: Every option of a command line, and the number of trainable parameters.
+Measure = Callable[[Sequence[str]], tuple[Mapping[str, Any], int]]
+_ARCHITECTURE = "model.architecture.init_args"
+
+
+@dataclass(frozen=True)
+class ControlRow:
+    """One of the four models.
+
+    Args:
+        key: in `ROWS`.
+        recipe: configurations, first to last.
+        options: of the width, where it is not that of the recipe.
+        width: of the nodes.
+        parameters: of the model.
+        share: parameters over those of the fused model.
+    """
+
+    key: str
+    recipe: tuple[str, ...]
+    options: tuple[str, ...]
+    width: int
+    parameters: int
+    share: float
+
+    @property
+    def label(self) -> str:
+        """Return what it is called."""
+        return ROWS[self.key]
+
+    def __str__(self) -> str:
+        return f"{self.label}: width {self.width}, {self.parameters:,} parameters ({self.share - 1:+.1%})"
+
+
+def families() -> list[str]:
+    """List the folders of recipes that have a control."""
+    return sorted(name.removesuffix("/overlays/control-messages") for name in configurations() if _is_first(name))
+
+
+def _is_first(name: str) -> bool:
+    return name.endswith("/overlays/control-messages")
+
+
+def has_control(recipe: Sequence[str]) -> bool:
+    """Tell whether the models of a recipe's folder have a control."""
+    return f"{recipe[0].rpartition('/')[0]}/overlays/control-messages" in configurations()
+
+
+def control_rows(recipe: Sequence[str], options: Sequence[str], measure: Measure) -> list[ControlRow]:
+    """Return the four rows of a recipe, in the order of `ROWS`.
+
+    Args:
+        recipe: configurations, first to last.
+        options: further options of all rows.
+        measure: called with command lines of `graphbench fit`.
+
+    Raises:
+        BadInput: the recipe's model has no control.
+    """
+    if not has_control(recipe):
+        raise BadInput(f"--control: {' + '.join(recipe)} has none; recipes in {', '.join(families())} have.")
+    folder, known = recipe[0].rpartition("/")[0], configurations()
+    overlays = {key: f"{folder}/overlays/control-{key}" for key in ROWS}
+    recipes = {key: (*recipe, *([name] if name in known else [])) for key, name in overlays.items()}
+    _, target = measure(_words(recipes["fused"], options))
+    rows = []
+    for key, names in recipes.items():
+        width, extra, count = _fit(_words(names, options), target, measure)
+        rows.append(ControlRow(key, names, extra, width, count, count / target))
+    return rows
+
+
+def _words(recipe: Sequence[str], options: Sequence[str]) -> list[str]:
+    return [*(word for name in recipe for word in ("--config", name)), *options]
+
+
+def _fit(words: Sequence[str], target: int, measure: Measure) -> tuple[int, tuple[str, ...], int]:
+    """Return the width that comes nearest to a number of parameters, its options, and the parameters with it.
+
+    The width is a multiple of the number of heads. Parameters grow about with its square, which gives the next one to
+    try until it repeats.
+    """
+    settings, count = measure(words)
+    given = settings["model"]["architecture"]["init_args"]
+    own, step = int(given["hidden_dim"]), int(given.get("num_heads") or 1)
+    names = list(_following(given, own))
+
+    def options(width: int) -> tuple[str, ...]:
+        return tuple(f"--{_ARCHITECTURE}.{name}={width}" for name in names) if width != own else ()
+
+    counts = {own: count}
+    width = own
+    while True:
+        width = max(1, round(width * sqrt(target / counts[width]) / step)) * step
+        if width in counts:
+            break
+        counts[width] = measure([*words, *options(width)])[1]
+    best = min(counts, key=lambda one: abs(counts[one] - target))
+    return best, options(best), counts[best]
+
+
+def _following(given: Mapping[str, Any], width: int, inside: str = "") -> Iterator[str]:
+    """Yield the options whose name ends in `dim` and that have the value of `hidden_dim`, which they follow."""
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            yield from _following(value, width, f"{inside}{name}.")
+        elif name.endswith("dim") and value == width:
+            yield inside + name

@@ -1,0 +1,186 @@
+"""Messages along edges on a graphics card, where equal bits are asked for; `messages_triton` computes.
+
+Scatters of torch add by atomics on cards, in an order that differs from run to run. Where
+`torch.use_deterministic_algorithms` asks for equal bits, which `trainer.deterministic` does, each node sums its edges
+in order. Elsewhere, and for other inputs, the plain forms compute, as where autograd records the backward pass.
+
+Legend: T nodes, E edges, C channels; `edge_index` holds sources and targets `[2, E]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from graphbench.contracts.kernels import plain_form
+from graphbench_kernels.nn.again import gradients_by
+from graphbench_kernels.running import runs_triton
+
+#: As in the plain form.
+_EPSILON = 1e-6
+_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+#: Widths of heads that one warp keeps in registers.
+_WIDEST = 256
+#: `edge_index` -> its version and the number of nodes, and the edges of each node: layers share them.
+_GROUPED = WeakTensorKeyDictionary()
+
+
+def sum_rectified_on_cards(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0) -> Tensor:
+    """`graphbench::sum_rectified` on a graphics card."""
+    if asks_for_equal_bits(x) and fits_kernels(x, edge_index, edges) and x.shape[1:] == edges.shape[1:]:
+        sums: Tensor = _SumOfRectified.apply(x, edge_index, edges)
+        return sums + own * x if own else sums
+    return plain_form("graphbench::sum_rectified")(x, edge_index, edges, own)
+
+
+def gated_messages_on_cards(
+    nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`graphbench::gated_messages` on a graphics card."""
+    fits = extra_gates is None and nodes.shape[-1] == 4 * edges.shape[-1]
+    if fits and asks_for_equal_bits(nodes) and fits_kernels(nodes, edge_index, edges):
+        messages: tuple[Tensor, Tensor] = _GatedMessages.apply(nodes, edge_index, edges)
+        return messages
+    return plain_form("graphbench::gated_messages")(nodes, edge_index, edges, extra_gates)
+
+
+def edge_attention_on_cards(
+    qkv: Tensor, edge_index: Tensor, steer: Tensor | None, num_heads: int, largest: float, with_scores: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`graphbench::edge_attention` on a graphics card; autocast, which takes softmax in float32, is left to torch."""
+    options = num_heads, largest, with_scores
+    rows = qkv.new_empty(edge_index.shape[1], 1) if steer is None else steer
+    fits = steer is None or 3 * steer.shape[-1] == qkv.shape[-1]
+    fits = fits and qkv.shape[-1] <= 3 * num_heads * _WIDEST and not torch.is_autocast_enabled(qkv.device.type)
+    if fits and asks_for_equal_bits(qkv) and fits_kernels(qkv, edge_index, rows):
+        attended: tuple[Tensor, Tensor, Tensor] = _EdgeAttention.apply(qkv, edge_index, steer, *options)
+        return attended
+    return plain_form("graphbench::edge_attention")(qkv, edge_index, steer, *options)
+
+
+def asks_for_equal_bits(x: Tensor) -> bool:
+    """Tell whether deterministic algorithms are asked for, and kernels in Triton run on the card of `x`."""
+    return torch.are_deterministic_algorithms_enabled() and type(x) is Tensor and runs_triton(x.device)
+
+
+def fits_kernels(x: Tensor, edge_index: Tensor, edges: Tensor) -> bool:
+    """Tell whether kernels sum these: rows of one type for all nodes and edges, outside of `torch.func`.
+
+    Examples:
+        >>> fits_kernels(torch.zeros(3, 2), torch.zeros(2, 4, dtype=torch.int64), torch.zeros(1, 2))  # one row for all
+        False
+    """
+    if torch._C._functorch.peek_interpreter_stack() is not None or not x.numel() or not edges.numel():
+        return False
+    given = all(type(tensor) is Tensor for tensor in (x, edge_index, edges))
+    rows = x.dim() == edges.dim() == 2 and edges.shape[:1] == edge_index.shape[1:]
+    return given and rows and x.dtype == edges.dtype and x.dtype in _TYPES and edge_index.dtype == torch.int64
+
+
+def _grouped(edge_index: Tensor, num_nodes: int) -> Any:
+    """Return the edges by their ends, which all layers of a step share."""
+    from graphbench_kernels.nn.messages_triton import Edges, group
+
+    source, target = edge_index.contiguous().unbind(0)
+    if edge_index.is_inference():  # has no version
+        return Edges(source, target, *group(edge_index, num_nodes))
+    version = edge_index._version, num_nodes
+    known, ends = _GROUPED.get(edge_index, (None, ()))
+    if known != version:
+        ends = group(edge_index, num_nodes)
+        _GROUPED[edge_index] = (version, ends)  # without its rows, which would keep it alive
+    return Edges(source, target, *ends)
+
+
+class _SumOfRectified(torch.autograd.Function):
+    """Nodes `[T, C]` and edges `[E, C]` to sums `[T, C]`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
+        from graphbench_kernels.nn import messages_triton
+
+        ctx.save_for_backward(x, edge_index, edges)
+        return messages_triton.sum_rectified(x.contiguous(), _grouped(edge_index, len(x)), edges.contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        from graphbench_kernels.nn import messages_triton
+
+        x, edge_index, edges = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            plain = plain_form("graphbench::sum_rectified")
+            return gradients_by(plain, (x, edge_index, edges), ctx.needs_input_grad, (upstream,))
+        ends = _grouped(edge_index, len(x))
+        grads = messages_triton.sum_rectified_gradients(x.contiguous(), ends, edges.contiguous(), upstream.contiguous())
+        return grads[0], None, grads[1]
+
+
+class _GatedMessages(torch.autograd.Function):
+    """Nodes `[T, 4 C]` and edges `[E, C]` to nodes `[T, C]` and edges `[E, C]`."""
+
+    @staticmethod
+    def forward(ctx: Any, nodes: Tensor, edge_index: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        from graphbench_kernels.nn import messages_triton
+
+        ends = _grouped(edge_index, len(nodes))
+        out, raw, *sums = messages_triton.gated_messages(nodes.contiguous(), ends, edges.contiguous(), _EPSILON)
+        ctx.save_for_backward(nodes, edge_index, edges, raw, *sums)
+        return out, raw
+
+    @staticmethod
+    def backward(ctx: Any, of_out: Tensor, of_raw: Tensor) -> tuple[Tensor | None, ...]:
+        from graphbench_kernels.nn import messages_triton
+
+        nodes, edge_index, edges, raw, means, shares = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            plain = plain_form("graphbench::gated_messages")
+            return gradients_by(plain, (nodes, edge_index, edges), ctx.needs_input_grad, (of_out, of_raw))
+        ends = _grouped(edge_index, len(nodes))
+        upstream = of_out.contiguous(), of_raw.contiguous()
+        grads = messages_triton.gated_gradients(nodes.contiguous(), ends, raw, means, shares, *upstream)
+        return grads[0], None, grads[1]
+
+
+class _EdgeAttention(torch.autograd.Function):
+    """Rows `[T, 3 C]` and what steers edges, `[E, C]` or None, to the results of `edge_attention`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        qkv: Tensor,
+        edge_index: Tensor,
+        steer: Tensor | None,
+        num_heads: int,
+        largest: float,
+        with_scores: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        from graphbench_kernels.nn import edge_attention_triton
+
+        rows = None if steer is None else steer.contiguous()
+        ctx.options, ctx.with_scores = edge_attention_triton.Options(num_heads, largest), with_scores
+        given = qkv.contiguous(), _grouped(edge_index, len(qkv)), rows
+        mixed, scores, weights = edge_attention_triton.attend(*given, ctx.options, with_scores)
+        ctx.save_for_backward(qkv, edge_index, steer, mixed, weights)
+        returned = weights.to(qkv.dtype, copy=True)
+        ctx.mark_non_differentiable(returned)
+        return mixed, scores, returned
+
+    @staticmethod
+    def backward(ctx: Any, of_mixed: Tensor, of_scores: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        from graphbench_kernels.nn import edge_attention_triton
+
+        qkv, edge_index, steer, mixed, weights = ctx.saved_tensors
+        needed = ctx.needs_input_grad[0], ctx.needs_input_grad[2]
+        if torch.is_grad_enabled():
+            plain = plain_form("graphbench::edge_attention")
+            again = lambda qkv, steer: plain(qkv, edge_index, steer, *ctx.options, ctx.with_scores)[:2]  # noqa: E731
+            of_qkv, of_steer = gradients_by(again, (qkv, steer), needed, (of_mixed, of_scores))
+            return of_qkv, None, of_steer, None, None, None
+        rows = None if steer is None else steer.contiguous()
+        given = qkv.contiguous(), _grouped(edge_index, len(qkv)), rows, ctx.options, mixed, weights
+        above = of_mixed.contiguous(), of_scores.contiguous() if ctx.with_scores else None
+        of_qkv, of_steer = edge_attention_triton.gradients(*given, *above)
+        return of_qkv, None, of_steer, None, None, None

@@ -1,0 +1,230 @@
+"""Attention along edges on a graphics card: a program has one node and head, and goes through its edges in order.
+
+As in `messages_triton`, whose legend holds. Rows `qkv [T, 3 C]` hold queries, keys and values of all heads side by
+side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from graphbench_kernels.nn.messages_triton import Edges, load_row, make_sums
+
+
+class Options(NamedTuple):
+    """Heads H, and the absolute value to which logits are clamped."""
+
+    num_heads: int
+    largest: float
+
+
+def attend(
+    qkv: Tensor, edges: Edges, steer: Tensor | None, options: Options, with_scores: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mixed values `[T, C]`, scores `[E, C]` or of no rows, and weights `[E, H]` in the type of sums."""
+    rows, number = qkv.shape[0], len(edges.source)
+    mixed = qkv.new_empty(rows, qkv.shape[1] // 3)
+    scores = qkv.new_empty(number if with_scores else 0, mixed.shape[1])
+    weights = make_sums(qkv, number, options.num_heads)
+    grid, constants = _launch(qkv, options)
+    kept = scores if with_scores else None
+    with torch.cuda.device_of(qkv):
+        _attend[grid](qkv, steer, edges.source, *edges.arriving, mixed, kept, weights, **constants)
+    return mixed, scores, weights
+
+
+def gradients(
+    qkv: Tensor,
+    edges: Edges,
+    steer: Tensor | None,
+    options: Options,
+    mixed: Tensor,
+    weights: Tensor,
+    of_mixed: Tensor,
+    of_scores: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Differentiate by qkv and by `steer`, from results of `attend` and their gradients."""
+    of_qkv, of_logits = torch.empty_like(qkv), torch.empty_like(weights)
+    of_steer = None if steer is None else torch.empty_like(steer)
+    grid, constants = _launch(qkv, options)
+    arrived = (qkv, steer, edges.source, *edges.arriving, mixed, weights, of_mixed, of_scores)
+    sent = (qkv, steer, edges.target, *edges.sent, weights, of_mixed, of_scores)
+    with torch.cuda.device_of(qkv):
+        _target_gradients[grid](*arrived, of_qkv, of_steer, of_logits, **constants)
+        _source_gradients[grid](*sent, of_qkv, of_logits, **constants)
+    return of_qkv, of_steer
+
+
+def _launch(qkv: Tensor, options: Options) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Return the grid and the constants of a launch."""
+    width = qkv.shape[1] // (3 * options.num_heads)
+    constants = {
+        "HEADS": options.num_heads,
+        "LARGEST": options.largest,
+        "WIDTH": width,
+        "BLOCK": triton.next_power_of_2(width),
+        "NUMBER": tl.float64 if qkv.dtype == torch.float64 else tl.float32,
+        "num_warps": 1,
+    }
+    return (qkv.shape[0], options.num_heads), constants
+
+
+@triton.jit
+def _attend(
+    qkv: tl.tensor,
+    steer: tl.tensor,
+    source: tl.tensor,
+    ptr: tl.tensor,
+    order: tl.tensor,
+    mixed: tl.tensor,
+    scores: tl.tensor,
+    weights: tl.tensor,
+    HEADS: tl.constexpr,
+    LARGEST: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUMBER: tl.constexpr,
+) -> None:
+    """Mix what arrives at a node; logits are computed twice, since their exponentials are summed first."""
+    node, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    channels = tl.arange(0, BLOCK)
+    q = load_row(qkv, 3 * node * HEADS + head, channels, WIDTH, NUMBER) * WIDTH**-0.5
+    first, end = tl.load(ptr + node), tl.load(ptr + node + 1)
+    total = tl.sum(tl.zeros((BLOCK,), NUMBER))
+    place = first
+    while place < end:
+        e = tl.load(order + place)
+        key = (3 * tl.load(source + e) + 1) * HEADS + head
+        score = _steered(
+            q * load_row(qkv, key, channels, WIDTH, NUMBER), steer, e * HEADS + head, channels, WIDTH, NUMBER
+        )
+        if scores is not None:
+            tl.store(scores + (e * HEADS + head) * WIDTH + channels, score, mask=channels < WIDTH)
+        total += tl.exp(_clamped(tl.sum(score), LARGEST))
+        place += 1
+    values = tl.zeros((BLOCK,), NUMBER)
+    place = first
+    while place < end:
+        e = tl.load(order + place)
+        key = (3 * tl.load(source + e) + 1) * HEADS + head
+        score = _steered(
+            q * load_row(qkv, key, channels, WIDTH, NUMBER), steer, e * HEADS + head, channels, WIDTH, NUMBER
+        )
+        weight = tl.exp(_clamped(tl.sum(score), LARGEST)) / total
+        tl.store(weights + e * HEADS + head, weight)
+        values += weight * load_row(qkv, key + HEADS, channels, WIDTH, NUMBER)
+        place += 1
+    tl.store(mixed + (node * HEADS + head) * WIDTH + channels, values, mask=channels < WIDTH)
+
+
+@triton.jit
+def _target_gradients(
+    qkv: tl.tensor,
+    steer: tl.tensor,
+    source: tl.tensor,
+    ptr: tl.tensor,
+    order: tl.tensor,
+    mixed: tl.tensor,
+    weights: tl.tensor,
+    of_mixed: tl.tensor,
+    of_scores: tl.tensor,
+    of_qkv: tl.tensor,
+    of_steer: tl.tensor,
+    of_logits: tl.tensor,
+    HEADS: tl.constexpr,
+    LARGEST: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUMBER: tl.constexpr,
+) -> None:
+    """Differentiate by the query of a node, and by logits and `steer` of the edges that arrive at it."""
+    node, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    channels = tl.arange(0, BLOCK)
+    q = load_row(qkv, 3 * node * HEADS + head, channels, WIDTH, NUMBER) * WIDTH**-0.5
+    above = load_row(of_mixed, node * HEADS + head, channels, WIDTH, NUMBER)
+    share = tl.sum(above * load_row(mixed, node * HEADS + head, channels, WIDTH, NUMBER))
+    of_q = tl.zeros((BLOCK,), NUMBER)
+    place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
+    while place < end:
+        e = tl.load(order + place)
+        row, key = e * HEADS + head, (3 * tl.load(source + e) + 1) * HEADS + head
+        k = load_row(qkv, key, channels, WIDTH, NUMBER)
+        logit = tl.sum(_steered(q * k, steer, row, channels, WIDTH, NUMBER))
+        through = tl.sum(above * load_row(qkv, key + HEADS, channels, WIDTH, NUMBER)) - share
+        of_logit = tl.where(tl.abs(logit) <= LARGEST, tl.load(weights + row) * through, 0.0)
+        tl.store(of_logits + row, of_logit)
+        of_score = _with_scores(of_logit, of_scores, row, channels, WIDTH, NUMBER)
+        of_q += _steered(of_score * k, steer, row, channels, WIDTH, NUMBER)
+        if steer is not None:
+            tl.store(of_steer + row * WIDTH + channels, of_score * q * k, mask=channels < WIDTH)
+        place += 1
+    at = of_qkv + (3 * node * HEADS + head) * WIDTH + channels
+    tl.store(at, of_q * WIDTH**-0.5, mask=channels < WIDTH)
+
+
+@triton.jit
+def _source_gradients(
+    qkv: tl.tensor,
+    steer: tl.tensor,
+    target: tl.tensor,
+    ptr: tl.tensor,
+    order: tl.tensor,
+    weights: tl.tensor,
+    of_mixed: tl.tensor,
+    of_scores: tl.tensor,
+    of_qkv: tl.tensor,
+    of_logits: tl.tensor,
+    HEADS: tl.constexpr,
+    LARGEST: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUMBER: tl.constexpr,
+) -> None:
+    """Differentiate by key and value of a node."""
+    node, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    channels = tl.arange(0, BLOCK)
+    of_k, of_v = tl.zeros((BLOCK,), NUMBER), tl.zeros((BLOCK,), NUMBER)
+    place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
+    while place < end:
+        e = tl.load(order + place)
+        row, to = e * HEADS + head, tl.load(target + e)
+        of_score = _with_scores(tl.load(of_logits + row), of_scores, row, channels, WIDTH, NUMBER)
+        q = load_row(qkv, 3 * to * HEADS + head, channels, WIDTH, NUMBER)
+        of_k += _steered(of_score * q, steer, row, channels, WIDTH, NUMBER)
+        of_v += tl.load(weights + row) * load_row(of_mixed, to * HEADS + head, channels, WIDTH, NUMBER)
+        place += 1
+    at = of_qkv + ((3 * node + 1) * HEADS + head) * WIDTH + channels
+    tl.store(at, of_k * WIDTH**-0.5, mask=channels < WIDTH)
+    tl.store(at + HEADS * WIDTH, of_v, mask=channels < WIDTH)
+
+
+@triton.jit
+def _steered(
+    x: tl.tensor, steer: tl.tensor, row: tl.tensor, channels: tl.tensor, WIDTH: tl.constexpr, NUMBER: tl.constexpr
+) -> tl.tensor:
+    """Multiply by what steers an edge and head, if anything does."""
+    if steer is not None:
+        x *= load_row(steer, row, channels, WIDTH, NUMBER)
+    return x
+
+
+@triton.jit
+def _with_scores(
+    x: tl.tensor, of_scores: tl.tensor, row: tl.tensor, channels: tl.tensor, WIDTH: tl.constexpr, NUMBER: tl.constexpr
+) -> tl.tensor:
+    """Add the gradient of the scores of an edge and head, if they have one, to that of its logit."""
+    total = tl.where(channels < WIDTH, x, 0.0)
+    if of_scores is not None:
+        total += load_row(of_scores, row, channels, WIDTH, NUMBER)
+    return total
+
+
+@triton.jit
+def _clamped(logit: tl.tensor, LARGEST: tl.constexpr) -> tl.tensor:
+    """Clamp a logit; NaN stays NaN."""
+    return tl.where(logit > LARGEST, LARGEST, tl.where(logit < -LARGEST, -LARGEST, logit))

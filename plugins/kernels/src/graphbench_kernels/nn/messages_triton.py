@@ -1,0 +1,273 @@
+"""Messages along edges on a graphics card: what arrives at a node, or what it sent, is summed by one program.
+
+A program has one node (attention: and one head) and goes through its edges in their order, so that there are no atomics
+and equal inputs give equal bits. Sums are taken in float32, or float64 of such numbers.
+
+Legend: T nodes, E edges, C channels, H heads of d channels; edge e goes from node `source[e]` to node `target[e]`. The
+edges of node i are `order[ptr[i]]` to `order[ptr[i + 1] - 1]`: those that arrive in the forward pass and in gradients
+of what belongs to targets, else those that it sends.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+#: Channels of a program, which one warp computes.
+_MOST_CHANNELS = 128
+
+
+class Edges(NamedTuple):
+    """Ends of edges `[E]`, and the edges of each node: those that arrive and those that it sends."""
+
+    source: Tensor
+    target: Tensor
+    arriving: tuple[Tensor, Tensor]
+    sent: tuple[Tensor, Tensor]
+
+
+def group(edge_index: Tensor, num_nodes: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Group edges by both ends, without waiting for the card; an end that is no node is an error of the device.
+
+    Returns:
+        `arriving` and `sent` of `Edges`, of which nothing refers to `edge_index`.
+    """
+    torch._assert_async(((edge_index >= 0) & (edge_index < num_nodes)).all())
+    ends, order = edge_index.sort(dim=1, stable=True)
+    nodes = torch.arange(num_nodes + 1, device=ends.device).expand(2, -1).contiguous()
+    ptr = torch.searchsorted(ends, nodes)
+    return (ptr[1], order[1]), (ptr[0], order[0])
+
+
+def _launch(x: Tensor) -> tuple[tuple[int, int], dict[str, Any]]:
+    """Return the grid and the constants of a launch for the rows of nodes `x [T, C]`."""
+    nodes, channels = x.shape
+    block = min(_MOST_CHANNELS, triton.next_power_of_2(channels))
+    number = tl.float64 if x.dtype == torch.float64 else tl.float32
+    return (nodes, triton.cdiv(channels, block)), {"WIDTH": channels, "BLOCK": block, "NUMBER": number, "num_warps": 1}
+
+
+def make_sums(like: Tensor, *shape: int) -> Tensor:
+    """Make room for sums of such numbers."""
+    return like.new_empty(shape, dtype=torch.promote_types(like.dtype, torch.float32))
+
+
+# -- sums of rectified messages ---------------------------------------------------------------------------------------
+
+
+def sum_rectified(x: Tensor, edges: Edges, edge: Tensor) -> Tensor:
+    """`sum_(j -> i) relu(x_j + e_ij)`, `[T, C]`; x `[T, C]` and edge `[E, C]` are contiguous."""
+    out = torch.empty_like(x)
+    grid, options = _launch(x)
+    with torch.cuda.device_of(x):
+        _sum_rectified[grid](x, edge, edges.source, *edges.arriving, out, **options)
+    return out
+
+
+def sum_rectified_gradients(x: Tensor, edges: Edges, edge: Tensor, upstream: Tensor) -> tuple[Tensor, Tensor]:
+    """Differentiate `sum_rectified` by x and by the edges."""
+    of_x, of_edge = torch.empty_like(x), torch.empty_like(edge)
+    grid, options = _launch(x)
+    with torch.cuda.device_of(x):
+        _rectified_gradients[grid](x, edge, edges.target, *edges.sent, upstream, of_x, of_edge, **options)
+    return of_x, of_edge
+
+
+@triton.jit
+def _sum_rectified(
+    x: tl.tensor,
+    edge: tl.tensor,
+    source: tl.tensor,
+    ptr: tl.tensor,
+    order: tl.tensor,
+    out: tl.tensor,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUMBER: tl.constexpr,
+) -> None:
+    """Sum what arrives at a node."""
+    node = tl.program_id(0).to(tl.int64)
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), NUMBER)
+    place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
+    while place < end:
+        e = tl.load(order + place)
+        message = load_row(x, tl.load(source + e), channels, WIDTH, NUMBER) + load_row(edge, e, channels, WIDTH, NUMBER)
+        total += tl.maximum(message, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        place += 1
+    tl.store(out + node * WIDTH + channels, total, mask=channels < WIDTH)
+
+
+@triton.jit
+def _rectified_gradients(
+    x: tl.tensor,
+    edge: tl.tensor,
+    target: tl.tensor,
+    ptr: tl.tensor,
+    order: tl.tensor,
+    upstream: tl.tensor,
+    of_x: tl.tensor,
+    of_edge: tl.tensor,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUMBER: tl.constexpr,
+) -> None:
+    """Differentiate by a node and by the edges that it sends."""
+    node = tl.program_id(0).to(tl.int64)
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mine = load_row(x, node, channels, WIDTH, NUMBER)
+    total = tl.zeros((BLOCK,), NUMBER)
+    place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
+    while place < end:
+        e = tl.load(order + place)
+        message = mine + load_row(edge, e, channels, WIDTH, NUMBER)
+        through = tl.where(message <= 0.0, 0.0, load_row(upstream, tl.load(target + e), channels, WIDTH, NUMBER))
+        tl.store(of_edge + e * WIDTH + channels, through, mask=channels < WIDTH)
+        total += through
+        place += 1
+    tl.store(of_x + node * WIDTH + channels, total, mask=channels < WIDTH)
+
+
+# -- gated messages ---------------------------------------------------------------------------------------------------
+
+
+def gated_messages(nodes: Tensor, edges: Edges, edge: Tensor, epsilon: float) -> tuple[Tensor, ...]:
+    """Return x^ `[T, C]` and e^ `[E, C]`, and means of what arrives and 1 / sums of gates `[T, C]`."""
+    out, raw = edge.new_empty(nodes.shape[0], edge.shape[1]), torch.empty_like(edge)
+    means, shares = make_sums(edge, 2, *out.shape).unbind(0)
+    grid, options = _launch(means)
+    with torch.cuda.device_of(nodes):
+        _gated_messages[grid](nodes, edge, edges.source, *edges.arriving, out, raw, means, shares, epsilon, **options)
+    return out, raw, means, shares
+
+
+def gated_gradients(
+    nodes: Tensor, edges: Edges, raw: Tensor, means: Tensor, shares: Tensor, of_out: Tensor, of_raw: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Differentiate by nodes `[T, 4 C]` and edges `[E, C]`, from results of `gated_messages` and their gradients."""
+    of_nodes, of_edge = torch.empty_like(nodes), torch.empty_like(raw)
+    grid, options = _launch(means)
+    with torch.cuda.device_of(nodes):
+        arrived = (nodes, edges.source, *edges.arriving, raw, means, shares, of_out, of_raw)
+        _gated_targets[grid](*arrived, of_nodes, of_edge, **options)
+        _gated_sources[grid](edges.target, *edges.sent, raw, shares, of_out, of_nodes, of_edge, **options)
+    return of_nodes, of_edge
+
+
+@triton.jit
+def _gated_messages(
+    nodes: tl.tensor,
+    edge: tl.tensor,
+    source: tl.tensor,
+    ptr: tl.tensor,
+    order: tl.tensor,
+    out: tl.tensor,
+    raw: tl.tensor,
+    means: tl.tensor,
+    shares: tl.tensor,
+    epsilon: tl.tensor,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUMBER: tl.constexpr,
+) -> None:
+    """Mix what arrives at a node; rows of nodes are A x, B x, D x and E x."""
+    node = tl.program_id(0).to(tl.int64)
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    received = load_row(nodes, 4 * node + 2, channels, WIDTH, NUMBER)
+    total, gates = tl.zeros((BLOCK,), NUMBER), tl.full((BLOCK,), epsilon, NUMBER)
+    place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
+    while place < end:
+        e = tl.load(order + place)
+        start = 4 * tl.load(source + e)
+        logit = (
+            received + load_row(nodes, start + 3, channels, WIDTH, NUMBER) + load_row(edge, e, channels, WIDTH, NUMBER)
+        )
+        gate = 1.0 / (1.0 + tl.exp(-logit))
+        total += gate * load_row(nodes, start + 1, channels, WIDTH, NUMBER)
+        gates += gate
+        tl.store(raw + e * WIDTH + channels, logit, mask=channels < WIDTH)
+        place += 1
+    mean, at = total / gates, node * WIDTH + channels
+    tl.store(out + at, load_row(nodes, 4 * node, channels, WIDTH, NUMBER) + mean, mask=channels < WIDTH)
+    tl.store(means + at, mean, mask=channels < WIDTH)
+    tl.store(shares + at, 1.0 / gates, mask=channels < WIDTH)
+
+
+@triton.jit
+def _gated_targets(
+    nodes: tl.tensor,
+    source: tl.tensor,
+    ptr: tl.tensor,
+    order: tl.tensor,
+    raw: tl.tensor,
+    means: tl.tensor,
+    shares: tl.tensor,
+    of_out: tl.tensor,
+    of_raw: tl.tensor,
+    of_nodes: tl.tensor,
+    of_edge: tl.tensor,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUMBER: tl.constexpr,
+) -> None:
+    """Differentiate by A x and D x of a node, and by the edges that arrive at it."""
+    node = tl.program_id(0).to(tl.int64)
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    above = load_row(of_out, node, channels, WIDTH, NUMBER)
+    mean, share = load_row(means, node, channels, WIDTH, NUMBER), load_row(shares, node, channels, WIDTH, NUMBER)
+    total = tl.zeros((BLOCK,), NUMBER)
+    place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
+    while place < end:
+        e = tl.load(order + place)
+        gate = 1.0 / (1.0 + tl.exp(-load_row(raw, e, channels, WIDTH, NUMBER)))
+        through = above * share * (load_row(nodes, 4 * tl.load(source + e) + 1, channels, WIDTH, NUMBER) - mean)
+        of_logit = load_row(of_raw, e, channels, WIDTH, NUMBER) + gate * (1.0 - gate) * through
+        tl.store(of_edge + e * WIDTH + channels, of_logit, mask=channels < WIDTH)
+        total += of_logit
+        place += 1
+    at = of_nodes + 4 * node * WIDTH + channels
+    tl.store(at, above, mask=channels < WIDTH)
+    tl.store(at + 2 * WIDTH, total, mask=channels < WIDTH)
+
+
+@triton.jit
+def _gated_sources(
+    target: tl.tensor,
+    ptr: tl.tensor,
+    order: tl.tensor,
+    raw: tl.tensor,
+    shares: tl.tensor,
+    of_out: tl.tensor,
+    of_nodes: tl.tensor,
+    of_edge: tl.tensor,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUMBER: tl.constexpr,
+) -> None:
+    """Differentiate by B x and E x of a node."""
+    node = tl.program_id(0).to(tl.int64)
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    of_sent, of_source = tl.zeros((BLOCK,), NUMBER), tl.zeros((BLOCK,), NUMBER)
+    place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
+    while place < end:
+        e = tl.load(order + place)
+        to = tl.load(target + e)
+        gate = 1.0 / (1.0 + tl.exp(-load_row(raw, e, channels, WIDTH, NUMBER)))
+        of_sent += gate * load_row(of_out, to, channels, WIDTH, NUMBER) * load_row(shares, to, channels, WIDTH, NUMBER)
+        of_source += load_row(of_edge, e, channels, WIDTH, NUMBER)
+        place += 1
+    at = of_nodes + 4 * node * WIDTH + channels
+    tl.store(at + WIDTH, of_sent, mask=channels < WIDTH)
+    tl.store(at + 3 * WIDTH, of_source, mask=channels < WIDTH)
+
+
+@triton.jit
+def load_row(
+    at: tl.tensor, row: tl.tensor, channels: tl.tensor, WIDTH: tl.constexpr, NUMBER: tl.constexpr
+) -> tl.tensor:
+    """Load some channels of a row, in the type of sums; 0 beyond them."""
+    return tl.load(at + row * WIDTH + channels, mask=channels < WIDTH, other=0.0).to(NUMBER)

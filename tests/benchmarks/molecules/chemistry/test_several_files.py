@@ -1,0 +1,87 @@
+"""Several files of molecules with different targets as one training set."""
+
+import numpy as np
+import pytest
+
+from graphbench.benchmarks.molecules.own_file import Molecules
+from graphbench.contracts import SPLITS
+from graphbench.errors import BadInput
+
+CHAINS = [f"{'C' * size}{end}" for size in range(2, 14) for end in ("O", "N")]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files with one molecule in two in common, spelled differently, and a third with neither target."""
+    ring = [(number, text) for number, text in enumerate(CHAINS)]
+    solubility = "smiles,logS,set\n" + "".join(f"{text},{n},{n % 3}\n" for n, text in ring if n % 4 != 3)
+    acidity = "pKa,SMILES,set\n" + "".join(f">{100 + n},{text[::-1]},{n % 3}\n" for n, text in ring if n % 4 != 0)
+    (tmp_path / "solubility.csv").write_text(solubility)
+    (tmp_path / "acidity.csv").write_text(acidity)
+    (tmp_path / "neither.csv").write_text("smiles,other\nCCO,1\n")
+    return tmp_path
+
+
+def _opened(files, *names, **options):
+    data = Molecules([str(files / name) for name in names], ["logS", "pKa"], store=str(files / "store"), **options)
+    data.setup()
+    return data
+
+
+def test_files_are_joined_with_gaps_and_molecules_stay_together(files, caplog):
+    with caplog.at_level("INFO"):
+        data = _opened(files, "solubility.csv", "acidity.csv", split_seed=3)
+    assert "12 molecules are in several files" in caplog.text
+    seen = {}
+    for split in SPLITS:
+        columns = data.tables[split].columns
+        rows = zip(data.ids(split), data.smiles(split), columns["y"], columns["y_lower"], strict=True)
+        for name, smiles, y, lower in rows:
+            file, _, line = name.partition(":")
+            source = (files / file).read_text().splitlines()[int(line) - 1].split(",")
+            assert smiles in source
+            expected = [float(source[1]), np.nan] if file == "solubility.csv" else [np.nan, np.nan]
+            bounds = [np.nan, np.nan] if file == "solubility.csv" else [np.nan, float(source[0][1:])]
+            np.testing.assert_array_equal(y.numpy(), expected)
+            np.testing.assert_array_equal(lower.numpy(), bounds)
+            molecule = smiles if smiles in CHAINS else smiles[::-1]
+            assert seen.setdefault(molecule, split) == split
+    assert len(seen) == len(CHAINS)
+    assert data.spec.source == "the files solubility.csv, acidity.csv"
+
+
+def test_a_test_file_may_lack_a_target(files):
+    (files / "late.csv").write_text("smiles,logS\n" + "".join(f"C{text},7\n" for text in CHAINS[:6]))
+    data = _opened(files, "solubility.csv", "acidity.csv", test_file=str(files / "late.csv"))
+    assert data.tables["test"].columns["y"][:, 0].tolist() == [7] * 6
+    assert data.tables["test"].columns["y"][:, 1].isnan().all()
+
+
+def test_folds_of_a_column_are_those_of_all_files(files):
+    data = _opened(files, "solubility.csv", "acidity.csv", split="column", split_column="set", fold=1)
+    assert len(data.fold_options(3)) == 3
+    lines = [name.partition(":") for name in data.ids("test")]
+    assert all((files / file).read_text().splitlines()[int(line) - 1].endswith(",1") for file, _, line in lines)
+
+
+def test_differing_values_of_a_molecule_in_two_files_are_named(files, caplog):
+    (files / "again.csv").write_text(f"smiles,logS\n{CHAINS[5][::-1]},99\n")
+    _opened(files, "solubility.csv", "acidity.csv", "again.csv")
+    assert "1 of them with different targets" in caplog.text
+    assert "again.csv:2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "words"),
+    [
+        (["solubility.csv", "neither.csv"], {}, r"neither\.csv.*logS, pKa"),
+        (["solubility.csv", "solubility.csv"], {}, "distinct"),
+        ([], {}, "distinct"),
+        (["acidity.csv", "acidity2.csv"], {}, "logS"),
+        (["solubility.csv", "acidity.csv"], {"weight": "trust"}, r"solubility\.csv.*trust"),
+    ],
+)
+def test_files_without_a_column_are_named(files, names, options, words):
+    (files / "acidity2.csv").write_text((files / "acidity.csv").read_text())
+    with pytest.raises(BadInput, match=words):
+        _opened(files, *names, **options)

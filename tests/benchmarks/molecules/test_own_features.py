@@ -1,0 +1,162 @@
+"""Numbers beside a molecule: from the file to the head, in training, prediction and export."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from rdkit import Chem
+from rdkit.Chem import Descriptors
+from sklearn.preprocessing import StandardScaler
+
+from graphbench.benchmarks import Molecules
+from graphbench.benchmarks.molecules.chemistry.descriptors import descriptor_names
+from graphbench.benchmarks.molecules.own_features import MoleculeFeatures
+from graphbench.cli import main
+from graphbench.errors import BadInput
+from graphbench.inference import load
+
+SMILES = [f"{'C' * length}{end}" for length in range(1, 11) for end in ("O", "N", "Cl", "F")]
+OPTIONS = {"features": ["pH", "assay"], "categories": {"assay": ["cell", "enzyme"]}}
+
+
+@pytest.fixture
+def frame():
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"smiles": SMILES, "pH": random.uniform(100, 104, len(SMILES)).round(3)})
+    table["assay"] = np.where(np.arange(len(SMILES)) % 3 == 0, "cell", "enzyme")
+    return table.assign(y=3 * table["pH"] - 300 + 2 * (table["assay"] == "cell"))
+
+
+@pytest.fixture
+def file(frame, tmp_path):
+    path = tmp_path / "mine.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def opened(file, **options):
+    data = Molecules(str(file), "y", store=str(file.parent / "store"), **{**OPTIONS, **options})
+    data.setup()
+    return data
+
+
+def rows_of(data, frame, split):
+    return frame.iloc[[int(line) - 2 for line in data.ids(split)]]
+
+
+def test_every_graph_has_the_numbers_of_its_row(file, frame):
+    data = opened(file, descriptors="rdkit2d")
+    assert data.spec.graph.names[:3] == ("pH", "assay=cell", "assay=enzyme")
+    assert data.spec.graph.dense == 3 + len(descriptor_names("rdkit2d"))
+    for split in ("train", "val", "test"):
+        rows, values = rows_of(data, frame, split), data.tables[split].columns["graph_dense"].numpy()
+        np.testing.assert_allclose(values[:, 0], rows["pH"], rtol=1e-6)
+        np.testing.assert_array_equal(values[:, 1], rows["assay"] == "cell")
+        np.testing.assert_array_equal(values[:, 2], rows["assay"] == "enzyme")
+        place = 3 + descriptor_names("rdkit2d").index("TPSA")
+        tpsa = [Descriptors.TPSA(Chem.MolFromSmiles(text)) for text in rows["smiles"]]
+        np.testing.assert_allclose(values[:, place], tpsa, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cell", "column", "says"),
+    [
+        ("", "pH", "'pH' is missing"),
+        ("acid", "pH", "'pH' is not a number"),
+        ("soil", "assay", "none of the categories"),
+    ],
+)
+def test_a_cell_that_cannot_be_used_is_named_with_its_row(file, frame, cell, column, says):
+    data, broken = opened(file), frame.astype(object)
+    broken.loc[4, column] = cell
+    other = file.with_name("broken.csv")
+    broken.to_csv(other, index=False)
+    with pytest.raises(BadInput, match=rf"(?s)broken.csv.*{says}.*6"):
+        opened(other)
+    (part,) = data.read_input(str(other))
+    assert list(part.problems) == [4]
+    assert says in part.problems[4]
+    assert len(part.table) == len(part.rows) == len(frame) - 1
+    np.testing.assert_allclose(part.table.columns["graph_dense"][:, 0], np.delete(frame["pH"], 4), rtol=1e-6)
+
+
+def test_inputs_without_the_columns_are_refused(file, frame):
+    data, other = opened(file), file.with_name("other.csv")
+    frame.drop(columns="pH").to_csv(other, index=False)
+    with pytest.raises(BadInput, match="no column 'pH'"):
+        list(data.read_input(str(other)))
+    with pytest.raises(BadInput, match="pH, assay"):
+        list(data.read_objects(["CCO"]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": ("a", "a")},
+        {"columns": ("a",), "categories": {"b": ["x", "y"]}},
+        {"columns": ("a",), "categories": {"a": ["x"]}},
+        {"columns": ("a",), "categories": {"a": ["x", "x"]}},
+        {"descriptors": "mordred"},
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options):
+    with pytest.raises(BadInput):
+        MoleculeFeatures(**options)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A model whose target depends on the columns alone."""
+    folder = tmp_path_factory.mktemp("beside")
+    random = np.random.default_rng(1)
+    count = 160
+    table = pd.DataFrame({"smiles": [SMILES[n % len(SMILES)] for n in range(count)]})
+    table["pH"] = random.uniform(100, 104, count).round(3)
+    table["assay"] = random.choice(["cell", "enzyme"], count)
+    table["y"] = 3 * (table["pH"] - 102) + 2 * (table["assay"] == "cell")
+    table.to_csv(folder / "mine.csv", index=False)
+    options = ["--data.features", "[pH, assay]", "--data.categories", "{assay: [cell, enzyme]}"]
+    arguments = [
+        "fit", "--data", "Molecules", "--data.file", str(folder / "mine.csv"), "--data.target", "y", *options,
+        "--data.descriptors", "rdkit2d", "--data.repeats", "apart", "--data.store", str(folder / "store"),
+        "--model.architecture", "GCN",
+        "--model.architecture.hidden_dim", "16", "--model.architecture.num_layers", "1",
+        "--model.optimizer", "Adam", "--model.optimizer.lr", "0.01", "--trainer.max_epochs", "60",
+        "--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false", "--run", str(folder / "run"),
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    return folder, table
+
+
+def test_the_head_sees_numbers_scaled_by_training_rows(run):
+    loaded = load(run[0] / "run")
+    data = loaded.data
+    data.setup()
+    numbers = loaded.module.task.head.numbers
+    train = data.tables["train"].columns["graph_dense"]
+    varied = train.double().std(0) > 1e-5 * train.double().mean(0).abs()
+    expected = StandardScaler().fit_transform(train[:, varied].double().numpy())
+    np.testing.assert_allclose(numbers(train)[:, varied], expected.clip(-10, 10), atol=1e-3)
+    assert (numbers(train)[:, ~varied] == 0).all()
+
+
+def test_a_target_of_the_columns_alone_is_learned_and_predict_gives_the_test_predictions(run):
+    folder, table = run
+    assert (
+        main(["predict", "--run", str(folder / "run"), "--split", "test", "--output", str(folder / "split.csv")]) == 0
+    )
+    split = pd.read_csv(folder / "split.csv")
+    assert (split["prediction"] - split["target"]).abs().mean() < 0.25 * table["y"].std()
+    rows = table.iloc[[int(line) - 2 for line in split["id"]]]
+    rows.drop(columns="y").to_csv(folder / "new.csv", index=False)
+    new = ["--input", str(folder / "new.csv"), "--output", str(folder / "answers.csv")]
+    assert main(["predict", "--run", str(folder / "run"), *new]) == 0
+    answers = pd.read_csv(folder / "answers.csv")
+    np.testing.assert_allclose(answers["prediction_y"], split["prediction"], rtol=1e-5, atol=1e-5)
+
+
+def test_the_exported_program_takes_the_numbers(run):
+    from graphbench.inference.exporting.program import export_program
+
+    module = load(run[0] / "run").module
+    _, fields = export_program(module, module.spec)  # held against the model there
+    assert fields.axes["graph_dense"] == "graph"

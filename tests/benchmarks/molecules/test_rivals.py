@@ -1,0 +1,82 @@
+"""Rivals of a model: kept in the store, thinned where data are large, and named as such."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from graphbench.benchmarks.molecules import rivals
+from graphbench.benchmarks.molecules.chemistry.trees import fit_trees, tree_features
+from graphbench.data.store import Store
+from graphbench.testing import tiny_spec
+
+SMILES = [f"{'C' * length}{end}" for length in range(1, 9) for end in ("O", "N", "Cl", "C(=O)O")]
+PARTS = [SMILES[:20], SMILES[20:26], SMILES[26:]]
+TREES = ["random forest", "gradient boosting"]
+
+
+def spec_of(task, targets=1, classes=None):
+    return dataclasses.replace(tiny_spec(task), num_targets=targets, num_classes=classes, target_names=())
+
+
+def numbers(targets=1):
+    y = np.arange(26.0)[:, None] * np.arange(1, targets + 1)
+    return [y[:20], y[20:]]
+
+
+@pytest.mark.parametrize(
+    ("task", "y", "classes", "linear"),
+    [
+        ("graph-regression", numbers(2), None, "ridge on Morgan counts"),
+        ("graph-classification", [part.astype(np.int64) % 3 for part in numbers()], 3, "logistic"),
+        ("graph-multilabel", [part % 2 for part in numbers(3)], None, "logistic"),
+    ],
+)
+def test_every_kind_of_target_has_rivals_once_per_split(tmp_path, monkeypatch, task, y, classes, linear):
+    spec, store = spec_of(task, y[0].shape[1], classes), Store(tmp_path)
+    first = rivals.fit_rivals(store, spec, PARTS, y)
+    names = list(first)
+    assert names[0].startswith(linear)
+    assert names[1:] == TREES
+    assert all(one.seconds > 0 and one.note == "" for one in first.values())
+    width = classes or y[0].shape[1]
+    assert all(one.predictions["test"].shape == (6, width) for one in first.values())
+    _, alone = fit_trees("random forest", tree_features(PARTS), y[0], classes, task == "graph-multilabel")
+    np.testing.assert_array_equal(first[TREES[0]].predictions["test"], alone)
+    monkeypatch.setattr(rivals, "_fit_all", None)  # the second model of a sweep reads them
+    again = rivals.fit_rivals(store, spec, PARTS, y)
+    assert [(one.seconds, one.note) for one in again.values()] == [(one.seconds, "") for one in first.values()]
+    np.testing.assert_array_equal(again[TREES[1]].predictions["val"], first[TREES[1]].predictions["val"])
+
+
+def test_another_split_is_fitted_again(tmp_path):
+    store, spec = Store(tmp_path), spec_of("graph-regression")
+    y = numbers()
+    rivals.fit_rivals(store, spec, PARTS, y)
+    for smiles, targets in (([*PARTS[:2], PARTS[2][::-1]], y), (PARTS, [y[0] + 1, y[1]]), (PARTS, [y[0], y[1] + 1])):
+        before = len(list(tmp_path.glob("baselines-*")))
+        rivals.fit_rivals(store, spec, smiles, targets)
+        assert len(list(tmp_path.glob("baselines-*"))) == before + 1
+
+
+def test_large_data_are_thinned_and_the_note_counts_them(tmp_path, monkeypatch):
+    for name, value in (("_MOST_OF_RIDGE", 10), ("_MOST_OF_TREES", 4), ("_FEWEST_OF_TREES", 1)):
+        monkeypatch.setattr(rivals, name, value)
+    fitted = rivals.fit_rivals(Store(tmp_path), spec_of("graph-regression"), PARTS, numbers())
+    assert fitted["ridge on Morgan counts"].note == "fitted on 10 of 20 training molecules"
+    forest = fitted[TREES[0]]
+    assert forest.note == ("fitted on 4 of 20 training, scored on 3 of 6 validation, scored on 3 of 6 test molecules")
+    assert np.flatnonzero(~np.isnan(forest.predictions["test"][:, 0])).tolist() == [0, 2, 4]
+    assert not np.isnan(fitted["ridge on Morgan counts"].predictions["test"]).any()
+
+
+def test_letters_bound_the_rows_as_well(monkeypatch):
+    monkeypatch.setattr(rivals, "_MOST_LETTERS", 10)
+    assert rivals._thin(["CCCCC"] * 8, 100).tolist() == [0, 4]
+
+
+def test_many_targets_have_no_trees_and_the_log_says_so(tmp_path, caplog):
+    y = [np.tile(part, (1, 41)) for part in numbers()]
+    fitted = rivals.fit_rivals(Store(tmp_path), spec_of("graph-regression", 41), PARTS, y)
+    assert list(fitted) == ["ridge on Morgan counts"]
+    assert "no random forest" in caplog.text
