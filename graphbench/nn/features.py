@@ -133,11 +133,20 @@ class NodeEncoder(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Vectors of all nodes `[num_nodes, dim]`."""
+        return self.encode(batch.get("x"), batch.get("x_dense"), batch)
+
+    def encode(self, x: Tensor | None, dense: Tensor | None, batch: GraphBatch) -> Tensor:
+        """As `forward`, with other features in the place of the batch's.
+
+        Args:
+            x: categories `[num_nodes, columns]`, if there are any.
+            dense: numbers `[num_nodes, columns]`, if there are any.
+            batch: everything else.
+        """
         if isinstance(self.features, SharedRow):
             encoded = self.features(batch.num_nodes)
         else:
-            dense = batch.pos if self.reads_position else batch.get("x_dense")
-            encoded = self.features(batch.get("x"), dense)
+            encoded = self.features(x, batch.pos if self.reads_position else dense)
         positions = [encoder(batch) for encoder in self.positional]
         if not torch.is_autocast_enabled(encoded.device.type):  # what is stored stays float32 whatever the weights are
             positions = [position.to(encoded.dtype) for position in positions]

@@ -5,7 +5,6 @@ Legend: T tokens of all graphs, D documents: one per graph, or two where a graph
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -64,13 +63,13 @@ class TokenEncoder(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Encode nodes `[num_nodes, dim]`."""
-        inputs = copy.copy(batch)  # containers only: the tensors are shared
+        x, dense = batch.get("x"), batch.get("x_dense")
         if self.columns:
             columns = [batch.x[:, column] for column in self.columns]  # a list as index would force a host-device sync
-            inputs.x = torch.stack(columns, 1)
+            x = torch.stack(columns, 1)
         if self.largest is not None:
-            inputs.x_dense = inputs.x.float() * (2 / self.largest) - 1
-        return self.encoder(inputs)
+            dense = x.float() * (2 / self.largest) - 1
+        return self.encoder.encode(x, dense, batch)
 
 
 class Positions(nn.Module):
