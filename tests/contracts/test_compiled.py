@@ -1,12 +1,13 @@
 """Every registered architecture trains compiled as it does uncompiled (`--model.compile true`).
 
-A minute for each, so slow.
+A minute for each, so slow. And batches of different sizes share a program, but for the models in `IN_PARTS`.
 """
 
 import inspect
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 
 from graphbench import registry
@@ -22,6 +23,27 @@ CLOUD_SIZES = ([5, 4, 6], [4, 7, 5, 6])
 SPECS = [(kind, task) for kind in ("categorical", "none") for task in ("graph-regression", "map-recovery")]
 SPECS += [("sequence", "graph-classification"), ("coordinates", "graph-classification")]
 
+_CLOUDS = "clouds are computed in a block for each size, and a cached property takes a lock"
+#: Models of several programs, or with graph breaks, and why.
+IN_PARTS = {
+    **dict.fromkeys(
+        ("CNDGCNN", "CNPointNet", "DGCNN", "PointCNN", "PointConv", "PointNet", "PointNetPlusPlus"), _CLOUDS
+    ),
+    **dict.fromkeys(("PointSequoia", "PointTransformer", "SetTransformer", "VNDGCNN", "VNPointNet"), _CLOUDS),
+    "DFiFormer": "the adjacency is kept out of programs",
+    "DeepGraph": "substructures are kept out of programs",
+    "GAT": "a copy of the batch with its precomputed fields",
+    "GraphMamba": "the recurrence is kept out of programs",
+    "LinearTransformer": "sizes of the incidence matrix depend on numbers",
+    "NodeFormer": "sizes of powers of the adjacency depend on numbers",
+    "SFT": "samples and their relative edges depend on numbers",
+    "SFiFormer": "the flow and the adjacency are kept out of programs",
+    "SPN": "the longest distance is a constant of each program",
+    "Sequoia": "sizes of clusters depend on numbers",
+}
+#: Models with Fourier transforms, whose complex views `aot_eager` refuses; the default backend takes them.
+COMPLEX = {"MEGA", "S4D", "SequenceSequoia"}
+
 
 def small_model(name):
     """A small model on the first of `SPECS` that it takes; None where it takes none or has nothing to train."""
@@ -35,6 +57,21 @@ def small_model(name):
             continue
         return (model.eval(), spec) if list(model.parameters()) else None
     return None
+
+
+def compiled_programs(name, batches):
+    """Programs and graph breaks of a compiled model over batches of different sizes."""
+    if (made := small_model(name)) is None:
+        pytest.skip(f"{name} has no weights")
+    model, spec = made
+    torch._dynamo.reset()
+    counters.clear()
+    model.compile(dynamic=True, backend="eager" if name in COMPLEX else "aot_eager")
+    for seed in range(batches):
+        sizes = [3 + (7 * seed + 5 * graph) % 11 for graph in range(3 + seed % 4)]
+        table = encode(tiny_table(spec, seed=seed, sizes=sizes), model.required_encodings())
+        gradients(model, model.precomputed(table.batch(range(len(sizes))), torch.Generator().manual_seed(seed)))
+    return counters["stats"]["unique_graphs"], counters["graph_break"].total()
 
 
 def gradients(model, batch):
@@ -70,3 +107,16 @@ def test_compiled_gradients_are_the_uncompiled_ones(name):
             torch.testing.assert_close(
                 found[key], gradient, atol=atol, rtol=1e-3, msg=lambda told, key=key: f"{key}: {told}"
             )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(registry.architectures().keys() - IN_PARTS.keys()))
+def test_batches_of_any_size_share_a_program(name):
+    """Twenty batches of different sizes, forward and backward pass, take at most two programs without a graph break."""
+    programs, breaks = compiled_programs(name, batches=20)
+    assert not breaks
+    assert programs <= 2
+
+
+def test_gcn_is_one_program_for_batches_of_any_size():
+    assert compiled_programs("GCN", batches=5) == (1, 0)

@@ -54,7 +54,7 @@ def estimate(request: Request, card: int) -> int:
     cli.datamodule.setup("fit")
     loader = cli.datamodule.train_dataloader()
     rows = largest_batch(loader)
-    batch = next(iter(loader)) if rows is None else loader.table.batch(rows)
+    batch = next(iter(loader)) if rows is None else _load(loader, rows)
     memory = _memory(cli, batch)
     title = f"A training step on {batch.num_graphs} graphs, {batch.num_nodes} nodes"
     table = [[part, f"{size / 1e6:,.1f}", f"{size / card:.1%}"] for part, size in memory.parts.items()]
@@ -64,7 +64,7 @@ def estimate(request: Request, card: int) -> int:
     if rows is None:
         print("Batches are not rows of a table, so no largest batch size is computed.")
         return 0
-    twice = _memory(cli, loader.table.batch([*rows, *rows]))
+    twice = _memory(cli, _load(loader, [*rows, *rows]))
     print(_largest(card, len(rows), memory.total, twice.total))
     return 0
 
@@ -79,6 +79,12 @@ def largest_batch(loader: object) -> list[int] | None:
         return None
     sizes = loader.table.num_nodes
     return max(loader.batch_sampler, key=lambda rows: len(rows) * int(sizes[torch.tensor(rows)].max()))
+
+
+def _load(loader: GraphLoader, rows: list[int]) -> GraphBatch:
+    """Make a batch of rows as the loader's workers do, with what they precompute."""
+    batch = loader.table.batch(rows)
+    return batch if loader.precompute is None else loader.precompute(batch, torch.Generator().manual_seed(0))
 
 
 def _largest(card: int, graphs: int, once: int, twice: int) -> str:
