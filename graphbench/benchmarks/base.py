@@ -186,8 +186,8 @@ class GraphBenchmark(Benchmark):
         """Return name and values `[T]` or `[C]` of the constant prediction."""
         y = self.tables["train"].columns["y"]
         if self.spec.num_classes is None:
-            known, logged = y.double().reshape(len(y), -1).numpy(), self.spec.log10_targets
-            mean = torch.from_numpy(to_log10(known, logged)).nanmean(0).numpy()
+            targets, logged = y.double().reshape(len(y), -1).numpy(), self.spec.log10_targets
+            mean = torch.from_numpy(to_log10(targets, logged)).nanmean(0).numpy()
             return "training mean", from_log10(mean, logged)
         classes = y.reshape(-1).long()
         counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,10 @@ def _checked(construct: Callable[..., None]) -> Callable[..., None]:
         construct(self, *args, **kwargs)
 
     return checked
+
+
+#: A number for each model of this process; copies of a model and its forked workers share it.
+_NUMBERS = itertools.count()
 
 
 class _ChecksOptions(nn.Module):
@@ -180,6 +185,7 @@ class Architecture(_ChecksOptions):
         super().__init__()
         self.spec = spec
         self.dim = dim
+        self._number = next(_NUMBERS)
 
     def __call__(self, batch: Data) -> Representation:
         """Run `forward`, which reads a `GraphBatch`, on PyG's `Batch` and `Data`, too.
@@ -228,7 +234,8 @@ class Architecture(_ChecksOptions):
             >>> model.precomputed(tiny_batch(model)).most_edges > 0
             True
         """
-        mark = f"{type(self).__module__}.{type(self).__qualname__}, {'evaluation' if generator is None else 'training'}"
+        # Another model of the class may have other options.
+        mark = f"model {self._number}, {'evaluation' if generator is None else 'training'}"
         if batch.get("precomputed_for", None) == mark:
             return batch
         prepared: GraphBatch = copy.copy(batch)

@@ -83,9 +83,9 @@ def control_rows(recipe: Sequence[str], options: Sequence[str], measure: Measure
     """
     if not has_control(recipe):
         raise BadInput(f"--control: {' + '.join(recipe)} has none; recipes in {', '.join(families())} have.")
-    folder, known = recipe[0].rpartition("/")[0], configurations()
+    folder, installed = recipe[0].rpartition("/")[0], configurations()
     overlays = {key: f"{folder}/overlays/control-{key}" for key in ROWS}
-    recipes = {key: (*recipe, *([name] if name in known else [])) for key, name in overlays.items()}
+    recipes = {key: (*recipe, *([name] if name in installed else [])) for key, name in overlays.items()}
     _, target = measure(_words(recipes["fused"], options))
     rows = []
     for key, names in recipes.items():
@@ -106,14 +106,14 @@ def _fit(words: Sequence[str], target: int, measure: Measure) -> tuple[int, tupl
     """
     settings, count = measure(words)
     given = settings["model"]["architecture"]["init_args"]
-    own, step = int(given["hidden_dim"]), int(given.get("num_heads") or 1)
-    names = list(_following(given, own))
+    given_width, step = int(given["hidden_dim"]), int(given.get("num_heads") or 1)
+    names = list(_following(given, given_width))
 
     def options(width: int) -> tuple[str, ...]:
-        return tuple(f"--{_ARCHITECTURE}.{name}={width}" for name in names) if width != own else ()
+        return tuple(f"--{_ARCHITECTURE}.{name}={width}" for name in names) if width != given_width else ()
 
-    counts = {own: count}
-    width = own
+    counts = {given_width: count}
+    width = given_width
     while True:
         width = max(1, round(width * sqrt(target / counts[width]) / step)) * step
         if width in counts:

@@ -167,8 +167,8 @@ class Ensemble:
             predictions.append(means)
             targets.append(y[answers.rows])
         names = self.first.data.target_labels()
-        told, truth = np.concatenate(predictions)[:, : len(names)], np.concatenate(targets)
-        self.intervals = Intervals.fit(wanted, told, truth, names, spec.log10_targets)
+        predicted, truth = np.concatenate(predictions)[:, : len(names)], np.concatenate(targets)
+        self.intervals = Intervals.fit(wanted, predicted, truth, names, spec.log10_targets)
         return self.intervals
 
     def calibrate(self) -> Temperature:

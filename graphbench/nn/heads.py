@@ -199,8 +199,8 @@ class ScaledNumbers(nn.Module):
     def measure(self, values: Tensor) -> None:
         """Take mean and standard deviation of the known values of each training column `[rows, width]`."""
         values = values.double()
-        known = ~values.isnan()
-        count = known.sum(0).clamp(min=1)
+        present = ~values.isnan()
+        count = present.sum(0).clamp(min=1)
         mean = values.nan_to_num(0.0).sum(0) / count
         deviation = ((values - mean).nan_to_num(0.0).square().sum(0) / count).sqrt()
         varies = deviation > 1e-6 * mean.abs()  # less is rounding of a constant in float32

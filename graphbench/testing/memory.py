@@ -30,11 +30,11 @@ class StepMemory:
     Args:
         parts: part -> bytes at the moment of the step when all together take most. `activations` are what the forward
             pass leaves for the backward pass, `temporaries` all that neither lasts nor is left.
-        kept: bytes of all activations, of which some may be gone at that moment.
+        saved: bytes of all activations, of which some may be gone at that moment.
     """
 
     parts: dict[str, int]
-    kept: int
+    saved: int
 
     @property
     def total(self) -> int:
@@ -145,8 +145,8 @@ def step_memory(
     order = ("parameters and buffers", "gradients", "optimizer state", "batch", "activations")
     parts = {part: sum(peak.pop(number, 0) for number in held[part]) for part in order}
     sizes = dict(event for event in ledger.events if event[1] > 0)
-    kept = sum(sizes.get(number, 0) for number in held["activations"])
-    return StepMemory(parts | {"temporaries": sum(peak.values())}, kept)
+    saved = sum(sizes.get(number, 0) for number in held["activations"])
+    return StepMemory(parts | {"temporaries": sum(peak.values())}, saved)
 
 
 def _move(module: nn.Module, numbers: bool) -> None:

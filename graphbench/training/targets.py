@@ -65,13 +65,13 @@ def tell_bounds(module: BenchmarkModule, splits: Iterable[str]) -> None:
         if not bounded or not module.trainer.is_global_zero:
             continue
         counts = torch.stack(bounded).any(0).sum(0).tolist()
-        known = (~columns["y"].isnan()).sum(0).tolist()
+        exact = (~columns["y"].isnan()).sum(0).tolist()
         names = target_labels(module.spec)
-        told = [f"{n} of {k + n} of {name}" for name, n, k in zip(names, counts, known, strict=True) if n]
-        if told:
+        shares = [f"{n} of {k + n} of {name}" for name, n, k in zip(names, counts, exact, strict=True) if n]
+        if shares:
             log.info(
                 "%s: bounds (such as >10) in %s: %s; their loss is one-sided, and no score counts them.",
-                module.spec.name, split, ", ".join(told),
+                module.spec.name, split, ", ".join(shares),
             )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def kept(depth: int, numbers: bool = False) -> dict[str, int]:
         module = BenchmarkModule(tiny_spec(), lambda spec: Chain(spec, depth))
         memory = step_memory(module, tiny_table(tiny_spec(), sizes=[20, 20, 20]).batch([0, 1, 2]), numbers=numbers)
         weights = sum(weight.numel() for weight in module.parameters())
-        return json.dumps(memory.parts | {"kept": memory.kept, "weights": weights})
+        return json.dumps(memory.parts | {"kept": memory.saved, "weights": weights})
 
     return json.loads(in_fork(count))
 

@@ -33,8 +33,8 @@ def parse_memory(text: str) -> int:
         >>> parse_memory("80GB"), parse_memory("1.5 GiB")
         (80000000000, 1610612736)
     """
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([MGT]i?B)", text.strip())
-    size = int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([MGT]i?B)", text.strip())
+    size = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     if size <= 0:
         raise BadInput(f"--card-memory must be a size with its unit, such as 80GB or 24GiB, but got {text!r}.")
     return size
@@ -60,7 +60,7 @@ def estimate(request: Request, card: int) -> int:
     table = [[part, f"{size / 1e6:,.1f}", f"{size / card:.1%}"] for part, size in memory.parts.items()]
     total = ["total at the peak", f"{memory.total / 1e6:,.1f}", f"{memory.total / card:.1%}"]
     show_table(title, ["part", "MB", "share of the card"], [*table, total])
-    print(f"The forward pass leaves {memory.kept / 1e6:,.1f} MB of activations for the backward pass.")
+    print(f"The forward pass leaves {memory.saved / 1e6:,.1f} MB of activations for the backward pass.")
     if rows is None:
         print("Batches are not rows of a table, so no largest batch size is computed.")
         return 0
@@ -119,7 +119,7 @@ def _memory(cli: GraphbenchCLI, batch: GraphBatch) -> StepMemory:
         answer = in_fork(lambda: count(True))
     if not answer.startswith("{"):
         raise RuntimeError(f"the step could not be counted:\n{answer}")
-    found = json.loads(answer)
-    if "refused" in found:
-        raise BadInput(found["refused"])
-    return StepMemory(**found)
+    counted = json.loads(answer)
+    if "refused" in counted:
+        raise BadInput(counted["refused"])
+    return StepMemory(**counted)

@@ -27,11 +27,11 @@ def controlled(table: Table, cells: Sequence[Cell], measure: Measure) -> tuple[T
     if not chosen:
         raise BadInput(f"--control: no value of {table.name} has one; recipes in {', '.join(families())} have.")
     log.info("%s: %d of %d values have a control, of recipes in their folders", table.name, len(chosen), len(cells))
-    found = [one for cell in chosen for one in _rows(cell, measure)]
-    names = {cell.row: cell.row_name for cell in found}
+    controls = [one for cell in chosen for one in _rows(cell, measure)]
+    names = {cell.row: cell.row_name for cell in controls}
     title = f"{table.title}: control of equal size"
     new = replace(
-        table, name=f"{table.name}-control", title=title, cells=tuple(found), row_names=names, seeds=table.seeds,
+        table, name=f"{table.name}-control", title=title, cells=tuple(controls), row_names=names, seeds=table.seeds,
         figure={},
     )  # fmt: skip
     return new, list(new.cells)

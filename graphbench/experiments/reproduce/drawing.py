@@ -94,11 +94,11 @@ def _of_files(table: Table, values: Sequence[Obtained], request: Request, output
     for one in values:
         if not is_trained(one.cell):
             continue
-        found: dict[str, dict[float, list[float]]] = {}
+        by_panel: dict[str, dict[float, list[float]]] = {}
         for folder in finished_runs(one.cell, request, output).values():
             for panel, x, y in _points(table, one.cell, folder):
-                found.setdefault(panel, {}).setdefault(x, []).append(y)
-        for panel, points in found.items():
+                by_panel.setdefault(panel, {}).setdefault(x, []).append(y)
+        for panel, points in by_panel.items():
             spread = {x: (fmean(ys), stdev(ys) if len(ys) > 1 else 0.0) for x, ys in points.items()}
             panels.setdefault(panel, []).append(Series(one.cell.row_name, spread))
     return panels

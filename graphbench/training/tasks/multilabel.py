@@ -53,8 +53,8 @@ class _Multilabel(Task):
         mask, logits = ~batch.y.isnan(), at_least_single(output)
         weight = cell_weights(batch.get(WEIGHT), self.target_weights, logits)
         if self.chosen_loss is not None:
-            known = None if weight is None else weight[mask]
-            return chosen_terms(self.chosen_loss, logits[mask], batch.y[mask].to(logits.dtype), known)
+            weights = None if weight is None else weight[mask]
+            return chosen_terms(self.chosen_loss, logits[mask], batch.y[mask].to(logits.dtype), weights)
         truth = torch.where(mask, batch.y, 0.0).to(logits.dtype)
         values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
         values = focal(values) if self.spec.loss == "focal" else values

@@ -190,8 +190,8 @@ class Regression(Task):
         else:
             target = target if bounds is None else meet_bounds(target, predicted, *bounds)
             if self.chosen_loss is not None:
-                known = None if weight is None else weight[mask]
-                return chosen_terms(self.chosen_loss, predicted[mask], target[mask], known)
+                weights = None if weight is None else weight[mask]
+                return chosen_terms(self.chosen_loss, predicted[mask], target[mask], weights)
             errors = self._errors(predicted - target)
         return masked_terms(errors if weight is None else errors * weight, mask)
 
@@ -228,7 +228,7 @@ class Regression(Task):
 
     @property
     def _unpooled(self) -> bool:
-        """Whether errors of several targets are scored as one in deviations alone."""
+        """Tell whether errors of several targets are scored as one in deviations alone."""
         return self.spec.num_targets > 1 and self.spec.metric in ("scaled_MAE", "scaled_RMSE")
 
     def _pooled(self) -> dict[str, Metric]:

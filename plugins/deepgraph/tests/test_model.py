@@ -326,3 +326,12 @@ def test_missing_encoding_is_named():
     model = small()
     with pytest.raises(BadInput, match=r"member_node, member_substructure.*required_encodings"):
         model(encode(tiny_table(model.spec), model.bias.encodings).batch([0]))
+
+
+def test_a_batch_that_was_sampled_for_another_model_is_sampled_anew():
+    """Two models of the class with other options, as in an ensemble, do not share what was precomputed."""
+    one, other = small().eval(), small(num_draws=3).eval()
+    batch = encode(tiny_table(one.spec, sizes=[7, 9]), one.required_encodings()).batch([0, 1])
+    sampled = one.precomputed(batch)
+    assert one.precomputed(sampled) is sampled
+    torch.testing.assert_close(other(sampled).node, other(batch).node, rtol=0, atol=0)

@@ -76,20 +76,20 @@ def fit_trees(
 
 def _fit(kind: Trees, train: np.ndarray, target: np.ndarray, others: np.ndarray, width: int | None) -> np.ndarray:
     """Predict numbers `[M]`, or with `width` probabilities `[M, width]`."""
-    known = ~np.isnan(target)
-    target = target[known]
+    labelled = ~np.isnan(target)
+    target = target[labelled]
     values = np.unique(target)
     if width is None:
         if len(values) < 2 or not len(others):
             return np.full(len(others), values[0] if len(values) else np.nan)
-        model = _models()[kind, False]().fit(train[known], target)
+        model = _models()[kind, False]().fit(train[labelled], target)
         return _one_thread(model).predict(others)
     probabilities = np.zeros((len(others), width))
     classes = values.astype(np.int64)
     if len(classes) < 2 or not len(others):
         probabilities[:, classes] = 1.0
     else:
-        model = _models()[kind, True]().fit(train[known], target.astype(np.int64))
+        model = _models()[kind, True]().fit(train[labelled], target.astype(np.int64))
         probabilities[:, classes] = _one_thread(model).predict_proba(others)
     return probabilities
 

@@ -182,11 +182,11 @@ def formula(
     """Compute the formula, with dropout's factors of the weights of each block; None: nothing is dropped."""
     mixed = []
     blocks = zip(pad_blocks(qkv, packing.slots, packing.shapes), padding, biases, factors, strict=True)
-    for part, hidden, bias, kept in blocks:
+    for part, hidden, bias, factor in blocks:
         q, k, v = split_heads(part, 3, num_heads)
         weights = attention_weights(q, k, hidden if bias is None else bias)
-        if kept is not None:
-            weights = weights * kept.to(weights.dtype)
+        if factor is not None:
+            weights = weights * factor.to(weights.dtype)
         mixed.append((weights @ v).transpose(1, 2).flatten(2))
     return unpad_blocks(mixed, packing.slots)
 

@@ -10,7 +10,7 @@ import triton.language as tl
 def is_kept(
     seed: tl.tensor, dropout: tl.tensor, graph: tl.tensor, head: tl.tensor, rows: tl.tensor, keys: tl.tensor
 ) -> tl.tensor:
-    """Whether dropout keeps the weight of each pair of a tile."""
+    """Tell whether dropout keeps the weight of each pair of a tile."""
     none = (rows + keys) * 0
     drawn, _, _, _ = tl.philox(seed, none + keys, none + rows, none + head, none + graph)
     return tl.uint_to_uniform_float(drawn) >= dropout
