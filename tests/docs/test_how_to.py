@@ -17,7 +17,7 @@ import unittest
 from pathlib import Path
 
 import pytest
-from quick import one_of_each
+from quick import one_of_each, slow
 from rdkit import RDConfig
 
 from graphbench import registry
@@ -120,7 +120,18 @@ def check_command(words: list[str], said: str, capsys) -> None:
     assert re.fullmatch(pattern.replace(r".*", r"\s*.*\s*"), last), f"{words}\n{last}"
 
 
-@pytest.mark.parametrize("page", one_of_each(PAGES, number=7), ids=lambda page: page.stem)
+#: Pages whose commands take long; each has quick tests of its own.
+LONG = {"card-memory"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *one_of_each([page for page in PAGES if page.stem not in LONG], number=7),
+        *(slow(page) for page in PAGES if page.stem in LONG),
+    ],
+    ids=lambda page: page.stem,
+)
 def test_the_page_does_what_it_says(page, place, capsys):
     names: dict[str, object] = {"__name__": "guide"}
     for language, content, said in blocks(page):

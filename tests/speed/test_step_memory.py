@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 SPEED = Path(__file__).parents[2] / "speed"
-SLOW = {"point-clouds/dgcnn-modelnet40", "sequences/s4d-listops", "grit/zinc"}
-QUICK = (
-    "gps/zinc", "graphormer/zinc", "gt/pattern", "exphormer/cifar10", "gnnplus/gine-zinc", "graphmamba/mnist",
-    "large-graphs/difformer-coco-sp",
-)  # fmt: skip
+SLOW = {
+    "exphormer/cifar10", "gnnplus/gine-zinc", "graphmamba/mnist", "graphormer/zinc", "grit/zinc",
+    "large-graphs/difformer-coco-sp", "point-clouds/dgcnn-modelnet40", "sequences/s4d-listops",
+}  # fmt: skip
+QUICK = ("gps/zinc", "gt/pattern")
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ REFUSED: dict[str, str] = {
 REFUSED_BY_ONNX: dict[str, str] = {"S4D": "complex numbers and their transforms"}
 
 #: The architectures that `make test` exports, too; the others are exported by `make test-slow`.
-QUICK = ("GCN", "GRIT")
+QUICK = ("GCN",)
 
 
 def described(spec):

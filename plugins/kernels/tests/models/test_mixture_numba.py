@@ -45,6 +45,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_the_run_that_compiles_rounds_as_later_runs_do(tmp_path):
     environment = {**os.environ, "GRAPHBENCH_KERNEL_CACHE": str(tmp_path / "kernels"), "GRAPHBENCH_KERNELS": "numba"}
     with computed_by("numba"):  # or skip it where they are not registered
