@@ -49,7 +49,7 @@ TESTED_BY = {
     "plugins/kernels/src/graphbench_kernels/nn/again.py": (
         "tests/nn/test_ops.py", "second derivatives of every operation",
     ),
-    "plugins/kernels/src/graphbench_kernels/nn/attention_tiles_triton.py": (
+    "plugins/kernels/src/graphbench_kernels/nn/attention_tiles.py": (
         "plugins/kernels/tests/nn/test_attention_triton.py", "parts of its kernels",
     ),
     "plugins/kernels/src/graphbench_kernels/nn/card_attention.py": (

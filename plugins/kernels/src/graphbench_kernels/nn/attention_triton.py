@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphbench_kernels.nn.attention_tiles_triton import is_kept, load_rows, make_logits, multiply_rows, store_rows
+from graphbench_kernels.nn.attention_tiles import is_kept, load_rows, make_logits, multiply_rows, store_rows
 
 #: Rows of a tile, bytes of one of its operands, and of these to a warp: beyond these, registers are spilled.
 _TILE, _MOST_BYTES, _BYTES_PER_WARP = 32, 8192, 512
