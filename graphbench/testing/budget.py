@@ -1,7 +1,8 @@
 """A whole training step on the pretended card: its waits and launches, which contracts hold against a budget.
 
 PyTorch learns of a device once per process, before its first backward pass. So the steps of all classes of a test file
-are counted in one process of their own: `python -m graphbench.testing.budget FILE` prints them as JSON.
+are counted in one process of their own, forked from one that has imported PyTorch and computed nothing.
+`python -m graphbench.testing.budget FILE` prints them as JSON.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
-import os
-import subprocess
+import multiprocessing
 import sys
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,17 @@ def counted_steps(file: str) -> dict[str, Any]:
         failed on the device, as where a tensor was left on the CPU.
 
     Raises:
-        AssertionError: the process ended otherwise; with what it printed.
+        ImportError: of the file, like all else that its import raises.
+        BrokenProcessPool: the process ended before it had counted.
     """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "graphbench.testing.budget", file]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, f"steps of {file} could not be counted:\n{done.stderr[-4_000:]}"
-    steps: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return steps
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["graphbench.testing.budget"])
+    with ProcessPoolExecutor(1, mp_context=processes) as pool:
+        return pool.submit(_count_file, file).result()
+
+
+def _count_file(file: str) -> dict[str, Any]:
+    return {contract.__qualname__: _count_of(contract()) for contract in contracts_of(Path(file))}
 
 
 def step_work(model: Architecture, batch: GraphBatch) -> Work:
@@ -113,5 +117,4 @@ def contracts_of(file: Path) -> list[type]:
 
 
 if __name__ == "__main__":
-    counted = {one.__qualname__: _count_of(one()) for one in contracts_of(Path(sys.argv[1]))}
-    sys.stdout.write(json.dumps(counted))
+    sys.stdout.write(json.dumps(_count_file(sys.argv[1])))
