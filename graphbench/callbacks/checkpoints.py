@@ -23,10 +23,13 @@ class BestCheckpoint(ModelCheckpoint):
 
     Lightning forgets the best score when the folder has another name than before, and so the next epoch, however bad,
     takes the place of the best one. Paths in a checkpoint are read as names in the folder of this callback; where the
-    best checkpoint is not there any more, the next epoch is the best.
+    best checkpoint is not there any more, the next epoch is the best. Of epochs with equal scores, which accuracies of
+    small splits often are, the one with the smallest loss of the same split is the best.
     """
 
     _trainer: pl.Trainer | None = None
+    #: Of the best epoch, on the split of its score.
+    _loss: float | None = None
     #: Whether another `ModelCheckpoint` of the run has Lightning's key, which both would write to.
     shared_key: bool = False
 
@@ -49,7 +52,18 @@ class BestCheckpoint(ModelCheckpoint):
         """Tell whether an epoch with this score is to be written; all processes have the same score."""
         if current is not None and bool(current.isnan()):
             return False
-        return super().check_monitor_top_k(trainer, current)
+        is_best = super().check_monitor_top_k(trainer, current)
+        loss = trainer.callback_metrics.get(f"{str(self.monitor).partition('/')[0]}/loss")
+        equal = current is not None and current == self.best_k_models.get(self.kth_best_model_path)
+        if not is_best and equal and loss is not None and self._loss is not None:
+            is_best = bool(loss < self._loss)
+        if is_best:
+            self._loss = None if loss is None else float(loss)
+        return is_best
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return Lightning's state, and the loss of the best epoch."""
+        return super().state_dict() | {"loss": self._loss}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the best score, and its path as it is now."""
@@ -60,6 +74,7 @@ class BestCheckpoint(ModelCheckpoint):
         exists = not state["best_model_path"] or Path(state["best_model_path"]).is_file()
         if self._trainer is not None:
             exists = self._trainer.strategy.broadcast(exists)
+        self._loss = state.pop("loss", None) if exists else None
         if exists:
             super().load_state_dict(state | {"dirpath": self.dirpath})
         else:

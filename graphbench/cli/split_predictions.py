@@ -1,15 +1,17 @@
-"""Predict a split with the model of a run, or with several together, into one table."""
+"""Predict a split with the model of a run, or with several together, into one table; keep what a test predicts."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 import pandas as pd
+import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
@@ -84,11 +86,9 @@ class _Member:
         cli = self.cli
         cli.model.predicts_outputs = outputs
         batches = cli.trainer.predict(cli.model, cli.datamodule, ckpt_path=str(self.checkpoint), weights_only=True)
-        assert batches is not None
-        columns = _gather({key: torch.cat([b[key] for b in batches]) for key in batches[0]}, cli.trainer.world_size)
-        keys = [columns["node"].numpy()] if "node" in columns else []
-        order = torch.from_numpy(np.lexsort([*keys, columns["graph"].numpy()]))  # stable
-        return {name: values[order] for name, values in columns.items()}
+        columns = _joined(batches, cli.trainer.world_size)
+        assert columns is not None
+        return columns
 
     def predictor(self) -> Predictor:
         """Return the model with its data open and compared."""
@@ -175,13 +175,20 @@ def _write(
         _record(run, staged, ensemble)
 
 
-def _gather(columns: dict[str, Tensor], world_size: int) -> dict[str, Tensor]:
-    """Concatenate the rows of all processes in the order of their ranks."""
+def _joined(batches: Any, world_size: int) -> dict[str, Tensor] | None:
+    """Concatenate the columns of batches on all processes, sorted by graph and node; None if a process has None."""
+    parts: list[Any] = [None] * world_size
     if world_size == 1:
-        return columns
-    parts: list[dict[str, Tensor]] = [{}] * world_size
-    torch.distributed.all_gather_object(parts, columns)
-    return {name: torch.cat([part[name] for part in parts]) for name in columns}
+        parts = [batches]
+    else:
+        torch.distributed.all_gather_object(parts, batches)
+    if any(part is None for part in parts):
+        return None
+    batches = [batch for part in parts for batch in part]
+    columns = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+    keys = [columns["node"].numpy()] if "node" in columns else []
+    order = torch.from_numpy(np.lexsort([*keys, columns["graph"].numpy()]))  # stable
+    return {name: values[order] for name, values in columns.items()}
 
 
 def _default_output(request: Request, chosen: str) -> Path:
@@ -209,6 +216,77 @@ def _record(run: RunFolder, staged: RunFolder, ensemble: Ensemble | None) -> Non
     if entries or {INTERVALS, TEMPERATURE} & results.keys():
         others = {key: value for key, value in results.items() if key not in (INTERVALS, TEMPERATURE)}
         staged.write_results(others | entries)
+
+
+class KeepPredictions(pl.Callback):
+    """Keep the predictions that `graphbench test` scores, for its report and for metrics to come.
+
+    Args:
+        most: numbers that are kept of a split; predictions of more are not, as where each pair of nodes has one.
+    """
+
+    def __init__(self, most: int = 5_000_000) -> None:
+        self.most = most
+        self._batches: dict[str, list[dict[str, Tensor]] | None] = {}
+        self._numbers = Counter[str]()
+
+    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+        """Ask the model for them."""
+        pl_module.keeps_predictions = True
+
+    def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, *_: Any) -> None:
+        """Keep those of a batch."""
+        self._keep("val", outputs, trainer.world_size)
+
+    def on_test_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, *_: Any) -> None:
+        """Keep those of a batch."""
+        self._keep("test", outputs, trainer.world_size)
+
+    def _keep(self, split: str, columns: dict[str, Tensor], world_size: int) -> None:
+        batches = self._batches.setdefault(split, [])
+        if batches is not None:
+            batches.append(columns)
+            self._numbers[split] += sum(values.numel() for values in columns.values())
+            if self._numbers[split] * world_size > self.most:
+                self._batches[split] = None
+
+    def tables(self, data: Benchmark, world_size: int) -> dict[str, pd.DataFrame | None]:
+        """Return the table of each split, None for those with too many numbers; all processes call it."""
+        columns = {split: _joined(batches, world_size) for split, batches in self._batches.items()}
+        return {split: None if one is None else table(data, one, split) for split, one in columns.items()}
+
+
+def write_kept(
+    tables: Mapping[str, pd.DataFrame | None], results: Mapping[str, Any], run: RunFolder, staged: RunFolder
+) -> dict[str, Any]:
+    """Write predictions that were scored to the run's folder.
+
+    Predictions of the test split with intervals or a temperature stay, unless the weights are newer: they were asked
+    for, and are of the same model.
+
+    Returns:
+        The results, without intervals and temperature of a file that was written anew.
+    """
+    entries = {INTERVALS, TEMPERATURE} & results.keys()
+    for split, frame in tables.items():
+        output = run.predictions(split)
+        if frame is None:
+            log.info(
+                "Predictions of %s are too many to be kept; graphbench predict --run %s --split %s writes them.",
+                split, run.path, split,
+            )  # fmt: skip
+        elif split == "test" and entries and _is_newer(output, run.best):
+            log.info("%s stays: it has what graphbench predict added.", output)
+        else:
+            write_frames([frame], staged.predictions(split), lambda written: None)
+            if split == "test" and entries:
+                log.warning("%s is written anew for newer weights, without what graphbench predict added.", output)
+                results = {name: value for name, value in results.items() if name not in entries}
+    return dict(results)
+
+
+def _is_newer(path: Path, other: Path) -> bool:
+    return path.is_file() and (not other.is_file() or path.stat().st_mtime >= other.stat().st_mtime)
 
 
 def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFrame:

@@ -175,6 +175,14 @@ def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None
             yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
 
 
+def write_page(run: RunFolder) -> None:
+    """Rewrite the report of a run."""
+    from graphbench.report import write_report  # imports matplotlib
+
+    write_report([run], run.report)
+    log.info("Report: %s", run.report)
+
+
 # -- several devices ---------------------------------------------------------------------------------------------------
 
 

@@ -20,9 +20,10 @@ from graphbench.report.figures import Panel, Section
 from graphbench.report.formats import as_csv, as_latex, as_markdown
 from graphbench.report.groups import differences, flatten, split_sizes
 from graphbench.report.loading import Run
-from graphbench.report.predictions import reliability_section, worst_section
+from graphbench.report.predictions import confusion_section, reliability_section, worst_section
 from graphbench.report.residuals import prediction_section, residual_section
 from graphbench.report.scores import ResultTable
+from graphbench.report.verdict import verdict
 
 _TEMPLATES = Path(__file__).parent / "templates"
 #: Facts of an environment that decide times and memory.
@@ -34,7 +35,9 @@ class Part:
     """Everything shown of one benchmark.
 
     Args:
+        name: anchor in the page.
         table: its results.
+        verdict: sentences for the top of the page.
         scores: panels beside the table.
         notes: sentences below the table.
         sections: figures.
@@ -42,7 +45,9 @@ class Part:
         differences: options that differ between groups, with one value per group.
     """
 
+    name: str
     table: ResultTable
+    verdict: list[str]
     scores: list[Panel]
     notes: list[str]
     sections: list[Section]
@@ -104,6 +109,7 @@ def _part(table: ResultTable, name: str) -> Part:
         learning_curves(table, f"{name}-curves"),
         prediction_section(table, f"{name}-predictions"),
         residual_section(table, f"{name}-residuals"),
+        confusion_section(table, f"{name}-confusion"),
         reliability_section(table, f"{name}-reliability"),
         worst_section(table, f"{name}-worst"),
         *diagnostic_sections(table, f"{name}-layers"),
@@ -112,7 +118,9 @@ def _part(table: ResultTable, name: str) -> Part:
         picture_section(runs, f"{name}-pictures"),
     ]
     return Part(
+        name=name,
         table=table,
+        verdict=verdict(table),
         scores=score_panels(table, f"{name}-scores"),
         notes=_notes(table),
         sections=[section for section in sections if section is not None],

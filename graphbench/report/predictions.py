@@ -1,20 +1,21 @@
-"""Load predictions of the test split; draw how reliable probabilities are, and the molecules predicted worst."""
+"""Draw predictions of the test split: how reliable probabilities are, classes confused, molecules predicted worst."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from matplotlib.patches import Rectangle
 from scipy.stats import binomtest
 
 from graphbench.diagnostics.figures.molecules import molecule_png
 from graphbench.errors import BadInput
-from graphbench.report.figures import RULE, Panel, Section, Style, panel_axes, shorten, svg
+from graphbench.report.figures import PALETTE, RULE, Panel, Section, Style, panel_axes, shorten, svg
 from graphbench.report.groups import Group
 from graphbench.report.loading import Run, is_number
 from graphbench.report.scores import ResultTable
@@ -23,6 +24,8 @@ from graphbench.report.scores import ResultTable
 REGRESSION = ("MAE", "RMSE", "MSE", "R2", "Spearman", "Pearson", "explained_variance")
 #: Molecules drawn for each model.
 SHOWN = 6
+#: Labels that get a confusion matrix, and classes up to which its cells have numbers.
+_MOST_LABELS, _MOST_NUMBERED = 6, 12
 _BINS = 15
 
 
@@ -210,6 +213,80 @@ def reliability_section(table: ResultTable, name: str) -> Section | None:
             caption += f" Calibrated on the validation split: temperature {temperature:.4g}."
         section.panels.append(Panel(drawing, caption))
     return section if section.panels else None
+
+
+def confusion_section(table: ResultTable, name: str) -> Section | None:
+    """Draw a confusion matrix for tested runs of classes and of labels; None for regressions."""
+    if table.metric in REGRESSION:
+        return None
+    section = Section(
+        name, "What is taken for what",
+        "Rows are the true classes of the test split, columns the classes with the highest predicted probability "
+        "(of a label: yes above one half). A cell is the share of its row, so that those on the diagonal are the "
+        "recalls; its number counts test rows where there is room.",
+        wide=True,
+    )  # fmt: skip
+    for number, group, run, frame in scored_runs(table):
+        for place, (title, names, counts) in enumerate(_confusions(frame)):
+            if place == _MOST_LABELS:
+                section.notes.append(f"{group.label}: only the first {_MOST_LABELS} labels are drawn.")
+                break
+            label = f"{shorten(group.label)}{f': {title}' if title else ''}"
+            drawing = _draw_confusion(label, names, counts, f"{name}-{number}-{place}")
+            right, total = int(np.trace(counts)), int(counts.sum())
+            section.panels.append(Panel(drawing, f"Seed {run.seed}: {right:,} of {total:,} rows are right."))
+    return section if section.panels else None
+
+
+def _confusions(frame: pd.DataFrame) -> Iterator[tuple[str, list[str], np.ndarray]]:
+    """Yield the name of a label ("" for classes), names of classes, and counts `[true, predicted]`."""
+    if {"head", "tail"} & set(frame.columns):  # predictions of links
+        return
+    if (classes := _classes_of(frame)) is not None:
+        yield "", classes.names, confusion(classes.truth, classes.probabilities.argmax(1), len(classes.names))
+        return
+    for label in targets_of(frame):
+        if _are_shares(label.predicted) and np.isin(label.true, (0, 1)).all():
+            yield label.name, ["no", "yes"], confusion(label.true.astype(int), (label.predicted > 0.5).astype(int), 2)
+
+
+def confusion(truth: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
+    """Count rows by class.
+
+    Args:
+        truth: index of the true class `[rows]`.
+        predicted: index of the predicted class `[rows]`.
+        classes: how many there are.
+
+    Returns:
+        `[classes, classes]`, true by predicted.
+
+    Examples:
+        >>> confusion(np.array([0, 1, 1]), np.array([0, 0, 1]), 2).tolist()
+        [[1, 0], [1, 1]]
+    """
+    return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
+
+
+def _draw_confusion(title: str, names: Sequence[str], counts: np.ndarray, name: str) -> Markup:
+    total = counts.sum(1, keepdims=True)
+    shares = np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
+    size = min(2.2 + 0.42 * len(names), 6.5)
+    with panel_axes(title, "predicted", "true", (size + 0.6, size)) as (figure, axes):
+        axes.grid(False)
+        for (row, column), share in np.ndenumerate(shares):
+            # squares of the page's ink: an image would keep its colours in the dark
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=PALETTE[0], alpha=0.85 * share))
+            if len(names) <= _MOST_NUMBERED:
+                axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center")
+        axes.set_xlim(-0.5, len(names) - 0.5)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_aspect("equal")
+        step = max(1, len(names) // 20)
+        places = range(0, len(names), step)
+        axes.set_xticks(places, [shorten(names[place]) for place in places], rotation=90)
+        axes.set_yticks(places, [shorten(names[place]) for place in places])
+        return svg(figure, f"Confusion matrix of {title}", name)
 
 
 def worst_section(table: ResultTable, name: str) -> Section | None:

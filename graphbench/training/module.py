@@ -161,6 +161,8 @@ class BenchmarkModule(pl.LightningModule):
         self.matmul_precision = matmul_precision
         self._matmul_precision_before: str | None = None
         self.scores = Scores(self.task)
+        #: Whether steps of validation and test return what `predict_step` returns.
+        self.keeps_predictions = False
         #: Whether `predict_step` also returns what the head puts out.
         self.predicts_outputs = False
         self.learning_rates = parts.parse_rates(learning_rates)
@@ -317,18 +319,26 @@ class BenchmarkModule(pl.LightningModule):
         loss = processes * self.task.combine(sums, all_counts)
         return loss if representation.penalty is None else loss + representation.penalty
 
-    def validation_step(self, batch: Data, batch_idx: int) -> None:
-        """Add a batch to the validation metrics."""
-        self.evaluate(batch, "val")
+    def validation_step(self, batch: Data, batch_idx: int) -> dict[str, Tensor] | None:
+        """Add a batch to the validation metrics; see `keeps_predictions`."""
+        return self._scored(batch, "val")
 
-    def test_step(self, batch: Data, batch_idx: int) -> None:
-        """Add a batch to the test metrics."""
-        self.evaluate(batch, "test")
+    def test_step(self, batch: Data, batch_idx: int) -> dict[str, Tensor] | None:
+        """Add a batch to the test metrics; see `keeps_predictions`."""
+        return self._scored(batch, "test")
+
+    def _scored(self, batch: Data, split: str) -> dict[str, Tensor] | None:
+        batch = self.read_batch(batch)
+        output = self(batch)
+        self.scores.of(split).update(self.task, output, batch)
+        return self._columns(output, batch) if self.keeps_predictions else None
 
     def predict_step(self, batch: Data, batch_idx: int) -> dict[str, Tensor]:
         """Predictions, targets and the rows they belong to (see `rows_of`), on the CPU."""
         batch = self.read_batch(batch)
-        output = self(batch)
+        return self._columns(self(batch), batch)
+
+    def _columns(self, output: Tensor, batch: GraphBatch) -> dict[str, Tensor]:
         predictions, targets = self.task.predict(output, batch)
         columns = rows_of(self.task.level, batch) | {"prediction": predictions, "target": targets}
         columns |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}

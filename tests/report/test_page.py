@@ -95,6 +95,14 @@ def test_all_sections_are_there_in_order(full):
     ]
 
 
+def test_the_table_of_contents_leads_to_every_section(full):
+    page = Page(full)
+    targets = [attributes["href"][1:] for tag, attributes in page.elements if tag == "a"]
+    sections = [attributes["id"] for tag, attributes in page.elements if tag == "section" and "id" in attributes]
+    assert targets == sections
+    assert len(targets) == len(re.findall("<h2>", full))
+
+
 def test_every_number_says_what_it_is(full):
     text = Page(full).text
     for phrase in (

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.metrics import confusion_matrix
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from graphbench.report import result_tables
@@ -16,6 +17,8 @@ from graphbench.report.predictions import (
     SHOWN,
     Reliability,
     confidences_of,
+    confusion,
+    confusion_section,
     reliability_section,
     targets_of,
     worst_section,
@@ -154,3 +157,35 @@ def test_unreadable_smiles_are_text_and_files_without_them_have_no_section(make_
     other = make_run("b")
     add_predictions(other, 0.1)
     assert section_of(other) is None
+
+
+def test_a_confusion_matrix_is_that_of_scikit_learn():
+    generator = np.random.default_rng(0)
+    truth, predicted = generator.integers(0, 4, 50), generator.integers(0, 4, 50)
+    assert (confusion(truth, predicted, 5)[:4, :4] == confusion_matrix(truth, predicted, labels=range(4))).all()
+
+
+@pytest.mark.parametrize("columns", [
+    {"prediction_a": [0.9, 0.2, 0.4], "prediction_b": [0.1, 0.8, 0.6], "target": [0, 1, 0]},
+    {"prediction": [0.1, 0.8, 0.6], "target": [0, 1, 0]},
+])  # fmt: skip
+def test_classes_and_labels_have_a_confusion_matrix(make_run, columns):
+    results = {"metric": "accuracy", "higher_is_better": True}
+    folder = make_run("classes", results={**results, "val": {"val/accuracy": 0.7}, "test": {"test/accuracy": 2 / 3}})
+    pd.DataFrame(columns).to_csv(folder.path / "predictions-test.csv", index=False)
+    (table,) = result_tables([folder])
+    section = confusion_section(table, "c")
+    (panel,) = section.panels
+    assert panel.caption == "Seed 0: 2 of 3 rows are right."
+
+
+def test_regressions_and_many_labels(make_run, add_predictions):
+    folder = make_run("values")
+    add_predictions(folder, 0.25)
+    assert confusion_section(result_tables([folder])[0], "c") is None
+    many = make_run("labels", results={"metric": "AP", "higher_is_better": True, "test": {"test/AP": 0.5}})
+    columns = {f"{kind}_{number}": [0.0, 1.0] for number in range(9) for kind in ("prediction", "target")}
+    pd.DataFrame(columns).to_csv(many.path / "predictions-test.csv", index=False)
+    section = confusion_section(result_tables([many])[0], "c")
+    assert len(section.panels) == 6
+    assert section.notes

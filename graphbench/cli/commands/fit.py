@@ -31,6 +31,7 @@ from graphbench.cli.process import Stopped, exit_code, shared_exit_code
 from graphbench.cli.ranks import FolderLost, is_in_place, join_again, lost_folder
 from graphbench.cli.resume import altered_options, changed_options, find_start, without_repeats
 from graphbench.cli.same_data import SameData
+from graphbench.cli.trained import write_page
 from graphbench.cli.trainer_checks import store_findings, stored_findings
 from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
@@ -81,7 +82,10 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
         if request.run is not None and start is not None:
             start.refuse_past(cli.trainer, request.run)
             log.info("%s", start.describe(cli.trainer, request.run))
-        return _train(cli, None if start is None else start.checkpoint, request)
+        code = _train(cli, None if start is None else start.checkpoint, request)
+        if code == 0 and not cli.passing and not callbacks:
+            _write_page(cli)
+        return code
 
 
 def _resume_if_begun(parser: CommandParser, arguments: Sequence[str]) -> Sequence[str]:
@@ -324,8 +328,6 @@ def _finish(cli: GraphbenchCLI) -> int:
     _record(run, results)
     if cli.datamodule.is_empty("val"):
         log.info("No epoch is the best one without a validation part: %s is what predict takes.", run.last)
-    if cli.datamodule.is_empty("test"):
-        log.info("No test part: graphbench test --run %s --input LABELLED.csv scores a file of others.", run.path)
     if model.monitor not in results.get("val", {}):
         return 0
     score = results["val"][model.monitor]
@@ -335,6 +337,20 @@ def _finish(cli: GraphbenchCLI) -> int:
         return 1
     log.info("Best epoch %d: %s %s", results["best_epoch"], model.monitor, show_number(score))
     return 0
+
+
+@rank_zero_only
+def _write_page(cli: GraphbenchCLI) -> None:
+    """Write the run's report, and say what comes next."""
+    assert cli.run_folder is not None
+    try:
+        write_page(cli.run_folder)
+    except Exception:  # the training stands, whatever became of a figure
+        log.warning("The report of %s cannot be drawn.", cli.run_folder.path, exc_info=True)
+    if cli.datamodule.is_empty("test"):
+        log.info("No test part: graphbench test --run %s --input LABELLED.csv scores a file.", cli.run_folder.path)
+    else:
+        log.info("Next: graphbench test --run %s", cli.run_folder.path)
 
 
 def _timer(trainer: pl.Trainer) -> Timer:

@@ -16,7 +16,8 @@ from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request, own_parser, split
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
-from graphbench.cli.trained import checkpoint_of, open_data, predictor_of, written_together
+from graphbench.cli.split_predictions import KeepPredictions, write_kept
+from graphbench.cli.trained import checkpoint_of, open_data, predictor_of, write_page, written_together
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
@@ -57,7 +58,8 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
         _check_input_options(request)
         if request.options.input is not None:
             if _score_input(request):
-                _write_page(request.run)
+                assert request.run is not None
+                write_page(request.run)
             return 0
     path = checkpoint_of(request)
     if request.run is not None and request.options.checkpoint is None:
@@ -65,17 +67,9 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     with written_together(request) as (staged, folder):
         is_recorded = _score_splits(request, path, splits, folder, staged)
     if is_recorded:
-        _write_page(request.run)
+        assert request.run is not None
+        write_page(request.run)
     return 0
-
-
-def _write_page(run: RunFolder | None) -> None:
-    """Rewrite the report of a run."""
-    from graphbench.report import write_report  # imports matplotlib
-
-    assert run is not None
-    write_report([run], run.report)
-    log.info("Report: %s", run.report)
 
 
 def _score_splits(
@@ -84,7 +78,8 @@ def _score_splits(
     """Score splits and show the table; returns whether the scores were recorded in `staged`."""
     same = SameData(request.run, request.options.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
-    cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
+    kept = KeepPredictions()
+    cli.trainer.callbacks += [same, kept]  # type: ignore[attr-defined]
     cli.datamodule.prepare_data()
     cli.datamodule.setup()
     cli.datamodule.require_rows(splits[-1])
@@ -96,6 +91,7 @@ def _score_splits(
         logged = evaluate(cli.model, cli.datamodule, ckpt_path=str(checkpoint), verbose=False, weights_only=True)[0]
         scores[name] = scores_of(name, logged)
         undefined |= cli.model.scores.of(name).undefined
+    tables = kept.tables(cli.datamodule, cli.trainer.world_size)
     if not cli.trainer.is_global_zero:
         return False
     tell_bounds(cli.model, splits)
@@ -105,7 +101,10 @@ def _score_splits(
     _show(cli, scores, others, comparison, stored.get("fit_seconds"))
     if request.run is None or staged is None or request.options.checkpoint is not None:
         return False
-    _record(request.run, staged, scores, others, comparison, "; ".join(same.differences), undefined)
+    _compare_validation(request.run, scores)
+    if "test" in scores:
+        results = _results(request.run, scores, others, comparison, "; ".join(same.differences), undefined)
+        staged.write_results(write_kept(tables, results, request.run, staged))
     request.run.report.unlink(missing_ok=True)  # an old report must not survive a kill before the next one is written
     return True
 
@@ -135,27 +134,26 @@ def _beside_expected(
     return compare(expected, obtained)
 
 
-def _record(
+def _compare_validation(run: RunFolder, scores: Mapping[str, Mapping[str, float]]) -> None:
+    stored = run.read_results().get("val")
+    if stored is not None and "val" in scores:
+        log.info("Validation scores %s those stored at the end of fit.", _agreement(stored, scores["val"]))
+
+
+def _results(
     run: RunFolder,
-    staged: RunFolder,
     scores: Mapping[str, Mapping[str, float]],
     others: Baselines,
     comparison: Comparison | None,
     data_changed: str,
     undefined: Mapping[str, str],
-) -> None:
-    """Compare the validation scores with those at the end of fit, and stage the new results."""
-    stored = run.read_results().get("val")
-    if stored is not None and "val" in scores:
-        log.info("Validation scores %s those stored at the end of fit.", _agreement(stored, scores["val"]))
-    if "test" in scores:
-        results = {
-            name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")
-        }
-        results |= {"test": dict(scores["test"]), "baselines": others}
-        results |= {} if comparison is None else {"expected": comparison.as_dict()}
-        results |= {"data_changed": data_changed} if data_changed else {}
-        staged.write_results(results | {"undefined": dict(undefined)})
+) -> dict[str, Any]:
+    """Return the run's results with those of the test."""
+    results = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}
+    results |= {"test": dict(scores["test"]), "baselines": others}
+    results |= {} if comparison is None else {"expected": comparison.as_dict()}
+    results |= {"data_changed": data_changed} if data_changed else {}
+    return results | {"undefined": dict(undefined)}
 
 
 def _agreement(stored: Mapping[str, Any], scores: Mapping[str, float]) -> str:

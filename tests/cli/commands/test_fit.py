@@ -1,6 +1,7 @@
 """`graphbench fit`: what a run leaves behind, and what goes wrong in words."""
 
 import json
+import sys
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from command_line import SMALL_MODEL
 
 from graphbench.cli import main
+from graphbench.cli.trained import write_page
 
 
 def fails(capsys, *arguments):
@@ -45,6 +47,21 @@ def test_metrics_are_logged_once_an_epoch(finished_run):
     assert table["val/MAE"].min() == pytest.approx(
         json.loads((finished_run / "results.json").read_text())["val"]["val/MAE"]
     )
+
+
+def test_a_fit_ends_with_a_report_and_the_next_command(data_options, tmp_path, monkeypatch, capsys):
+    run, fit = tmp_path / "run", sys.modules["graphbench.cli.commands.fit"]
+    monkeypatch.setattr(fit, "write_page", write_page)
+    assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(run)]) == 0
+    assert "Learning curves" in (run / "report.html").read_text()
+    assert f"graphbench test --run {run}" in capsys.readouterr().err
+
+
+def test_a_report_that_fails_leaves_a_finished_training(data_options, tmp_path, monkeypatch, capsys):
+    run, fit = tmp_path / "run", sys.modules["graphbench.cli.commands.fit"]
+    monkeypatch.setattr(fit, "write_page", lambda run: 1 / 0)
+    assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(run)]) == 0
+    assert "val" in json.loads((run / "results.json").read_text())
 
 
 def test_a_recipe_can_score_its_last_epoch(data_options, tmp_path, capsys):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import re
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ from rich.console import Console
 from sklearn.metrics import accuracy_score, mean_absolute_error, roc_auc_score, root_mean_squared_error
 
 from graphbench.cli import console, main
+from graphbench.cli.split_predictions import KeepPredictions
 
 TREES = ("random forest", "gradient boosting")
 
@@ -74,6 +77,39 @@ def test_predictions_give_the_test_score(finished_run, tmp_path):
     assert np.sqrt((error**2).mean()) == pytest.approx(results["test/RMSE"], rel=1e-5)
     columnar = pd.read_parquet(tmp_path / "p.parquet")
     assert columnar["prediction"].to_numpy() == pytest.approx(table["prediction"].to_numpy(), rel=1e-5)
+
+
+def test_test_keeps_what_it_predicted(finished_run, tmp_path):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    assert main(["test", "--run", str(run)]) == 0
+    results = json.loads((run / "results.json").read_text())
+    for split in ("val", "test"):
+        kept = pd.read_csv(run / f"predictions-{split}.csv")
+        assert mean_absolute_error(kept["target"], kept["prediction"]) == pytest.approx(results[split][f"{split}/MAE"])
+        assert main(["predict", "--run", str(run), "--split", split, "--output", str(tmp_path / "p.csv")]) == 0
+        pd.testing.assert_frame_equal(kept, pd.read_csv(tmp_path / "p.csv"))
+
+
+def test_intervals_stay_until_the_weights_change(finished_run, tmp_path):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    predictions = run / "predictions-test.csv"
+    assert main(["predict", "--run", str(run), "--interval", "0.5"]) == 0
+    before = predictions.read_bytes()
+    assert b"_low" in before
+    assert main(["test", "--run", str(run)]) == 0
+    assert predictions.read_bytes() == before
+    later = predictions.stat().st_mtime + 10
+    os.utime(run / "checkpoints" / "best.ckpt", (later, later))
+    assert main(["test", "--run", str(run)]) == 0
+    assert b"_low" not in predictions.read_bytes()
+    assert "intervals" not in json.loads((run / "results.json").read_text())
+
+
+def test_too_many_predictions_are_not_kept(finished_run, tmp_path, monkeypatch):
+    run = shutil.copytree(finished_run, tmp_path / "run", ignore=shutil.ignore_patterns("predictions-*"))
+    monkeypatch.setattr("graphbench.cli.commands.score.KeepPredictions", partial(KeepPredictions, most=30))
+    assert main(["test", "--run", str(run)]) == 0
+    assert not list(run.glob("predictions-*"))
 
 
 def test_batch_size_does_not_change_a_score(finished_run, tmp_path):
