@@ -31,8 +31,9 @@ class AttentionCapacity(ProbeCallback):
     The substructures are found anew on the probe graphs, whatever the model itself reads, so that all models of a
     comparison are measured with one vocabulary.
 
-    Writes `diagnostics/attention_capacity.csv` and logs `attention_capacity/MEASURE/layer_L`; TensorBoard gets
-    histograms of capacity and entropy over the probe graphs too.
+    Writes `diagnostics/attention_capacity.csv` and logs `attention_capacity/MEASURE/layer_L`; TensorBoard gets a
+    picture of layers by epochs for each measure, drawn after 1, 2, 4, 8, ... looks and the last, and histograms of
+    capacity and entropy over the probe graphs.
 
     Args:
         substructures: a `Substructures` encoding, or another one with its fields `member_node` and

@@ -6,11 +6,15 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytorch_lightning as pl
+from pytorch_lightning.loggers import TensorBoardLogger
 
 from graphbench.callbacks.trackers import log_table
 from graphbench.data.files.writing import place_of
+from graphbench.diagnostics.figures.series import heatmap_figure
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.tables import POSITION, append_rows, load_table, write_table
@@ -90,8 +94,35 @@ class DiagnosticTable:
 
     def log(self, trainer: pl.Trainer, values: Mapping[str, float]) -> None:
         """Send numbers to every logger as `NAME/KEY`, beside those that the last step logged."""
+        self._send(trainer, trainer.loggers, values)
+
+    def log_layers(self, trainer: pl.Trainer, rows: Iterable[Mapping[str, Any]], draw: bool) -> None:
+        """Send measures of layers to every logger as `NAME/MEASURE/layer_LAYER`.
+
+        TensorBoard, which has a card for each such name, gets a picture per measure instead, layers by epochs.
+
+        Args:
+            trainer: whose run it is.
+            rows: layer, measure and value, which are in the table already.
+            draw: whether TensorBoard gets pictures this time.
+        """
+        rows = list(rows)
+        values = {f"{row['measure']}/layer_{row['layer']}": row["value"] for row in rows}
+        self._send(trainer, [one for one in trainer.loggers if not isinstance(one, TensorBoardLogger)], values)
+        boards = [one for one in trainer.loggers if isinstance(one, TensorBoardLogger)]
+        if not draw or not boards or not _writes(trainer):
+            return
+        history = pd.DataFrame(self.rows(trainer))
+        for measure in dict.fromkeys(str(row["measure"]) for row in rows):
+            values_of = history[history["measure"] == measure].astype({"epoch": int, "layer": int, "value": float})
+            table = values_of.pivot_table(index="layer", columns="epoch", values="value")
+            figure = heatmap_figure(table.to_numpy(), table.index, table.columns, "layer", "finished epochs", measure)
+            for board in boards:
+                board.experiment.add_figure(f"{self.name}/{measure}", figure, trainer.global_step)
+
+    def _send(self, trainer: pl.Trainer, loggers: Iterable[Any], values: Mapping[str, float]) -> None:
         named = {f"{self.name}/{key}": value for key, value in values.items()}
-        for logger in trainer.loggers:
+        for logger in loggers:
             logger.log_metrics(named, step=max(trainer.global_step - 1, 0))
 
 

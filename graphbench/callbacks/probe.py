@@ -285,7 +285,8 @@ class ProbeCallback(pl.Callback):
         if rows:
             self.table.add(trainer, finished, rows)
             logged = [row for row in rows if row["graphs"] and "_head" not in row["measure"]]
-            self.table.log(trainer, {f"{row['measure']}/layer_{row['layer']}": row["value"] for row in logged})
+            looks = finished // self.every_n_epochs
+            self.table.log_layers(trainer, logged, draw=not looks & (looks - 1) or finished == trainer.max_epochs)
             self._log_histograms(trainer, summary)
 
     def _log_histograms(self, trainer: pl.Trainer, summary: Summary) -> None:

@@ -48,3 +48,15 @@ def test_tensorboard_shows_the_spread_over_graphs(fit: Fit, tmp_path: Path) -> N
     (before, after) = events.Histograms("rank_progression/effective_rank/layer_2")
     assert (before.step, after.step) == (0, 4)
     assert after.histogram_value.num == 6
+
+
+def test_tensorboard_has_a_picture_of_all_layers_for_each_measure(fit: Fit, rows: Rows, tmp_path: Path) -> None:
+    logger = TensorBoardLogger(str(tmp_path / "board"), name="", version="")
+    fit(RankProgression(num_graphs=6), logger=logger, max_epochs=3)
+    logger.experiment.flush()
+    events = EventAccumulator(str(tmp_path / "board"), size_guidance={"images": 0}).Reload()
+    measures = {f"rank_progression/{row['measure']}" for row in rows("rank_progression")}
+    assert set(events.Tags()["images"]) == measures
+    assert not [name for name in events.Tags()["scalars"] if "layer_" in name]
+    steps = [image.step for image in events.Images("rank_progression/effective_rank")]
+    assert steps == [0, 8, 12]  # before training, after epoch 2 and the last

@@ -88,6 +88,31 @@ def bars_figure(panels: Mapping[str, Sequence[Series]], y: str, title: str) -> F
     return figure
 
 
+def heatmap_figure(
+    values: np.ndarray, rows: Sequence[object], columns: Sequence[object], y: str, x: str, title: str
+) -> Figure:
+    """Draw a table of numbers as colours with a scale.
+
+    Args:
+        values: `[rows, columns]`; NaN stays blank.
+        rows: labels, the first one at the bottom.
+        columns: labels.
+        y: what rows are.
+        x: what columns are.
+        title: of the figure.
+    """
+    with mpl.rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH * 1.4, _HEIGHT), layout="constrained")
+        axes = figure.subplots()
+        image = axes.imshow(values, aspect="auto", origin="lower", interpolation="nearest", cmap="viridis")
+        for axis, labels in ((axes.xaxis, columns), (axes.yaxis, rows)):
+            places = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), 9)).round().astype(int))
+            axis.set_ticks(places, [str(labels[place]) for place in places])
+        axes.set(xlabel=x, ylabel=y, title=title)
+        figure.colorbar(image, ax=axes)
+        return figure
+
+
 def _panels(count: int, height: float, title: str) -> tuple[Figure, Sequence[Axes]]:
     columns = min(count, _MOST_COLUMNS)
     rows = -(-count // columns)

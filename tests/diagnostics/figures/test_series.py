@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphbench.diagnostics.figures.series import Series, bars_figure, curves_figure
+from graphbench.diagnostics.figures.series import Series, bars_figure, curves_figure, heatmap_figure
 
 BOTH = Series("GPS", {3: (0.2, 0.1), 1: (0.5, 0.0)}, {1: 0.4, 3: 0.25})
 PRINTED = Series("GT", printed={1: 0.7})
@@ -41,3 +41,13 @@ def test_there_is_a_visible_panel_for_every_key(count):
 def test_a_series_without_values_is_empty():
     assert Series("x").is_empty
     assert not PRINTED.is_empty
+
+
+def test_a_heatmap_shows_every_number_in_its_place():
+    values = np.arange(6.0).reshape(2, 3)
+    figure = heatmap_figure(values, ["a", "b"], [1, 2, 4], "layer", "epoch", "rank")
+    axes = figure.axes[0]
+    (image,) = axes.images
+    assert np.array_equal(image.get_array(), values)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "4"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
