@@ -17,7 +17,8 @@ class RankProgression(ProbeCallback):
     subspace and relative Dirichlet energy. "Sampling Foundational Transformer", figures 3 and 8.
 
     Writes `diagnostics/rank_progression.csv` and logs `rank_progression/MEASURE/layer_L`; TensorBoard gets a
-    picture of layers by epochs for each measure, and histograms of the effective rank over the probe graphs. Options as in `ProbeCallback`.
+    picture of layers by epochs for each measure, and histograms of the effective rank over the probe graphs.
+    Options as in `ProbeCallback`.
     """
 
     name: ClassVar[str] = "rank_progression"
