@@ -1,4 +1,4 @@
-"""Progress on a terminal: a bar, a line per epoch where there is no bar, and a forecast of the run's time."""
+"""Progress on a terminal: a line per epoch, a bar below them, and a forecast of the run's time."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint, RichProgressBar, Timer
+from pytorch_lightning.callbacks.progress.rich_progress import CustomTimeColumn
 
 log = logging.getLogger(__name__)
+_SPEED = "time/graphs_per_s"
 
 
 class RunProgressBar(RichProgressBar):
-    """Lightning's bar with the loss, the time of the whole run and what is left of it, and epochs counted from 1.
+    """Lightning's bar in one line: epochs counted from 1, the loss, and what is left of the whole run.
 
-    The time is that of the run's `Timer`, which goes on counting in a continued run. What is left is estimated from
-    the share of the steps that are done; it is not shown for a run without an end.
+    What is left follows from the time of the run's `Timer`, which goes on counting in a continued run, and the share of
+    the steps that are done; it is not shown for a run without an end. Scores stand in the lines of `EpochLines` above.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clock of a run without a `Timer`."""
         self._began = time.monotonic()
 
+    def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
+        """Return Lightning's columns without the times of a single epoch, for which 80 columns have no room."""
+        return [one for one in super().configure_columns(trainer) if not isinstance(one, CustomTimeColumn)]
+
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
         """Return the values beside the bar."""
-        items: dict[str, Any] = dict(super().get_metrics(trainer, pl_module))
-        items.pop("v_num", None)
-        if (loss := trainer.callback_metrics.get("train/loss_step")) is not None:
-            items = {"loss": float(loss)} | items
-        if trainer.training:
-            items["total"] = self._times(trainer)
-        return items
+        loss = trainer.callback_metrics.get("train/loss_step")
+        items: dict[str, Any] = {} if loss is None else {"loss": f"{float(loss):.4g}"}
+        left = self._left(trainer) if trainer.training else None
+        return items if left is None else items | {"left": left}
 
-    def _times(self, trainer: pl.Trainer) -> str:
+    def _left(self, trainer: pl.Trainer) -> str | None:
         timer = next((callback for callback in trainer.callbacks if isinstance(callback, Timer)), None)  # type: ignore[attr-defined]
         elapsed = timer.time_elapsed() if timer is not None else time.monotonic() - self._began
         steps = trainer.estimated_stepping_batches
-        shown = _clock(elapsed)
-        if trainer.global_step and 0 < steps < float("inf"):
-            shown += f", {_clock(elapsed * (steps / trainer.global_step - 1))} left"
-        return shown
+        if not trainer.global_step or not 0 < steps < float("inf"):
+            return None
+        return _clock(elapsed * (steps / trainer.global_step - 1))
 
     def _get_train_description(self, current_epoch: int) -> str:
         """Lightning counts from 0 and names the last epoch instead of their number."""
@@ -71,8 +73,9 @@ class EpochLines(Checkpoint):
         if not trainer.is_global_zero:
             return
         logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        wanted = ("train/loss", "val/loss", getattr(pl_module, "monitor", ""), "time/graphs_per_s")
-        parts = [f"{name} {logged[name]:.4g}" for name in wanted if name in logged]
+        wanted = ("train/loss", "val/loss", getattr(pl_module, "monitor", ""))
+        parts = [f"{name} {logged[name]:.4g}" for name in dict.fromkeys(wanted) if name in logged]
+        parts += [f"{logged[_SPEED]:,.0f} graphs/s"] if _SPEED in logged else []
         total = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"
         elapsed = time.perf_counter() - self._start
         log.info("epoch %d/%s  %s  %.0f s", trainer.current_epoch + 1, total, "  ".join(parts), elapsed)

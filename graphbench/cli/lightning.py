@@ -195,11 +195,12 @@ class GraphbenchCLI(LightningCLI):
         has_io = any(isinstance(plugin, CheckpointIO) for plugin in plugins)
         config["plugins"] = plugins if has_io else [*plugins, RunCheckpointIO()]
         if config.get("enable_progress_bar") is not False:
-            if sys.stdout.isatty():
-                callbacks += [] if has(ProgressBar) else [RunProgressBar()]
-            else:
+            in_terminal = sys.stdout.isatty()
+            if not in_terminal:
                 config["enable_progress_bar"] = False
-                callbacks += [EpochLines()] if self.run_folder is not None else []
+            if self.run_folder is not None and not (in_terminal and has(ProgressBar)):
+                callbacks.append(EpochLines())
+            callbacks += [RunProgressBar()] if in_terminal and not has(ProgressBar) else []
         # Last, since it saves the state that the other callbacks have at the end of the epoch.
         config["callbacks"] = sorted(callbacks, key=lambda callback: isinstance(callback, LastCheckpoint))
         try:
