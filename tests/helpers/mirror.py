@@ -273,6 +273,7 @@ TESTS_OF = {
     "tests/moves/test_saved_run.py": "what version 0.1.0 saved",
     "tests/nn/test_edge_attention.py": "attention over edges in graphbench/nn/attention.py",
     "tests/nn/test_edge_head.py": "the head of edges in graphbench/nn/heads.py",
+    "tests/callbacks/test_terminal.py": "the bar and the lines of graphbench/callbacks/progress.py in a terminal",
     "tests/callbacks/test_forecast.py": "the forecast in graphbench/callbacks/progress.py",
     "tests/nn/test_positional_signs.py": "signs and filling in the encoders of eigenvectors",
     "tests/release/test_check.py": "release/check.py",
