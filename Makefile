@@ -7,7 +7,7 @@ PLUGINS := $(sort $(wildcard plugins/*))
 STAMP := $(VENV)/.installed
 PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
 
-.PHONY: help quickstart test test-plain test-triton test-slow survive env lint docs speed release-check resolve audit lower-bounds docker-check clean
+.PHONY: help quickstart test test-plain test-triton test-slow survive env lint docs speed release-check dist resolve audit lower-bounds docker-check clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -79,6 +79,9 @@ docs: env  ## the site, with its notebooks executed: docs/_build/html/index.html
 
 release-check: env  ## build all wheels, install them into an empty environment, train there; FRESH=1 downloads the rest
 	$(BIN)/python release/check.py $(if $(FRESH),--fresh)
+
+dist: env  ## source distributions and wheels of core and plug-ins, in dist/
+	for project in . $(PLUGINS); do $(BIN)/python -m build --outdir dist $$project || exit 1; done
 
 resolve: env  ## does pip find versions for every Python the project claims? newest, pinned, oldest
 	$(BIN)/python release/resolve.py

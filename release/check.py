@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import email
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -24,6 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: What a package holds beside Python sources: types, templates and notices.
 KINDS = (".py", ".pyi", ".typed", ".html", ".css", ".js", ".md", ".txt", ".json", ".yaml", ".toml", ".tmpl")
+#: Links that a page on the index has beside its text.
+LINKS = {"Documentation", "Repository", "Changelog", "Issues"}
 #: A short form of the quickstart: a few steps of one epoch.
 QUICKSTART = ("fit", "--config", "quickstart", "--run", "run", "--trainer.max_epochs", "1")
 LIMITS = ("--trainer.limit_train_batches", "5", "--trainer.accelerator", "cpu")
@@ -73,18 +76,25 @@ def wheel_faults(wheel: Path, project: Path) -> list[str]:
     metadata = email.message_from_string(about[0])
     wanted = {"License-Expression": "Apache-2.0", "Requires-Python": ">=3.10"}
     found += [f"says {key}: {metadata[key]}" for key, value in wanted.items() if metadata[key] != value]
-    return found if str(metadata.get_payload()).strip() else [*found, "has no description for its page on the index"]
+    links = {line.partition(",")[0] for line in metadata.get_all("Project-URL", [])}
+    found += [f"has no link to its {name}" for name in sorted(LINKS - links)]
+    found += [] if metadata["Author"] else ["names no author"]
+    page = str(metadata.get_payload())
+    found += [f"links to {link}, which is not on the index" for link in re.findall(r"\]\((?!https?:|#)([^)\s]+)", page)]
+    return found if page.strip() else [*found, "has no description for its page on the index"]
 
 
 def sdist_faults(sdist: Path, project: Path) -> list[str]:
-    """What a source distribution lacks of licence, sources and configurations."""
+    """What a source distribution lacks of licence, sources and configurations, and holds of other projects."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     package = package_of(project)
     wanted = {"LICENSE", "README.md", "pyproject.toml"}
     wanted |= {path.relative_to(project).as_posix() for path in package.rglob("*.py")}
     wanted |= {path.relative_to(project).as_posix() for path in (project / "configs").rglob("*.yaml")}
-    return [f"lacks {name}" for name in sorted(wanted - names)]
+    others = {name.partition("/")[0] for name in names} & {"plugins", "tests", "docs", "speed", "experiments"}
+    strange = sorted(others) if project == ROOT else []
+    return [f"lacks {name}" for name in sorted(wanted - names)] + [f"holds {name}/" for name in strange]
 
 
 def run(command: Sequence[str | Path], **options: object) -> str:

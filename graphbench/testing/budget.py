@@ -44,8 +44,10 @@ def counted_steps(file: str) -> dict[str, Any]:
         ImportError: of the file, like all else that its import raises.
         BrokenProcessPool: the process ended before it had counted.
     """
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["graphbench.testing.budget"])
+    can_fork = "forkserver" in multiprocessing.get_all_start_methods()  # everywhere but on Windows
+    processes = multiprocessing.get_context("forkserver" if can_fork else "spawn")
+    if can_fork:
+        processes.set_forkserver_preload(["graphbench.testing.budget"])
     with ProcessPoolExecutor(1, mp_context=processes) as pool:
         return pool.submit(_count_file, file).result()
 

@@ -10,6 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
+#: A file of the repository, on its web pages.
+REPOSITORY = (
+    r"https://(?:github\.com/graphbench-lightning/graphbench/blob|raw\.githubusercontent\.com/graphbench-lightning/graphbench)"
+    r"/main/([^#]+)"
+)
 #: Architectures as README calls them -> as the records do.
 NAMES = {"GNN+ with GCN layers (message passing)": "GNNPlus (layer=GCN)", "SFi-Former": "SFiFormer"}
 
@@ -30,10 +35,18 @@ def test_it_is_read_in_a_minute():
     assert len(README.splitlines()) <= 120
 
 
-def test_its_links_lead_somewhere():
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", README)
-    assert len(links) > 15
-    assert [link for link in links if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("plugins/*/README.md"))], ids=str)
+def test_links_lead_somewhere_from_the_index_too(page):
+    """The text is the package's page on an index, where no file of the repository is."""
+    text = page.read_text(encoding="utf-8")
+    named = dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", text, re.MULTILINE))
+    used = set(re.findall(r"\]\[([^\]]+)\]", text))
+    assert used == named.keys()
+    links = [*named.values(), *re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)]
+    assert page != ROOT / "README.md" or len(links) > 15
+    assert [link for link in links if not link.startswith("https://")] == []
+    ours = [match[1] for link in links if (match := re.match(REPOSITORY, link))]
+    assert [path for path in ours if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize(("benchmark", "column"), [("ZINC", 1), ("PATTERN", 2)])

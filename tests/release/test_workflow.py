@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yaml"
 
 
@@ -36,6 +37,37 @@ def test_every_make_command_is_a_target(jobs):
         "audit",
     }
     assert called <= targets
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+class TestWorkflow:
+    @pytest.fixture
+    def text(self, path):
+        return path.read_text(encoding="utf-8")
+
+    @pytest.fixture
+    def steps(self, text):
+        return [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
+
+    def test_make_commands_are_targets(self, steps):
+        targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+        called = {step["run"].split()[1] for step in steps if step.get("run", "").startswith("make ")}
+        assert called
+        assert called <= targets
+
+    def test_actions_are_pinned_by_digest_beside_their_version(self, text, steps):
+        used = re.findall(r"uses: (\S+)@(\S+) # v[\d.]+$", text, re.MULTILINE)
+        assert len(used) == sum("uses" in step for step in steps)
+        assert all(re.fullmatch(r"[0-9a-f]{40}", digest) for _, digest in used)
+        assert len({*used}) == len({name for name, _ in used}), "one version of each"
+
+    def test_no_step_keeps_a_token_and_none_has_more_rights_than_it_needs(self, text, steps):
+        checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout")]
+        assert all(step["with"] == {"persist-credentials": False} for step in checkouts)
+        workflow = yaml.safe_load(text)
+        assert workflow["permissions"] in ({}, {"contents": "read"})
+        writing = {job for job, content in workflow["jobs"].items() if "write" in str(content.get("permissions", ""))}
+        assert writing == ({"packages", "image", "site"} if "v*" in text else set())
 
 
 def test_every_claimed_python_is_tested(jobs):
