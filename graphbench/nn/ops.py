@@ -53,8 +53,7 @@ def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, 
     """
     sent = x.index_select(0, edge_index[0])
     sent = sent if weight is None else weight.unsqueeze(-1) * sent
-    sums = scatter(sent, edge_index[1], 0, x.shape[0], reduce="sum")
-    return sums + own * x if own else sums
+    return _add_at_targets(sent, edge_index[1], x, own)
 
 
 @operation("graphbench")
@@ -77,8 +76,16 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
                 [1.5000]])
     """
     messages = (x.index_select(0, edge_index[0]) + edges).relu()
-    sums = scatter(messages, edge_index[1], 0, x.shape[0], reduce="sum")
-    return sums + own * x if own else sums
+    return _add_at_targets(messages, edge_index[1], x, own)
+
+
+def _add_at_targets(messages: Tensor, target: Tensor, x: Tensor, own: float) -> Tensor:
+    """`s x_i` plus the messages `[E, C]` that arrive at node i."""
+    index = target.unsqueeze(-1).expand_as(messages)
+    if not own:
+        return messages.new_zeros(x.shape).scatter_add_(0, index, messages)
+    start = x.to(messages.dtype)
+    return (start if own == 1 else own * start).scatter_add(0, index, messages)
 
 
 def sum_rows(rows: Tensor, table: Tensor) -> Tensor:

@@ -170,6 +170,7 @@ TESTS_OF = {
     "tests/release/test_audit.py": "release/audit.py",
     "tests/docker/test_checks.py": "docker/check_stderr.py and docker/check_triton.py",
     "plugins/kernels/tests/test_triton.py": "every kernel in Triton, compiled for cards",
+    "plugins/kernels/tests/nn/test_launches_triton.py": "launches that card_attention.py and card_messages.py declare",
     "tests/benchmarks/molecules/test_hostile_tables.py": "graphbench/tables/, by a training and a prediction",
     "tests/benchmarks/graphs/readers/test_hostile_tables.py": "graphbench/tables/, of nodes and edges",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
