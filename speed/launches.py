@@ -19,7 +19,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from gps_throughput import KINDS, BaselineGPS, OurGPS, molecule_like
+from gps_throughput import KINDS, BaselineGPS, Kind, OurGPS, molecule_like
 from torch import nn
 
 from graphbench import GraphBatch
@@ -37,6 +37,11 @@ WAYS: Mapping[str, tuple[Mapping[str, str], Mapping[str, tuple[int, int]]]] = {
     "attention: packed": ({"attention": "packed"}, card_attention.LAUNCHES),
     "both": ({"attention": "packed"}, card_messages.LAUNCHES | card_attention.LAUNCHES),
 }
+
+
+def with_layers(number: int) -> Kind:
+    """Return sizes of a model on ZINC with this number of layers."""
+    return replace(KIND, num_layers=number)
 
 
 def step_work(model: nn.Module, batch: GraphBatch, launches: Mapping[str, tuple[int, int]]) -> Work:
@@ -73,7 +78,7 @@ def main() -> None:
         for way, (options, launches) in WAYS.items()
     }
     for name, (make, launches) in {"GPSConv of PyG, with GINE": (BaselineGPS, {}), **ours}.items():
-        work = layer_work(lambda layers, make=make: make(replace(KIND, num_layers=layers)), batch, launches)
+        work = layer_work(lambda layers, make=make: make(with_layers(layers)), batch, launches)
         print(f"{name:<38}{work.launches.total():>10}{work.waits.total():>8}", flush=True)
         if args.operations:
             print("".join(f"    {count:>3} {operation}\n" for operation, count in work.launches.most_common()), end="")

@@ -58,8 +58,9 @@ def _fits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def count_launches(name: str, args: Any) -> int:
     """Return the kernels that a card launches for an operation: one, unless counted here.
 
-    Sums into a new tensor begin with a copy of it. The gradient of efficient attention is one kernel in half precision. In float32 three others come before it, which
-    multiply, sum and copy (`kKernelComputesDelta`, `attention_backward.cu` and `kernel_backward.h` of torch 2.13).
+    Sums into a new tensor begin with a copy of it. The gradient of efficient attention is one kernel in half precision.
+    In float32 three others come before it, which multiply, sum and copy (`kKernelComputesDelta` in `kernel_backward.h`,
+    and `attention_backward.cu` of torch 2.13).
 
     Args:
         name: without its namespace.

@@ -255,6 +255,7 @@ TESTS_OF = {
     "tests/speed/test_gps_throughput.py": "the networks that speed/gps_throughput.py compares",
     "tests/speed/test_growth.py": "costs that docstrings state, and how speed/growth.py measures them",
     "tests/speed/test_large_graph.py": "the graph and the networks that speed/large_graph.py compares",
+    "tests/speed/test_launches.py": "ways to compute a layer that speed/launches.py counts",
     "tests/speed/test_limit.py": "which products speed/limit.py counts",
     "tests/speed/test_nested.py": "the encoders that speed/nested.py compares",
     "tests/speed/test_roofline.py": "what operations speed/roofline.py counts",

@@ -1,7 +1,6 @@
 """Launches of a GPS layer: half of what an audit counted, where kernels are asked for."""
 
 import importlib
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,10 +24,8 @@ def test_a_layer_launches_half_of_what_was_counted_before(monkeypatch):
     script = importlib.import_module("launches")
     batch = script.molecule_like(8, script.KIND, torch.Generator().manual_seed(0)).batch(range(8))
     for way, (options, launches) in script.WAYS.items():
-        make = partial(script.OurGPS, **options)
-        work = script.layer_work(
-            lambda layers, make=make: make(replace(script.KIND, num_layers=layers)), batch, launches
-        )
+        make = partial(lambda layers, options: script.OurGPS(script.with_layers(layers), **options), options=options)
+        work = script.layer_work(make, batch, launches)
         assert work.launches.total() <= MOST[way], (way, work.launches)
         assert not work.waits
     assert 2 * MOST["both"] <= script.AUDIT
