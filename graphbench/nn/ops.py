@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
 from graphbench.contracts.kernels import operation
-from graphbench.nn.dense import pad_blocks, split_heads, unpad_blocks
+from graphbench.nn.dense import join_heads, pad_blocks, split_heads, unpad_blocks
 
 #: Added to a sum of gates before it divides.
 _EPSILON = 1e-6
@@ -211,8 +211,7 @@ def packed_attention(
     mixed = []
     for part, hidden, bias in zip(pad_blocks(qkv, slots, shapes), padding, biases, strict=True):
         q, k, v = split_heads(part, 3, num_heads)
-        out = attend(q, k, v, hidden if bias is None else bias, dropout)
-        mixed.append(out.transpose(1, 2).flatten(2))
+        mixed.append(join_heads(attend(q, k, v, hidden if bias is None else bias, dropout)))
     return unpad_blocks(mixed, slots)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 _FORWARD, _BACKWARD = "_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward"
 #: Bytes that rows of heads are a multiple of where efficient attention takes them, `sdp_utils.cpp` of torch.
 _ALIGNED = 16
-_COPY_FIRST = {"index_copy", "index_put", "scatter", "scatter_add"}
+_COPY_FIRST = {"index_copy", "scatter_add"}
 
 
 def attend(
@@ -58,9 +58,9 @@ def _fits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def count_launches(name: str, args: Any) -> int:
     """Return the kernels that a card launches for an operation: one, unless counted here.
 
-    Sums into a new tensor begin with a copy of it. The gradient of efficient attention is one kernel in half precision.
-    In float32 three others come before it, which multiply, sum and copy (`kKernelComputesDelta` in `kernel_backward.h`,
-    and `attention_backward.cu` of torch 2.13).
+    Rows that are added or copied into a new tensor come after a copy of it. The gradient of efficient attention is one
+    kernel in half precision. In float32 three others come before it, which multiply, sum and copy
+    (`kKernelComputesDelta` in `kernel_backward.h`, and `attention_backward.cu` of torch 2.13).
 
     Args:
         name: without its namespace.
