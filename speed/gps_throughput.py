@@ -118,12 +118,12 @@ class PublishedGPS(BaselineGPS):
 
 
 class OurGPS(nn.Module):
-    """Our architecture and the same head."""
+    """Our architecture, with these options, and the same head."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, **options: str) -> None:
         super().__init__()
         spec = BenchmarkSpec("ZINC", "graph-regression", Features((28,)), Features((4,)), "MAE", False, "L1")
-        self.architecture = GPS(spec, kind.hidden_dim, kind.num_layers, num_heads=4, categorical="normal")
+        self.architecture = GPS(spec, kind.hidden_dim, kind.num_layers, num_heads=4, categorical="normal", **options)
         self.head = HeadConfig(3, "halving").mlp(kind.hidden_dim, 1)
 
     def forward(self, batch: GraphBatch) -> Tensor:

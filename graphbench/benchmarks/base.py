@@ -374,9 +374,7 @@ class GraphBenchmark(Benchmark):
     def _precomputed(self) -> Callable[[GraphBatch, torch.Generator | None], GraphBatch] | None:
         """Return what workers add to a batch for the model in training; None where it wants nothing."""
         architecture = getattr(self.trainer and self.trainer.lightning_module, "architecture", None)
-        if not isinstance(architecture, Architecture) or type(architecture).precompute is Architecture.precompute:
-            return None
-        return architecture.precomputed
+        return architecture.precomputed if isinstance(architecture, Architecture) and architecture.precomputes else None
 
     def _by_size(self, shuffle: bool) -> bool:
         """Return whether batches may hold graphs of similar size without harm to the model."""

@@ -132,6 +132,14 @@ class PositionalEncoder(_ChecksOptions):
         """Features of every node `[num_nodes, dim]`, for PyG's `Batch` and `Data`, too."""
         return super().__call__(to_graph_batch(batch))  # type: ignore[no-any-return]
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Compute fields that `forward` reads where they are there; else it computes them itself.
+
+        As `Architecture.precompute`, which gathers those of all its encoders. Names say what options they depend on:
+        a model may have several encoders of a class.
+        """
+        return {}
+
     def forward(self, batch: GraphBatch) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
         raise TypeError(f"{type(self).__name__} must define forward(batch) -> [num_nodes, dim]")
@@ -196,7 +204,7 @@ class Architecture(_ChecksOptions):
         if not isinstance(batch, GraphBatch):
             batch = to_graph_batch(batch, self.spec)
             check_encoded(batch, self)
-        if type(self).precompute is not Architecture.precompute:
+        if self.precomputes:
             batch = self.precomputed(batch, torch.default_generator if self.training else None)
         return super().__call__(batch)  # type: ignore[no-any-return]
 
@@ -216,6 +224,17 @@ class Architecture(_ChecksOptions):
             Name -> tensor or plain value; floating-point tensors would be rounded in half precision.
         """
         return {}
+
+    @property
+    def precomputes(self) -> bool:
+        """Tell whether the model or an encoder of its computes fields before `forward`."""
+        return bool(self._precomputing)
+
+    @functools.cached_property
+    def _precomputing(self) -> tuple[Architecture | PositionalEncoder, ...]:
+        parts = [part for part in self.modules() if isinstance(part, (Architecture, PositionalEncoder))]
+        idle = Architecture.precompute, PositionalEncoder.precompute
+        return tuple(part for part in parts if type(part).precompute not in idle)
 
     @torch.no_grad()
     def precomputed(self, batch: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
@@ -239,8 +258,9 @@ class Architecture(_ChecksOptions):
         if batch.get("precomputed_for", None) == mark:
             return batch
         prepared: GraphBatch = copy.copy(batch)
-        for name, value in self.precompute(batch, generator).items():
-            prepared[name] = value
+        for part in self._precomputing:
+            for name, value in part.precompute(batch, generator).items():
+                prepared[name] = value
         prepared.precomputed_for = mark
         return prepared
 

@@ -10,6 +10,7 @@ from .convolution import GraphConvolution as GraphConvolution
 from .convolution import count_nodes as count_nodes
 from .convolution import gcn_edges as gcn_edges
 from .dense import DenseLayout as DenseLayout
+from .dense import count_pairs as count_pairs
 from .dense import pad_blocks as pad_blocks
 from .dense import split_heads as split_heads
 from .dense import unpad_blocks as unpad_blocks

@@ -7,11 +7,12 @@ for the device, because how many loops a graph has already is read from it. Here
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric import nn as pyg
 from torch_geometric.utils import degree
 
@@ -100,7 +101,7 @@ class GINConvolution(pyg.GINConv):
         if size is not None or not _are_nodes_and_edges(x, edge_index):
             out: Tensor = super().forward(x, edge_index, size)
             return out
-        new: Tensor = self.nn(sum_neighbours(x, edge_index) + (1 + self.eps) * x)
+        new: Tensor = self.nn(_with_own(sum_neighbours, self, x, edge_index))
         return new
 
 
@@ -121,10 +122,17 @@ class GINEConvolution(pyg.GINEConv):
         if size is None and edge_attr is not None and _are_nodes_and_edges(x, edge_index):
             edges: Tensor = edge_attr if self.lin is None else self.lin(edge_attr)
             if edges.shape[-1] == x.shape[-1]:
-                new: Tensor = self.nn(sum_rectified(x, edge_index, edges) + (1 + self.eps) * x)
+                new: Tensor = self.nn(_with_own(sum_rectified, self, x, edge_index, edges))
                 return new
         out: Tensor = super().forward(x, edge_index, edge_attr, size)  # which also says what does not fit
         return out
+
+
+def _with_own(sums: Callable[..., Tensor], conv: GINConvolution | GINEConvolution, x: Tensor, *edges: Tensor) -> Tensor:
+    """`(1 + eps) x_i` plus what arrives; a fixed eps is a number of the host, and joins the sum."""
+    if isinstance(conv.eps, nn.Parameter):
+        return sums(x, *edges) + (1 + conv.eps) * x
+    return sums(x, *edges, own=1 + conv.initial_eps)
 
 
 def _are_nodes_and_edges(x: Any, edge_index: Any) -> bool:

@@ -37,6 +37,7 @@ class DenseLayout:
             from attention when it is added to the logits.
         ptr: first row of each graph `[B + 1]`.
         cut: which graphs are padded together; None where one block holds all.
+        num_pairs: sum of n^2 over the graphs, so that `pair_slots` does not wait for the device; None: not given.
 
     Examples:
         >>> layout = DenseLayout.from_batch(torch.tensor([0, 0, 0, 1]))
@@ -50,6 +51,7 @@ class DenseLayout:
     key_bias: Tensor
     ptr: Tensor
     cut: SizeCut | None = None
+    num_pairs: int | None = None
 
     @classmethod
     def from_batch(cls, batch: Data | Tensor, limit: int | None = None) -> DenseLayout:
@@ -156,8 +158,19 @@ class DenseLayout:
 
     @cached_property
     def pair_slots(self) -> tuple[Tensor, ...]:
-        """Indices of all pairs of nodes in a tensor `[B, N, N]`; their number costs one host-device sync."""
-        return (self.mask[:, :, None] & self.mask[:, None, :]).nonzero(as_tuple=True)
+        """Indices of all pairs of nodes in a tensor `[B, N, N]`, graph after graph and row after row.
+
+        Without `num_pairs` their number is read, which costs one host-device sync.
+        """
+        if self.num_pairs is None:
+            return (self.mask[:, :, None] & self.mask[:, None, :]).nonzero(as_tuple=True)
+        graph_of = self.graph_of
+        row = torch.arange(len(graph_of), device=graph_of.device)
+        keys = self.ptr.diff()[graph_of]  # of each row
+        row = torch.repeat_interleave(row, keys, output_size=self.num_pairs)
+        graph, first = graph_of[row], (keys.cumsum(0) - keys)[row]
+        key = torch.arange(self.num_pairs, device=row.device) - first
+        return graph, row - self.ptr[graph], key
 
     def to_dense(self, x: Tensor) -> Tensor:
         """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero.
@@ -187,7 +200,7 @@ class DenseLayout:
 
     def from_heads(self, mixed: Tensor) -> Tensor:
         """Rows `[T, H d]` of padded heads `[B, H, N, d]`; inverts `to_heads` of one map."""
-        return self.to_ragged(_side_by_side(mixed))
+        return self.to_ragged(join_heads(mixed))
 
     @property
     def graph_of(self) -> Tensor:
@@ -272,7 +285,7 @@ class DenseLayout:
 
     def from_block_heads(self, parts: Sequence[Tensor]) -> Tensor:
         """Rows `[T, H d]` of the padded heads `[b, H, n, d]` of each block; inverts `to_block_heads` of one map."""
-        return self.from_blocks([_side_by_side(part) for part in parts])
+        return self.from_blocks([join_heads(part) for part in parts])
 
 
 class Packing(NamedTuple):
@@ -351,15 +364,32 @@ def split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, .
         >>> q.shape
         torch.Size([2, 4, 5, 8])
     """
-    return dense.unflatten(-1, (num_maps, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    # Parted first: the gradient then is joined in the order of memory, without a further copy.
+    maps = dense.unflatten(-1, (num_maps, num_heads, -1)).unbind(-3)
+    return tuple(part.transpose(1, 2) for part in maps)
 
 
-def _side_by_side(heads: Tensor) -> Tensor:
-    """Join padded heads `[b, H, n, d]` to `[b, n, H d]`."""
+def join_heads(heads: Tensor) -> Tensor:
+    """Join padded heads `[b, H, n, d]` to `[b, n, H d]`; inverts `split_heads` of one map.
+
+    Examples:
+        >>> join_heads(torch.zeros(2, 4, 5, 8)).shape
+        torch.Size([2, 5, 32])
+    """
     rows = heads.transpose(1, 2)
     if torch.compiler.is_exporting():  # the strides of what attention returns hold for one of its kernels alone
         rows = rows.clone(memory_format=torch.contiguous_format)
     return rows.flatten(2)
+
+
+def count_pairs(ptr: Tensor) -> int:
+    """Return the sum of n^2 over graphs with first rows `ptr [B + 1]`, which reads it from the device.
+
+    Examples:
+        >>> count_pairs(torch.tensor([0, 2, 5]))
+        13
+    """
+    return int(ptr.diff().square().sum())
 
 
 def _padded_together(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayout:

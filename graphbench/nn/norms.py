@@ -16,7 +16,8 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch norm over the rows `[num_rows, dim]` of all graphs; padding never enters its statistics.
 
     Fewer than two rows have no variance (a last batch of one tiny graph, or graphs without edges): such a batch is
-    normalised with the running statistics and leaves them unchanged, where PyTorch raises an error.
+    normalised with the running statistics and leaves them unchanged, where PyTorch raises an error. Batches are not
+    counted, `num_batches_tracked` stays as it is: nothing reads the number, and on a card it is a launch in each step.
 
     Examples:
         >>> import torch
@@ -27,9 +28,11 @@ class BatchNorm(nn.BatchNorm1d):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name PyTorch gives it
         """Normalised rows `[num_rows, dim]`."""
-        if self.training and input.shape[0] < 2:
-            return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        return super().forward(input)
+        if self.momentum is None or not self.track_running_stats:
+            return super().forward(input)
+        statistics = self.running_mean, self.running_var
+        by_batch = self.training and input.shape[0] >= 2
+        return F.batch_norm(input, *statistics, self.weight, self.bias, by_batch, self.momentum, self.eps)
 
 
 def make_norm(name: NormName, dim: int) -> nn.Module:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
 from graphbench.contracts.kernels import operation
-from graphbench.nn.dense import pad_blocks, split_heads, unpad_blocks
+from graphbench.nn.dense import join_heads, pad_blocks, split_heads, unpad_blocks
 
 #: Added to a sum of gates before it divides.
 _EPSILON = 1e-6
@@ -53,8 +53,7 @@ def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, 
     """
     sent = x.index_select(0, edge_index[0])
     sent = sent if weight is None else weight.unsqueeze(-1) * sent
-    sums = scatter(sent, edge_index[1], 0, x.shape[0], reduce="sum")
-    return sums + own * x if own else sums
+    return _add_at_targets(sent, edge_index[1], x, own)
 
 
 @operation("graphbench")
@@ -77,8 +76,16 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
                 [1.5000]])
     """
     messages = (x.index_select(0, edge_index[0]) + edges).relu()
-    sums = scatter(messages, edge_index[1], 0, x.shape[0], reduce="sum")
-    return sums + own * x if own else sums
+    return _add_at_targets(messages, edge_index[1], x, own)
+
+
+def _add_at_targets(messages: Tensor, target: Tensor, x: Tensor, own: float) -> Tensor:
+    """`s x_i` plus the messages `[E, C]` that arrive at node i."""
+    index = target.unsqueeze(-1).expand_as(messages)
+    if not own:
+        return messages.new_zeros(x.shape).scatter_add_(0, index, messages)
+    start = x.to(messages.dtype)
+    return (start if own == 1 else own * start).scatter_add(0, index, messages)
 
 
 def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
@@ -204,8 +211,7 @@ def packed_attention(
     mixed = []
     for part, hidden, bias in zip(pad_blocks(qkv, slots, shapes), padding, biases, strict=True):
         q, k, v = split_heads(part, 3, num_heads)
-        out = attend(q, k, v, hidden if bias is None else bias, dropout)
-        mixed.append(out.transpose(1, 2).flatten(2))
+        mixed.append(join_heads(attend(q, k, v, hidden if bias is None else bias, dropout)))
     return unpad_blocks(mixed, slots)
 
 

@@ -152,7 +152,7 @@ class ArchitectureContract:
     def test_batches_of_the_loader_give_the_same(self) -> None:
         """A batch that has been through `precompute` answers as one that has not."""
         model = self._model()
-        if type(model).precompute is Architecture.precompute:
+        if not model.precomputes:
             raise SkipTest("the model precomputes nothing")
         batch = _batch(model, tiny_table(model.spec, sizes=[6, 12, 1, 9]))
         loaded = model.precomputed(batch)

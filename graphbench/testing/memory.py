@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import weakref
 from collections.abc import Iterable
@@ -15,7 +14,6 @@ from torch.utils._pytree import tree_leaves
 
 from graphbench.contracts import GraphBatch
 from graphbench.testing.pretend import NAME, PretendedTensor, on_pretended_device, watched_tensors
-from graphbench.testing.without_numbers import FusedAttention
 from graphbench.training import optim
 from graphbench.training.module import BenchmarkModule
 
@@ -121,8 +119,7 @@ def step_memory(
     """
     ledger, held = Ledger(), dict[str, set[int]]()
     fused_on = mock.patch.object(optim, "_FUSED_ON", (*optim._FUSED_ON, NAME))
-    attention = contextlib.nullcontext() if numbers else FusedAttention()
-    with on_pretended_device(), watched_tensors(ledger.note), fused_on, attention:
+    with on_pretended_device(), watched_tensors(ledger.note), fused_on:
         _move(module.train(), numbers)
         graphs = copy.copy(batch).apply(PretendedTensor)
         parameters, optimizer = [*module.parameters()], module.build_optimizer()

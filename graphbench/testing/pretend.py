@@ -29,7 +29,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from graphbench.errors import BadInput
-from graphbench.testing import without_numbers
+from graphbench.testing import card_kernels, without_numbers
+from graphbench.testing.card_kernels import attend, by_processor, count_launches
 from graphbench.testing.without_numbers import UNKNOWN, compute_shape, drop_overwritten
 
 #: PyTorch's name of the device.
@@ -40,7 +41,12 @@ _WAITING = {
     "linalg_cholesky", "linalg_eigh", "linalg_qr", "linalg_svd", "masked_select", "multinomial", "nonzero",
     "unique_consecutive", "unique_dim", "unique_dim_consecutive",
 }  # fmt: skip
+#: Files that stand between a line and the device.
+_OWN_FILES = {__file__, card_kernels.__file__, without_numbers.__file__}
 _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
+
+#: What the device computes in its own way lasts as long as this does.
+_LASTING: list[torch.library.Library] = []
 
 
 class _Backend:
@@ -78,7 +84,21 @@ class _Backend:
 def pretended_device() -> torch.device:
     """Return the device; the first call tells PyTorch about it, for the rest of the process."""
     _setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())
+    _LASTING.append(implement("aten::scaled_dot_product_attention", attend))
     return torch.device(NAME, 0)
+
+
+def implement(operation: str, function: Callable[..., Any]) -> torch.library.Library:
+    """Let a function compute an operation on the device, with its own gradients; until `_destroy` of what is returned.
+
+    Args:
+        operation: as torch's dispatcher has it, such as `aten::scaled_dot_product_attention`.
+        function: takes its arguments.
+    """
+    namespace, _, name = operation.partition("::")
+    library = torch.library.Library(namespace, "IMPL")
+    library.impl(name, function, "AutogradPrivateUse1")
+    return library
 
 
 class PretendedTensor(Tensor):
@@ -150,8 +170,8 @@ _work: Work | None = None
 _made: Callable[[Tensor], None] | None = None
 #: Operations that compute nothing: they look at memory in another way, or reserve it.
 _FREE = {
-    "_local_scalar_dense", "alias", "detach", "empty", "empty_like", "empty_strided", "lift_fresh", "new_empty",
-    "new_empty_strided",
+    "_local_scalar_dense", "_reshape_alias", "_unsafe_view", "alias", "detach", "empty", "empty_like", "empty_strided",
+    "lift_fresh", "new_empty", "new_empty_strided",
 }  # fmt: skip
 
 
@@ -279,7 +299,7 @@ def _caller() -> str:
     lines: list[str] = []
     while frame is not None and len(lines) < 3:
         name = frame.f_code.co_filename
-        if name not in (__file__, without_numbers.__file__) and "/torch/" not in name and not name.startswith("<"):
+        if name not in _OWN_FILES and "/torch/" not in name and not name.startswith("<"):
             lines.append(f"{name.split('site-packages/')[-1]}:{frame.f_lineno}")
         frame = frame.f_back  # type: ignore[assignment]
     return " < ".join(lines) or "a gradient"
@@ -319,9 +339,10 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if _is_here(device):
         kwargs = {**kwargs, "device": torch.device("cpu"), **({"pin_memory": False} if "pin_memory" in kwargs else {})}
     if _work is not None and not func.is_view and name not in _FREE:
-        _work.launches[name] += 1
+        _work.launches[name] += count_launches(name, args)
     drop_overwritten(func, args, here)
-    compute = partial(compute_shape, func, _caller) if any(one.numbers.is_meta for one in here) else func
+    without = any(one.numbers.is_meta for one in here)
+    compute = partial(compute_shape, func, _caller) if without else by_processor(name, func)
     made = compute(*tree_map(_inner, args), **tree_map(_inner, kwargs))
     written = {id(one.numbers): one for one in here} if func._schema.is_mutable else {}
     return tree_map(lambda one: written[id(one)] if id(one) in written else _outer(one), made)

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from graphbench.errors import BadInput
@@ -76,42 +74,6 @@ def _as_rows(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
         is_mask = index is not None and index.dtype in (torch.bool, torch.uint8) and not index.is_meta
         places += index.nonzero().unbind(1) if is_mask and index is not None else [index]
     return places
-
-
-class FusedAttention(TorchFunctionMode):
-    """Let attention take the kernel of a card that keeps no weights, unless `sdpa_kernel` forbids it.
-
-    It takes every type but float64, and copies biases whose rows are no multiple of 8 wide.
-    """
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        fused = func is F.scaled_dot_product_attention and torch.backends.cuda.mem_efficient_sdp_enabled()
-        if not fused or args[0].dtype == torch.float64:
-            return func(*args, **(kwargs or {}))
-        return _fused_attention(*args, **(kwargs or {}))
-
-
-def _fused_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """As `scaled_dot_product_attention`."""
-    if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
-        width = key.shape[-2]
-        attn_mask = F.pad(attn_mask, (0, -width % 8))[..., :width] if width % 8 else attn_mask
-        attn_mask = attn_mask.expand(*query.shape[:-1], width)
-    keeps = any(tensor.requires_grad for tensor in (query, key, value))
-    attention = torch.ops.aten._scaled_dot_product_efficient_attention
-    out: Tensor = attention(query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
-    return out
 
 
 def _without(value: Any) -> Any:

@@ -39,9 +39,9 @@ BUDGETS = {
     "DegreeEncoder": (0, 57),
     "ESLapPEEncoder": (0, 55),
     "LapPEEncoder": (0, 79),
-    "LinearTransformerPE": (3, 1744),
-    "RWSEEncoder": (0, 59),
-    "SignNetEncoder": (2, 310),
+    "LinearTransformerPE": (0, 1681),
+    "RWSEEncoder": (0, 58),
+    "SignNetEncoder": (0, 247),
 }
 
 

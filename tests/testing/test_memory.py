@@ -13,7 +13,6 @@ from graphbench.errors import BadInput
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench.testing.memory import Ledger, step_memory
 from graphbench.testing.pretend import PretendedTensor, in_fork, on_pretended_device, watched_tensors
-from graphbench.testing.without_numbers import FusedAttention
 from graphbench.training.module import BenchmarkModule
 
 pytestmark = pytest.mark.fresh_process
@@ -59,7 +58,7 @@ def test_adam_has_two_numbers_and_a_gradient_for_each_weight():
 def test_fused_attention_keeps_no_weights():
     def count():
         ledger = Ledger()
-        with on_pretended_device(), watched_tensors(ledger.note), FusedAttention():
+        with on_pretended_device(), watched_tensors(ledger.note):
             q = PretendedTensor(torch.empty(2, 4, 256, 8, device="meta")).requires_grad_()
             before = sum(size for _, size in ledger.events)
             out = torch.nn.functional.scaled_dot_product_attention(q, q, q)

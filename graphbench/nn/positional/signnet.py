@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphbench.contracts import PositionalEncoder
+from graphbench.contracts import GraphBatch, PositionalEncoder
 from graphbench.encodings import LapPE, Normalization
 from graphbench.errors import check_choice, check_range
 from graphbench.nn.convolution import GINConvolution
@@ -48,7 +48,6 @@ class SignNetEncoder(PositionalEncoder):
     """
 
     encodings: tuple[LapPE]
-    waits_for_device = "how many eigenvectors the graphs have is read, once for all layers"
 
     def __init__(
         self,
@@ -73,17 +72,31 @@ class SignNetEncoder(PositionalEncoder):
         slots = 1 if self.deepset else num_eigenvectors
         self.rho = _mlp([slots * hidden_dim, *[hidden_dim] * (num_post_layers - 1), dim])
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """List the tokens and their edges, whose number depends on the eigenvectors that graphs have."""
+        (encoding,) = self.encodings
+        valid = valid_eigenvectors(batch, encoding)
+        place = valid.flatten().nonzero().squeeze(1)
+        return dict(zip(self._fields, (place, _token_edges(valid, batch.edge_index)), strict=True))
+
+    @property
+    def _fields(self) -> tuple[str, str]:
+        """Names of what is precomputed, which depends on the eigenvectors that are asked for."""
+        (encoding,) = self.encodings
+        kind = f"{encoding.num_eigenvectors}_{int(encoding.skip_trivial)}"
+        return f"signnet_tokens_{kind}", f"signnet_edges_{kind}"
+
     def forward(self, batch: Data) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
         (encoding,) = self.encodings
         vectors = encoded_field(batch, "lap_pe_vectors", encoding, next(self.rho.parameters()).dtype)
-        valid = valid_eigenvectors(batch, encoding)
-        place = valid.flatten().nonzero().squeeze(1)
+        fields = batch if self._fields[0] in batch else self.precompute(batch)
+        place, edges = (fields[name] for name in self._fields)
         tokens = vectors.flatten().index_select(0, place)[:, None]
-        encoded = self._phi(torch.cat([tokens, -tokens]), _both_signs(_token_edges(valid, batch.edge_index), tokens))
+        encoded = self._phi(torch.cat([tokens, -tokens]), _both_signs(edges, tokens))
         summed = encoded[: tokens.shape[0]] + encoded[tokens.shape[0] :]
-        empty = summed.new_zeros(valid.numel(), summed.shape[-1])
-        slots = empty.index_copy(0, place, summed).view(*valid.shape, -1)
+        empty = summed.new_zeros(vectors.numel(), summed.shape[-1])
+        slots = empty.index_copy_(0, place, summed).view(*vectors.shape, -1)
         return self.rho(slots.sum(1) if self.deepset else slots.flatten(1))
 
     def _phi(self, tokens: Tensor, token_edges: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ SMALL = {"hidden_dim": 16, "num_layers": 2}
 class TestGCN(ArchitectureContract):
     architecture = GCN
     options = SMALL
-    most_launches = 117
+    most_launches = 115
 
 
 class TestGraphSAGE(ArchitectureContract):
@@ -49,60 +49,60 @@ class TestGraphSAGE(ArchitectureContract):
 class TestGraphSAGEWithMean(ArchitectureContract):
     architecture = GraphSAGE
     options = SMALL | {"aggregation": "mean"}
-    most_launches = 117
+    most_launches = 115
 
 
 class TestGAT(ArchitectureContract):
     architecture = GAT
     options = SMALL
-    most_launches = 183
+    most_launches = 181
 
 
 class TestGIN(ArchitectureContract):
     architecture = GIN
     options = SMALL
-    most_launches = 127
+    most_launches = 123
 
 
 class TestGINE(ArchitectureContract):
     architecture = GINE
     options = SMALL
-    most_launches = 142
+    most_launches = 138
 
 
 class TestGatedGCN(ArchitectureContract):
     architecture = GatedGCN
     options = SMALL
-    most_launches = 173
+    most_launches = 169
 
 
 class TestGNNPlus(ArchitectureContract):
     architecture = GNNPlus
     options = SMALL | {"layer": "GCN", "edge_walks": 3}
-    most_launches = 163
+    most_launches = 157
 
 
 class TestGNNPlusForLongRanges(ArchitectureContract):
     architecture = GNNPlus
     options = SMALL | {"layer": "GINE", "version": "LRGB", "feed_forward": False, "activation": "gelu"}
-    most_launches = 130
+    most_launches = 122
 
 
 class TestOGBGNN(ArchitectureContract):
     architecture = OGBGNN
     options = SMALL | {"layer": "GCN"}
-    most_launches = 147
+    most_launches = 145
 
 
 class TestSPN(ArchitectureContract):
     architecture = SPN
     options = SMALL
-    most_launches = 227
+    most_launches = 223
 
 
 class TestGT(ArchitectureContract):
     architecture = GT
-    most_launches = 293
+    most_launches = 284
 
     def make_model(self, spec):
         encoders = [LapPEEncoder(3, 3, model="linear"), RWSEEncoder(4, 2)]
@@ -112,12 +112,12 @@ class TestGT(ArchitectureContract):
 class TestGTOverAllPairs(ArchitectureContract):
     architecture = GT
     options = SMALL | {"num_heads": 4, "full": True, "bias": False, "edge_updates": False}
-    most_launches = 213
+    most_launches = 209
 
 
 class TestGPS(ArchitectureContract):
     architecture = GPS
-    most_launches = 305
+    most_launches = 242
 
     def make_model(self, spec):
         return GPS(spec, **SMALL, positional_encoders=[LapPEEncoder(3, 4), RWSEEncoder(4, 2)])
@@ -125,7 +125,7 @@ class TestGPS(ArchitectureContract):
 
 class TestGPSWithGates(ArchitectureContract):
     architecture = GPS
-    most_launches = 372
+    most_launches = 314
 
     def make_model(self, spec):
         return GPS(spec, **SMALL, local_layer="GatedGCN", gate_encoder=ESLapPEEncoder(3, 8))
@@ -134,64 +134,64 @@ class TestGPSWithGates(ArchitectureContract):
 class TestGPSWithoutLocalLayer(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "none", "norm": "layer"}
-    most_launches = 196
+    most_launches = 148
 
 
 class TestGPSWithoutAttention(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "GAT", "attention": "none", "categorical": "one_hot"}
-    most_launches = 290
+    most_launches = 286
 
 
 class TestGPSWithPerformer(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"attention": "Performer"}
-    most_launches = 337
+    most_launches = 299
 
 
 class TestGPSWithBigBird(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"attention": "BigBird"}
     random_order = "blocks are made of the nodes as they are numbered"
-    most_launches = 483
+    most_launches = 429
 
 
 class TestGPSAroundGCN(ArchitectureContract):
     architecture = GPS
     options = SMALL | {"local_layer": "GCN", "norm": "none"}
-    most_launches = 254
+    most_launches = 206
 
 
 class TestExphormer(ArchitectureContract):
     architecture = Exphormer
     options = SMALL | {"expander_degree": 2}
     random_order = "expanders are drawn from the numbers of the nodes"
-    most_launches = 379
+    most_launches = 369
 
 
 class TestGRIT(ArchitectureContract):
     architecture = GRIT
     options = SMALL | {"num_steps": 4}
-    most_launches = 410
+    most_launches = 404
 
 
 class TestGraphMamba(ArchitectureContract):
     architecture = GraphMamba
     options = SMALL | {"num_orders": 2}
     random_order = "nodes of equal degree are read in an order that their numbers decide"
-    most_launches = 522
+    most_launches = 504
 
 
 class TestGraphMambaWithBuckets(ArchitectureContract):
     architecture = GraphMamba
     options = SMALL | {"num_orders": 2, "num_buckets": 3, "local_layer": "none"}
     random_order = "the numbers of the nodes decide on their buckets"
-    most_launches = 444
+    most_launches = 432
 
 
 class TestSAN(ArchitectureContract):
     architecture = SAN
-    most_launches = 485
+    most_launches = 448
 
     def make_model(self, spec):
         encoders = [TransformerLapPE(4, 8, num_layers=1, sign="flip_graph"), RWSEEncoder(4, 2)]
@@ -211,25 +211,24 @@ STRUCTURED = SMALL | {"num_heads": 4, "edge_dim": 8}
 class TestGraphormer(ArchitectureContract):
     architecture = Graphormer
     options = GRAPHORMER
-    most_launches = 381
+    most_launches = 335
 
 
 class TestGraphormerForFairseq(ArchitectureContract):
     architecture = Graphormer
     options = GRAPHORMER | {"version": "fairseq", "fusion": True, "checkpointing": True, "max_hops": 2}
-    most_launches = 434
+    most_launches = 355
 
 
 class TestGraphormerWithReAttention(ArchitectureContract):
     architecture = Graphormer
     options = GRAPHORMER | {"re_attention": True, "checkpointing": True, "max_hops": 0}
-    most_waits = 1
-    most_launches = 387
+    most_launches = 368
 
 
 class TestSAT(ArchitectureContract):
     architecture = SAT
-    most_launches = 763
+    most_launches = 697
 
     def make_model(self, spec):
         encoders = [RandomWalkPE(4), LapPEEncoder(3, 3, model="raw")]
@@ -239,14 +238,13 @@ class TestSAT(ArchitectureContract):
 class TestSATOnSubgraphs(ArchitectureContract):
     architecture = SAT
     options = STRUCTURED | {"extractor": "subgraph", "norm": "layer", "fusion": True, "checkpointing": True}
-    most_launches = 1057
+    most_launches = 960
 
 
 class TestSATWithReAttention(ArchitectureContract):
     architecture = SAT
     options = STRUCTURED | {"gnn": "GINE", "re_attention": True, "checkpointing": True}
-    most_waits = 1
-    most_launches = 687
+    most_launches = 654
 
 
 class TestSequoia(ArchitectureContract):
@@ -254,8 +252,8 @@ class TestSequoia(ArchitectureContract):
 
     architecture = Sequoia
     without_gradient = ("before.*", "logits.*", "among.local.edge_norm.*")
-    most_waits = 5
-    most_launches = 425
+    most_waits = 2
+    most_launches = 381
 
     def make_model(self, spec):
         encoders = [RandomWalkPE(4), LapPEEncoder(3, 3, model="raw")]
@@ -267,8 +265,8 @@ class TestSequoiaOfDenseEdges(ArchitectureContract):
     options: ClassVar = {"hidden_dim": 16, "num_clusters": 3, "link_weight": 0.0, "norm": "layer", "dropout": 0.1}
     spec = tiny_spec("node-classification", "dense")
     without_gradient = ("before.local.edge_norm.*", "among.local.edge_norm.*")
-    most_waits = 4
-    most_launches = 433
+    most_waits = 2
+    most_launches = 418
 
 
 @pytest.mark.parametrize("gnn", ["GCN", "GIN", "GraphConv", "GraphSAGE"])

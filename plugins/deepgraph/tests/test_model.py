@@ -34,13 +34,13 @@ class TestGivenDraw(ArchitectureContract):
 
     architecture = GivenDraw
     options = SMALL
-    most_launches = 409
+    most_launches = 363
 
 
 class TestDeepGraph(ArchitectureContract):
     architecture = DeepGraph
     options = SMALL | {"num_draws": 2}
-    most_launches = 409
+    most_launches = 363
 
     def test_node_order_does_not_matter(self):
         """In evaluation another numbering is another draw: the mean over draws agrees, within its error."""
@@ -65,7 +65,7 @@ class TestReleased(ArchitectureContract):
     options = SMALL | {"released": True}
     spec = tiny_spec("node-classification", "categorical")
     without_gradient = ("pooler.*",)
-    most_launches = 544
+    most_launches = 498
 
 
 class TestWithoutLocalAttention(ArchitectureContract):
@@ -73,7 +73,7 @@ class TestWithoutLocalAttention(ArchitectureContract):
 
     architecture = DeepGraph
     options = SMALL | {"local_attention": False}
-    most_launches = 399
+    most_launches = 353
 
 
 def small(kind="both", **options):

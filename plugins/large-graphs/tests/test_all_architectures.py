@@ -38,7 +38,7 @@ class Exact(ArchitectureContract):
 
 class TestSGFormer(Exact):
     architecture = SGFormer
-    most_launches = 473
+    most_launches = 459
 
     def make_model(self, spec):
         return SGFormer(spec, **HEADS, positional_encoders=[LapPEEncoder(3, 4), RWSEEncoder(4, 2)])
@@ -46,7 +46,7 @@ class TestSGFormer(Exact):
 
 class TestPolynormer(Exact):
     architecture = Polynormer
-    most_launches = 453
+    most_launches = 440
 
     def make_model(self, spec):
         return Polynormer(spec, **HEADS, positional_encoders=[RWSEEncoder(4, 2)])
@@ -55,30 +55,30 @@ class TestPolynormer(Exact):
 class TestNodeFormer(Exact):
     architecture = NodeFormer
     options = HEADS
-    most_launches = 1244
+    most_launches = 1140
 
 
 class TestDIFFormer(Exact):
     architecture = DIFFormer
     options = HEADS
-    most_launches = 350
+    most_launches = 344
 
 
 class TestDIFFormerWithSigmoid(Exact):
     architecture = DIFFormer
     options = HEADS | {"form": "sigmoid", "value_map": True, "graph_weight": 0.8, "norm": "batch"}
-    most_launches = 243
+    most_launches = 222
 
 
 class TestAdvDIFFormer(Exact):
     architecture = AdvDIFFormer
     options = HEADS
-    most_launches = 578
+    most_launches = 545
 
 
 class TestNAGphormer(Exact):
     architecture = NAGphormer
-    most_launches = 312
+    most_launches = 268
 
     def make_model(self, spec):
         return NAGphormer(spec, **HEADS, positional_encoders=[LapPEEncoder(3, 4)])

@@ -37,8 +37,7 @@ from graphbench_linear_transformer.normalise import unit_columns
 
 class TestWalks(PositionalEncoderContract):
     encoder = LinearTransformerPE
-    most_waits = 3
-    most_launches = 1744
+    most_launches = 1681
 
     def make_encoder(self):
         return randomised(LinearTransformerPE())
@@ -47,8 +46,7 @@ class TestWalks(PositionalEncoderContract):
 class TestSlots(PositionalEncoderContract):
     encoder = LinearTransformerPE
     random_method = "a node's slot is its number"
-    most_waits = 3
-    most_launches = 1860
+    most_launches = 1806
 
     def make_encoder(self):
         return randomised(LinearTransformerPE(initial="slots", released=True))
@@ -56,7 +54,7 @@ class TestSlots(PositionalEncoderContract):
 
 class TestWithoutIncidence(PositionalEncoderContract):
     encoder = LinearTransformerPE
-    most_launches = 2214
+    most_launches = 2129
 
     def make_encoder(self):
         return randomised(LinearTransformerPE(keep_incidence=False))
@@ -64,8 +62,7 @@ class TestWithoutIncidence(PositionalEncoderContract):
 
 class TestSparse(PositionalEncoderContract):
     encoder = LinearTransformerPE
-    most_waits = 5
-    most_launches = 1341
+    most_launches = 1317
 
     def make_encoder(self):
         return randomised(LinearTransformerPE(evolve_incidence=False))
@@ -74,8 +71,7 @@ class TestSparse(PositionalEncoderContract):
 class TestRandom(PositionalEncoderContract):
     encoder = LinearTransformerPE
     random_method = "equivariant in distribution"
-    most_waits = 3
-    most_launches = 1598
+    most_launches = 1544
 
     def make_encoder(self):
         return randomised(LinearTransformerPE(initial="random"))

@@ -54,8 +54,7 @@ class TestMapsOfDemands(ArchitectureContract):
     architecture = LinearTransformer
     options = {"num_layers": 2, "form": "efficient"}  # noqa: RUF012
     spec = dataclasses.replace(MAPS, node=Features(dense=3), edge=Features())
-    most_waits = 3
-    most_launches = 331
+    most_launches = 308
 
 
 class TestGeneralForm(ArchitectureContract):
@@ -65,8 +64,7 @@ class TestGeneralForm(ArchitectureContract):
     options = {"num_layers": 2}  # noqa: RUF012
     spec = dataclasses.replace(MAPS, edge=Features())
     numbered_edges = "the general form has a row of weights for every edge"
-    most_waits = 3
-    most_launches = 280
+    most_launches = 267
 
 
 class TestTrainedInitialFeatures(ArchitectureContract):
@@ -74,8 +72,7 @@ class TestTrainedInitialFeatures(ArchitectureContract):
     options = {"num_layers": 2, "form": "efficient"}  # noqa: RUF012
     spec = dataclasses.replace(VECTORS, edge=Features(), max_nodes=24)
     random_method = "Φ_0 has one row per node slot"
-    most_waits = 3
-    most_launches = 358
+    most_launches = 335
 
 
 def test_incidence_has_resistances_and_padding():

@@ -53,7 +53,7 @@ class Exact(ArchitectureContract):
 class TestPointNet(Exact):
     architecture = PointNet
     options = SMALL | {"use_features": True}
-    most_launches = 386
+    most_launches = 365
 
 
 class TestPointNetPlusPlus(Exact):
@@ -61,72 +61,72 @@ class TestPointNetPlusPlus(Exact):
 
     architecture = PointNetPlusPlus
     options = SMALL | {"num_points": 6, "radius": 4.0}
-    most_launches = 579
+    most_launches = 569
 
 
 class TestDGCNN(Exact):
     architecture = DGCNN
     options = EDGES
-    most_launches = 477
+    most_launches = 462
 
 
 class TestVNPointNet(Exact):
     architecture = VNPointNet
     options = EDGES
     tolerance = 1e-11  # lengths of short vectors are divided by
-    most_launches = 926
+    most_launches = 871
 
 
 class TestVNDGCNN(Exact):
     architecture = VNDGCNN
     options = EDGES
     tolerance = 1e-11
-    most_launches = 914
+    most_launches = 866
 
 
 class TestCNPointNet(Exact):
     architecture = CNPointNet
     options = EDGES
     tolerance = 1e-11
-    most_launches = 792
+    most_launches = 752
 
 
 class TestCNDGCNN(Exact):
     architecture = CNDGCNN
     options = EDGES
     tolerance = 1e-11
-    most_launches = 894
+    most_launches = 859
 
 
 class TestPointTransformer(Exact):
     architecture = PointTransformer
     options = EDGES
-    most_launches = 1353
+    most_launches = 1331
 
 
 class TestPointSequoia(Exact):
     architecture = PointSequoia
     options = EDGES | {"num_heads": 2, "num_siblings": 3}
     most_waits = 4
-    most_launches = 1868
+    most_launches = 1813
 
 
 class TestSetTransformer(Exact):
     architecture = SetTransformer
     options = SMALL | {"num_heads": 2}
-    most_launches = 998
+    most_launches = 764
 
 
 class TestPointCNN(Exact):
     architecture = PointCNN
     options = SMALL | {"num_points": 6}
-    most_launches = 874
+    most_launches = 814
 
 
 class TestPointConv(Exact):
     architecture = PointConv
     options = SMALL | {"num_points": 6, "bandwidth": 1.0}
-    most_launches = 947
+    most_launches = 908
 
 
 CLASSES = BenchmarkSpec(

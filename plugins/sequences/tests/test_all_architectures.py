@@ -28,31 +28,31 @@ class Exact(ArchitectureContract):
 class TestSequenceTransformer(Exact):
     architecture = SequenceTransformer
     options = TRANSFORMER | {"positions": "learned"}
-    most_launches = 233
+    most_launches = 206
 
 
 class TestLuna(Exact):
     architecture = Luna
     options = LUNA
-    most_launches = 360
+    most_launches = 261
 
 
 class TestMEGA(Exact):
     architecture = MEGA
     options = MEGA_SMALL
-    most_launches = 610
+    most_launches = 587
 
 
 class TestS4D(Exact):
     architecture = S4D
     options = STATES
-    most_launches = 271
+    most_launches = 265
 
 
 class TestSequenceSequoia(Exact):
     architecture = SequenceSequoia
     options = SEQUOIA
-    most_launches = 764
+    most_launches = 696
 
 
 #: Every option that changes what is computed, and how a model is built with it.

@@ -15,13 +15,13 @@ class TestSFiFormer(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL
     most_waits = 2
-    most_launches = 1103
+    most_launches = 1063
 
 
 class TestDFiFormer(ArchitectureContract):
     architecture = DFiFormer
     options = SMALL
-    most_launches = 437
+    most_launches = 379
 
     def test_a_step_reads_nothing_from_its_device(self) -> None:
         raise SkipTest("meta tensors have no sparse products; the budget counts 0 waits")
@@ -31,38 +31,38 @@ class TestSFiFormerWithHardConstraint(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"alpha": None, "extra_parameters": False, "local_layer": "none"}
     most_waits = 2
-    most_launches = 946
+    most_launches = 912
 
 
 class TestSFiFormerByFlowAlone(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"terms": "flow", "penalty": 5.0}
     most_waits = 2
-    most_launches = 1055
+    most_launches = 1015
 
 
 class TestSFiFormerByAdjacencyAlone(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"terms": "adjacency"}
-    most_launches = 323
+    most_launches = 313
 
 
 class TestSFiFormerByIteration(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"solver": "proximal", "proximal": ProximalOptions(num_steps=3, start="zeros")}
-    most_launches = 815
+    most_launches = 775
 
 
 class TestSFiFormerByDenselyStartedIteration(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"solver": "proximal", "proximal": ProximalOptions(num_steps=3, start="dense", step="constant")}
-    most_launches = 775
+    most_launches = 735
 
 
 class TestSFiFormerWithPositions(ArchitectureContract):
     architecture = SFiFormer
     most_waits = 2
-    most_launches = 1110
+    most_launches = 1069
 
     def make_model(self, spec):
         return SFiFormer(spec, **SMALL, positional_encoders=[RWSEEncoder(4, 4)])
@@ -72,4 +72,4 @@ class TestSFiFormerOverEdges(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"flow_graph": "edges"}
     most_waits = 2
-    most_launches = 1117
+    most_launches = 1077

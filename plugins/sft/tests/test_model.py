@@ -19,20 +19,18 @@ SMALL = {"hidden_dim": 16, "num_layers": 2, "num_heads": 4, "num_samples": 2}
 class TestSFT(ArchitectureContract):
     architecture = SFT
     options = SMALL
-    most_waits = 2
-    most_launches = 817
+    most_launches = 791
 
 
 class TestSFTWithEnoughSamplesForAll(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"num_samples": 75, "norm_position": "pre"}
-    most_waits = 2
-    most_launches = 815
+    most_launches = 789
 
 
 class TestAbsoluteSFT(ArchitectureContract):
     architecture = SFT
-    most_launches = 595
+    most_launches = 586
 
     def make_model(self, spec):
         return SFT(spec, **SMALL, relative="none", positional_encoders=[RWSEEncoder(4, 4)])
@@ -41,44 +39,39 @@ class TestAbsoluteSFT(ArchitectureContract):
 class TestSFTWithSoftmax(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"attention": "softmax_dot", "embedding_dropout": 0.1}
-    most_waits = 2
-    most_launches = 717
+    most_launches = 687
 
 
 class TestSFTWithoutLeak(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"attention": "maxout_relu", "sampler": "none"}
-    most_waits = 2
-    most_launches = 559
+    most_launches = 525
 
 
 class TestSFTWithReplacement(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"sampler": "with_replacement"}
     most_waits = 2
-    most_launches = 661
+    most_launches = 641
 
 
 class TestStraightThroughSFT(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"sampler": "straight_through", "temperature": 0.5}
-    most_waits = 2
-    most_launches = 789
+    most_launches = 761
 
 
 class TestSFTByTopK(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"evaluation": "topk"}
-    most_waits = 2
-    most_launches = 817
+    most_launches = 791
 
 
 class TestSFTOnNodes(ArchitectureContract):
     architecture = SFT
     options = SMALL
     spec = tiny_spec("node-classification")
-    most_waits = 2
-    most_launches = 791
+    most_launches = 765
 
 
 def make(task="graph-regression", **options):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from graphbench.nn import (
     WeightInit,
     check_weight_init,
     compute_dtype,
+    count_pairs,
     draw_normal_maps,
 )
 from graphbench_baselines.attention import GateFusion, Padding, StructuredAttention, run_layer
@@ -191,9 +193,7 @@ class Graphormer(Architecture):
         attention: Padding = "padded",
     ) -> None:
         super().__init__(spec, hidden_dim)
-        self.waits_for_device = (
-            "heads exchange weights over pairs of nodes without padding, whose number is read" if re_attention else ""
-        )
+        self.re_attention = re_attention
         drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         _check_options(num_layers, max_hops, version, drops | {"input_dropout": input_dropout})
         check_weight_init(init)
@@ -237,9 +237,15 @@ class Graphormer(Architecture):
             nn.init.xavier_uniform_(attention.out_map.weight)
             nn.init.zeros_(attention.out_map.bias)
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Count the pairs of tokens of a graph, over which heads exchange weights."""
+        return {"num_token_pairs": count_pairs(_token_ptr(batch))} if self.re_attention else {}
+
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
         layout, node, graph = token_layout(batch)
+        if self.re_attention:
+            layout = replace(layout, num_pairs=batch.num_token_pairs)
         x = torch.cat([self.embedding(batch), self.graph_token.weight.expand(batch.num_graphs, -1)])
         x = x[torch.cat([node, graph]).argsort()]
         if self.embedding_norm is not None:
@@ -263,10 +269,15 @@ def token_layout(batch: GraphBatch) -> tuple[DenseLayout, Tensor, Tensor]:
         The layout of all tokens, the token of each node `[num_nodes]`, the graph token of each graph `[num_graphs]`.
     """
     numbers = torch.arange(batch.num_graphs, device=batch.ptr.device)
-    ptr = batch.ptr + torch.arange(batch.num_graphs + 1, device=batch.ptr.device)
+    ptr = _token_ptr(batch)
     graph_of = torch.repeat_interleave(numbers, ptr.diff(), output_size=batch.num_nodes + batch.num_graphs)
     node = torch.arange(batch.num_nodes, device=ptr.device) + batch.batch
     return DenseLayout.from_rows(graph_of, ptr, batch.max_nodes + 1), node, ptr[1:] - 1
+
+
+def _token_ptr(batch: GraphBatch) -> Tensor:
+    """Return the first token of each graph `[B + 1]`."""
+    return batch.ptr + torch.arange(batch.num_graphs + 1, device=batch.ptr.device)
 
 
 def _check_options(num_layers: int, max_hops: int, version: str, drops: dict[str, float]) -> None:

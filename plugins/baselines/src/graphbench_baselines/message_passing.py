@@ -11,7 +11,6 @@ GINE, which the paper lacks, follows GIN. Widths default to that paper's ZINC mo
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, SAGEConv
 from torch_geometric.utils import add_remaining_self_loops
 
-from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn import (
     Categorical,
@@ -211,12 +210,10 @@ class GAT(MessagePassingNetwork):
             return {}
         return {"looped_edges": add_remaining_self_loops(batch.edge_index, num_nodes=batch.num_nodes)[0]}
 
-    def forward(self, batch: GraphBatch) -> Representation:
-        """Return nodes `[num_nodes, dim]`."""
-        if self.self_loops:
-            batch = copy.copy(batch)
-            batch.edge_index = batch.looped_edges
-        return super().forward(batch)
+    def ends(self, batch: GraphBatch) -> Tensor:
+        """Return the edges, and the loops where they are wanted."""
+        looped: Tensor = batch.looped_edges if self.self_loops else batch.edge_index
+        return looped
 
 
 class GIN(MessagePassingNetwork):

@@ -61,7 +61,7 @@ class MessagePassingNetwork(Architecture):
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
         x = self.node_encoder(batch)
-        index, edge = batch.edge_index, self.edge_encoder(batch) if self.edge_encoder is not None else None
+        index, edge = self.ends(batch), self.edge_encoder(batch) if self.edge_encoder is not None else None
         if self.make_edges is not None:
             index, edge = self.make_edges(index, x.shape[0], x.dtype)
         depths = [x]
@@ -72,3 +72,7 @@ class MessagePassingNetwork(Architecture):
             node=torch.cat(depths, dim=-1) if self.all_layers else x,
             edge=None if self.edge_encoder is None else edge,
         )
+
+    def ends(self, batch: GraphBatch) -> Tensor:
+        """Return the edges that messages go along, sources and targets `[2, num_edges]`."""
+        return batch.edge_index

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, cast, get_args
 
 import torch
@@ -18,6 +18,7 @@ from graphbench.nn import (
     NodeEncoder,
     NormName,
     count_nodes,
+    count_pairs,
     make_norm,
 )
 from graphbench_baselines.attention import GateFusion, StructuredAttention, run_layer
@@ -159,8 +160,7 @@ class SAT(Architecture):
         width = edge_dim if has_edges and gnn in EDGE_GNNS and edge_dim else None
         self.checkpointing, self.num_hops = checkpointing, num_hops
         self.subgraphs = extractor == "subgraph"
-        if re_attention:
-            self.waits_for_device = "heads exchange weights over pairs of nodes without padding, whose number is read"
+        self.re_attention = re_attention
         self.encodings = (subgraph_distances(num_hops),) if self.subgraphs else ()
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical, one_hot_bias=False)
         self.edge_encoder = EdgeEncoder(spec, width, categorical) if width else None
@@ -179,11 +179,12 @@ class SAT(Architecture):
         self.fusion = GateFusion(hidden_dim) if fusion else None
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Extract the subgraphs of all nodes, for that extractor."""
+        """Extract the subgraphs of all nodes, for that extractor, and count the pairs that re-attention works on."""
+        counted = {"num_pairs": count_pairs(batch.ptr)} if self.re_attention else {}
         if not self.subgraphs:
-            return {}
+            return counted
         subgraphs = khop_subgraphs(batch, self.num_hops)
-        return {f"subgraph_{field.name}": getattr(subgraphs, field.name) for field in fields(Subgraphs)}
+        return counted | {f"subgraph_{field.name}": getattr(subgraphs, field.name) for field in fields(Subgraphs)}
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
@@ -201,6 +202,8 @@ class SAT(Architecture):
 
     def _surroundings(self, batch: GraphBatch, dtype: torch.dtype) -> Surroundings:
         layout = DenseLayout.from_batch(batch)
+        if self.re_attention:
+            layout = replace(layout, num_pairs=batch.num_pairs)
         degree = count_nodes(batch.edge_index[0], cast(int, batch.num_nodes))
         return Surroundings(
             layout=layout,

@@ -10,7 +10,7 @@ Legend: T nodes of all graphs, B graphs, C clusters of each, M edges, P edges be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -99,9 +99,13 @@ def clusters_of(assignment: Tensor, graph_of: Tensor) -> Clusters:
         (tensor([1, 0, 3]), tensor([1, 0, 2]))
     """
     number = graph_of * assignment.shape[1] + assignment.argmax(-1)
-    order = number.argsort(stable=True)
-    _, group, sizes = number[order].unique_consecutive(return_inverse=True, return_counts=True)
-    layout = DenseLayout.from_rows(group, F.pad(sizes.cumsum(0), (1, 0)), int(sizes.max()) if len(sizes) else 0)
+    ordered, order = number.sort(stable=True)
+    begins = F.pad(ordered.diff() != 0, (1, 0), value=True)[: len(ordered)]
+    group = begins.cumsum(0) - 1
+    all_sizes = torch.zeros_like(order).index_add_(0, group, torch.ones_like(order))  # zeros behind the last one
+    # Both are read at once.
+    num_groups, largest = torch.stack([begins.sum(), all_sizes.max()]).tolist() if len(order) else (0, 0)
+    layout = DenseLayout.from_rows(group, F.pad(all_sizes[:num_groups].cumsum(0), (1, 0)), largest)
     place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
     return Clusters(assignment, number, order, place, layout)
 
@@ -129,16 +133,34 @@ def cluster_edges(
         (tensor([[0],
                 [1]]), tensor([[2.]]))
     """
-    between = (number[edge_index[0]] != number[edge_index[1]]).nonzero().squeeze(1)
-    source, target = edge_index.index_select(1, between)
-    pairs, pair = (number[source] * num_clusters + number[target]).unique(return_inverse=True)
+    source, target = edge_index[0], edge_index[1]
+    first, second = number[source], number[target]
+    # Edges within a cluster are joined to one pair before all others, which is there in any case.
+    pair = torch.where(first == second, -1, first * num_clusters + second)
+    pairs, place = F.pad(pair, (1, 0), value=-1).unique(return_inverse=True)
     share = (weight[source] * weight[target]).to(edge.dtype)[:, None]
-    sums = scatter(share * edge.index_select(0, between), pair, 0, len(pairs), reduce="sum")
-    means = sums / scatter(share, pair, 0, len(pairs), reduce="sum")
-    return torch.stack([pairs // num_clusters, pairs % num_clusters]), means
+    sums = scatter(share * edge, place[1:], 0, len(pairs), reduce="sum")[1:]
+    means = sums / scatter(share, place[1:], 0, len(pairs), reduce="sum")[1:]
+    return torch.stack([pairs[1:] // num_clusters, pairs[1:] % num_clusters]), means
 
 
-def link_loss(assignment: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
+def count_links(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Return sources and targets of the entries of A + I `[2, P]`, and the entries `[P]`; A counts edges.
+
+    Examples:
+        >>> count_links(torch.tensor([[0, 0], [1, 1]]), 2)
+        (tensor([[0, 0, 1],
+                [0, 1, 1]]), tensor([1, 2, 1]))
+    """
+    node = torch.arange(num_nodes, device=edge_index.device)
+    entries = torch.cat([edge_index[0] * num_nodes + edge_index[1], node * (num_nodes + 1)])
+    pairs, counts = entries.unique(return_counts=True)
+    return torch.stack([pairs // max(num_nodes, 1), pairs % max(num_nodes, 1)]), counts
+
+
+def link_loss(
+    assignment: Tensor, batch: Data, layout: DenseLayout, links: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
     """Compare clusters with edges: return the mean over graphs of `|A - (S S^T - I)|_F / n^2`.
 
     A counts the edges from node to node, n is the number of nodes. With `|S S^T|_F = |S^T S|_F` no matrix on pairs of
@@ -148,6 +170,7 @@ def link_loss(assignment: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
         assignment: S `[T, C]`.
         batch: the graphs.
         layout: of their nodes.
+        links: `count_links` of the batch, where they were counted before.
 
     Returns:
         A scalar.
@@ -157,11 +180,9 @@ def link_loss(assignment: Tensor, batch: Data, layout: DenseLayout) -> Tensor:
         >>> link_loss(torch.ones(2, 1), pair, DenseLayout.from_batch(pair))
         tensor(0.)
     """
-    num_nodes, sizes = len(assignment), layout.ptr.diff()
-    node = torch.arange(num_nodes, device=assignment.device)
-    entries = torch.cat([batch.edge_index[0] * num_nodes + batch.edge_index[1], node * (num_nodes + 1)])
-    pairs, counts = entries.unique(return_counts=True)  # of A + I
-    source, target, counts = pairs // num_nodes, pairs % num_nodes, counts.to(assignment.dtype)
+    sizes = layout.ptr.diff()
+    (source, target), counts = count_links(batch.edge_index, len(assignment)) if links is None else links
+    counts = counts.to(assignment.dtype)
     common = (assignment.index_select(0, source) * assignment.index_select(0, target)).sum(-1)
     parts = counts.square() - 2 * counts * common
     with torch.autocast(assignment.device.type, enabled=False):  # bfloat16 cannot count nodes
@@ -318,6 +339,13 @@ class Sequoia(Architecture):
         self.within = layer(ClusterAttention(hidden_dim, num_heads, attention_dropout))
         self.among = layer()
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Count the links that the loss compares clusters with, in training."""
+        if generator is None or not self.link_weight:
+            return {}
+        links, counts = count_links(batch.edge_index, len(batch.batch))
+        return {"links": links, "link_counts": counts}
+
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes, edges and graphs, `[..., hidden_dim]`."""
         x, edge = self._encode(batch), self.edge_encoder(batch)
@@ -347,4 +375,5 @@ class Sequoia(Architecture):
     def _penalty(self, assignment: Tensor, batch: GraphBatch) -> Tensor | None:
         if not self.link_weight or not self.training:
             return None
-        return self.link_weight * link_loss(assignment, batch, DenseLayout.from_batch(batch))
+        links = batch.links, batch.link_counts
+        return self.link_weight * link_loss(assignment, batch, DenseLayout.from_batch(batch), links)

@@ -28,7 +28,7 @@ COMMON = """
 
     def rectified(edge_index, x, edges):
         source, target = (incidence(part, len(x)) for part in edge_index)
-        return target @ (source.T @ x + edges).relu()
+        return OWN * x + target @ (source.T @ x + edges).relu()
 
     def gated(edge_index, nodes, edges):
         source, target = (incidence(part, len(nodes)) for part in edge_index)
@@ -37,7 +37,8 @@ COMMON = """
         gates = raw.sigmoid()
         return own + target @ (gates * (source.T @ sent)) / (target @ gates + 1e-6), raw
 
-    CASES = {SumOfRectified: (rectified, 1), GatedMessages: (gated, 4)}
+    OWN = 1.3  # of the node itself, beside what it receives
+    CASES = {SumOfRectified: (rectified, 1, (OWN,)), GatedMessages: (gated, 4, ())}
     SHAPES = (4, 1, 1), (23, 61, 19), (7, 25, 130)
 
     def as_tuple(x):
@@ -45,7 +46,7 @@ COMMON = """
 """
 
 AGREES = """
-    for function, (plain, maps) in CASES.items():
+    for function, (plain, maps, options) in CASES.items():
         for dtype, digits in DIGITS.items():
             for nodes, number, width in SHAPES:
                 edge_index = ends(nodes, max(number, 3))[:, :number]
@@ -55,7 +56,7 @@ AGREES = """
                 exact = [x.double().requires_grad_() for x in given]
                 given = [x.requires_grad_() for x in given]
                 expected = as_tuple(plain(edge_index, *exact))
-                found = as_tuple(function.apply(given[0], edge_index, given[1]))
+                found = as_tuple(function.apply(given[0], edge_index, given[1], *options))
                 upstream = [draw(*x.shape[::-1], seed=9 + i).T.to(dtype) for i, x in enumerate(expected)]  # no rows
                 grads = torch.autograd.grad(found, given, upstream, retain_graph=True)
                 again = torch.autograd.grad(found, given, upstream)
@@ -69,22 +70,21 @@ AGREES = """
 """
 
 SPECIAL = """
-    for function, (plain, maps) in CASES.items():
+    for function, (plain, maps, options) in CASES.items():
         edge_index = ends(23, 61)
         x, edges = draw(23, maps * 5), draw(61, 5, seed=1)
         x[3, 0], edges[8, 1], edges[9, 4] = torch.nan, torch.nan, -torch.inf
-        out = as_tuple(function.apply(x, edge_index, edges))[0]
+        out = as_tuple(function.apply(x, edge_index, edges, *options))[0]
         reached = torch.zeros(23, 5, dtype=torch.bool, device=device)
         reached[edge_index[1, 8], 1] = True
+        reached[3, 0] = True
         if function is SumOfRectified:
             reached[edge_index[1, edge_index[0] == 3], 0] = True
-        else:
-            reached[3, 0] = True
         assert torch.equal(out.isnan(), reached)
 
         edge_index = ends(6, 8)
         given = draw(6, maps * 2).requires_grad_(), draw(8, 2, seed=1).requires_grad_()
-        call = lambda *given: function.apply(given[0], edge_index, given[1])
+        call = lambda *given: function.apply(given[0], edge_index, given[1], *options)
         assert torch.autograd.gradcheck(call, given, fast_mode=True)
         assert torch.autograd.gradgradcheck(call, given, fast_mode=True)
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -79,8 +79,6 @@ class LinearTransformerPE(PositionalEncoder):
         torch.Size([2000, 6])
     """
 
-    waits_for_device = "how many columns the incidence matrix of a batch has is read"
-
     def __init__(
         self,
         dim: int = 6,
@@ -110,6 +108,21 @@ class LinearTransformerPE(PositionalEncoder):
         self.readout = nn.Linear(num_features, dim, bias=False)
         self.readout.weight = _unit_rows(dim, num_features)
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Count columns of the incidence matrix; or compute return probabilities by sparse products of the host."""
+        incidence, steps = SparseIncidence.from_batch(batch), self._sparse_steps
+        if self.evolve_incidence:
+            return {"incidence_columns": incidence.count_columns()} if self.keep_incidence else {}
+        if not steps:
+            return {}
+        layout = DenseLayout.from_batch(batch, limit=0)
+        return {f"walk_returns_{steps}": layout.to_ragged(sparse_return_probabilities(incidence, steps))}
+
+    @property
+    def _sparse_steps(self) -> int:
+        """Steps of walks that are computed by sparse products; 0 for none."""
+        return 0 if self.evolve_incidence or self.walks is None else self.walks.shape[0]
+
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return the features of every node `[num_nodes, dim]`, of a `GraphBatch` or a plain `Batch` of PyG.
 
@@ -133,6 +146,8 @@ class LinearTransformerPE(PositionalEncoder):
             incidence, num_steps = self._incidence(batch), self.walks.shape[0]
             if self.evolve_incidence:
                 returns = return_probabilities(incidence.similarity(), num_steps)
+            elif (known := batch.get(f"walk_returns_{num_steps}")) is not None:
+                returns = layout.to_dense(known.to(incidence.weight.dtype))
             else:
                 returns = sparse_return_probabilities(incidence, num_steps)
             returns = returns.masked_fill(~layout.mask.unsqueeze(-1), 0.0)
@@ -149,7 +164,8 @@ class LinearTransformerPE(PositionalEncoder):
             layout, edges = DenseLayout.from_batch(batch, limit=0), self._incidence(batch)
             incidence: Incidence = edges
             if self.evolve_incidence:
-                incidence = edges.dense() if self.keep_incidence else edges.evolving()
+                columns = batch.get("incidence_columns")
+                incidence = edges.dense(columns) if self.keep_incidence else edges.evolving()
             _, features = self.transformer(incidence, layout.to_dense(initial.to(edges.weight.dtype)))
             return layout.to_ragged(unit_columns(self.readout(features)))
 

@@ -198,22 +198,32 @@ class SparseIncidence(Incidence):
         """Nodes n of each graph, padding included."""
         return self.shape[-1]
 
-    def dense(self) -> DenseIncidence:
+    def dense(self, num_columns: int | None = None) -> DenseIncidence:
         """Convert to a matrix with as many columns as the largest graph has edges, without absent edges.
 
-        The number of columns costs a host-device sync.
+        Args:
+            num_columns: that many, as `count_columns` says; None: their number costs a host-device sync.
         """
-        number = self.weight.nonzero().flatten()
-        tail, head, weight = self.tail[number], self.head[number], self.weight[number]
-        graph, order = (head // self.num_nodes).sort(stable=True)
-        counts = torch.bincount(graph, minlength=math.prod(self.shape[:-1]))
-        first = counts.cumsum(0) - counts
-        place = torch.arange(len(graph), device=graph.device) - first[graph]
-        width = int(counts.max())
-        flat = weight.new_zeros(math.prod(self.shape) * width)
-        for node, value in ((tail[order], -weight[order]), (head[order], weight[order])):
-            flat = flat.index_put((node * width + place,), value)
+        graph, order, present, counts = self._edges_of_graphs()
+        width = int(counts.max()) if num_columns is None else num_columns
+        flat = self.weight.new_zeros(math.prod(self.shape) * width)
+        if width:
+            before = counts.cumsum(0) - counts
+            place = torch.where(present, present.cumsum(0) - 1 - before[graph], 0)  # absent edges add nothing
+            tail, head, weight = self.tail[order], self.head[order], self.weight[order]
+            flat = flat.index_add(0, tail * width + place, -weight).index_add(0, head * width + place, weight)
         return DenseIncidence(flat.view(*self.shape, width))
+
+    def count_columns(self) -> int:
+        """Return the number of columns of `dense`, which reads it from the device."""
+        return int(self._edges_of_graphs()[3].max())
+
+    def _edges_of_graphs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the graph of each edge, ascending, the order of edges, which of them are present; edges per graph."""
+        graph, order = (self.head // max(self.num_nodes, 1)).sort(stable=True)
+        present = self.weight.detach()[order] != 0
+        counts = torch.zeros(math.prod(self.shape[:-1]), dtype=torch.int64, device=graph.device)
+        return graph, order, present, counts.index_add_(0, graph, present.long())
 
     def evolving(self) -> EvolvingIncidence:
         """Convert to the form that is multiplied from the left without a column per edge."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -66,8 +66,6 @@ class LinearTransformer(Architecture):
         2056
     """
 
-    waits_for_device = "how many columns the incidence matrix of a batch has is read"
-
     def __init__(
         self,
         spec: BenchmarkSpec,
@@ -93,6 +91,8 @@ class LinearTransformer(Architecture):
         if self.width < self.dim:
             raise BadInput(f"Graphs of {self.width} nodes have no {self.dim} eigenvectors: ask for fewer targets.")
         self._resistance = _resistance_column(spec)
+        if self._resistance is not None:
+            self.waits_for_device = "that resistances are positive, and the same both ways, is checked"
         feature_norm: FeatureNorm = "frobenius" if demands else "columns"
         self.num_edges = (num_edges or _max_edges(spec)) if form == "general" else 0
         self.transformer: GeneralTransformer | EfficientTransformer
@@ -117,6 +117,10 @@ class LinearTransformer(Architecture):
         if start != "gaussian":
             start_as_identity(self.transformer, _SHARE[start])
 
+    def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
+        """Count the columns of the incidence matrix."""
+        return {"incidence_columns": SparseIncidence.from_batch(batch).count_columns()}
+
     def forward(self, batch: GraphBatch) -> Representation:
         """Return the map, up to scale, `[num_nodes, dim]`.
 
@@ -137,7 +141,7 @@ class LinearTransformer(Architecture):
         """Return B `[num_graphs, max_nodes, d]` of equation (1); d = `num_edges` in the general form."""
         resistance = None if self._resistance is None else batch.edge_dense[:, self._resistance]
         edges = SparseIncidence.from_batch(batch, dtype, resistance)
-        matrix = edges.dense().matrix
+        matrix = edges.dense(batch.get("incidence_columns")).matrix
         missing = self.num_edges - matrix.shape[-1]
         if self.form == "efficient" or missing == 0:
             return matrix

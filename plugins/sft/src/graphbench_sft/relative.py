@@ -166,8 +166,20 @@ class EdgeRelation:
         return PairTerms(self.row[edge], slot, mul, add)
 
     def _at_samples(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
-        """List the pairs of an edge and a slot that holds its source: edge, slot and share, each `[pairs]`."""
+        """List pairs of an edge and a slot that holds its source: edge, slot and share, each `[pairs]`.
+
+        Where no slots hold the same node there is one at most for each edge. So on a card, which would be waited for,
+        an edge without one stays, with a share of 0.
+        """
         node, slot, share = _entries(sample, self.num_slots)
+        if not sample.repeats:
+            entry = torch.full((self.num_slots + 1,), -1, device=node.device)
+            entry = entry.scatter_(0, node, torch.arange(len(node), device=node.device))[self.column]
+            edge = torch.arange(len(entry), device=node.device)
+            if node.device.type == "cpu" and not torch.compiler.is_compiling():
+                edge = (entry >= 0).nonzero().squeeze(1)
+            entry = entry[edge]
+            return edge, slot[entry], share[entry] * (entry >= 0)
         node, order = node.sort(stable=True)
         count = count_nodes(node, self.num_slots + 1)
         first = count.cumsum(0) - count

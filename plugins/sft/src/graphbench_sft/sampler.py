@@ -41,6 +41,7 @@ class Sample:
         partner: position of the token that is mixed into it `[..., K]`; None without mixing.
         weight: share of the sampled token `[..., K]`, 1 where it has no partner; None without mixing.
         mask: which slots are filled, bool `[..., K]`; None when all are.
+        repeats: several slots may hold the same token.
 
     Examples:
         >>> sample = Sample(tokens=torch.zeros(1, 2, 8), index=torch.tensor([[3, 0]]))
@@ -53,6 +54,7 @@ class Sample:
     partner: Tensor | None = None
     weight: Tensor | None = None
     mask: Tensor | None = None
+    repeats: bool = False
 
 
 class DifferentiableSampler(nn.Module):
@@ -185,7 +187,7 @@ class DifferentiableSampler(nn.Module):
         index = noisy.argmax(-1)
         shares = (_log_softplus(noisy) / self.temperature).softmax(-1)
         tokens = _straight_through(_take(x, index), shares.to(x.dtype) @ x)
-        return Sample(tokens.detach() + (tokens - tokens.detach()) / self.num_samples, index)
+        return Sample(tokens.detach() + (tokens - tokens.detach()) / self.num_samples, index, repeats=True)
 
     @torch.compiler.disable
     def _uniform(self, like: Tensor) -> Tensor:

@@ -21,6 +21,9 @@ _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 #: Head widths that fit into registers.
 _WIDEST = 128
 
+#: Operation -> launches of its kernels, forward and backward; a learned bias takes two more, which fill and sum.
+LAUNCHES = {"graphbench::packed_attention": (1, 2)}
+
 
 def packed_attention_on_cards(
     qkv: Tensor,

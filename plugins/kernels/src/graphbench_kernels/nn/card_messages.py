@@ -9,6 +9,7 @@ Legend: T nodes, E edges, C channels; `edge_index` holds sources and targets `[2
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,13 @@ _EPSILON = 1e-6
 _TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 #: Widths of heads that one warp keeps in registers.
 _WIDEST = 256
+#: Operation -> launches of its kernels, forward and backward. What groups edges by node is left out: it runs once for
+#: all layers.
+LAUNCHES = {
+    "graphbench::sum_rectified": (1, 1),
+    "graphbench::gated_messages": (1, 2),
+    "graphbench::edge_attention": (2, 3),
+}
 #: `edge_index` -> its version and the number of nodes, and the edges of each node: layers share them.
 _GROUPED = WeakTensorKeyDictionary()
 
@@ -31,8 +39,8 @@ _GROUPED = WeakTensorKeyDictionary()
 def sum_rectified_on_cards(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0) -> Tensor:
     """`graphbench::sum_rectified` on a graphics card."""
     if asks_for_equal_bits(x) and fits_kernels(x, edge_index, edges) and x.shape[1:] == edges.shape[1:]:
-        sums: Tensor = _SumOfRectified.apply(x, edge_index, edges)
-        return sums + own * x if own else sums
+        sums: Tensor = _SumOfRectified.apply(x, edge_index, edges, own)
+        return sums
     return plain_form("graphbench::sum_rectified")(x, edge_index, edges, own)
 
 
@@ -99,11 +107,12 @@ class _SumOfRectified(torch.autograd.Function):
     """Nodes `[T, C]` and edges `[E, C]` to sums `[T, C]`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, edge_index: Tensor, edges: Tensor, own: float) -> Tensor:
         from graphbench_kernels.nn import messages_triton
 
         ctx.save_for_backward(x, edge_index, edges)
-        return messages_triton.sum_rectified(x.contiguous(), _grouped(edge_index, len(x)), edges.contiguous())
+        ctx.own = own
+        return messages_triton.sum_rectified(x.contiguous(), _grouped(edge_index, len(x)), edges.contiguous(), own)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -111,11 +120,11 @@ class _SumOfRectified(torch.autograd.Function):
 
         x, edge_index, edges = ctx.saved_tensors
         if torch.is_grad_enabled():
-            plain = plain_form("graphbench::sum_rectified")
-            return gradients_by(plain, (x, edge_index, edges), ctx.needs_input_grad, (upstream,))
-        ends = _grouped(edge_index, len(x))
-        grads = messages_triton.sum_rectified_gradients(x.contiguous(), ends, edges.contiguous(), upstream.contiguous())
-        return grads[0], None, grads[1]
+            plain = partial(plain_form("graphbench::sum_rectified"), own=ctx.own)
+            return *gradients_by(plain, (x, edge_index, edges), ctx.needs_input_grad[:3], (upstream,)), None
+        given = x.contiguous(), _grouped(edge_index, len(x)), edges.contiguous(), upstream.contiguous(), ctx.own
+        grads = messages_triton.sum_rectified_gradients(*given)
+        return grads[0], None, grads[1], None
 
 
 class _GatedMessages(torch.autograd.Function):

@@ -59,21 +59,23 @@ def make_sums(like: Tensor, *shape: int) -> Tensor:
 # -- sums of rectified messages ---------------------------------------------------------------------------------------
 
 
-def sum_rectified(x: Tensor, edges: Edges, edge: Tensor) -> Tensor:
-    """`sum_(j -> i) relu(x_j + e_ij)`, `[T, C]`; x `[T, C]` and edge `[E, C]` are contiguous."""
+def sum_rectified(x: Tensor, edges: Edges, edge: Tensor, own: float = 0.0) -> Tensor:
+    """`s x_i + sum_(j -> i) relu(x_j + e_ij)`, `[T, C]`; s = own, x `[T, C]` and edge `[E, C]` are contiguous."""
     out = torch.empty_like(x)
     grid, options = _launch(x)
     with torch.cuda.device_of(x):
-        _sum_rectified[grid](x, edge, edges.source, *edges.arriving, out, **options)
+        _sum_rectified[grid](x, edge, edges.source, *edges.arriving, out, OWN=own, **options)
     return out
 
 
-def sum_rectified_gradients(x: Tensor, edges: Edges, edge: Tensor, upstream: Tensor) -> tuple[Tensor, Tensor]:
+def sum_rectified_gradients(
+    x: Tensor, edges: Edges, edge: Tensor, upstream: Tensor, own: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Differentiate `sum_rectified` by x and by the edges."""
     of_x, of_edge = torch.empty_like(x), torch.empty_like(edge)
     grid, options = _launch(x)
     with torch.cuda.device_of(x):
-        _rectified_gradients[grid](x, edge, edges.target, *edges.sent, upstream, of_x, of_edge, **options)
+        _rectified_gradients[grid](x, edge, edges.target, *edges.sent, upstream, of_x, of_edge, OWN=own, **options)
     return of_x, of_edge
 
 
@@ -88,11 +90,14 @@ def _sum_rectified(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
+    OWN: tl.constexpr,
 ) -> None:
-    """Sum what arrives at a node."""
+    """Add what arrives at a node to its own share."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), NUMBER)
+    if OWN != 0.0:
+        total += OWN * load_row(x, node, channels, WIDTH, NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
         e = tl.load(order + place)
@@ -115,12 +120,15 @@ def _rectified_gradients(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
+    OWN: tl.constexpr,
 ) -> None:
     """Differentiate by a node and by the edges that it sends."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mine = load_row(x, node, channels, WIDTH, NUMBER)
     total = tl.zeros((BLOCK,), NUMBER)
+    if OWN != 0.0:
+        total += OWN * load_row(upstream, node, channels, WIDTH, NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
         e = tl.load(order + place)

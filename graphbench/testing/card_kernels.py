@@ -1,0 +1,150 @@
+"""What a card computes by one kernel where the processor takes several operations: attention.
+
+The pretended card computes its numbers by these operations, and counts the launches of the card.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_FORWARD, _BACKWARD = "_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward"
+#: Bytes that rows of heads are a multiple of where efficient attention takes them, `sdp_utils.cpp` of torch.
+_ALIGNED = 16
+_COPY_FIRST = {"index_copy", "scatter_add"}
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """As `scaled_dot_product_attention` on a card: by efficient attention, which keeps no weights, where it fits.
+
+    It takes every type but float64, and copies biases whose rows are no multiple of 8 wide. Where it does not take
+    widths of heads, or `sdpa_kernel` forbids it, the formula is computed.
+    """
+    if not _fits_efficient(query, key, value):
+        options = {"scale": scale, "enable_gqa": enable_gqa}
+        formula = torch.ops.aten._scaled_dot_product_attention_math
+        return formula(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]  # type: ignore[no-any-return]
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
+        width = key.shape[-2]
+        attn_mask = F.pad(attn_mask, (0, -width % 8))[..., :width] if width % 8 else attn_mask
+        attn_mask = attn_mask.expand(*query.shape[:-1], width)
+    keeps = any(tensor.requires_grad for tensor in (query, key, value))
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    out: Tensor = efficient(query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
+    return out
+
+
+def _fits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Tell whether the dispatcher of torch chooses efficient attention."""
+    widths = query.shape[-1], key.shape[-1], value.shape[-1]
+    fits = query.dtype != torch.float64 and all(width * query.itemsize % _ALIGNED == 0 for width in widths)
+    return fits and query.dim() == 4 and torch.backends.cuda.mem_efficient_sdp_enabled()
+
+
+def count_launches(name: str, args: Any) -> int:
+    """Return the kernels that a card launches for an operation: one, unless counted here.
+
+    Rows that are added or copied into a new tensor come after a copy of it. The gradient of efficient attention is one
+    kernel in half precision. In float32 three others come before it, which multiply, sum and copy
+    (`kKernelComputesDelta` in `kernel_backward.h`, and `attention_backward.cu` of torch 2.13).
+
+    Args:
+        name: without its namespace.
+        args: its operands.
+
+    Examples:
+        >>> count_launches("_scaled_dot_product_efficient_attention_backward", [torch.ones(1, 1, 8, 8)])
+        4
+    """
+    if name == _BACKWARD:
+        return 4 if args[0].dtype == torch.float32 else 1
+    return 2 if name in _COPY_FIRST else 1
+
+
+def by_processor(name: str, func: Any) -> Any:
+    """Return an operation's form for the processor: fused attention has none there."""
+    return {_FORWARD: _efficient, _BACKWARD: _attention_gradients}.get(name, func)
+
+
+def _efficient(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    keeps: bool,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `_scaled_dot_product_efficient_attention`; the sums, which the gradient here needs not, stay empty."""
+    seed = torch.randint(1 << 31, ())
+    weights, factors, _ = _weights(query, key, bias, seed, dropout, is_causal, scale)
+    out = (weights * factors).to(value.dtype) @ value
+    sums = query.new_empty(query.shape[:-1] if keeps else 0, dtype=torch.float32)
+    return _as_rows(out), sums, seed, torch.zeros_like(seed)
+
+
+def _attention_gradients(
+    upstream: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    sums: Tensor,
+    seed: Tensor,
+    offset: Tensor,
+    dropout: float,
+    needed: list[bool],
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor | None, ...]:
+    """As `_scaled_dot_product_efficient_attention_backward`."""
+    weights, factors, scale = _weights(query, key, bias, seed, dropout, is_causal, scale)
+    of_weights = factors * (upstream @ value.transpose(-1, -2))
+    of_logits = (weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True))).to(query.dtype)
+    of_value = (weights * factors).to(value.dtype).transpose(-1, -2) @ upstream
+    heads = scale * of_logits @ key, scale * of_logits.transpose(-1, -2) @ query, of_value
+    found = (*map(_as_rows, heads), of_logits)
+    return tuple(x if need else None for x, need in zip(found, needed, strict=True))
+
+
+def _weights(
+    query: Tensor,
+    key: Tensor,
+    bias: Tensor | None,
+    seed: Tensor,
+    dropout: float,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[Tensor, Tensor | float, float]:
+    """Return the weights, what dropout multiplies them with, and the scale of the logits."""
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    logits = scale * query @ key.transpose(-1, -2)
+    logits = logits if bias is None else logits + bias
+    if is_causal:
+        logits = logits.masked_fill(torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
+    weights = logits.softmax(-1)
+    if not dropout:
+        return weights, 1.0, scale
+    generator = torch._C.Generator().manual_seed(int(seed))
+    return weights, (torch.rand(weights.shape, generator=generator) >= dropout) / (1 - dropout), scale
+
+
+def _as_rows(heads: Tensor) -> Tensor:
+    """Lay heads `[B, H, N, d]` out side by side, as the kernel does."""
+    return heads.transpose(1, 2).contiguous().transpose(1, 2)
