@@ -66,7 +66,8 @@ OWN: dict[str, dict[str, str]] = {
     "predict": {
         **_PREDICT,
         "run": "folder of a finished fit; several make an ensemble: --run R1 R2 R3",
-        "interval": "coverage, such as 0.9, of intervals from the errors on the validation split",
+        "interval": "coverage, such as 0.9, of intervals (or sets of classes) from the validation split",
+        "interval_by": "what they depend on: distance (to training), spread (of runs), class; distance,spread for both",
         "calibrate": "scale probabilities by a temperature fitted on the validation split",
         "output": "file to write: .csv or .parquet; - writes CSV to standard output, beside --input",
     },

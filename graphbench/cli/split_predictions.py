@@ -24,6 +24,7 @@ from graphbench.contracts import Benchmark
 from graphbench.contracts.table import ENDS
 from graphbench.errors import BadInput
 from graphbench.inference import Predictor
+from graphbench.inference.distance_bins import DistanceBins
 from graphbench.inference.ensemble import Ensemble
 from graphbench.inference.loading import load_weights
 from graphbench.inference.output import check_output, write_frames
@@ -130,8 +131,28 @@ def _combined(data: Benchmark, answers: Sequence[dict[str, Tensor]], ensemble: E
     learned = means[:, width:].reshape(len(means), -1, max(len(names), 1))
     columns = answers[0] | {"prediction": torch.from_numpy(means[:, :width])}
     columns |= {name: torch.from_numpy(learned[..., number]) for number, name in enumerate(names)}
-    further = pd.DataFrame(ensemble.further_columns(means, spreads))
+    distances = ensemble.split_distances(chosen) if isinstance(ensemble.intervals, DistanceBins) else None
+    further = pd.DataFrame(ensemble.further_columns(means, spreads, distances))
+    if ensemble.intervals is not None and chosen != "val":
+        _log_coverage(ensemble, ensemble.covered(means, spreads, columns["target"].numpy(), chosen), chosen, distances)
     return pd.concat([table(data, columns, chosen), further], axis=1)
+
+
+def _log_coverage(ensemble: Ensemble, covered: np.ndarray, chosen: str, distances: np.ndarray | None) -> None:
+    """Log the share of known targets that intervals or sets hold beside the stated one, also of each bin."""
+    intervals = ensemble.intervals
+    assert intervals is not None
+    masks = {f"the {chosen} split": np.ones(len(covered), dtype=bool)}
+    if isinstance(intervals, DistanceBins) and distances is not None:
+        masks |= dict(zip(intervals.spans(), intervals.masks(distances), strict=True))
+    for number, name in enumerate(ensemble.first.data.target_labels()):
+        for where, mask in masks.items():
+            known = covered[mask, number][~np.isnan(covered[mask, number])]
+            if len(known):
+                log.info(
+                    "%s, %s: %d of %d known targets are covered, %.1f%% (stated: %g%%)",
+                    name, where, int(known.sum()), len(known), 100 * known.mean(), 100 * float(intervals.coverage),
+                )  # fmt: skip
 
 
 def _answers(columns: dict[str, Tensor], names: Sequence[str]) -> np.ndarray:
@@ -154,13 +175,12 @@ def learn_from_validation(ensemble: Ensemble, request: Request) -> None:
         )  # fmt: skip
         if temperature.caution:
             log.warning("--calibrate: do not rely on this temperature: %s.", temperature.caution)
+    by = request.options.interval_by
+    if by and not request.options.interval:
+        raise BadInput(f"--interval-by {by} needs --interval and a coverage, such as --interval 0.9.")
     if request.options.interval:
-        intervals = ensemble.add_intervals(request.options.interval)
-        for number, (name, rows) in enumerate(zip(intervals.names, intervals.rows, strict=True)):
-            log.info(
-                "Interval of %s: %s, with a stated coverage of %g from %d validation rows",
-                name, intervals.words(number), float(intervals.coverage), rows,
-            )  # fmt: skip
+        for line in ensemble.add_intervals(request.options.interval, by.split(",") if by else ()).describe():
+            log.info("%s", line)
 
 
 def _write(
@@ -203,13 +223,8 @@ def _is_recorded(run: RunFolder | None, output: Path) -> TypeGuard[RunFolder]:
 def _record(run: RunFolder, staged: RunFolder, ensemble: Ensemble | None) -> None:
     """Write how predictions of the test split were made to the run's results, for the report."""
     entries: dict[str, Any] = {}
-    if ensemble is not None and (intervals := ensemble.intervals) is not None:
-        entries[INTERVALS] = {
-            "coverage": float(intervals.coverage),
-            "half_widths": dict(zip(intervals.names, intervals.half_widths, strict=True)),
-            "rows": dict(zip(intervals.names, intervals.rows, strict=True)),
-            "log10": [name for name, logged in zip(intervals.names, intervals.logged, strict=False) if logged],
-        }
+    if ensemble is not None and ensemble.intervals is not None:
+        entries[INTERVALS] = ensemble.intervals.record()
     if ensemble is not None and ensemble.temperature is not None:
         entries[TEMPERATURE] = ensemble.temperature.value
     results = run.read_results()

@@ -210,6 +210,16 @@ class Benchmark(pl.LightningDataModule):
         """
         return None
 
+    def training_distances(self, graphs: str | Sequence[str]) -> np.ndarray | None:
+        """Return how far graphs are from the nearest training graph, 0 to 1 `[graphs]`; None where nobody can tell.
+
+        It needs the benchmark's own data.
+
+        Args:
+            graphs: a split, in the order of its table, or texts of new graphs, see `input_texts`.
+        """
+        return None
+
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """As `read_input`, for Python objects: graphs of PyG and networkx, and what the benchmark's inputs are.
 

@@ -100,6 +100,28 @@ def from_log10(values: np.ndarray, logged: Sequence[bool]) -> np.ndarray:
         return np.where(np.asarray(logged), 10.0**values, values)
 
 
+def split_bounds(values: np.ndarray, signs: np.ndarray) -> dict[str, np.ndarray]:
+    """Separate targets from bounds of targets: `y`, and `y_lower` and `y_upper` for a one-sided loss.
+
+    Args:
+        values: real targets or their bounds `[rows, T]`, NaN where unknown.
+        signs: 1 for what a target is above, -1 for what it is below, 0 for a target itself `[rows, T]`.
+
+    Returns:
+        The three columns `[rows, T]` in one type, see `exact_numbers`, NaN where a cell is not of this kind.
+
+    Examples:
+        >>> columns = split_bounds(np.array([[3.0, 10.0]]), np.array([[0, 1]]))
+        >>> {name: column.tolist() for name, column in columns.items()}
+        {'y': [[3.0, nan]], 'y_lower': [[nan, 10.0]], 'y_upper': [[nan, nan]]}
+    """
+    from graphbench.contracts.table import BOUNDS  # with torch, which processes that read molecules do without
+
+    exact = exact_numbers(values)
+    kinds = zip(("y", *BOUNDS), (0, 1, -1), strict=True)
+    return {name: np.where(signs == sign, exact, np.nan).astype(exact.dtype) for name, sign in kinds}
+
+
 def relative_weights(
     given: Sequence[float] | Mapping[str, float] | None, names: Sequence[str], kind: str
 ) -> tuple[float, ...]:

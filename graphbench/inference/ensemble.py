@@ -12,15 +12,19 @@ import pandas as pd
 
 from graphbench.contracts import InputPart
 from graphbench.contracts.table import EDGE, NODE
-from graphbench.errors import BadInput, GraphbenchError
+from graphbench.errors import BadInput, GraphbenchError, check_choice
 from graphbench.inference.answers import Answers, agreed, answer_table
 from graphbench.inference.calibration import Temperature, log_probabilities, pooled, predicted_values
-from graphbench.inference.intervals import Intervals, parse_coverage
+from graphbench.inference.class_sets import ClassSets
+from graphbench.inference.distance_bins import Conformal, DistanceBins
+from graphbench.inference.intervals import Intervals, parse_coverage, spread_floors
 from graphbench.inference.predictor import Predictor, Quantity, parts_of_split, several, whole
 
 SPREAD = "spread"
 #: What the members of an ensemble share, see `_kinds`.
 _KINDS = ("benchmark", "task", "list of targets", "list of units", "list of classes", "list of spreads")
+#: What intervals may depend on -> kinds of tasks.
+INTERVALS_BY = {"distance": ("regression", "classification"), "spread": ("regression",), "class": ("classification",)}
 #: Tasks whose outputs are logits.
 _WITH_LOGITS = ("classification", "multilabel")
 
@@ -49,7 +53,7 @@ class Ensemble:
         self.members = list(members)
         self.names = [f"member {number}" for number in range(len(members))] if names is None else list(names)
         self.first = self.members[0]
-        self.intervals: Intervals | None = None
+        self.intervals: Intervals | ClassSets | DistanceBins | None = None
         self.temperature: Temperature | None = None
         for member, name in zip(self.members[1:], self.names[1:], strict=True):
             for what, ours, theirs in zip(_KINDS, _kinds(self.first), _kinds(member), strict=True):
@@ -68,7 +72,7 @@ class Ensemble:
             BadInput: the benchmark does not take such inputs.
         """
         read = several(inputs)
-        return whole(self.predict_parts(_together([member.data.read_objects(read) for member in self.members])))
+        return whole(self.predict_parts(_together([one.data.read_objects(read) for one in self.members]), "smiles"))
 
     def predict_input(self, source: str, column: str | None = None) -> Iterator[pd.DataFrame]:
         """Predictions of a file, part by part; every model reads it in its own way.
@@ -76,7 +80,7 @@ class Ensemble:
         Raises:
             BadInput: see `Benchmark.read_input`.
         """
-        return self.predict_parts(self.read_input(source, column))
+        return self.predict_parts(self.read_input(source, column), column)
 
     def read_input(self, source: str, column: str | None = None) -> Iterator[list[InputPart]]:
         """Parts of a file, each as every model reads it.
@@ -86,13 +90,23 @@ class Ensemble:
         """
         return _together([one.data.read_input(source, column) for one in self.members])
 
-    def predict_parts(self, parts: Iterable[Sequence[InputPart]]) -> Iterator[pd.DataFrame]:
-        """Predictions of parts of an input, each as every model reads it."""
+    def predict_parts(self, parts: Iterable[Sequence[InputPart]], column: str | None = None) -> Iterator[pd.DataFrame]:
+        """Predict parts of an input, each as every model reads it; `column` as `read_input` has it."""
         for views in parts:
             means, spreads, answers = self.answers(views)
-            answers.values = np.concatenate((means, spreads), 1)
-            columns = partial(self._columns, width=means.shape[1])
+            distances = self._distances(views[0], answers, column)
+            answers.values = np.concatenate((means, spreads, distances), 1)
+            columns = partial(self._columns, widths=(means.shape[1], spreads.shape[1]))
             yield answer_table(views[0], answers, columns, self.first.level)
+
+    def _distances(self, view: InputPart, answers: Answers, column: str | None) -> np.ndarray:
+        """Return the distances of answered rows to the training set `[rows, 1]`; no column where nothing needs them."""
+        if not isinstance(self.intervals, DistanceBins):
+            return np.empty((len(answers.values), 0), dtype=answers.values.dtype)
+        text_of = dict(zip(view.rows, self.first.data.input_texts(view, column) or (), strict=True))
+        distances = self.first.data.training_distances([text_of[row] for row in answers.rows])
+        assert distances is not None, "add_intervals refuses benchmarks without"
+        return distances[:, None]
 
     def answers(self, views: Sequence[InputPart]) -> tuple[np.ndarray, np.ndarray, Answers]:
         """Answer a part with every model.
@@ -134,42 +148,129 @@ class Ensemble:
         outputs, answers = agreed(per_member)
         return np.stack([log_probabilities(one, self.first.data.spec) for one in outputs]), answers
 
-    def _columns(self, values: np.ndarray, present: np.ndarray, width: int) -> dict[str, Any]:
-        means, spreads = values[:, :width], values[:, width:]
-        return self.first.columns(means, present) | self.further_columns(means, spreads)
+    def _columns(self, values: np.ndarray, present: np.ndarray, widths: tuple[int, int]) -> dict[str, Any]:
+        means, spreads, distances = np.split(values, np.cumsum(widths), axis=1)
+        return self.first.columns(means, present) | self.further_columns(means, spreads, distances[:, :1].reshape(-1))
 
-    def further_columns(self, means: np.ndarray, spreads: np.ndarray) -> dict[str, Any]:
-        """Spreads and intervals by name, beside the predictions."""
+    def further_columns(
+        self, means: np.ndarray, spreads: np.ndarray, distances: np.ndarray | None = None
+    ) -> dict[str, Any]:
+        """Return spreads, and intervals or sets, by name, beside the predictions.
+
+        Args:
+            means: as `answers` returns them.
+            spreads: as `answers` returns them.
+            distances: to the training set, where intervals depend on them `[rows]`.
+        """
         spec, data = self.first.data.spec, self.first.data
         names = data.target_labels() if spec.num_classes is None else self.first.classes
         columns = {f"{SPREAD}_{name}": spreads[:, n] for n, name in enumerate(names) if spreads.shape[1]}
-        return columns if self.intervals is None else columns | self.intervals.columns(means[:, : len(names)])
+        values = means[:, : len(names)]
+        if isinstance(self.intervals, DistanceBins):
+            assert distances is not None
+            return columns | self.intervals.columns(values, spreads, distances)
+        return columns if self.intervals is None else columns | self.intervals.columns(values, spreads)
+
+    def covered(self, means: np.ndarray, spreads: np.ndarray, targets: np.ndarray, split: str) -> np.ndarray:
+        """Return which targets of an open split their intervals or sets hold.
+
+        Args:
+            means: as `answers` returns them, in the order of the split.
+            spreads: as `answers` returns them.
+            targets: NaN or, of classes, negative where unknown `[rows, T]`.
+            split: which one.
+
+        Returns:
+            1 where a target is held, 0 where not, NaN where it is unknown `[rows, T]`.
+        """
+        assert self.intervals is not None
+        values = means[:, : self.first.predicted]
+        if isinstance(self.intervals, DistanceBins):
+            return self.intervals.covers(values, targets, spreads, self.split_distances(split))
+        return self.intervals.covers(values, targets, spreads)
+
+    def split_distances(self, split: str) -> np.ndarray:
+        """Return the distance of each graph of an open split to the training set.
+
+        Raises:
+            BadInput: the benchmark has no distances.
+        """
+        distances = self.first.data.training_distances(split)
+        if distances is None:
+            raise BadInput(
+                f"--interval-by distance: {self.first.data.spec.name} has no SMILES to compare with those of training."
+            )
+        return distances
 
     # -- what the validation split teaches -----------------------------------------------------------------------
 
-    def add_intervals(self, coverage: str | float) -> Intervals:
-        """Give every prediction an interval with this coverage, from the errors on the validation split.
+    def add_intervals(self, coverage: str | float, by: Sequence[str] = ()) -> Intervals | ClassSets | DistanceBins:
+        """Give every prediction an interval, or a set of classes, with this coverage, from the validation split.
 
-        The members' own data must be open, and their validation splits be one.
+        The members' own data must be open, and their validation splits be one. See `intervals` and `class_sets`.
+
+        Args:
+            coverage: stated probability.
+            by: what widths or thresholds depend on: "distance" to the training set (of molecules, see
+                `distance_bins`), "spread" between several models (of regressions), "class" (of classifications).
 
         Raises:
-            BadInput: the coverage is none, the task is no regression of graphs, the members validate on different
-                graphs, or on too few.
+            BadInput: the coverage is none, the task is no regression or classification of graphs, `by` does not fit it,
+                the members validate on different graphs, or on too few.
         """
         wanted, spec = parse_coverage(coverage), self.first.data.spec
-        if (spec.level, spec.kind) != ("graph", "regression"):
-            parts = {"node": "nodes", "edge": "edges"}.get(self.first.level)
-            why = f"the {parts} of a graph depend on each other" if parts else "--calibrate is for classes"
-            raise BadInput(f"--interval is for regressions of whole graphs; {spec.name} is {spec.task}, and {why}.")
-        predictions, targets = [], []
+        self._check_intervals(by)
+        means, spreads, targets, places, start = [], [], [], [], 0
         for views, y in self._validation("--interval"):
-            means, _, answers = self.answers(views)
-            predictions.append(means)
+            mean, spread, answers = self.answers(views)
+            means.append(mean)
+            spreads.append(spread)
             targets.append(y[answers.rows])
+            places.append(np.array(answers.rows, dtype=np.int64) + start)
+            start += len(y)
         names = self.first.data.target_labels()
-        predicted, truth = np.concatenate(predictions)[:, : len(names)], np.concatenate(targets)
-        self.intervals = Intervals.fit(wanted, predicted, truth, names, spec.log10_targets)
+        values, truth, spread = (
+            np.concatenate(means)[:, : self.first.predicted],
+            np.concatenate(targets),
+            np.concatenate(spreads),
+        )
+        floors: tuple[float, ...] = ()
+        if "spread" in by:
+            trained = self.first.data.tables["train"].columns["y"].numpy()
+            floors = spread_floors(trained.reshape(len(trained), -1), spec.log10_targets)
+
+        def fit(chosen: np.ndarray, rows: str) -> Conformal:
+            v, y = values[chosen], truth[chosen]
+            if spec.num_classes is not None:
+                return ClassSets.fit(wanted, v, y, names[0], self.first.classes, "class" in by, rows)
+            return Intervals.fit(wanted, v, y, names, spec.log10_targets, spread[chosen], floors, rows)
+
+        if "distance" in by:
+            self.require_one_split("train", "--interval-by distance")
+            distances = self.split_distances("val")[np.concatenate(places)]
+            self.intervals = DistanceBins.fit(wanted, distances, fit)
+        else:
+            self.intervals = fit(np.ones(len(values), dtype=bool), "the validation split")
         return self.intervals
+
+    def _check_intervals(self, by: Sequence[str]) -> None:
+        """Refuse intervals that the task or the models cannot have."""
+        spec = self.first.data.spec
+        kinds = ("regression", "classification")
+        if spec.level != "graph" or spec.kind not in kinds:
+            parts = {"node": "nodes", "edge": "edges"}.get(self.first.level)
+            why = f"the {parts} of a graph depend on each other" if parts else "labels have no intervals"
+            raise BadInput(
+                f"--interval is for regressions and classifications of whole graphs; {spec.name} is {spec.task}, and "
+                f"{why}."
+            )
+        for name in by:
+            check_choice("--interval-by", name, INTERVALS_BY)
+            if spec.kind not in INTERVALS_BY[name]:
+                fitting = [one for one, tasks in INTERVALS_BY.items() if spec.kind in tasks]
+                raise BadInput(f"--interval-by {name}: {spec.name} is {spec.task}, take {' or '.join(fitting)}.")
+        if "spread" in by and len(self.members) == 1:
+            raise BadInput("--interval-by spread: one model has no spread. Name several runs (--run R1 R2 R3).")
 
     def calibrate(self) -> Temperature:
         """Make the probabilities shares, by one temperature for the mean of the members' probabilities.

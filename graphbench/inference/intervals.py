@@ -6,6 +6,12 @@ truth lies in `[f(x) - q, f(x) + q]` with a probability of at least c, and of at
 scores are equal, whatever the model and the distribution (Vovk, Gammerman & Shafer, "Algorithmic learning in a random
 world", 2005; Lei et al., "Distribution-free predictive inference for regression", JASA 2018, theorem 2.2).
 
+Several models disagree by a spread u, and intervals may follow it: the scores are then `s_i = |y_i - f(x_i)| /
+(u(x_i) + b)` and the interval is `[f(x) - q (u(x) + b), f(x) + q (u(x) + b)]` (Papadopoulos, Gammerman & Vovk,
+"Normalized nonconformity measures for regression conformal prediction", 2008). The floor b is a tenth of the standard
+deviation of the training targets: without one, an accidental agreement would be an interval of no width. The promise is
+the same for any u and b that know nothing of the validation targets.
+
 Of a target in log10 the scores are those of the logarithms, and the interval is `[f(x) / 10^q, f(x) 10^q]`. Rows whose
 target is a bound have no score and are left out; a new row whose target is beyond the bound is not exchangeable with
 the others.
@@ -17,6 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -55,6 +62,46 @@ def conformal_rank(rows: int, coverage: Fraction) -> int:
     return math.ceil((rows + 1) * coverage)
 
 
+def conformal_quantile(
+    scores: np.ndarray, coverage: Fraction, target: str, rows: str = "the validation split"
+) -> float:
+    """Return the score of `conformal_rank` among those that are no NaN.
+
+    Args:
+        scores: of rows that no model was trained on `[n]`.
+        coverage: of a new row.
+        target: what has the scores, for messages.
+        rows: which rows these are, for messages.
+
+    Raises:
+        BadInput: they are too few for the coverage.
+
+    Examples:
+        >>> conformal_quantile(np.array([3.0, 1.0, np.nan, 2.0]), Fraction(1, 2), "energy")
+        2.0
+    """
+    present = np.sort(scores[~np.isnan(scores)])
+    rank, count = conformal_rank(len(present), coverage), len(present)
+    if rank <= count:
+        return float(present[rank - 1])
+    least = math.ceil(coverage / (1 - coverage))
+    most = f"; {count} rows allow at most {math.floor(1e4 * count / (count + 1)) / 1e4:g}." if count else "."
+    raise BadInput(
+        f"--interval {float(coverage):g}: {rows} has {count} rows with a prediction and a known {target!r}, and this "
+        f"coverage needs at least {least}{most}"
+    )
+
+
+def spread_floors(targets: np.ndarray, logged: Sequence[bool] = ()) -> tuple[float, ...]:
+    """Return a tenth of the standard deviation of training targets `[n, T]`, of their logarithms where `logged`.
+
+    Examples:
+        >>> spread_floors(np.array([[0.0, 1.0], [20.0, np.nan]]))
+        (1.0, 0.0)
+    """
+    return tuple(float(floor) for floor in np.nanstd(to_log10(targets.astype(np.float64), logged), axis=0) / 10)
+
+
 @dataclass(frozen=True)
 class Intervals:
     """Intervals around predictions that hold the truth with a given probability.
@@ -65,6 +112,7 @@ class Intervals:
         half_widths: of each target, in its unit, or of its decimal logarithm where that is trained on.
         rows: validation rows that each of them rests on.
         logged: which targets are trained on in log10; empty where none is.
+        floors: of each target, added to the spread that widths are multiples of; empty where they follow no spread.
 
     Examples:
         >>> errors = np.arange(1.0, 20.0)[:, None]
@@ -77,6 +125,7 @@ class Intervals:
     half_widths: tuple[float, ...]
     rows: tuple[int, ...]
     logged: tuple[bool, ...] = ()
+    floors: tuple[float, ...] = ()
 
     @classmethod
     def fit(
@@ -86,8 +135,11 @@ class Intervals:
         targets: np.ndarray,
         names: Sequence[str],
         logged: Sequence[bool] = (),
+        spreads: np.ndarray | None = None,
+        floors: Sequence[float] = (),
+        rows: str = "the validation split",
     ) -> Intervals:
-        """Those that the errors on validation rows give.
+        """Fit the widths to the errors of validation rows.
 
         Args:
             coverage: see above.
@@ -95,39 +147,58 @@ class Intervals:
             targets: of the same rows, NaN where unknown `[n, T]`.
             names: of the targets.
             logged: see the class.
+            spreads: of the predictions, in the unit of the target `[n, T]`; read where there are `floors`.
+            floors: see the class.
+            rows: which rows these are, for messages.
 
         Raises:
             BadInput: a target is known for too few rows.
         """
-        widths, counts = [], []
-        errors = to_log10(targets.astype(np.float64), logged) - to_log10(predictions.astype(np.float64), logged)
+        centre, widths = to_log10(predictions.astype(np.float64), logged), []
+        scores = np.abs(to_log10(targets.astype(np.float64), logged) - centre)
+        scores /= _scales(predictions, spreads, logged, floors)
         for number, name in enumerate(names):
-            scores = np.abs(errors[:, number])
-            scores = np.sort(scores[~np.isnan(scores)])
-            rank, count = conformal_rank(len(scores), coverage), len(scores)
-            if rank > count:
-                least = math.ceil(coverage / (1 - coverage))
-                raise BadInput(
-                    f"--interval {float(coverage):g}: the validation split has {count} rows with a prediction and a "
-                    f"known {name!r}, and this coverage needs at least {least}"
-                    + (
-                        f"; {count} rows allow at most {math.floor(1e4 * count / (count + 1)) / 1e4:g}."
-                        if count
-                        else "."
-                    )
-                )
-            widths.append(float(scores[rank - 1]))
-            counts.append(count)
-        return cls(coverage, tuple(names), tuple(widths), tuple(counts), tuple(logged))
+            widths.append(conformal_quantile(scores[:, number], coverage, name, rows))
+        counts = tuple((~np.isnan(scores)).sum(0).tolist())
+        return cls(coverage, tuple(names), tuple(widths), counts, tuple(logged), tuple(floors))
 
-    def columns(self, predictions: np.ndarray) -> dict[str, np.ndarray]:
-        """`<target>_low` and `<target>_high` beside predictions `[rows, T]`; NaN where there is none."""
-        bounds: dict[str, np.ndarray] = {}
-        centre, width = to_log10(predictions.astype(np.float64), self.logged), np.array(self.half_widths)
-        low, high = from_log10(centre - width, self.logged), from_log10(centre + width, self.logged)
+    def bounds(self, predictions: np.ndarray, spreads: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower and upper ends of the intervals around predictions, each `[rows, T]`."""
+        width = np.array(self.half_widths) * _scales(predictions, spreads, self.logged, self.floors)
+        centre = to_log10(predictions.astype(np.float64), self.logged)
+        return from_log10(centre - width, self.logged), from_log10(centre + width, self.logged)
+
+    def columns(self, predictions: np.ndarray, spreads: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Return `<target>_low` and `<target>_high` beside predictions `[rows, T]`; NaN where there is none."""
+        low, high = self.bounds(predictions, spreads)
+        columns: dict[str, np.ndarray] = {}
         for number, name in enumerate(self.names):
-            bounds |= {f"{name}_low": low[:, number], f"{name}_high": high[:, number]}
-        return bounds
+            columns |= {f"{name}_low": low[:, number], f"{name}_high": high[:, number]}
+        return columns
+
+    def covers(self, predictions: np.ndarray, targets: np.ndarray, spreads: np.ndarray | None = None) -> np.ndarray:
+        """Return 1 where a target lies in its interval, 0 where not, NaN where it is unknown: float64 `[rows, T]`."""
+        low, high = self.bounds(predictions, spreads)
+        truth = targets.astype(np.float64)
+        return np.where(np.isnan(truth), np.nan, (low <= truth) & (truth <= high))
+
+    def record(self) -> dict[str, Any]:
+        """Return JSON values for the results of a run."""
+        return {
+            "coverage": float(self.coverage),
+            "half_widths": dict(zip(self.names, self.half_widths, strict=True)),
+            "rows": dict(zip(self.names, self.rows, strict=True)),
+            "log10": [name for name, logged in zip(self.names, self.logged, strict=False) if logged],
+            **({"by": ["spread"]} if self.floors else {}),
+        }
+
+    def describe(self) -> list[str]:
+        """Describe the interval of each target in a line."""
+        return [
+            f"Interval of {name}: {self.words(number)}, with a stated coverage of {float(self.coverage):g} from {rows} "
+            "validation rows"
+            for number, (name, rows) in enumerate(zip(self.names, self.rows, strict=True))
+        ]
 
     def words(self, number: int) -> str:
         """Describe the interval of a target around its prediction.
@@ -136,7 +207,25 @@ class Intervals:
             >>> Intervals(Fraction(9, 10), ("a", "b"), (0.5, 1.0), (19, 19), (False, True)).words(1)
             'prediction / 10 to prediction * 10'
         """
-        width = self.half_widths[number]
-        if self.logged and self.logged[number]:
+        width, logged = self.half_widths[number], bool(self.logged) and self.logged[number]
+        if self.floors:
+            return f"prediction -/+ {width:.4g} (spread + {self.floors[number]:.4g}){' in log10' if logged else ''}"
+        if logged:
             return f"prediction / {10**width:.4g} to prediction * {10**width:.4g}"
         return f"prediction -/+ {width:.4g}"
+
+
+def _scales(
+    predictions: np.ndarray, spreads: np.ndarray | None, logged: Sequence[bool], floors: Sequence[float]
+) -> np.ndarray:
+    """Return what a width is a multiple of `[rows, T]`; 1 without floors.
+
+    The spread of a target in log10 is taken relative to its prediction: `log10(1 + spread / prediction)`.
+    """
+    if not len(floors):
+        return np.ones((1, 1))
+    assert spreads is not None
+    scales = spreads.astype(np.float64)
+    if any(logged):
+        scales = np.where(np.asarray(logged), np.log10(1 + scales / predictions.astype(np.float64)), scales)
+    return np.asarray(scales + np.asarray(floors))

@@ -128,6 +128,8 @@ def _coverage(target: Target, group: Group, run: Run) -> str:
     stated = mapping(run.results.get("intervals"))
     width = mapping(stated.get("half_widths")).get(target.label)
     logged = target.label in (stated.get("log10") or ())
+    if stated.get("by") and is_number(stated.get("coverage")):  # widths differ from row to row
+        return f"{counts}; they state {stated['coverage']:.4g}, by {' and '.join(map(str, stated['by']))}."
     half = float(np.median(np.log10(target.high / target.low) if logged else target.high - target.low)) / 2
     if not is_number(stated.get("coverage")) or not is_number(width) or not np.isclose(half, width, rtol=1e-3):
         return f"{counts}; the run does not say which coverage they state."

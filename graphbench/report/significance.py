@@ -6,7 +6,9 @@ Equations and sources:
   seeds that both have.
 - Splits of one data set share training graphs, so their differences are not independent and the plain test finds too
   much. Nadeau and Bengio (2003), "Inference for the generalization error", take
-  t = mean(d) / sqrt((1 / n + n_test / n_train) var(d)), n the number of splits.
+  t = mean(d) / sqrt((1 / n + n_test / n_train) var(d)), n the number of splits. Of K folds repeated R times n is K R,
+  with K R - 1 degrees of freedom (Bouckaert and Frank 2004, "Evaluating the replicability of significance tests").
+  Validation graphs count as no training graphs, so that the correction is rather too large.
 - Holm (1979): of m p-values in ascending order, number i (from 1) becomes the largest (m - j + 1) p_j over j <= i, at
   most 1.
 """

@@ -12,9 +12,11 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from command_line import SMALL_MODEL
+from rdkit import Chem, DataStructs
+from rdkit.Chem import rdFingerprintGenerator
 
 from graphbench import build
-from graphbench.benchmarks import CSL, ZINC, MolHIV, QM9Contacts
+from graphbench.benchmarks import CSL, ZINC, MolHIV, MolPCBA, QM9Contacts
 from graphbench.cli import main
 from graphbench.errors import BadInput
 from graphbench.inference import Ensemble, Predictor
@@ -77,8 +79,13 @@ def test_other_benchmarks_and_tasks_are_refused():
         Ensemble([])
     with pytest.raises(BadInput, match="QM9Contacts cannot predict new inputs: link-ranking"):
         Ensemble([untrained(QM9Contacts(), 0)])
-    with pytest.raises(BadInput, match="--interval is for regressions of whole graphs; CSL is graph-classification"):
-        Ensemble([untrained(CSL(), 0)]).add_intervals("0.9")
+    with pytest.raises(BadInput, match="--interval is for regressions and classifications of whole graphs; MolPCBA"):
+        Ensemble([untrained(MolPCBA(), 0)]).add_intervals("0.9")
+    for members, by in (
+        ([untrained(CSL(), 0)], "spread"), ([zinc], "class"), ([zinc], "spread"), ([zinc], "time"),
+    ):  # fmt: skip
+        with pytest.raises(BadInput, match=f"--interval-by.*{by}"):
+            Ensemble(members).add_intervals("0.9", [by])
     with pytest.raises(BadInput, match="--calibrate is for classes and labels; ZINC is graph-regression"):
         Ensemble([zinc]).calibrate()
     with pytest.raises(BadInput, match=r"the data of member 0 are not open; call setup\(\)"):
@@ -193,6 +200,67 @@ def test_the_run_says_what_its_intervals_state(place, tmp_path):
 
 
 @pytest.mark.slow
+def test_intervals_by_distance_and_spread_are_those_of_each_bin(place, tmp_path, monkeypatch, capsys):
+    """By hand from the predictions and the fingerprints of RDKit: 24 validation rows in two bins."""
+    monkeypatch.setattr("graphbench.inference.distance_bins._FEWEST_ROWS", 8)
+    monkeypatch.setattr("graphbench.inference.distance_bins._MOST_BINS", 2)
+    runs, frames = [place("a", 0), place("b", 1)], {}
+    for split in ("train", "val", "test"):
+        output = ["--split", split, "--output", str(tmp_path / f"{split}.csv")]
+        assert main(["predict", "--run", *runs, *output]) == 0
+        frames[split] = pd.read_csv(tmp_path / f"{split}.csv")
+    morgan = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
+    bits = {
+        split: [morgan.GetFingerprint(Chem.MolFromSmiles(s)) for s in frame["smiles"]]
+        for split, frame in frames.items()
+    }
+    far = {split: np.array([1 - max(DataStructs.BulkTanimotoSimilarity(one, bits["train"])) for one in bits[split]])
+           for split in bits}  # fmt: skip
+    floor = frames["train"]["target"].std(ddof=0) / 10
+    val, test = frames["val"], frames["test"]
+    edge = np.sort(far["val"])[11]
+    scores = np.abs(val["target"] - val["prediction"]) / (val["spread_y"] + floor)
+    low = [
+        np.sort(scores[mask])[int(np.ceil((mask.sum() + 1) * 0.8)) - 1]
+        for mask in (far["val"] <= edge, far["val"] > edge)
+    ]
+    width = np.where(far["test"] <= edge, *low) * (test["spread_y"] + floor)
+    stated = ["--interval", "0.8", "--interval-by", "distance,spread"]
+    assert main(["predict", "--run", *runs, *stated, "--output", str(tmp_path / "out.csv")]) == 0
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert found["distance_to_training"].to_numpy() == pytest.approx(far["test"], abs=1e-6)
+    assert (found["y_high"] - found["prediction"]).to_numpy() == pytest.approx(width.to_numpy(), rel=1e-3)
+    inside = int(((found["y_low"] <= found["target"]) & (found["target"] <= found["y_high"])).sum())
+    assert f"y, the test split: {inside} of {len(found)} known targets are covered" in capsys.readouterr().err
+    test[["smiles"]].to_csv(tmp_path / "new.csv", index=False)
+    new = ["--input", str(tmp_path / "new.csv"), "--output", str(tmp_path / "new.parquet")]
+    assert main(["predict", "--run", *runs, *stated, *new]) == 0
+    again = pd.read_parquet(tmp_path / "new.parquet")
+    for name in ("y_low", "y_high", "distance_to_training"):
+        assert again[name].to_numpy() == pytest.approx(found[name].to_numpy(), rel=1e-3)
+
+
+@pytest.mark.slow
+def test_classes_get_sets(place, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(place("kinds", 0, *LEARNING, target="kind"), folder)
+    frames = {}
+    for split in ("val", "test"):
+        words = ["--split", split] if split == "val" else ["--interval", "0.8"]
+        assert main(["predict", "--run", str(folder), *words]) == 0
+        frames[split] = pd.read_csv(folder / f"predictions-{split}.csv", keep_default_na=False)
+    val, test = frames["val"], frames["test"]
+    true = np.where(val["target"] == 1, val["prediction_1"], val["prediction_0"])
+    threshold = np.sort(true)[::-1][20 - 1]  # ceil(0.8 * 25) = 20 of 24
+    expected = [" | ".join(str(k) for k in (0, 1) if row[f"prediction_{k}"] >= threshold) for _, row in test.iterrows()]
+    assert test["set_kind"].astype(str).tolist() == expected
+    said = json.loads((folder / "results.json").read_text())["intervals"]
+    assert said["thresholds"] == pytest.approx({"0": threshold, "1": threshold}, rel=1e-4)
+    assert main(["test", "--run", str(folder)]) == 0
+    assert main(["report", str(folder), "--output", str(tmp_path / "report")]) == 0
+
+
+@pytest.mark.slow
 def test_a_calibrated_run_says_its_temperature(place, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(place("kinds", 0, *LEARNING, target="kind"), folder)
@@ -225,7 +293,16 @@ def test_wrong_requests_are_one_line_before_anything_is_written(place, tmp_path,
     assert "24 rows with a prediction" in refused(capsys, "--run", a, "--interval", "0.99", *new)
     assert "this coverage needs at least 99" in refused(capsys, "--run", a, "--interval", "0.99", *output)
     assert "--interval 90: must be the coverage" in refused(capsys, "--run", a, "--interval", "90", *new)
-    assert "--interval is for regressions" in refused(capsys, "--run", kinds, "--interval", "0.9", *new)
+    assert "one model has no spread" in refused(
+        capsys, "--run", a, "--interval", "0.9", "--interval-by", "spread", *new
+    )
+    assert "needs --interval" in refused(capsys, "--run", a, "--interval-by", "distance", *new)
+    assert "need 50 validation rows" in refused(
+        capsys, "--run", a, "--interval", "0.9", "--interval-by", "distance", *output
+    )
+    assert "take distance or class" in refused(
+        capsys, "--run", kinds, "--interval", "0.9", "--interval-by", "spread", *new
+    )
     assert "--calibrate is for classes" in refused(capsys, "--run", a, "--calibrate", *new)
     assert "--output is missing" in refused(capsys, "--run", a, b)
     assert not (tmp_path / "out.csv").exists()

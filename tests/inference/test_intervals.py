@@ -99,3 +99,31 @@ def test_intervals_of_a_target_in_log10_are_those_of_its_logarithm():
     assert found.half_widths == pytest.approx(plain.half_widths)
     for name, values in plain.columns(logs).items():
         assert found.columns(predictions)[name] == pytest.approx(10**values if name.startswith("a") else values)
+
+
+def test_widths_that_follow_a_spread_are_covered_and_proportional_to_it():
+    """A spread that knows the noise gives widths that differ; the coverage is that of any score."""
+    generator, wanted, hits, rows = np.random.default_rng(5), Fraction(9, 10), 0, 39
+    for _ in range(SIMULATIONS):
+        spread = generator.uniform(0.1, 2, size=(rows + 1, 1))
+        y = spread * generator.standard_t(3, size=(rows + 1, 1))
+        found = Intervals.fit(wanted, 0 * y[:-1], y[:-1], ["y"], spreads=spread[:-1], floors=[0.05])
+        hits += int(found.covers(0 * y[-1:], y[-1:], spread[-1:])[0, 0])
+    exact = conformal_rank(rows, wanted) / (rows + 1)
+    assert binom.ppf(RARE, SIMULATIONS, exact) <= hits <= binom.isf(RARE, SIMULATIONS, exact)
+    low, high = found.bounds(np.array([[1.0], [1.0]]), np.array([[0.0], [1.0]]))
+    assert (high - low)[1, 0] / (high - low)[0, 0] == pytest.approx(1.05 / 0.05)
+
+
+def test_a_spread_of_a_logarithm_is_relative_to_the_prediction():
+    predictions, y = np.array([[10.0], [100.0]] * 20), np.array([[20.0], [200.0]] * 20)
+    found = Intervals.fit(Fraction(1, 2), predictions, y, ["y"], (True,), spreads=predictions, floors=[0.0])
+    assert found.half_widths == pytest.approx((1.0,)), "log10(2) for a spread of 100 %"
+    low, high = found.bounds(np.array([[7.0]]), np.array([[21.0]]))
+    assert (low[0, 0], high[0, 0]) == pytest.approx((7 / 4, 28.0))
+
+
+def test_unknown_targets_are_neither_covered_nor_missed():
+    found = Intervals(Fraction(1, 2), ("a", "b"), (1.0, 2.0), (9, 9))
+    covered = found.covers(np.zeros((2, 2)), np.array([[0.5, np.nan], [1.5, -2.0]]))
+    np.testing.assert_array_equal(covered, [[1, np.nan], [0, 1]])

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -113,6 +114,31 @@ def test_repeated_splits_are_pairs_too(make_run):
     table, found = compared(runs)
     assert (found.pairs, found.over) == (5, "splits")
     assert table.rows[0].seeds == "0; split seeds 0, 1, 2, 3, 4"
+
+
+def test_repeated_folds_are_as_many_splits_with_one_correction(make_run):
+    """5 x 5 folds, as Bouckaert and Frank (2004) write the test: all 25 differences, n2 / n1 of one split."""
+    rng = np.random.default_rng(0)
+    scores = {"GPS": rng.normal(0.7, 0.02, (5, 5)), "GCN": rng.normal(0.72, 0.02, (5, 5))}
+    runs = [
+        with_split(
+            make_run(f"{name}-{repeat}-{fold}", seed=0, architecture=name, scores=(val, value)),
+            sizes=(600, 200, 200), folds=5, fold=fold, split_seed=repeat,
+        )
+        for (name, values), val in zip(scores.items(), (0.5, 0.6), strict=True)
+        for repeat, row in enumerate(values) for fold, value in enumerate(row)
+    ]  # fmt: skip
+    table, found = compared(runs)
+    d = (scores["GCN"] - scores["GPS"]).flatten()
+    x = sum(d) / 25
+    variance = sum((d - x) ** 2) / 24
+    t = x / math.sqrt((1 / 25 + 200 / 600) * variance)
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(t), 24), rel=1e-9)
+    plain = stats.ttest_1samp(d, 0)
+    assert found.p > plain.pvalue
+    assert t == pytest.approx(plain.statistic / math.sqrt(1 + 25 / 3), rel=1e-9)
+    assert (found.pairs, found.over, found.test) == (25, "splits", CORRECTED)
+    assert table.rows[0].seeds == "0; folds 0, 1, 2, 3, 4; split seeds 0, 1, 2, 3, 4"
 
 
 def test_corrected_p_of_three_splits_by_hand():

@@ -29,8 +29,10 @@ from graphbench.benchmarks.graphs.splits.splitting import (
 )
 from graphbench.benchmarks.graphs.targets import (
     Target,
+    bound_arrays,
     find_target,
     is_symmetric,
+    log10_targets,
     metrics_of,
     predicts_links,
     target_array,
@@ -63,7 +65,9 @@ class Graphs(GraphInputs):
             `ogbn-arxiv`); a set of graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by
             split.
         target: column to predict, or several; `y:4` is one column of a matrix. By default `y`, `edge_label`
-            or `edge_y` of edges, pairs of links, or the only column of the graphs.
+            or `edge_y` of edges, pairs of links, or the only column of the graphs. Numbers of a regression may be
+            bounds (`>10`, `<=0.1`) where whole graphs are split: their loss is one-sided, 0 where a prediction is
+            beyond the bound, and they are not scored.
         task: graph-regression, graph-classification, graph-multilabel, node-classification, node-multilabel,
             node-regression, edge-classification, edge-regression or link-ranking.
         num_classes: of a classification whose data do not contain all classes.
@@ -104,6 +108,9 @@ class Graphs(GraphInputs):
             metrics are not. The column is no feature.
         target_weights: weights of several targets in the loss, 0 or more: a number each in their order, or by name
             (`{logS: 3}`, the others weigh 1). Only ratios count: they are divided by their mean.
+        log10: targets of a regression whose decimal logarithm is trained on, by name, or by number where one name has
+            several columns. Predictions, intervals and errors stay in the unit of the source, scaled errors are those
+            of the logarithm; scaled_MAE is the default metric then.
         options: of batches of one graph, see `NodeLevel`; and of every benchmark, see `GraphBenchmark`.
 
     Raises:
@@ -146,6 +153,7 @@ class Graphs(GraphInputs):
         arguments: dict[str, Any] | None = None,
         weight: str | None = None,
         target_weights: list[float] | dict[str, float] | None = None,
+        log10: str | list[str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -163,6 +171,7 @@ class Graphs(GraphInputs):
         self.num_classes, self.weight, self.missing, self.on_error = num_classes, weight, missing, on_error
         wanted = {NODE: node_features, EDGE: edge_features}
         self.wanted = FeatureRequest(wanted, categorical or [], continuous or [], normalize_features, positions)
+        self.log10 = (log10,) if isinstance(log10, str) else tuple(log10 or ())
         self.directed, self.to_undirected = directed, to_undirected
         if directed and to_undirected:
             raise BadInput("directed and to_undirected exclude each other.")
@@ -227,6 +236,7 @@ class Graphs(GraphInputs):
             **({"normalize_features": True} if self.wanted.normalized else {}),
             **({} if self.missing is None else {"missing": list(self.missing)}),
             **({} if self.on_error == "stop" else {"on_error": self.on_error}),
+            **({"log10": list(self.log10)} if self.log10 else {}),
         }
         key = {"kind": "inspection", "version": self.data_version, **self._key}
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
@@ -251,6 +261,11 @@ class Graphs(GraphInputs):
         if self.weight is not None:
             weight_array(raw, target, self.weight)  # raises for invalid weights
         level = split_level(raw, self.request, target.level)
+        if level in (NODE, EDGE) and bound_arrays(raw, target):
+            raise BadInput(
+                f"{raw.origin}: targets of {', '.join(target.names)} are bounds (such as >10), which are trained on "
+                f"where whole graphs are split (split_level=graph), and here the {level}s are."
+            )
         row_columns = used_columns(raw, self.request, level) if level in (NODE, EDGE) else ()
         plans = self.wanted.plans(raw, target, (*row_columns, *(weight if target.level in (NODE, EDGE) else ())))
         units = units_of(raw, target, level)
@@ -260,6 +275,7 @@ class Graphs(GraphInputs):
         writer.meta |= {
             "target": target.as_json(),
             "plans": {level: plan.as_json() for level, plan in plans.items()},
+            "log10": log10_targets(raw, target, self.log10),
             "coordinates": self.wanted.coordinates(raw),
             **split_facts(units, self.request, target, rows),
             **size_facts(raw),
@@ -275,7 +291,7 @@ class Graphs(GraphInputs):
         self._target = Target.from_json(self.facts["target"])
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
         target = self._target
-        metrics = metrics_of(target)
+        metrics = metrics_of(target, bool(self.log10))
         metrics += NEGATIVE_METRICS if target.level == "link" and self.facts["num_negatives"] else ()
         for option, value, admitted in (("metric", metric, metrics), ("loss", loss, LOSSES[target.task])):
             if value is not None and value not in admitted:
@@ -290,6 +306,7 @@ class Graphs(GraphInputs):
             num_targets=target.width,
             num_classes=target.num_classes,
             target_names=names if target.num_classes is None else target.classes,
+            log10_targets=tuple(self.facts.get("log10", ())),
             metric=metric or self.facts["metric"] or metrics[0],
             higher_is_better=not target.task.endswith("regression"),
             loss=loss or LOSSES[target.task][0],
@@ -354,7 +371,7 @@ class Graphs(GraphInputs):
         """Build the table of graphs with their features, and with targets and weights."""
         columns = self.feature_columns(raw)
         if targets and (y := target_array(raw, self._target)) is not None:
-            columns["y"] = y
+            columns |= {"y": y} | bound_arrays(raw, self._target)
             if self.weight is not None:
                 columns[WEIGHT] = weight_array(raw, self._target, self.weight)
         return raw.table(columns)

@@ -12,7 +12,7 @@ import numpy as np
 from graphbench.benchmarks.graphs.raw import RawGraphs
 from graphbench.benchmarks.graphs.splits.masks import counted_rows
 from graphbench.errors import BadInput
-from graphbench.tables.cells import RULE, Missing, as_number
+from graphbench.tables.cells import RULE, Missing, as_number, split_signs
 
 _SHOWN = 8  # words that a message names
 UNLABELLED = -1  # class of a row without a target
@@ -47,6 +47,31 @@ def text_as_numbers(values: np.ndarray, missing: Sequence[Any]) -> np.ndarray:
     numbers = np.array([as_number(cell) for cell in cells])
     present = np.array([cell is not None for cell in cells])
     return values if np.isnan(numbers[present]).any() else numbers.reshape(values.shape)
+
+
+def bounds_as_numbers(values: np.ndarray, missing: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Convert text `[rows, width]` of numbers of which some are bounds, such as `>10`; see `split_signs`.
+
+    Returns:
+        The numbers, NaN where missing, and the signs of bounds int8 `[rows, width]`. Text with other words, and values
+        without a bound, come back as they are, with signs of 0.
+
+    Examples:
+        >>> numbers, signs = bounds_as_numbers(np.array([["1.5"], [">10"], ["ND"]], dtype=object), ["ND"])
+        >>> numbers.tolist(), signs.tolist()
+        ([[1.5], [10.0], [nan]], [[0], [1], [0]])
+    """
+    none = np.zeros(values.shape, dtype=np.int8)
+    if values.dtype != object:
+        return values, none
+    cells = values.ravel().tolist()
+    stripped, signs = split_signs({"": ["" if cell is None else str(cell) for cell in cells]})
+    absent = np.array([cell is None or str(cell) in set(map(str, missing)) for cell in cells], dtype=bool)
+    numbers = np.array([as_number(text) for text in stripped[""]])
+    if not signs.any() or np.isnan(numbers[~absent]).any():
+        return values, none
+    numbers[absent] = np.nan
+    return numbers.reshape(values.shape), signs.reshape(values.shape)
 
 
 def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], values: np.ndarray, marked: np.ndarray) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,15 +14,21 @@ from graphbench.benchmarks.graphs.missing import (
     empty_cells,
     marked_cells,
     refuse_odd_words,
-    text_as_numbers,
     usual_missing,
     words_for_missing,
 )
 from graphbench.benchmarks.graphs.raw import LEVELS, LINK, RawGraphs, as_rows
+from graphbench.benchmarks.graphs.target_columns import (
+    bound_signs,
+    split_name,
+    takes_bounds,
+    target_parts,
+    target_values,
+)
 from graphbench.benchmarks.graphs.tasks import METRICS, infer_task, is_one_hot
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.data.columns import exact_numbers
+from graphbench.data.columns import exact_numbers, split_bounds
 from graphbench.errors import BadInput, UnknownName
 
 _CLASSES = ("graph-classification", "node-classification", "edge-classification")
@@ -97,17 +103,19 @@ def find_target(
         return _link_target(raw, task)
     if task == "link-ranking":
         raise BadInput("target: link-ranking predicts the pairs of links; leave the target out.")
-    names = tuple(wanted) if wanted is not None else _default_columns(raw, other)
+    names, bounded = tuple(wanted) if wanted is not None else _default_columns(raw, other), "as asked"
     level = _common_level(raw, names, task)
-    words = words_for_missing(_target_parts(raw, level, names), missing)
-    values = target_values(raw, level, names, words)
+    words = words_for_missing(target_parts(raw, level, names), missing)
+    if task is None and bound_signs(raw, level, names, words).any():
+        task, bounded = cast("TaskName", f"{level}-regression"), "numbers and bounds"
+    values = target_values(raw, level, names, words, bounds=takes_bounds(task))
     marked = marked_cells(raw, level, values, words)
     present = ~(marked | empty_cells(values)).all(1)
     if not present.any():
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
     if task not in _CLASSES:
         refuse_odd_words(raw, level, names, values, marked)
-    one_hot, why = is_one_hot(values[present]), "as asked"
+    one_hot, why = is_one_hot(values[present]), bounded
     if task is None:
         task, why = infer_task(raw, level, names, values[~marked.all(1)], one_hot)
     if task.partition("-")[0] != level:
@@ -161,15 +169,8 @@ def _default_columns(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _split_name(raw: RawGraphs, name: str) -> tuple[str, int | None]:
-    """Split `y:4` into the column y and 4, unless a column has that name."""
-    base, _, number = name.rpartition(":")
-    is_column = any(name in raw.columns[level] for level in LEVELS)
-    return (base, int(number)) if base and number.isdecimal() and not is_column else (name, None)
-
-
 def _common_level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None) -> str:
-    bare = [_split_name(raw, name)[0] for name in names]
+    bare = [split_name(raw, name)[0] for name in names]
     if not names or len(set(names)) != len(names):
         raise BadInput(f"target: expected one or several distinct columns, got {list(names)}.")
     for name in bare:
@@ -197,35 +198,9 @@ def check_columns(raw: RawGraphs, target: Target) -> None:
         UnknownName: all do.
     """
     for name in target.names:
-        base = _split_name(raw, name)[0]
+        base = split_name(raw, name)[0]
         in_nodes = target.level == GRAPH and base not in raw.columns[GRAPH] and base in raw.columns[NODE]
         raw.column(NODE if in_nodes else target.level, base)
-
-
-def target_values(raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] = ()) -> np.ndarray:
-    """Return the columns side by side `[rows, width]`; text of numbers and `missing` words becomes numbers.
-
-    Raises:
-        BadInput: one has no column of that number, or they mix text and numbers.
-    """
-    parts = [text_as_numbers(part, missing) for part in _target_parts(raw, level, names)]
-    if len({part.dtype == object for part in parts}) > 1:
-        raise BadInput(f"target: {', '.join(names)} are text and numbers; a task predicts one kind.")
-    return np.concatenate(parts, axis=1)
-
-
-def _target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[np.ndarray]:
-    for name in names:
-        base, number = _split_name(raw, name)
-        values = raw.columns[level].get(base)
-        if values is None:  # a graph has as many targets as nodes
-            values = raw.columns[NODE][base].reshape(len(raw), -1)
-        values = as_rows(values)
-        if number is not None:
-            if number >= values.shape[1]:
-                raise BadInput(f"target {name}: {base} has {values.shape[1]} columns, numbered from 0.")
-            values = values[:, number : number + 1]
-        yield values
 
 
 def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
@@ -235,7 +210,7 @@ def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
 
 def _absent(raw: RawGraphs, target: Target) -> np.ndarray:
     """Return the mask of missing cells of a target `[rows, width]`."""
-    values = target_values(raw, target.level, target.names, target.missing)
+    values = target_values(raw, target.level, target.names, target.missing, takes_bounds(target.task))
     return empty_cells(values) | marked_cells(raw, target.level, values, target.missing)
 
 
@@ -244,7 +219,7 @@ def _check_complete(raw: RawGraphs, target: Target) -> None:
     if not without.size:
         return
     row = int(without[0])
-    value = target_values(raw, target.level, target.names, target.missing)[row]
+    value = target_values(raw, target.level, target.names, target.missing, takes_bounds(target.task))[row]
     note = f" ({value[0]})" if target.missing and value.size == 1 and value[0] in target.missing else ""
     marked = f", or read {target.missing[0]} as any other value with --data.missing '[]'" if note else ""
     raise BadInput(
@@ -302,15 +277,42 @@ def _refuse_rows(raw: RawGraphs, target: Target, wrong: np.ndarray, values: np.n
         raise BadInput(f"{raw.place(target.level, row)}: the target {', '.join(target.names)} {values[row]} {fault}.")
 
 
-def metrics_of(target: Target) -> list[str]:
+def metrics_of(target: Target, log10: bool = False) -> list[str]:
     """Return the metrics that may select checkpoints of a target, the default first.
 
-    Several targets have a mean of scaled errors first, since errors of different units cannot be averaged.
+    Several targets, and those with a logarithm, have a mean of scaled errors first, since errors of different units or
+    magnitudes cannot be averaged.
     """
-    several = target.num_classes is None and target.width > 1
+    scaled = target.num_classes is None and (target.width > 1 or log10)
     metrics = [m for m in METRICS[target.task] if m not in ("AUROC", "F1") or target.num_classes in (None, 2)]
-    metrics = [m for m in metrics if several or not m.startswith("scaled_")]
+    metrics = [m for m in metrics if scaled or not m.startswith("scaled_")]
     return sorted(metrics, key=lambda name: not name.startswith("scaled_"))
+
+
+def log10_targets(raw: RawGraphs, target: Target, wanted: Sequence[str]) -> tuple[bool, ...]:
+    """Return which columns of a target are trained on in log10; empty where none is.
+
+    Args:
+        raw: the graphs.
+        target: of them.
+        wanted: names of columns, or their numbers where one name has several.
+
+    Raises:
+        BadInput: there is no such number, the task is no regression, or a value is not above 0; names the row.
+    """
+    if not wanted:
+        return ()
+    names = target.names if len(target.names) == target.width else tuple(map(str, range(target.width)))
+    if not target.task.endswith("-regression") or not set(wanted) <= set(names):
+        raise BadInput(
+            f"log10={list(wanted)}: expected targets of a regression, of {', '.join(names)} ({target.task})."
+        )
+    values = target_values(raw, target.level, target.names, target.missing, bounds=True)
+    numbers = np.where(_absent(raw, target), np.nan, values.astype(float))
+    chosen = tuple(name in wanted for name in names)
+    wrong = (numbers <= 0) & np.array(chosen)
+    _refuse_rows(raw, target, wrong.any(1), values, "is not above 0, so that it has no log10")
+    return chosen
 
 
 def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | None:
@@ -324,8 +326,10 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     if target.level == "link":
         return None
     if target.task not in _CLASSES:
-        values = np.asarray(target_values(raw, target.level, target.names, target.missing), dtype=np.float64)
-        return target.level, exact_numbers(np.where(_absent(raw, target), np.nan, values))
+        values = target_values(raw, target.level, target.names, target.missing, takes_bounds(target.task))
+        values = np.where(_absent(raw, target), np.nan, values.astype(np.float64))
+        signs = bound_signs(raw, target.level, target.names, target.missing) if takes_bounds(target.task) else 0
+        return target.level, exact_numbers(np.where(signs == 0, values, np.nan))
     classes, rows = _class_values(raw, target), labelled(raw, target)
     if target.one_hot or not target.classes:
         return target.level, np.where(rows, classes, UNLABELLED).astype(np.int64)[:, None]
@@ -334,6 +338,18 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     column[rows] = [number.get(class_name(value), UNLABELLED) for value in classes[rows].tolist()]
     _refuse_rows(raw, target, rows & (column < 0), classes, f"is none of {', '.join(target.classes)}")
     return target.level, column[:, None]
+
+
+def bound_arrays(raw: RawGraphs, target: Target) -> dict[str, tuple[str, np.ndarray]]:
+    """Return `y`, `y_lower` and `y_upper` with their level where some targets are bounds; nothing elsewhere."""
+    if target.level == "link" or not takes_bounds(target.task):
+        return {}
+    signs = bound_signs(raw, target.level, target.names, target.missing)
+    if not signs.any():
+        return {}
+    values = target_values(raw, target.level, target.names, target.missing, bounds=True)
+    numbers = np.where(_absent(raw, target), np.nan, values.astype(np.float64))
+    return {name: (target.level, column) for name, column in split_bounds(numbers, signs).items()}
 
 
 def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:

@@ -15,6 +15,7 @@ import pandas as pd
 from rdkit import Chem
 
 from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.molecules.chemistry.clusters import Bits, morgan_bits, nearest_distances
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet, value_words
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeFrame, stream_molecules
 from graphbench.benchmarks.molecules.chemistry.reading import (
@@ -131,6 +132,7 @@ class MoleculeBenchmark(SmilesInput):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._with_texts: dict[str, GraphTable] = {}
+        self._training_bits: Bits | None = None
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
         """Open one split with all encodings; its texts are set aside."""
@@ -179,6 +181,15 @@ class MoleculeBenchmark(SmilesInput):
         trained = set(self._canonical(self._used("train")).values())
         canonical = self._canonical(texts)
         return np.array([canonical.get(row) in trained for row in range(len(texts))], dtype=bool)
+
+    def training_distances(self, graphs: str | Sequence[str]) -> np.ndarray | None:
+        """Return the Tanimoto distance of molecules to the nearest one of training, by their Morgan fingerprints."""
+        if "smiles" not in self._with_texts["train"].columns:
+            return None
+        if self._training_bits is None:
+            self._training_bits = morgan_bits(self._used("train"))
+        texts = self._used(graphs) if isinstance(graphs, str) else graphs
+        return nearest_distances(morgan_bits(texts), self._training_bits)
 
     def _canonical(self, smiles: Sequence[str]) -> dict[int, str]:
         """Row -> canonical SMILES of what the features show, for readable molecules."""

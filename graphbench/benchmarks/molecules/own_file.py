@@ -20,10 +20,12 @@ from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molec
 from graphbench.benchmarks.molecules.chemistry.several_files import read_user_files
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets
 from graphbench.benchmarks.molecules.chemistry.user_file import (
-    PENALIZED_LOGP,
+    METRICS,
     FileRequest,
     OnError,
     UserMolecules,
+    check_targets,
+    count_classes,
     read_split_labels,
     read_user_file,
 )
@@ -49,12 +51,6 @@ _TASKS: dict[TargetTask, TaskName] = {
     "multilabel": "graph-multilabel",
 }
 _LOSSES = {"regression": "L1", "classification": "cross_entropy", "multilabel": "BCE"}
-#: Metrics of each task, the default first.
-_METRICS = {
-    "regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
-    "classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
-    "multilabel": ("AP", "AUROC"),
-}
 
 
 class Molecules(MoleculeBenchmark):
@@ -96,8 +92,8 @@ class Molecules(MoleculeBenchmark):
             training. 0 leaves validation or test out: `[1, 0, 0]` trains a final model on all molecules.
         split_seed: of the random split, the balanced one, the folds of both, and what is cut from training.
         folds: cut the molecules into so many parts instead (3 or more): one tests, one validates, the others train.
-            The parts are random, or whole scaffolds if `split` is one of theirs; `fractions` is not used. With
-            `split=column` the number of folds in the column.
+            The parts are random, or whole scaffolds or clusters if `split` is one of theirs; `fractions` is not used.
+            With `split=column` the number of folds in the column.
         fold: the part that tests, from 0; of fold numbers in a column 0 by default.
         on_error: stop at unusable rows, or skip them with a warning; of several targets an unusable one counts as
             missing, and the row stays.
@@ -111,7 +107,7 @@ class Molecules(MoleculeBenchmark):
         weight: column with the weight of each row in the loss, 0 or more. Only ratios count: weights are divided by
             their mean over the training rows. Losses of all splits are weighted, metrics are not.
         repeats: `together` keeps rows of one molecule (one canonical SMILES) in one split or fold; `apart` splits them
-            like others. Splits by scaffolds keep them together in any case, `split=column` follows the file.
+            like others. Scaffolds and clusters keep them together in any case, `split=column` follows the file.
         chirality: values of the column of centres: `CIP`, R or S by the rules of Cahn, Ingold and Prelog; or `RDKit`,
             the tags CW and CCW that OGB publishes, which differ between spellings of one molecule.
         features: columns of numbers that the head reads beside the graph (pH, temperature, descriptors of one's own),
@@ -159,6 +155,9 @@ class Molecules(MoleculeBenchmark):
         features: list[str] | None = None,
         categories: dict[str, list[str]] | None = None,
         descriptors: DescriptorSet | None = None,
+        time_column: str | None = None,
+        time_format: str | None = None,
+        cluster_distance: float | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -170,7 +169,7 @@ class Molecules(MoleculeBenchmark):
         check_choice("on_error", on_error, get_args(OnError))
         check_choice("chirality", chirality, get_args(Chirality))
         targets = (target,) if isinstance(target, str) else tuple(target)
-        num_classes = _count_classes(task, num_classes, classes)
+        num_classes = count_classes(task, num_classes, classes)
         self.request = FileRequest(
             file=self.train_files[0],
             smiles_column=smiles_column,
@@ -180,6 +179,8 @@ class Molecules(MoleculeBenchmark):
             classes=tuple(classes or ()),
             id_column=id_column,
             split_column=split_column,
+            time_column=time_column,
+            time_format=time_format,
             scaffold=split.startswith("scaffold"),
             on_error=on_error,
             weight=weight,
@@ -200,10 +201,12 @@ class Molecules(MoleculeBenchmark):
             repeats,
             files,
             self.train_files[1:],
+            (time_column, time_format),
+            cluster_distance,
         )
         self.split_request.check()
         self.empty_splits = without_share(fractions)
-        _check_targets(self.request, num_classes, metric)
+        check_targets(self.request, num_classes, metric)
         self.spec = replace(
             _fill_spec(type(self).spec, self.request, num_classes, metric),
             target_weights=relative_weights(target_weights, targets, task),
@@ -330,18 +333,19 @@ class Molecules(MoleculeBenchmark):
     def read(self) -> dict[str, GraphTable]:
         """Read, check and split the file, or the files."""
         molecules = self._read_files(self.train_files)
-        others = {name: self._read_files([path]) for name, path in self.split_request.files.items()}
+        others = {name: self._read_files([path], timed=False) for name, path in self.split_request.files.items()}
         self.left_out = molecules.left_out + sum(other.left_out for other in others.values())
         rows, self.split_words = self.split_request.divide(molecules, others)
         tables = {name: subset(molecules.table, chosen) for name, chosen in rows.items()}
         tables |= {name: other.table for name, other in others.items()}
         return scaled_weights({name: tables[name] for name in SPLITS})
 
-    def _read_files(self, files: Sequence[Path]) -> UserMolecules:
+    def _read_files(self, files: Sequence[Path], timed: bool = True) -> UserMolecules:
         """Read files as one; columns of targets may be missing where the training part has several files."""
+        request = self.request if timed else replace(self.request, time_column=None)
         if len(self.train_files) > 1:
-            return read_user_files(self.request, files, track, gaps=len(files) == 1)
-        return read_user_file(replace(self.request, file=files[0]), track)
+            return read_user_files(request, files, track, gaps=len(files) == 1)
+        return read_user_file(replace(request, file=files[0]), track)
 
 
 def _distinct_files(file: str | list[str]) -> tuple[Path, ...]:
@@ -358,7 +362,7 @@ def _fill_spec(spec: BenchmarkSpec, request: FileRequest, num_classes: int | Non
     return replace(
         spec,
         task=_TASKS[task],
-        metric=metric or ("scaled_MAE" if scaled else _METRICS[task][0]),
+        metric=metric or ("scaled_MAE" if scaled else METRICS[task][0]),
         higher_is_better=task != "regression",
         loss=_LOSSES[task],
         num_targets=len(targets),
@@ -368,42 +372,3 @@ def _fill_spec(spec: BenchmarkSpec, request: FileRequest, num_classes: int | Non
         extra={"atom_vocabulary": request.features},
         graph=request.beside.features(),
     )
-
-
-def _count_classes(task: TargetTask, num_classes: int | None, classes: list[str] | None) -> int | None:
-    """Return the number of classes; refuse names for another task, repeated ones, or another number of them."""
-    if classes is None:
-        return num_classes
-    if task != "classification":
-        raise BadInput(f"classes belongs to task=classification, not to task={task}.")
-    if len(set(classes)) != len(classes):
-        raise BadInput(f"classes: expected distinct names, got {classes}.")
-    if num_classes not in (None, len(classes)):
-        raise BadInput(f"num_classes={num_classes}, but classes names {len(classes)}: give one of the two.")
-    return len(classes)
-
-
-def _check_targets(request: FileRequest, num_classes: int | None, metric: str | None) -> None:
-    """Refuse targets or a metric that do not fit the task."""
-    targets, task = request.targets, request.task
-    if request.log10 and (task != "regression" or request.computed or not set(request.log10) <= set(targets)):
-        raise BadInput(
-            f"log10={list(request.log10)}: expected target columns of a regression, of {', '.join(targets)} ({task})."
-        )
-    if not targets or len(set(targets)) != len(targets):
-        raise BadInput(f"target: expected one or several distinct columns, got {list(targets)}.")
-    if PENALIZED_LOGP in targets and (len(targets) > 1 or task != "regression"):
-        raise BadInput(f"target={PENALIZED_LOGP} is computed: it must be the only target, of a regression.")
-    if task == "classification" and (len(targets) > 1 or num_classes is None or num_classes < 2):
-        raise BadInput(
-            "task=classification needs one target column, and num_classes of 2 or more or the names of the classes "
-            "(classes=[inactive, active])."
-        )
-    if task != "classification" and num_classes is not None:
-        raise BadInput(f"num_classes belongs to task=classification, not to task={task}.")
-    if metric is not None and metric not in _METRICS[task]:
-        raise BadInput(f"metric={metric}: a {task} is scored by {', '.join(_METRICS[task])}.")
-    if metric is not None and metric.startswith("scaled_") and len(targets) == 1 and not request.log10:
-        raise BadInput(f"metric={metric} is for several targets; of one it is {metric.removeprefix('scaled_')}.")
-    if metric == "AUROC" and task == "classification" and num_classes != 2:
-        raise BadInput("metric=AUROC needs num_classes=2.")

@@ -1,8 +1,9 @@
-"""Split a user's molecules at random, by scaffolds, into folds, by a column, or by separate files."""
+"""Split a user's molecules: at random, by scaffolds, clusters or time, into folds, by a column, by separate files."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphbench.benchmarks.molecules.chemistry.clusters import (
+    butina_clusters,
+    leader_clusters,
+    maxmin_picks,
+    morgan_bits,
+)
 from graphbench.benchmarks.molecules.chemistry.problems import describe_leaks, find_repeats
 from graphbench.benchmarks.molecules.chemistry.scaffolds import scaffold_split
 from graphbench.benchmarks.molecules.chemistry.tables import read_text
@@ -25,6 +32,7 @@ from graphbench.data.splits import (
     complete_split,
     fold_numbers,
     k_fold_split,
+    permutation,
     random_split,
     unused_shares,
     without_share,
@@ -33,16 +41,27 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 logger = logging.getLogger(__name__)
 
-SplitKind = Literal["random", "scaffold", "scaffold_balanced", "column"]
+SplitKind = Literal["random", "scaffold", "scaffold_balanced", "butina", "leader", "maxmin", "time", "column"]
 RepeatRule = Literal["together", "apart"]
 Rows = Mapping[str, np.ndarray | Tensor]
+
+_CLUSTERS = {"butina": butina_clusters, "leader": leader_clusters}
+#: Tanimoto distance to a centroid or leader up to which a molecule joins it, by default: a similarity of 0.35.
+CLUSTER_DISTANCE = 0.65
+#: Splits that are the same with every seed -> what decides about them.
+_SEEDLESS = {"scaffold": "the sizes of the scaffolds", "time": "the times"}
+#: Splits that cut no folds, with the reason.
+_WITHOUT_FOLDS = {"time": "the newest molecules alone test", "maxmin": "the picks alone test"}
+#: Splits that the molecules of a file allow in any case.
+_ANEW = "random, scaffold, scaffold_balanced, butina, leader or maxmin"
 
 
 @dataclass(frozen=True)
 class MoleculeSplit:
     """Options of `Molecules` for the split of `file`; `files` are those of "val" and "test", if separate.
 
-    `further` files are one with `file`.
+    `further` files are one with `file`; `time` is the column of times and their form; `distance` belongs to clusters,
+    `CLUSTER_DISTANCE` if None.
     """
 
     file: Path
@@ -55,6 +74,8 @@ class MoleculeSplit:
     repeats: RepeatRule = "together"
     files: Mapping[str, Path] = field(default_factory=dict)
     further: tuple[Path, ...] = ()
+    time: tuple[str | None, str | None] = (None, None)
+    distance: float | None = None
 
     @property
     def source(self) -> str:
@@ -73,11 +94,7 @@ class MoleculeSplit:
             check_range("fold", self.fold, at_least=0, below=self.folds, whole=True)
         if (self.kind == "column") != (self.column is not None):
             raise BadInput("split=column and split_column=NAME belong together: give both or neither.")
-        if self.kind == "scaffold" and self.seed:
-            raise BadInput(
-                f"split_seed={self.seed}: split=scaffold has no seed. Take split=scaffold_balanced for scaffolds "
-                "in another order, or leave the seed out."
-            )
+        self._check_kind()
         for name, path in self.files.items():
             if self.kind == "column" or self.folds is not None:
                 option = "split=column" if self.kind == "column" else f"folds={self.folds}"
@@ -87,14 +104,33 @@ class MoleculeSplit:
         if len({path.resolve() for path in self.files.values()}) < len(self.files):
             raise BadInput(f"val_file and test_file are both {self.files['test']}: give two files, or one of them.")
 
+    def _check_kind(self) -> None:
+        """Refuse options of one way to split beside another."""
+        if self.kind in _SEEDLESS and self.seed:
+            other = "Take split=scaffold_balanced for scaffolds in another order, or leave"
+            raise BadInput(
+                f"split_seed={self.seed}: split={self.kind} has no seed, {_SEEDLESS[self.kind]} decide. "
+                f"{other if self.kind == 'scaffold' else 'Leave'} the seed out."
+            )
+        if (self.kind == "time") != (self.time[0] is not None):
+            raise BadInput("split=time and time_column=NAME belong together: give both or neither.")
+        if self.time[1] is not None and self.kind != "time":
+            raise BadInput(f"time_format={self.time[1]} belongs to split=time, not to split={self.kind}.")
+        if self.distance is not None and self.kind not in _CLUSTERS:
+            raise BadInput(f"cluster_distance={self.distance} belongs to split=butina or leader, not to {self.kind}.")
+        if self.distance is not None:
+            check_range("cluster_distance", self.distance, above=0, below=1)
+        if self.folds is not None and self.kind in _WITHOUT_FOLDS:
+            raise BadInput(f"folds={self.folds}: split={self.kind} has no folds, {_WITHOUT_FOLDS[self.kind]}.")
+
     def check_free(self, option: str) -> None:
         """Refuse an option that splits the molecules anew although a file or a column fixes the split."""
         if "test" in self.files:
             raise BadInput(f"{option}: test_file={self.files['test']} fixes the test part; leave it out to split anew.")
         if self.kind == "column":
             raise BadInput(
-                f"{option}: the column {self.column!r} fixes the split. Add --resplit random, scaffold or "
-                "scaffold_balanced to split the molecules anew."
+                f"{option}: the column {self.column!r} fixes the split. Add --resplit {_ANEW} to split the molecules "
+                "anew."
             )
 
     def check_folds(self, count: int, labels: Sequence[str]) -> None:
@@ -108,18 +144,23 @@ class MoleculeSplit:
     def check_seed(self) -> None:
         """Refuse seeds if the file or the scaffolds decide the split."""
         self.check_free("--split-seeds")
-        if self.kind == "scaffold":
-            raise BadInput(
-                "--split-seeds: split=scaffold depends on no seed. Add --resplit scaffold_balanced for scaffolds in "
-                "another order each time."
-            )
+        if self.kind in _SEEDLESS:
+            other = "scaffold_balanced for scaffolds in another order" if self.kind == "scaffold" else "another split"
+            raise BadInput(f"--split-seeds: split={self.kind} depends on no seed. Add --resplit {other} each time.")
 
     def key(self) -> dict[str, Any]:
         """Return the options that decide the split as JSON values, for the store."""
         folds = {} if self.folds is None and self.fold is None else {"folds": [self.folds, self.fold]}
         files = {f"{name}_file": [file_sha256(path), path.suffix.lower()] for name, path in self.files.items()}
         repeats = {"repeats": self.repeats} if self.repeats == "together" else {}  # earlier versions split them
-        return {"split": [self.kind, list(self.fractions), self.seed], **folds, **files, **repeats}
+        further: dict[str, Any] = {"time": list(self.time)} if self.kind == "time" else {}
+        if self.kind in _CLUSTERS:
+            further["cluster_distance"] = self._radius
+        return {"split": [self.kind, list(self.fractions), self.seed], **folds, **files, **repeats, **further}
+
+    @property
+    def _radius(self) -> float:
+        return CLUSTER_DISTANCE if self.distance is None else self.distance
 
     def divide(self, molecules: UserMolecules, others: Mapping[str, UserMolecules]) -> tuple[dict[str, Tensor], str]:
         """Split the molecules of `file`, given those of `files`.
@@ -141,9 +182,12 @@ class MoleculeSplit:
             seed = 0 if self.kind == "scaffold" else self.seed
             groups = molecules.scaffolds or self._groups(molecules.canonical)
             description = f"fold {self.fold} of {self.folds} tests, the next one validates"
+            if self.kind in _CLUSTERS:
+                groups = self._clusters(molecules.canonical)
             rows = k_fold_split(len(molecules.table), self.folds, self.fold, seed, groups)
             return rows, description + unused_shares(self.fractions)
-        return self._cut(molecules, np.arange(len(molecules.table)), SPLITS, np.array(self.fractions)), ""
+        parts = self._cut(molecules, np.arange(len(molecules.table)), SPLITS, np.array(self.fractions))
+        return parts, self._describe_times(molecules, parts) if self.kind == "time" else ""
 
     def _by_files(self, molecules: UserMolecules) -> tuple[Rows, str]:
         train = np.ones(len(molecules.table), dtype=bool)
@@ -178,16 +222,50 @@ class MoleculeSplit:
     def _cut(
         self, molecules: UserMolecules, source: np.ndarray, names: Sequence[str], shares: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Split the molecules `source` by scaffolds or at random."""
+        """Split the molecules `source` as `kind` says, a column at random."""
         share = dict(zip(names, shares.tolist(), strict=True))
-        if self.kind.startswith("scaffold"):
-            seed = self.seed if self.kind == "scaffold_balanced" else None
-            scaffolds = [molecules.scaffolds[row] for row in source.tolist()]
-            split = scaffold_split(scaffolds, [share.get(name, 0.0) for name in SPLITS], seed)
+        canonical = [molecules.canonical[row] for row in source.tolist()]
+        groups = self._groups(canonical)
+        if self.kind.startswith("scaffold") or self.kind in _CLUSTERS:
+            seed = None if self.kind == "scaffold" else self.seed
+            wholes = [molecules.scaffolds[row] for row in source.tolist()] if molecules.scaffolds else []
+            wholes = wholes or self._clusters(canonical)
+            what = "cluster" if self.kind in _CLUSTERS else "scaffold"
+            split = scaffold_split(wholes, [share.get(name, 0.0) for name in SPLITS], seed, what)
             return {name: source[split[name]] for name in names}
-        groups = self._groups([molecules.canonical[row] for row in source.tolist()])
-        parts = random_split(len(source), share, self.seed, groups)
-        return {name: source[rows.numpy()] for name, rows in parts.items()}
+        if self.kind == "time":
+            times = np.array([molecules.times[row][0] for row in source.tolist()])
+            try:
+                parts = ordered_split(times, share, groups)
+            except BadInput as error:
+                raise BadInput(f"time_column={self.time[0]}: {error} Take other fractions or split=random.") from error
+            return {name: source[rows] for name, rows in parts.items()}
+        if self.kind == "maxmin":
+            return {name: source[rows] for name, rows in maxmin_split(canonical, groups, share, self.seed).items()}
+        parts_at_random = random_split(len(source), share, self.seed, groups)
+        return {name: source[rows.numpy()] for name, rows in parts_at_random.items()}
+
+    def _clusters(self, canonical: Sequence[str]) -> list[str]:
+        """Label each molecule by its cluster, and log how many there are."""
+        numbers = _CLUSTERS[self.kind](morgan_bits(canonical), self._radius)
+        sizes = np.bincount(numbers)
+        logger.info(
+            "%s: %s makes %d clusters of %d molecules up to the distance %g; the largest has %d, and %d have one.",
+            self.source, self.kind, len(sizes), len(numbers), self._radius, sizes.max(), (sizes == 1).sum(),
+        )  # fmt: skip
+        return [str(number) for number in numbers.tolist()]
+
+    def _describe_times(self, molecules: UserMolecules, rows: Mapping[str, np.ndarray]) -> str:
+        """Name the oldest and newest time of each part; a repeated molecule counts with its first one."""
+        first: dict[str, tuple[float, str]] = {}
+        for text, time in zip(molecules.canonical, molecules.times, strict=True):
+            first[text] = min(first.get(text, time), time)
+        counted = molecules.times if self.repeats == "apart" else [first[text] for text in molecules.canonical]
+        times = {name: [counted[row] for row in rows[name].tolist()] for name in SPLITS}
+        spans = [f"{name} {min(chosen)[1]} to {max(chosen)[1]}" for name, chosen in times.items() if chosen]
+        repeated = self.repeats == "together" and len(first) < len(molecules.canonical)
+        note = "; molecules that are there more than once count with their first time" if repeated else ""
+        return f"by {self.time[0]}: {', '.join(spans)}{note}"
 
     def _groups(self, canonical: list[str]) -> list[str] | None:
         """Return groups that stay in one split; None without repeats, whose splits stay as in earlier versions."""
@@ -208,3 +286,92 @@ class MoleculeSplit:
         repeats = find_repeats(canonical, np.full((len(canonical), 1), np.nan))
         if leaks := describe_leaks(repeats, splits, smiles, f"{self.source} and the other files"):
             logger.warning("%s", leaks)
+
+
+def ordered_split(
+    values: np.ndarray, parts: Mapping[str, float], groups: Sequence[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Cut rows by ascending values, such as dates: the smallest go to the first part, the largest to the last.
+
+    Rows of one value stay in one part: each cut moves to the nearest place between two values (of two as near, the
+    first) that leaves a value for every part.
+
+    Args:
+        values: of each row `[rows]`.
+        parts: name -> share of the rows, which add up to 1. A part of 0 stays empty.
+        groups: label of every row; all rows of one label count with its smallest value, and stay together.
+
+    Returns:
+        Rows of each part, ascending.
+
+    Raises:
+        BadInput: there are fewer values than parts.
+
+    Examples:
+        >>> years = np.array([2021.0, 2019.0, 2020.0, 2019.0])
+        >>> {name: rows.tolist() for name, rows in ordered_split(years, {"train": 0.5, "test": 0.5}).items()}
+        {'train': [1, 3], 'test': [0, 2]}
+    """
+    if groups is not None:
+        _, member = np.unique(np.asarray(groups), return_inverse=True)
+        first = np.full(member.max() + 1, np.inf)
+        np.minimum.at(first, member, values)
+        values = first[member]
+    distinct, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    wanted = {name: share for name, share in parts.items() if share}
+    if len(distinct) < len(wanted):
+        raise BadInput(f"{len(distinct)} different values cannot be cut into {len(wanted)} parts in their order.")
+    ends, cuts = np.cumsum(counts), [0]
+    for number, due in enumerate(np.cumsum(list(wanted.values()))[:-1] * len(values)):
+        choices = ends[cuts[-1] : len(distinct) - (len(wanted) - number - 1)]  # a value for this and each later part
+        cuts.append(cuts[-1] + 1 + int(np.abs(choices - due).argmin()))
+    spans = dict(zip(wanted, zip(cuts, [*cuts[1:], len(distinct)], strict=True), strict=True))
+    bounds = {name: spans.get(name, (0, 0)) for name in parts}
+    return {name: np.flatnonzero((place >= low) & (place < high)) for name, (low, high) in bounds.items()}
+
+
+def maxmin_split(
+    smiles: Sequence[str], groups: Sequence[str] | None, parts: Mapping[str, float], seed: int
+) -> dict[str, np.ndarray]:
+    """Let diverse molecules test, the next ones validate, and all others train.
+
+    The picks of `maxmin_picks` test in their order until their share is reached, from a first one by `seed`; then they
+    validate. So do `MaxMinSplitter` of DeepChem and `maxmin_train_valid_test_split` of scikit-fingerprints. Test
+    molecules differ from each other as much as possible; each of them may have neighbours in training.
+
+    Args:
+        smiles: of each molecule.
+        groups: label of every row; rows of one label stay together, and are picked by the first. None for none.
+        parts: name -> share of the rows, which add up to 1.
+        seed: decides about the first pick.
+
+    Returns:
+        Rows of each part, ascending.
+
+    Raises:
+        BadInput: there are too few molecules for a part.
+
+    Examples:
+        >>> rows = maxmin_split(["CCCCO", "c1ccccc1", "CCCCCO"], None, {"train": 0.6, "val": 0, "test": 0.4}, 0)
+        >>> {name: part.tolist() for name, part in rows.items()}
+        {'train': [0, 1], 'val': [], 'test': [2]}
+    """
+    number: dict[Any, int] = {}  # of each group, in the order of their first rows
+    labels = np.array([number.setdefault(label, len(number)) for label in groups or range(len(smiles))])
+    _, first, counts = np.unique(labels, return_index=True, return_counts=True)
+    wanted = {name: parts.get(name, 0.0) * len(smiles) for name in ("test", "val")}
+    chosen = {name: np.zeros(0, dtype=np.int64) for name in parts}
+    if needed := min(len(first), math.ceil(sum(wanted.values()))):
+        picks = maxmin_picks(morgan_bits([smiles[row] for row in first]), needed, int(permutation(len(first), seed)[0]))
+        for name, due in wanted.items():
+            count = int((np.cumsum(counts[picks]) <= due + 1e-9).sum())
+            count = max(count, 1) if due else 0
+            chosen[name], picks = np.flatnonzero(np.isin(labels, picks[:count])), picks[count:]
+    used = np.concatenate(list(chosen.values()))
+    chosen["train"] = np.setdiff1d(np.arange(len(smiles)), used)
+    if empty := [name for name, share in parts.items() if share and not len(chosen[name])]:
+        raise BadInput(
+            f"split=maxmin leaves {' and '.join(empty)} empty: {len(first)} different molecules are too few for "
+            f"{dict(parts)}. Take other fractions or split=random."
+        )
+    return chosen

@@ -30,7 +30,9 @@ from graphbench.cli.trained import (
 from graphbench.contracts import InputPart
 from graphbench.errors import BadInput, check_choice
 from graphbench.inference.calibration import Temperature
+from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.columns import OUTSIDE, PROBLEM, own_name
+from graphbench.inference.distance_bins import DistanceBins
 from graphbench.inference.ensemble import Ensemble
 from graphbench.inference.intervals import Intervals
 from graphbench.inference.output import STANDARD_OUTPUT, check_output, write_frames
@@ -92,10 +94,18 @@ def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int
                 columns[name] = column
 
     devices = chosen_devices(arguments, ensemble.first.device)
-    make = partial(_predicting, list(arguments), ensemble.temperature, ensemble.intervals)
+    intervals = ensemble.intervals
+    if isinstance(intervals, DistanceBins):
+        if len(devices) > 1:
+            raise BadInput(
+                "--interval-by distance compares with the training split in one process: --trainer.devices 1."
+            )
+        intervals = None
+    make = partial(_predicting, list(arguments), ensemble.temperature, intervals)
     with _rereadable(options.input, len(requests)) as source:
         parts = ensemble.read_input(source, options.smiles_column)
-        frames = ensemble.predict_parts(parts) if len(devices) == 1 else answered_on(devices, make, parts)
+        one = len(devices) == 1
+        frames = ensemble.predict_parts(parts, options.smiles_column) if one else answered_on(devices, make, parts)
         write_frames(frames, output, count)
     log.info(
         "%s: %d rows, %d without prediction (column %s), %d unlike the training graphs (column %s)",
@@ -106,7 +116,7 @@ def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int
 
 
 def _predicting(
-    arguments: list[str], temperature: Temperature | None, intervals: Intervals | None, devices: str
+    arguments: list[str], temperature: Temperature | None, intervals: Intervals | ClassSets | None, devices: str
 ) -> Answer:
     """Load the models of a command line on one device, to predict parts of an input."""
     ensemble = Ensemble([predictor_of(request, devices) for request in _requests(arguments)])

@@ -29,7 +29,7 @@ from graphbench.runs.differences import differing
 
 log = logging.getLogger(__name__)
 
-RESPLITS = ("random", "stratified", "scaffold", "scaffold_balanced")
+RESPLITS = ("random", "stratified", "scaffold", "scaffold_balanced", "butina", "leader", "maxmin")
 #: Options of `fit` that the sweep sets itself -> the reason.
 _RESERVED = {
     "--run": "its runs lie in --output",

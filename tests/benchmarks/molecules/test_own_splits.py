@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from graphbench.benchmarks import Molecules
+from graphbench.benchmarks.molecules.chemistry.clusters import (
+    butina_clusters,
+    leader_clusters,
+    maxmin_picks,
+    morgan_bits,
+)
 from graphbench.contracts import SPLITS
+from graphbench.data.splits import permutation
 from graphbench.errors import BadInput
 
 #: Chains, rings and rings with chains: 30 molecules of 13 scaffolds.
@@ -181,3 +188,118 @@ def test_shares_and_seeds_that_decide_nothing_are_told(write, opened):
         assert opened(file, fractions=(0.6, 0.2, 0.2), **options).split_words.endswith("; fractions are not used")
     with pytest.raises(BadInput, match="split_seed=3"):
         Molecules(file, "value", split="scaffold", split_seed=3)
+
+
+# -- clusters, diverse molecules, time ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["butina", "leader"])
+@pytest.mark.parametrize("options", [{}, {"fractions": (0.6, 0.2, 0.2), "split_seed": 3}, {"cluster_distance": 0.3}])
+def test_no_cluster_is_in_two_parts(write, opened, kind, options):
+    smiles = [text for text in SMILES for _ in range(2)]
+    found = smiles_of(opened(write("a.csv", smiles), split=kind, **options))
+    assert sorted(text for part in found.values() for text in part) == sorted(smiles)
+    find = {"butina": butina_clusters, "leader": leader_clusters}[kind]
+    cluster = dict(zip(smiles, find(morgan_bits(smiles), options.get("cluster_distance", 0.65)), strict=True))
+    parts = [{cluster[text] for text in part} for part in found.values()]
+    assert all(parts)
+    assert sum(map(len, parts)) == len(set(cluster.values()))
+
+
+@pytest.mark.parametrize("kind", ["butina", "leader"])
+def test_folds_leave_whole_clusters_out_and_test_each_molecule_once(write, opened, kind):
+    file, find = write("a.csv"), {"butina": butina_clusters, "leader": leader_clusters}[kind]
+    cluster = dict(zip(SMILES, find(morgan_bits(SMILES), 0.4), strict=True))
+    tested = []
+    for options in Molecules(file, "value", split=kind, cluster_distance=0.4).fold_options(4):
+        found = smiles_of(opened(file, split=kind, cluster_distance=0.4, **options))
+        assert not {cluster[text] for text in found["test"]} & {cluster[text] for text in found["train"] + found["val"]}
+        assert not {cluster[text] for text in found["val"]} & {cluster[text] for text in found["train"]}
+        tested += found["test"]
+    assert sorted(tested) == sorted(SMILES)
+    seeds = [
+        smiles_of(opened(file, split=kind, cluster_distance=0.1, folds=4, fold=3, split_seed=seed))["test"]
+        for seed in (0, 1)
+    ]
+    assert seeds[0] != seeds[1], "--split-seeds repeats the folds"
+
+
+def test_clusters_that_fill_no_part_are_refused(write, opened):
+    with pytest.raises(BadInput, match=r"cluster split leaves .* empty"):
+        opened(write("a.csv", ["C" * n for n in range(6, 20)]), split="butina", cluster_distance=0.99)
+    with pytest.raises(BadInput, match="folds=5"):
+        opened(write("a.csv", ["C" * n for n in range(6, 20)]), split="butina", cluster_distance=0.99, folds=5, fold=0)
+
+
+@pytest.mark.parametrize("repeats", ["together", "apart"])
+def test_picks_test_and_then_validate(write, opened, repeats):
+    smiles = SMILES if repeats == "apart" else [text for text in SMILES for _ in range(3)]
+    found = smiles_of(opened(write("a.csv", smiles), split="maxmin", split_seed=4, repeats=repeats))
+    assert [len(found[split]) for split in SPLITS] == [len(smiles) * share // 10 for share in (8, 1, 1)]
+    parts = [list(dict.fromkeys(found[split])) for split in ("test", "val", "train")]
+    assert sum(map(len, parts)) == len(SMILES), "a repeated molecule is in one part"
+    order = [SMILES.index(text) for part in parts[:2] for text in part]
+    picks = maxmin_picks(morgan_bits(SMILES), len(order), int(permutation(len(SMILES), 4)[0]))
+    assert [set(picks[: len(parts[0])]), set(picks)] == [{*order[: len(parts[0])]}, set(order)]
+
+
+def test_picks_are_refused_where_a_part_would_be_empty(write, opened):
+    with pytest.raises(BadInput, match=r"maxmin leaves .*val"):
+        opened(write("a.csv", ["CCO", "CCN", "CCC", "CCCC"]), split="maxmin")
+    assert not smiles_of(opened(write("a.csv"), split="maxmin", fractions=(1, 0, 0)))["test"]
+
+
+def test_the_oldest_train_and_the_newest_test(write, opened):
+    days = [f"20{10 + number * 7 % 13:02}-0{1 + number % 9}-1{number % 3}" for number in range(len(SMILES))]
+    data = opened(write("a.csv", day=days), split="time", time_column="day", fractions=(0.6, 0.2, 0.2))
+    when = dict(zip(SMILES, days, strict=True))
+    train, val, test = ([when[text] for text in smiles_of(data)[split]] for split in SPLITS)
+    assert (max(train) < min(val), max(val) < min(test)) == (True, True)
+    assert [len(train), len(val), len(test)] == [18, 6, 6]
+    assert data.split_words == (
+        f"by day: train {min(train)} to {max(train)}, val {min(val)} to {max(val)}, test {min(test)} to {max(test)}"
+    )
+
+
+def test_one_time_stays_in_one_part_and_the_cut_moves_to_the_nearest_boundary(write, opened):
+    years = [2015] * 11 + [2016] * 12 + [2017] * 2 + [2018] * 5  # cuts at 24 and 27 of 30: ends are 11, 23, 25, 30
+    found = smiles_of(opened(write("a.csv", year=years), split="time", time_column="year"))
+    assert [len(found[split]) for split in SPLITS] == [23, 2, 5]
+    found = smiles_of(opened(write("a.csv", year=[1999] * 28 + [2000, 2001]), split="time", time_column="year"))
+    assert [len(found[split]) for split in SPLITS] == [28, 1, 1]
+    with pytest.raises(BadInput, match=r"time_column=year: 2 different values cannot be cut into 3 parts"):
+        opened(write("a.csv", year=[1999] * 29 + [2000]), split="time", time_column="year")
+    found = smiles_of(
+        opened(write("a.csv", year=[1] * 29 + [2]), split="time", time_column="year", fractions=(0.9, 0, 0.1))
+    )
+    assert [len(found[split]) for split in SPLITS] == [29, 0, 1]
+
+
+def test_a_repeated_molecule_counts_with_its_first_time(write, opened):
+    smiles, years = [*SMILES[:20], SMILES[0]], [*range(2000, 2020), 2030]
+    file = write("a.csv", smiles, year=years)
+    together = opened(file, split="time", time_column="year")
+    assert together.smiles("train").count(SMILES[0]) == 2
+    assert "first time" in together.split_words
+    apart = smiles_of(opened(file, split="time", time_column="year", repeats="apart"))
+    assert (apart["train"][0], apart["test"][-1]) == (SMILES[0], SMILES[0])
+
+
+def test_a_time_that_cannot_be_read_is_named_with_its_line(write, opened):
+    days = [f"0{1 + number % 9}/12/20{10 + number % 9}" for number in range(len(SMILES))]
+    file = write("a.csv", day=[*days[:-1], ""])
+    with pytest.raises(BadInput, match=r"(?s)is missing: line 31.*time_format.*: line 2 "):
+        opened(file, split="time", time_column="day")
+    with pytest.raises(BadInput, match="line 31"):
+        opened(file, split="time", time_column="day", time_format="%d/%m/%Y")
+    kept = opened(file, split="time", time_column="day", time_format="%d/%m/%Y", on_error="skip")
+    assert sum(len(kept.smiles(split)) for split in SPLITS) == len(SMILES) - 1
+    when = {text: (day[6:], day[:2]) for text, day in zip(SMILES, days, strict=True)}
+    found = [[when[text] for text in part] for part in smiles_of(kept).values()]
+    assert max(found[0]) < min(found[1]) <= max(found[1]) < min(found[2])
+
+
+def test_validation_by_time_is_cut_from_training_beside_a_test_file_without_times(write, opened):
+    file, other = write("a.csv", SMILES[:20], year=range(1980, 2000)), write("t.csv", SMILES[20:])
+    found = smiles_of(opened(file, test_file=other, split="time", time_column="year"))
+    assert found == {"train": SMILES[:18], "val": SMILES[18:20], "test": SMILES[20:]}

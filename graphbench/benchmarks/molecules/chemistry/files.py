@@ -191,6 +191,37 @@ def parse_weights(
     return values, problems
 
 
+def parse_times(
+    rows: MoleculeRows, name: str, form: str | None = None, missing: Missing = _USUAL_MISSING
+) -> tuple[np.ndarray, list[RowProblem]]:
+    """Parse the time of every row: float64 `[rows]`, larger for what is later, NaN where faulty; and the problems.
+
+    Args:
+        rows: of the file.
+        name: of the column.
+        form: of the dates, as `%d/%m/%Y` of Python's `strptime`. Without it the column holds numbers, such as years, or
+            dates of ISO 8601 (`2021`, `2021-03`, `2021-03-04`, `2021-03-04 12:00`), those without a zone in UTC.
+            `03/04/2021` is none of these, since it means one day in London and another in Boston.
+        missing: words for an empty cell.
+    """
+    texts = rows.columns[name]
+    lacking = np.array([text in missing for text in texts], dtype=bool)
+    values = np.array([math.nan if empty else as_number(text) for text, empty in zip(texts, lacking, strict=True)])
+    if form is not None or np.isnan(values[~lacking]).any():
+        dates = pd.to_datetime(pd.Series(texts, dtype=object), format=form or "ISO8601", errors="coerce", utc=True)
+        seconds = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(np.float64)
+        values = np.where(lacking, np.nan, seconds)
+    hint = (
+        f"is not of the form {form}" if form else "is neither a number nor ISO 8601; give time_format for another form"
+    )
+    problems = []
+    for row in np.flatnonzero(~np.isfinite(values)).tolist():
+        values[row] = np.nan
+        fault = "is missing" if lacking[row] else hint
+        problems.append(RowProblem(f"time {name!r} {fault}", rows.lines[row], shorten(texts[row])))
+    return values, problems
+
+
 def points_for_commas(rows: MoleculeRows, names: Sequence[str]) -> None:
     """Replace decimal commas in columns of numbers by points, in place, and note it.
 

@@ -27,7 +27,10 @@ def murcko_scaffold(mol: Chem.Mol) -> str:
 
 
 def scaffold_split(
-    scaffolds: Sequence[str], fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int | None = None
+    scaffolds: Sequence[str],
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    seed: int | None = None,
+    what: str = "scaffold",
 ) -> dict[str, np.ndarray]:
     """Assign whole scaffold groups to one split each, largest group first, so that test ring systems are new.
 
@@ -39,9 +42,10 @@ def scaffold_split(
     share still come first, because one of them would fill it (the rule of Yang et al., 2019).
 
     Args:
-        scaffolds: one per molecule.
+        scaffolds: one per molecule; or other groups that stay whole, such as clusters.
         fractions: shares of train, validation and test; one without a share stays empty.
         seed: of the order of the groups; None for the largest first.
+        what: word for a group, for messages.
 
     Raises:
         BadInput: the fractions are not three shares, or a split stays empty for lack of scaffolds.
@@ -73,7 +77,7 @@ def scaffold_split(
         sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in chosen.items())
         largest = max(groups, key=lambda scaffold: len(groups[scaffold]))
         raise BadInput(
-            f"The scaffold split leaves {' and '.join(empty)} empty ({sizes} molecules): {len(groups)} scaffolds, of "
+            f"The {what} split leaves {' and '.join(empty)} empty ({sizes} molecules): {len(groups)} {what}s, of "
             f"which {largest!r} has {len(groups[largest]):,} molecules. Take more molecules, other fractions or a "
             "random split."
         )

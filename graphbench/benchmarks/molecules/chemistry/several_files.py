@@ -93,6 +93,7 @@ def _join(parts: Sequence[UserMolecules], files: Sequence[Path], request: FileRe
         [text for part in parts for text in part.canonical],
         [label for part in parts for label in part.split_labels],
         sum(part.left_out for part in parts),
+        [time for part in parts for time in part.times],
     )
     file_of = np.repeat(np.arange(len(parts)), [len(part.canonical) for part in parts])
     _log_shared(joined, file_of, texts["id"])

@@ -12,8 +12,8 @@ from torch import Tensor
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import Column, GraphTable
-from graphbench.contracts.table import BOUNDS, EDGE, GRAPH, NODE, WEIGHT, pointer
-from graphbench.data.columns import exact_numbers
+from graphbench.contracts.table import EDGE, GRAPH, NODE, WEIGHT, pointer
+from graphbench.data.columns import exact_numbers, split_bounds
 
 #: Text columns of the molecule benchmarks.
 TEXTS = ("smiles", "id")
@@ -42,11 +42,7 @@ def with_bounds(table: GraphTable, y: np.ndarray, signs: np.ndarray) -> GraphTab
         y: real targets or their bounds `[G, T]`, NaN where unknown.
         signs: 1 for what a target is above, -1 for what it is below, 0 for a target itself `[G, T]`.
     """
-    exact = exact_numbers(y)
-    parts = {
-        name: np.where(signs == sign, exact, np.nan) for name, sign in zip(("y", *BOUNDS), (0, 1, -1), strict=True)
-    }
-    columns = {name: torch.from_numpy(part.astype(exact.dtype)) for name, part in parts.items()}
+    columns = {name: torch.from_numpy(part) for name, part in split_bounds(y, signs).items()}
     return table.with_columns(columns, {name: Column(GRAPH) for name in columns})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from graphbench.benchmarks.molecules.chemistry.files import (
     classes_hint,
     missing_hint,
     parse_targets,
+    parse_times,
     parse_weights,
     points_for_commas,
     read_rows,
@@ -51,6 +52,12 @@ OnError = Literal["stop", "skip"]
 
 #: Name of the computed target.
 PENALIZED_LOGP = "penalized_logp"
+#: Metrics of each task, the default first.
+METRICS = {
+    "regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
+    "classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
+    "multilabel": ("AP", "AUROC"),
+}
 _NAMED = 8  # lines that a message names for each remark
 #: Words for the splits, in lower case.
 SPLIT_WORDS = {
@@ -71,7 +78,7 @@ class FileRequest:
 
     `targets` is `("penalized_logp",)` if that property is computed. `classes` is empty if the file has their numbers.
     `missing` is None for the usual words alone, () for empty cells alone. Targets in `log10` must be above 0.
-    `scaffold` asks for Murcko scaffolds.
+    `scaffold` asks for Murcko scaffolds, `time_column` for the time of each molecule, of the form `time_format`.
     """
 
     file: Path
@@ -82,6 +89,8 @@ class FileRequest:
     classes: tuple[str, ...] = ()
     id_column: str | None = None
     split_column: str | None = None
+    time_column: str | None = None
+    time_format: str | None = None
     scaffold: bool = False
     on_error: OnError = "stop"
     weight: str | None = None
@@ -99,7 +108,7 @@ class FileRequest:
     def columns(self) -> list[str]:
         """Columns to read beside the SMILES."""
         targets = () if self.computed else self.targets
-        others = filter(None, (self.weight, self.id_column, self.split_column))
+        others = filter(None, (self.weight, self.id_column, self.split_column, self.time_column))
         return list(dict.fromkeys([*targets, *others, *self.beside.columns]))
 
     @property
@@ -110,6 +119,45 @@ class FileRequest:
             *filter(None, (self.weight,)),
             *self.beside.numbers,
         ]
+
+
+def count_classes(task: TargetTask, num_classes: int | None, classes: list[str] | None) -> int | None:
+    """Return the number of classes; refuse names for another task, repeated ones, or another number of them."""
+    if classes is None:
+        return num_classes
+    if task != "classification":
+        raise BadInput(f"classes belongs to task=classification, not to task={task}.")
+    if len(set(classes)) != len(classes):
+        raise BadInput(f"classes: expected distinct names, got {classes}.")
+    if num_classes not in (None, len(classes)):
+        raise BadInput(f"num_classes={num_classes}, but classes names {len(classes)}: give one of the two.")
+    return len(classes)
+
+
+def check_targets(request: FileRequest, num_classes: int | None, metric: str | None) -> None:
+    """Refuse targets or a metric that do not fit the task."""
+    targets, task = request.targets, request.task
+    if request.log10 and (task != "regression" or request.computed or not set(request.log10) <= set(targets)):
+        raise BadInput(
+            f"log10={list(request.log10)}: expected target columns of a regression, of {', '.join(targets)} ({task})."
+        )
+    if not targets or len(set(targets)) != len(targets):
+        raise BadInput(f"target: expected one or several distinct columns, got {list(targets)}.")
+    if PENALIZED_LOGP in targets and (len(targets) > 1 or task != "regression"):
+        raise BadInput(f"target={PENALIZED_LOGP} is computed: it must be the only target, of a regression.")
+    if task == "classification" and (len(targets) > 1 or num_classes is None or num_classes < 2):
+        raise BadInput(
+            "task=classification needs one target column, and num_classes of 2 or more or the names of the classes "
+            "(classes=[inactive, active])."
+        )
+    if task != "classification" and num_classes is not None:
+        raise BadInput(f"num_classes belongs to task=classification, not to task={task}.")
+    if metric is not None and metric not in METRICS[task]:
+        raise BadInput(f"metric={metric}: a {task} is scored by {', '.join(METRICS[task])}.")
+    if metric is not None and metric.startswith("scaled_") and len(targets) == 1 and not request.log10:
+        raise BadInput(f"metric={metric} is for several targets; of one it is {metric.removeprefix('scaled_')}.")
+    if metric == "AUROC" and task == "classification" and num_classes != 2:
+        raise BadInput("metric=AUROC needs num_classes=2.")
 
 
 @dataclass
@@ -123,6 +171,7 @@ class UserMolecules:
         canonical: canonical SMILES of what the features show, of each molecule; equal for equal molecules.
         split_labels: one of `SPLIT_WORDS`, or a fold number, of each molecule, if the file has a split column.
         left_out: rows of the file that cannot be used.
+        times: number that is larger for what is later, and text of each molecule, if the file has a column of times.
     """
 
     table: GraphTable
@@ -130,6 +179,7 @@ class UserMolecules:
     canonical: list[str]
     split_labels: list[str]
     left_out: int = 0
+    times: list[tuple[float, str]] = field(default_factory=list)
 
 
 def read_user_file(request: FileRequest, track: Track | None = None) -> UserMolecules:
@@ -150,8 +200,12 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     if rows.notes:
         logger.info("%s: %s", request.file, ", ".join(rows.notes))
     y, weights, problems = _parse_numbers(request, rows)
-    beside, faults = request.beside.parse(rows.columns)
-    problems += [RowProblem(fault, rows.lines[row], shorten(text)) for row, fault, text in faults]
+    times: np.ndarray | None = None
+    if request.time_column is not None:
+        times, faults = parse_times(rows, request.time_column, request.time_format, Missing.of(request.missing))
+        problems += faults
+    beside, marred = request.beside.parse(rows.columns)
+    problems += [RowProblem(fault, rows.lines[row], shorten(text)) for row, fault, text in marred]
     recipe = Recipe(request.features, "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
     arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
@@ -163,6 +217,9 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
         description = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
         raise BadInput(f"{description}\nNo usable molecule is left.")
     molecules = _collect(request, rows, arrays, (y, signs), weights, usable)
+    if times is not None:
+        source = arrays.rows[usable].tolist()
+        molecules.times = [(float(times[row]), rows.columns[request.time_column or ""][row]) for row in source]
     if request.beside.columns:
         chosen = torch.from_numpy(beside[arrays.rows[usable]])
         molecules.table = with_numbers(molecules.table, chosen)

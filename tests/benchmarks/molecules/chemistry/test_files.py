@@ -10,6 +10,7 @@ from graphbench.benchmarks.molecules.chemistry.files import (
     classes_hint,
     missing_hint,
     parse_targets,
+    parse_times,
     read_rows,
     stream_molecules,
 )
@@ -414,3 +415,29 @@ def test_texts_that_could_be_words_for_missing_ones_are_told_with_the_option_to_
     hint = missing_hint(content, ["a", "b"], Missing.of(None))
     assert hint.endswith("""--data.missing '["lost", "pending"]'.""")
     assert missing_hint(rows(a=["wet", "dry"]), ["a"], Missing.of(None)) == "", "a column of texts has other faults"
+
+
+def test_times_are_in_order():
+    """Each list is ascending in time, and every reading of it is."""
+    for cells, form in (
+        (["1998", "2003.5", "2004", "20210304"], None),
+        (["2019", "2019-02", "2019-02-11T23:59:59+00:00", "2019-02-12", "2019-02-12 00:00:01"], None),
+        (["2020-01-01T00:30:00+02:00", "2019-12-31T23:00:00Z", "2020-01-01"], None),
+        (["28/02/2019", "01/03/2019", "02/01/2020"], "%d/%m/%Y"),
+        (["Jan 5, 1900", "Feb 1, 1969", "Mar 3, 2100"], "%b %d, %Y"),
+    ):
+        rows = MoleculeRows("f.csv", ["t"], {"t": cells}, lines=list(range(2, 2 + len(cells))))
+        values, problems = parse_times(rows, "t", form)
+        assert not problems
+        assert (np.diff(values) > 0).all()
+
+
+def test_what_is_no_time_is_named_by_its_line():
+    rows = MoleculeRows(
+        "f.csv", ["t"], {"t": ["2019-02-30", "", "n/a", "03/04/2021", "2019-01-01", "inf"]}, lines=list(range(2, 8))
+    )
+    values, problems = parse_times(rows, "t")
+    assert np.isfinite(values).tolist() == [False, False, False, False, True, False]
+    assert sorted((problem.line, "missing" in problem.kind) for problem in problems) == [
+        (2, False), (3, True), (4, True), (5, False), (7, False),
+    ]  # fmt: skip

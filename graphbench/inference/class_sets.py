@@ -1,0 +1,136 @@
+"""Sets of classes that hold the true one with a stated probability: split-conformal prediction of classifications.
+
+The score of a validation row is `s_i = 1 - p_i`, p_i the probability of its true class, and q the `conformal_rank`-th
+smallest score. The set of a new row has the classes k with `1 - p_k <= q`: LAC, the least ambiguous sets of Sadinle,
+Lei & Wasserman ("Least ambiguous set-valued classifiers with bounded error levels", JASA 2019). It holds the true class
+with the coverage of `intervals`, over all rows together. With a q for each class, out of the rows of that class alone,
+it does so in each class (label-conditional: Vovk, Gammerman & Shafer 2005, section 4.5), also in a rare one.
+
+A set may have no class: no one is as probable there as the true one usually is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from graphbench.inference.intervals import conformal_quantile
+
+#: Between the names of the classes in a set.
+SEPARATOR = " | "
+
+
+@dataclass(frozen=True)
+class ClassSets:
+    """Sets of classes that hold the true one with a given probability.
+
+    Args:
+        coverage: stated probability.
+        target: name of the target.
+        classes: names of the C classes.
+        thresholds: least probability with which each class is in the set `[C]`.
+        rows: validation rows that each threshold rests on `[C]`.
+        by_class: whether the coverage holds in each class.
+
+    Examples:
+        >>> probabilities = np.array([[0.9, 0.1]] * 8 + [[0.3, 0.7]])
+        >>> sets = ClassSets.fit(Fraction(8, 10), probabilities, np.zeros((9, 1)), "kind", ["no", "yes"])
+        >>> sets.columns(np.array([[0.95, 0.05], [0.5, 0.5]]))["set_kind"].tolist()
+        ['no', '']
+    """
+
+    coverage: Fraction
+    target: str
+    classes: tuple[str, ...]
+    thresholds: tuple[float, ...]
+    rows: tuple[int, ...]
+    by_class: bool = False
+
+    @classmethod
+    def fit(
+        cls,
+        coverage: Fraction,
+        probabilities: np.ndarray,
+        targets: np.ndarray,
+        target: str,
+        classes: Sequence[str],
+        by_class: bool = False,
+        rows: str = "the validation split",
+    ) -> ClassSets:
+        """Fit the thresholds to validation rows.
+
+        Args:
+            coverage: see the class.
+            probabilities: of rows that the model was not trained on `[n, C]`.
+            targets: their classes `[n, 1]`, negative where unknown.
+            target: see the class.
+            classes: see the class.
+            by_class: see the class.
+            rows: which rows these are, for messages.
+
+        Raises:
+            BadInput: the rows, or those of a class, are too few.
+        """
+        truth, chosen = _true_probabilities(probabilities, targets)
+        thresholds, counts = [], []
+        for number, name in enumerate(classes):
+            scores = 1 - chosen[truth == number] if by_class else 1 - chosen
+            label = f"{target}={name}" if by_class else target
+            thresholds.append(1 - conformal_quantile(scores, coverage, label, rows))
+            counts.append(len(scores))
+        return cls(coverage, target, tuple(classes), tuple(thresholds), tuple(counts), by_class)
+
+    def members(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return which classes are in the set of each row, bool `[rows, C]`."""
+        # 1 - (1 - p) may round below p, and the row whose score is the quantile belongs to the covered ones
+        return np.asarray(1 - probabilities.astype(np.float64) <= 1 - np.array(self.thresholds) + 1e-12)
+
+    def columns(self, probabilities: np.ndarray, spreads: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Return `set_<target>` beside probabilities `[rows, C]`: names of classes between bars."""
+        members = self.members(probabilities)
+        texts = [
+            SEPARATOR.join(name for name, inside in zip(self.classes, row, strict=True) if inside) for row in members
+        ]
+        return {f"set_{self.target}": np.array(texts, dtype=object)}
+
+    def covers(self, probabilities: np.ndarray, targets: np.ndarray, spreads: np.ndarray | None = None) -> np.ndarray:
+        """Return 1 where the true class is in the set, 0 where not, NaN where it is unknown: float64 `[rows, 1]`."""
+        truth = targets[:, 0].astype(np.float64)
+        known = truth >= 0
+        inside = np.full(len(truth), np.nan)
+        inside[known] = self.members(probabilities)[known, truth[known].astype(np.int64)]
+        return inside[:, None]
+
+    def record(self) -> dict[str, Any]:
+        """Return JSON values for the results of a run."""
+        return {
+            "coverage": float(self.coverage),
+            "thresholds": dict(zip(self.classes, self.thresholds, strict=True)),
+            "rows": dict(zip(self.classes, self.rows, strict=True)),
+            "by": ["class"] if self.by_class else [],
+        }
+
+    def describe(self) -> list[str]:
+        """Describe the thresholds in a line, or a line for each class."""
+        stated = f"with a stated coverage of {float(self.coverage):g}"
+        if not self.by_class:
+            return [
+                f"Set of {self.target}: classes of a probability of {self.thresholds[0]:.4g} or more, {stated} from "
+                f"{self.rows[0]} validation rows"
+            ]
+        return [
+            f"Set of {self.target}: {name} from a probability of {threshold:.4g} on, {stated} from {rows} of its rows"
+            for name, threshold, rows in zip(self.classes, self.thresholds, self.rows, strict=True)
+        ]
+
+
+def _true_probabilities(probabilities: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes of rows with a known one, and their probabilities, each `[n]`."""
+    truth = targets[:, 0].astype(np.float64)
+    known = truth >= 0  # NaN is not
+    chosen = truth[known].astype(np.int64)
+    return chosen, probabilities[known, chosen].astype(np.float64)
