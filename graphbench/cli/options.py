@@ -26,7 +26,11 @@ from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder, trust
 
 _DATA_CHANGED = "what to do if the data differ from those of the fit: refuse (default) or accept"
-_SCORE = {"run": "folder of a finished fit", "checkpoint": "checkpoint to score instead of the best"}
+_SCORE = {
+    "run": "folder of a finished fit",
+    "checkpoint": "checkpoint to score instead of the best",
+    "weights": "with --config NAME: weights that its authors released, official or a file (`graphbench list weights`)",
+}
 _PREDICT = {
     "run": "folder of a finished fit",
     "checkpoint": "checkpoint to use instead of the best",

@@ -21,6 +21,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
+from graphbench.cli.released import load_released
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trainer_checks import check_processes
 from graphbench.contracts import SPLITS
@@ -53,7 +54,10 @@ def checkpoint_of(request: Request) -> Path:
     """
     named = request.options.checkpoint
     if named is None and request.run is None:
-        raise BadInput("Name what to score: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE.")
+        raise BadInput(
+            "Name what to score: --run FOLDER of a finished fit, or --config FILE with --checkpoint FILE, or with "
+            "--weights official where its authors released some."
+        )
     if named is not None:
         path = Path(named)
     else:
@@ -119,7 +123,8 @@ def open_data(predictor: Predictor, same: SameData) -> None:
 
 
 def _load(request: Request, options: Sequence[str]) -> Predictor:
-    path = checkpoint_of(request)
+    weights: str = getattr(request.options, "weights", None) or ""
+    path = None if weights else checkpoint_of(request)
     typed = CommandLine.parse(request.arguments[len(request.stored) :])
     if any(one.path.startswith("trainer.callbacks") for one in typed.options) or typed.value("trainer.callbacks"):
         raise BadInput(
@@ -127,7 +132,10 @@ def _load(request: Request, options: Sequence[str]) -> Predictor:
             "them, without --input."
         )
     cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, *options, "--trainer.strategy", "auto"])
-    load_weights(cli.model, path)
+    if path is None:
+        load_released(cli, weights)
+    else:
+        load_weights(cli.model, path)
     return Predictor(cli.model, cli.datamodule, None, cli.trainer)
 
 
@@ -135,7 +143,8 @@ def training_facts(request: Request) -> TrainingFacts | None:
     """Read what a run was trained on; warn if its folder does not say."""
     facts = TrainingFacts.read(request.run) if request.run is not None else None
     if facts is None:
-        place = request.run.path if request.run is not None else request.options.checkpoint
+        options = request.options
+        place = request.run.path if request.run is not None else options.checkpoint or options.weights
         log.warning("%s does not say what it was trained on, so no row can be marked as %s.", place, OUTSIDE)
     return facts
 

@@ -6,6 +6,7 @@ from .lap_pe import LapPE as LapPE
 from .rrwp import RRWP as RRWP
 from .rwse import RWSE as RWSE
 from .shortest_paths import ShortestPaths as ShortestPaths
+from .shortest_paths import Ties as Ties
 from .substructures import Kind as Kind
 from .substructures import Pattern as Pattern
 from .substructures import Substructures as Substructures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,8 +15,10 @@ from graphbench.contracts import Column, Encoded, Encoding, GraphTable
 from graphbench.contracts.kernels import operation
 from graphbench.contracts.table import EDGE, NODE, PAIR, pointer
 from graphbench.encodings._dense import SizeBlock, as_table, as_tensors, few_threads, size_blocks
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput, check_choice, check_range
 
+#: Which of several shortest paths of a pair count, see `ShortestPaths`.
+Ties = Literal["all", "one"]
 #: Distance of a pair that no path joins, while distances are computed.
 _NEVER = np.iinfo(np.int32).max // 2
 #: Numbers of paths above this are scaled down; only their ratios within a level matter.
@@ -47,9 +49,14 @@ class ShortestPaths(Encoding):
     pairs with i = j or without a path have no step. A pair of a molecule has little more than one step; in dense graphs
     a pair of distance 2 has as many as its nodes have common neighbours.
 
+    With `ties="one"` the steps are those of one path of each pair, which released code of Graphormer reads: the one
+    that the algorithm of Floyd and Warshall finds first. Its largest inner node has the smallest number, and so have
+    both parts around it. It depends on how nodes are numbered; parallel edges share its weight.
+
     Args:
         max_distance: largest distance that is stored.
         with_edges: keep the steps (Graphormer and DeepGraph read them).
+        ties: all or one, with edges.
 
     Raises:
         BadInput: an option is out of range, or an edge names a node that its graph does not have.
@@ -75,16 +82,19 @@ class ShortestPaths(Encoding):
     #: 2: all shortest paths count, not the one of the lowest edge numbers.
     version = 2
 
-    def __init__(self, max_distance: int = 20, with_edges: bool = False) -> None:
+    def __init__(self, max_distance: int = 20, with_edges: bool = False, ties: Ties = "all") -> None:
         # Distances are stored as int16.
         most = torch.iinfo(torch.int16).max
         check_range(f"{self.name}: max_distance", max_distance, at_least=1, below=most, whole=True)
-        self.max_distance, self.with_edges = int(max_distance), with_edges
+        check_choice(f"{self.name}: ties", ties, get_args(Ties))
+        self.max_distance, self.with_edges, self.ties = int(max_distance), with_edges, ties
         if not isinstance(with_edges, bool):
             raise BadInput(
                 f"{self.name}: with_edges must be true or false, but got {with_edges!r}. The steps hold the edges of "
                 "shortest paths to any number; the model has an option for how many are read."
             )
+        if ties == "one" and not with_edges:
+            raise BadInput(f"{self.name}: ties=one chooses among edges, which are left out. Give with_edges=true.")
 
     @property
     def unreachable(self) -> int:
@@ -98,7 +108,8 @@ class ShortestPaths(Encoding):
 
     def parameters(self) -> dict[str, Any]:
         """Every option that changes the result."""
-        return {"max_distance": self.max_distance, "with_edges": self.with_edges}
+        options = {"max_distance": self.max_distance, "with_edges": self.with_edges}
+        return options if self.ties == "all" else options | {"ties": self.ties}
 
     @property
     def layout(self) -> Mapping[str, Column]:
@@ -117,6 +128,8 @@ class ShortestPaths(Encoding):
         columns = {"shortest_path_distance": distance}
         if not self.with_edges:
             return Encoded(columns)
+        if self.ties == "one":
+            counts, edge, goal, weight = _one_path(graphs, counts, edge, goal)
         columns |= {"path_step_edge": edge, "path_step_goal": goal, "path_step_weight": weight}
         return Encoded(columns, {"path_step": pointer(counts)})
 
@@ -218,3 +231,45 @@ def _steps_of(block: SizeBlock, distance: NDArray[np.int32], paths: NDArray[np.f
     weight = onward / np.bincount(pair, onward, minlength=1)[pair]
     graph, number = block.graphs[torch.from_numpy(pair // n**2)], block.edge[torch.from_numpy(edge)]
     return graph, number, torch.from_numpy(goal), torch.from_numpy(weight)
+
+
+def _one_path(graphs: GraphTable, counts: Tensor, edge: Tensor, goal: Tensor) -> tuple[Tensor, ...]:
+    """Keep the steps of one shortest path of each pair: what is left of it is the path of the next pair.
+
+    Args:
+        graphs: the table.
+        counts: steps of each graph `[G]`.
+        edge: number of each step's edge within its graph `[steps]`.
+        goal: node where its paths end, within the graph `[steps]`.
+
+    Returns:
+        The same of the steps that stay, and their weights.
+    """
+    graph = torch.repeat_interleave(torch.arange(len(graphs)), counts)
+    source, target = graphs.columns["edge_index"][graphs.ptr[EDGE][graph] + edge].unbind(1)
+    pair = pointer(graphs.num_nodes**2)[graph] + source * graphs.num_nodes[graph] + goal
+    chosen = _next_nodes(graphs)[pair] == target
+    number = torch.bincount(pair[chosen], minlength=1)  # of parallel edges
+    weight = 1 / number[pair[chosen]].to(_STEP_TYPES[2])
+    return torch.bincount(graph[chosen], minlength=len(graphs)), edge[chosen], goal[chosen], weight
+
+
+def _next_nodes(graphs: GraphTable) -> Tensor:
+    """Return the node behind i on the path i -> j by Floyd and Warshall, for every pair; -1 without an edge on it.
+
+    In the order of k, `path(i, j)` becomes `path(i, k)` and `path(k, j)` wherever that is shorter: `n^3` steps.
+    """
+    ptr = pointer(graphs.num_nodes**2)
+    next_node = torch.empty(int(ptr[-1]), dtype=torch.int64)
+    for block in size_blocks(graphs):
+        joined, numbers = block.adjacency() > 0, torch.arange(block.num_nodes)
+        distance = torch.where(joined, 1, _NEVER)
+        distance.diagonal(dim1=1, dim2=2).zero_()
+        following = torch.where(joined, numbers, -1)
+        for k in range(block.num_nodes):
+            through = distance[:, :, k, None] + distance[:, None, k]
+            shorter = through < distance
+            distance = torch.where(shorter, through, distance)
+            following = torch.where(shorter, following[:, :, k, None], following)
+        next_node[block.rows(ptr, block.num_nodes**2)] = following.flatten()
+    return next_node

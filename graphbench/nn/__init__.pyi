@@ -18,6 +18,7 @@ from .features import Categorical as Categorical
 from .features import EdgeEncoder as EdgeEncoder
 from .features import FeatureEncoder as FeatureEncoder
 from .features import NodeEncoder as NodeEncoder
+from .feed_forward import Activation as Activation
 from .feed_forward import FeedForward as FeedForward
 from .gated_gcn import EdgeGate as EdgeGate
 from .gated_gcn import GatedGCNLayer as GatedGCNLayer

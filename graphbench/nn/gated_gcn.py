@@ -24,20 +24,22 @@ class EdgeGate(nn.Module):
 
     Args:
         dim: hidden width.
+        activation: in place of ReLU.
 
     Examples:
         >>> EdgeGate(8)(torch.rand(4, 1)).shape
         torch.Size([4, 1])
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, activation: Callable[[Tensor], Tensor] = F.relu) -> None:
         super().__init__()
         self.expand = nn.Linear(1, dim)
         self.contract = nn.Linear(dim, 1)
+        self.activation = activation
 
     def forward(self, distances: Tensor) -> Tensor:
         """Gates `[num_edges, 1]` of squared distances `[num_edges, 1]`."""
-        return torch.sigmoid(self.contract(F.relu(self.expand(distances))))
+        return torch.sigmoid(self.contract(self.activation(self.expand(distances))))
 
 
 class GatedGCNLayer(nn.Module):
@@ -58,7 +60,7 @@ class GatedGCNLayer(nn.Module):
         residual: add `x_i` and `e_ij` as written.
         gated_by_distance: multiply the gates by `r_ij`.
         drops: what both dropouts fall on: the branch or the output.
-        activation: in place of ReLU.
+        activation: in place of ReLU, also in the `EdgeGate`.
 
     Raises:
         BadInput: `drops` or `norm` is not known.
@@ -86,7 +88,7 @@ class GatedGCNLayer(nn.Module):
         self.edge_map = nn.Linear(dim, dim)  # C
         self.node_norm = make_norm(norm, dim)
         self.edge_norm = make_norm(norm, dim)
-        self.gate = EdgeGate(dim) if gated_by_distance else None
+        self.gate = EdgeGate(dim, activation) if gated_by_distance else None
         self.dropout = nn.Dropout(dropout)
         self.residual = residual
         self.drops = drops

@@ -16,7 +16,7 @@ from graphbench.errors import BadInput, check_range
 from graphbench.nn.attention import MultiHeadAttention
 from graphbench.nn.dense import DenseLayout
 from graphbench.nn.features import Categorical, EdgeEncoder, NodeEncoder
-from graphbench.nn.feed_forward import FeedForward
+from graphbench.nn.feed_forward import Activation, FeedForward
 from graphbench.nn.local import EDGE_LAYERS, LocalName, as_local_layer, make_local_layer
 from graphbench.nn.norms import NormName, make_norm
 
@@ -86,9 +86,10 @@ class GPSLayer(nn.Module):
         attention: a `GlobalAttention`; None for no global branch.
         dropout: probability of every dropout outside the two branches, and of that after a convolution of PyG.
         norm: batch, layer or none.
+        activation: relu or gelu, of FFN.
 
     Raises:
-        BadInput: both branches are absent.
+        BadInput: both branches are absent, or the activation is not known.
 
     Examples:
         >>> import torch
@@ -107,6 +108,7 @@ class GPSLayer(nn.Module):
         attention: nn.Module | None,
         dropout: float = 0.0,
         norm: NormName = "batch",
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         if local is None and attention is None:
@@ -115,7 +117,7 @@ class GPSLayer(nn.Module):
         self.local_norm = make_norm(norm, dim) if local is not None else None
         self.attention = attention
         self.attention_norm = make_norm(norm, dim) if attention is not None else None
-        self.feed_forward = FeedForward(dim, 2 * dim, dropout)
+        self.feed_forward = FeedForward(dim, 2 * dim, dropout, activation)
         self.norm = make_norm(norm, dim)
         self.dropout = nn.Dropout(dropout)
 
@@ -170,6 +172,7 @@ class GPSBackbone(Architecture):
         positional_encoders: outputs stand beside the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter, see `FeatureEncoder`.
+        activation: relu or gelu, of the feed-forward networks and of GatedGCN and GINE.
 
     Raises:
         BadInput: there is no layer, or the options do not fit each other.
@@ -197,6 +200,7 @@ class GPSBackbone(Architecture):
         positional_encoders: Sequence[PositionalEncoder] = (),
         gate_encoder: PositionalEncoder | None = None,
         categorical: Categorical = "xavier_uniform",
+        activation: Activation = "relu",
     ) -> None:
         super().__init__(spec, hidden_dim)
         check_range("num_layers", num_layers, at_least=1, whole=True)
@@ -206,8 +210,10 @@ class GPSBackbone(Architecture):
         self.gate_encoder = gate_encoder
         self.layers = nn.ModuleList()
         for _ in range(num_layers):
-            local = make_local_layer(local_layer, hidden_dim, num_heads, dropout, norm, gate_encoder is not None)
-            self.layers.append(GPSLayer(hidden_dim, local, make_attention(), dropout, norm))
+            local = make_local_layer(
+                local_layer, hidden_dim, num_heads, dropout, norm, gate_encoder is not None, activation
+            )
+            self.layers.append(GPSLayer(hidden_dim, local, make_attention(), dropout, norm, activation))
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the local layer reads them."""

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.contracts import BenchmarkSpec, GraphBatch
-from graphbench.encodings import Degree, ShortestPaths
+from graphbench.encodings import Degree, ShortestPaths, Ties
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.features import FeatureEncoder, NodeEncoder
 from graphbench.nn.pairs import PathSteps, node_pairs
@@ -223,6 +223,8 @@ class PairBias(nn.Module):
         max_hops: edges of a path that count; 0 leaves the edge term out, as do edges without features.
         tables: sizes of a released code; they decide `max_distance` too. Without edge features its edge tables are
             carried, but not read: the released term is then a constant for each distance.
+        ties: whose edges enter the edge term where several shortest paths join a pair: all, in the mean, or those of
+            one, see `ShortestPaths`.
 
     Raises:
         BadInput: the released tables cannot hold the features.
@@ -241,6 +243,7 @@ class PairBias(nn.Module):
         max_distance: int,
         max_hops: int,
         tables: ReleasedTables | None = None,
+        ties: Ties = "all",
     ) -> None:
         super().__init__()
         if tables is not None:
@@ -248,7 +251,7 @@ class PairBias(nn.Module):
             max_distance = tables.max_distance
         has_edges = bool(spec.edge.vocabularies or spec.edge.dense)
         self.reads_edges = has_edges and max_hops > 0
-        self.paths = ShortestPaths(max_distance, with_edges=self.reads_edges)
+        self.paths = ShortestPaths(max_distance, self.reads_edges, ties if self.reads_edges else "all")
         self.encodings = (self.paths,)
         self.distance = nn.Embedding(self.paths.num_distances if tables is None else tables.distances, num_heads)
         nn.init.normal_(self.distance.weight, std=EMBEDDING_STD)

@@ -11,6 +11,7 @@ from torch_geometric.nn import AntiSymmetricConv, MessagePassing
 
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.convolution import GINEConvolution, GraphConvolution, LoopedGATConv
+from graphbench.nn.feed_forward import ACTIVATIONS, Activation
 from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
 
@@ -120,6 +121,7 @@ def make_local_layer(
     dropout: float = 0.0,
     norm: NormName = "batch",
     gated_by_distance: bool = False,
+    activation: Activation = "relu",
 ) -> nn.Module | None:
     """Make the local layer called `name`, with its own residual: `(x, edge_index, edge, distances) -> (x, edge)`.
 
@@ -130,13 +132,14 @@ def make_local_layer(
         dropout: probability of dropout before the residual.
         norm: norm inside GatedGCN; the others have none.
         gated_by_distance: multiply GatedGCN's gates by a function of distances (ES-LapPE).
+        activation: relu or gelu, in GatedGCN and in the network of GINE; GCN and GAT have none of this kind.
 
     Returns:
         The layer, or None for "none".
 
     Raises:
-        BadInput: the name is not known, GAT's heads do not divide `dim`, or another layer than GatedGCN is asked for
-            distance gates.
+        BadInput: the name or the activation is not known, GAT's heads do not divide `dim`, or another layer than
+            GatedGCN is asked for distance gates.
 
     Examples:
         >>> import torch
@@ -146,14 +149,18 @@ def make_local_layer(
         (torch.Size([3, 8]), torch.Size([4, 8]))
     """
     check_choice("local_layer", name, get_args(LocalName))
+    check_choice("activation", activation, ACTIVATIONS)
     if gated_by_distance and name != "GatedGCN":
         raise BadInput(f"Only the local layer GatedGCN can be gated by distances (gate_encoder), but got {name!r}.")
     if name == "none":
         return None
     if name == "GatedGCN":
-        return GatedGCNLayer(dim, dropout, norm, gated_by_distance=gated_by_distance)
+        return GatedGCNLayer(
+            dim, dropout, norm, gated_by_distance=gated_by_distance, activation=ACTIVATIONS[activation]
+        )
     if name == "GINE":
-        mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
+        act = nn.GELU() if activation == "gelu" else nn.ReLU()
+        mlp = nn.Sequential(nn.Linear(dim, dim), act, nn.Linear(dim, dim))
         return ConvLayer(GINEConvolution(mlp), dim, dropout, reads_edges=True)
     if name == "GCN":
         return ConvLayer(GraphConvolution(dim, dim), dim, dropout)

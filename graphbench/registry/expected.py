@@ -7,6 +7,7 @@
       source: GraphGPS, table 2
       parameters: 423717
       epochs: 2000
+      weights: {page: ..., file: ..., layout: ...}    # where the authors released theirs, see `ReleasedWeights`
 
 A run that differs from the recipe in an option that decides the score, such as its data, lists it in `altered` of its
 own `config.yaml`, and is compared with nothing.
@@ -51,6 +52,28 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class ReleasedWeights:
+    """Checkpoint that the authors of a model released, for `graphbench test --weights official`.
+
+    Args:
+        page: address where the authors offer it.
+        file: its name.
+        layout: `module:function` that maps the content of the file, and the `state_dict` of the recipe's model, to a
+            new `state_dict` of the model; it raises `BadInput` unless it uses every tensor of both.
+        url: address of the file; None where it is fetched by hand.
+        member: pattern of the checkpoint's path in an archive; of several the one of the last epoch counts.
+        sha256: of the file, as the authors print it, in hexadecimal.
+    """
+
+    page: str
+    file: str
+    layout: str
+    url: str | None = None
+    member: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
 class Expected:
     """Score that a run of a configuration should reach, its source and conditions.
 
@@ -68,6 +91,7 @@ class Expected:
         cost: duration on that hardware.
         variant: name of the overlay that changed the model.
         variants: name of an overlay -> the score expected with it.
+        weights: checkpoint that the authors released for this recipe.
         altered: descriptions of options that decide the score and differ from the recipe; `fit` writes them into the
             run's configuration, and such a run is compared with nothing.
         resumed: descriptions of options that were changed when the run resumed, with the steps; likewise.
@@ -85,6 +109,7 @@ class Expected:
     cost: str | None = None
     variant: str | None = None
     variants: dict[str, Variant] = field(default_factory=dict)
+    weights: ReleasedWeights | None = None
     altered: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
 
@@ -114,7 +139,18 @@ class Expected:
             check_keys(variant, keys, f"{where}: expected.variants.{name}", _EXAMPLE)
         if content.get("data") is not None:
             check_choice(f"{where}: expected.data", content["data"], get_args(Data))
-        return cls(**{**content, "variants": {name: Variant(**variant) for name, variant in variants.items()}})
+        released = content.get("weights")
+        if released is not None:
+            check_keys(
+                released, [one.name for one in dataclasses.fields(ReleasedWeights)], f"{where}: expected.weights"
+            )
+            if lacking := [name for name in ("page", "file", "layout") if not released.get(name)]:
+                raise BadInput(f"{where}: expected.weights lacks {' and '.join(lacking)}.")
+        made = {
+            "variants": {name: Variant(**variant) for name, variant in variants.items()},
+            "weights": None if released is None else ReleasedWeights(**released),
+        }
+        return cls(**{**content, **made})
 
     @property
     def chosen(self) -> Expected:
@@ -131,7 +167,7 @@ class Expected:
             return self
         variant = dataclasses.asdict(self.variants.get(self.variant, Variant()))
         variant["source"] = variant["source"] or self.source
-        return dataclasses.replace(self, **variant, variant=None, variants={})
+        return dataclasses.replace(self, **variant, variant=None, variants={}, weights=None)
 
 
 def check_keys(content: Any, keys: Sequence[str], where: str, example: str = "") -> Mapping[str, Any]:

@@ -61,7 +61,7 @@ class Listing:
 LISTINGS: dict[Literal["benchmarks", "encodings", "callbacks"], tuple[Listing, ...]] = {
     "benchmarks": (Listing("benchmarks", without=frozenset({"GraphBenchmark"})),),
     "encodings": (
-        Listing("encodings", without=frozenset({"Kind", "Normalization", "Pattern"})),
+        Listing("encodings", without=frozenset({"Kind", "Normalization", "Pattern", "Ties"})),
         Listing("nn", "positional"),
     ),
     "callbacks": (Listing("callbacks", without=frozenset({"DiagnosticTable"})),),

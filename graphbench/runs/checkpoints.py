@@ -97,7 +97,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     try:
         loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle may raise anything
-        raise CorruptData(f"The checkpoint {path} cannot be read: {_reason(Path(path), error)}") from error
+        raise CorruptData(f"The checkpoint {path} cannot be read: {unreadable_reason(Path(path), error)}") from error
     check_instantiator(loaded, path)
     return loaded
 
@@ -123,7 +123,7 @@ def check_instantiator(content: Any, path: str | Path) -> None:
             )
 
 
-def _reason(path: Path, error: Exception) -> str:
+def unreadable_reason(path: Path, error: Exception) -> str:
     """Say why torch cannot read a file, without torch's advice to allow the code in it."""
     if foreign := _FOREIGN.search(str(error)):
         return f"it holds {foreign[1] or foreign[2]}; only tensors and plain values are read, which can run no code."

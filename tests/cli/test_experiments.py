@@ -159,6 +159,7 @@ PUBLISHED = {
     "pcqm-contact": 512_784,
     "pcqm4mv2-small": 6_152_285,
     "pcqm4mv2-medium": 19_415_005,
+    "pcqm4mv2-deep": 13_807_581,
 }
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import networkx as nx
 import pytest
@@ -79,6 +80,49 @@ def test_steps_are_the_shares_of_all_shortest_paths(messy_table):
             ties += len(firsts) > 1
         assert steps == pytest.approx(expected, abs=1e-7)
     assert ties > 20
+
+
+def floyd_warshall_paths(n: int, edges: list[list[int]]) -> dict[tuple[int, int], list[int]]:
+    """Nodes of the path of every pair that has one, put together at the last node that shortened it."""
+    distance = [[0 if i == j else 1 if [i, j] in edges else n for j in range(n)] for i in range(n)]
+    middle = [[-1] * n for _ in range(n)]
+    for k in range(n):
+        for i in range(n):
+            for j in range(n):
+                if distance[i][j] > distance[i][k] + distance[k][j]:
+                    distance[i][j], middle[i][j] = distance[i][k] + distance[k][j], k
+
+    def inner(i: int, j: int) -> list[int]:
+        k = middle[i][j]
+        return [] if k < 0 else [*inner(i, k), k, *inner(k, j)]
+
+    pairs = [(i, j) for i in range(n) for j in range(n) if i != j and distance[i][j] < n]
+    return {(i, j): [i, *inner(i, j), j] for i, j in pairs}
+
+
+def test_steps_of_one_path_are_those_of_floyd_and_warshall(messy_table):
+    """Followed from step to step; parallel edges are taken alike."""
+    encoding, shorter = ShortestPaths(20, with_edges=True, ties="one"), 0
+    every = steps_of(with_steps(messy_table, ShortestPaths(20, with_edges=True)))
+    for graph, steps in enumerate(steps_of(with_steps(messy_table, encoding))):
+        part = messy_table.slice(graph, graph + 1)
+        n, edges = int(part.num_nodes), part.columns["edge_index"].tolist()
+        shorter += len(every[graph]) - len(steps)
+        firsts: dict[tuple[int, int], dict[int, float]] = {}
+        for (pair, edge), weight in steps.items():
+            firsts.setdefault(divmod(pair, n), {})[edge] = weight
+        paths = floyd_warshall_paths(n, edges)
+        assert firsts.keys() == paths.keys()
+        for (_, j), path in paths.items():
+            for at, following in pairwise(path):
+                parallel = [number for number, edge in enumerate(edges) if edge == [at, following]]
+                assert firsts[at, j] == pytest.approx(dict.fromkeys(parallel, 1 / len(parallel)))
+    assert shorter > 20
+
+
+def test_one_path_without_edges_is_an_error():
+    with pytest.raises(BadInput, match="ties=one"):
+        ShortestPaths(ties="one")
 
 
 def test_steps_do_not_depend_on_how_edges_are_listed(messy_table):

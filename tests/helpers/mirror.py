@@ -22,6 +22,9 @@ TESTED_BY = {
     ),
     "graphbench/inference/external.py": ("tests/cli/commands/test_score.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
+    "plugins/baselines/src/graphbench_baselines/released/accounts.py": (
+        "plugins/baselines/tests/released/test_graphgym.py", "every tensor too many or too few",
+    ),
     "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
         "plugins/sfi-former/tests/test_blocks.py", "operands of blocks",
     ),

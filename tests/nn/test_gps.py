@@ -26,8 +26,9 @@ def count(module):
     return sum(p.numel() for p in module.parameters())
 
 
-def mlp():
-    return nn.Sequential(nn.Linear(DIM, DIM), nn.ReLU(), nn.Linear(DIM, DIM))
+def mlp(activation):
+    act = {"relu": nn.ReLU, "gelu": nn.GELU}[activation]()
+    return nn.Sequential(nn.Linear(DIM, DIM), act, nn.Linear(DIM, DIM))
 
 
 def randomize_norms(module):
@@ -37,9 +38,9 @@ def randomize_norms(module):
                 nn.init.uniform_(tensor, 0.5, 1.5)
 
 
-def layer_of_pyg(ours):
+def layer_of_pyg(ours, activation):
     """PyG's layer with the weights of ours."""
-    reference = GPSConv(DIM, GINEConv(mlp()), heads=3)
+    reference = GPSConv(DIM, GINEConv(mlp(activation)), heads=3, act=activation)
     reference.conv.load_state_dict(ours.local.conv.state_dict())
     attention = ours.attention.attention
     with torch.no_grad():
@@ -57,12 +58,14 @@ def layer_of_pyg(ours):
     return reference
 
 
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("training", [False, True])
-def test_layer_agrees_with_pyg(batch, training):
+def test_layer_agrees_with_pyg(batch, training, activation):
     torch.manual_seed(0)
-    ours = GPSLayer(DIM, make_local_layer("GINE", DIM), TransformerAttention(DIM, 3))
+    local = make_local_layer("GINE", DIM, activation=activation)
+    ours = GPSLayer(DIM, local, TransformerAttention(DIM, 3), activation=activation)
     randomize_norms(ours)
-    reference = layer_of_pyg(ours)
+    reference = layer_of_pyg(ours, activation)
     x, edge = torch.randn(batch.num_nodes, DIM), torch.randn(batch.edge_index.shape[1], DIM)
     out, new_edge = ours.train(training)(x, edge, batch, DenseLayout.from_batch(batch))
     expected = reference.train(training)(x, batch.edge_index, batch.batch, edge_attr=edge)

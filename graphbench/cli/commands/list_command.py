@@ -22,13 +22,14 @@ from graphbench.registry.expected import Expected
 _WIDTH, _CONFIG_WIDTH = 200, 240
 _GENERATED = "*"  # marks sizes of graphs that are generated here
 _NUMBERS = ("graphs", "mean nodes", "mean edges", "on disk")
-_GROUPS = (*registry.GROUPS, "configs")
+_GROUPS = (*registry.GROUPS, "configs", "weights")
 _BENCHMARK_HEADER = ("name", "task", "graphs", "mean nodes", "mean edges", "metric", "on disk", "offline", "licence")
+_WEIGHTS_HEADER = ("name", "expected", "file", "SHA-256", "page of the authors")
 _CONFIG_HEADER = ("name", "benchmark", "model", "expected", "source", "hardware", "cost")
 
 
 def list_installed(arguments: Sequence[str]) -> int:
-    """Print what is registered, or the installed configurations.
+    """Print what is registered, the installed configurations, or those with weights that their authors released.
 
     Returns:
         0; with `--check` 1 if something is broken or clashes.
@@ -41,7 +42,7 @@ def list_installed(arguments: Sequence[str]) -> int:
         "list",
         description="Show what is installed. Nothing is imported, so a broken plug-in is listed like any other.",
     )
-    parser.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; all but the last when left out")
+    parser.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; the last two only when named")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--check", action="store_true", help="import every class and list the broken ones; exit code 1")
     options = parser.parse_args(arguments)
@@ -49,6 +50,8 @@ def list_installed(arguments: Sequence[str]) -> int:
         raise UnknownName("group of plug-ins", options.group, _GROUPS)
     if options.group == "configs":
         return _list_configs(options.json, options.check)
+    if options.group == "weights":
+        return _list_weights(options.json)
     groups = registry.GROUPS if options.group is None else (options.group,)
     clashes = [records for group in groups for records in registry.clashes(group).values()]
     unreadable = registry.unreadable()
@@ -182,6 +185,27 @@ def _list_configs(as_json: bool, check: bool) -> int:
         for line in lost:
             print(f"Missing: the configurations {line} are not where that distribution says; reinstall it.")
     return 1 if check and (clashing or lost) else 0
+
+
+def _list_weights(as_json: bool) -> int:
+    """Print the configurations whose authors released weights, and where."""
+    listed = [
+        (configuration, expected)
+        for same in configurations().values()
+        for configuration in same
+        if (expected := facts(configuration).expected).weights is not None
+    ]
+    if as_json:
+        print(json.dumps({one.name: dataclasses.asdict(expected) for one, expected in listed}, indent=2))
+        return 0
+    table = plain_table("weights of authors, for graphbench test --config NAME --weights official", _WEIGHTS_HEADER)
+    for configuration, expected in listed:
+        weights = expected.weights
+        assert weights is not None
+        score = _expected_score(expected)
+        table.add_row(configuration.name, score, weights.file, weights.sha256 or "not printed", weights.page)
+    console(_CONFIG_WIDTH).print(table)
+    return 0
 
 
 def _show_configs(listed: list[tuple[Configuration, Facts]]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from graphbench.cli.console import count_parameters, scores_of, show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.released import OFFICIAL, check_weights, load_released
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.split_predictions import KeepPredictions, write_kept
@@ -54,6 +55,7 @@ def test(arguments: Sequence[str]) -> int:
 
 def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
     request = split(own_parser(command), arguments)
+    check_weights(request)
     if command == "test":
         _check_input_options(request)
         if request.options.input is not None:
@@ -61,9 +63,11 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
                 assert request.run is not None
                 write_page(request.run)
             return 0
-    path = checkpoint_of(request)
+    path = None if request.options.weights else checkpoint_of(request)
     if request.run is not None and request.options.checkpoint is None:
         request.run.read_results()  # a torn file must be named before anything is computed
+    if path is None and command == "test":
+        splits = ("test",)  # authors may have trained on graphs that validate here
     with written_together(request) as (staged, folder):
         is_recorded = _score_splits(request, path, splits, folder, staged)
     if is_recorded:
@@ -73,11 +77,21 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
 
 
 def _score_splits(
-    request: Request, checkpoint: Path, splits: Sequence[str], folder: Sequence[str], staged: RunFolder | None
+    request: Request, checkpoint: Path | None, splits: Sequence[str], folder: Sequence[str], staged: RunFolder | None
 ) -> bool:
-    """Score splits and show the table; returns whether the scores were recorded in `staged`."""
+    """Score splits and show the table; returns whether the scores were recorded in `staged`.
+
+    Args:
+        request: names the run, or its recipe with the weights that authors released.
+        checkpoint: of the run; None for released weights.
+        splits: to score.
+        folder: options that make the trainer write to `staged`.
+        staged: folder of results; None without a run.
+    """
     same = SameData(request.run, request.options.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
+    if checkpoint is None:
+        load_released(cli, request.options.weights)
     kept = KeepPredictions()
     cli.trainer.callbacks += [same, kept]  # type: ignore[attr-defined]
     cli.datamodule.prepare_data()
@@ -88,7 +102,8 @@ def _score_splits(
     undefined: dict[str, str] = {}
     for name in splits:
         evaluate = cli.trainer.validate if name == "val" else cli.trainer.test
-        logged = evaluate(cli.model, cli.datamodule, ckpt_path=str(checkpoint), verbose=False, weights_only=True)[0]
+        path = None if checkpoint is None else str(checkpoint)
+        logged = evaluate(cli.model, cli.datamodule, ckpt_path=path, verbose=False, weights_only=True)[0]
         scores[name] = scores_of(name, logged)
         undefined |= cli.model.scores.of(name).undefined
     tables = kept.tables(cli.datamodule, cli.trainer.world_size)
@@ -113,7 +128,10 @@ def _beside_expected(
     cli: GraphbenchCLI, request: Request, scores: Mapping[str, Mapping[str, float]]
 ) -> Comparison | None:
     """Compare the score with the one that the configuration expects; None if it expects none of these."""
+    expected: Expected = cli.config_init["expected"]
     stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
+    if request.options.weights == OFFICIAL:  # trained as the recipe says, by its authors
+        stored = {"epochs": expected.epochs, "steps": expected.steps}
     obtained = Obtained(
         scores={name: value for split in scores.values() for name, value in split.items()},
         parameters=count_parameters(cli.model),
@@ -123,7 +141,6 @@ def _beside_expected(
         higher_is_better=cli.model.spec.higher_is_better,
         ended_by_rate=bool(stored.get("ended_by_rate")),
     )
-    expected: Expected = cli.config_init["expected"]
     altered = [*expected.altered, *map(str, altered_options(request))]
     expected = replace(expected, altered=altered)
     changes = [*altered, *expected.resumed]

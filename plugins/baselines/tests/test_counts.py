@@ -8,7 +8,7 @@ from quick import slow
 
 import graphbench_baselines
 from graphbench import BenchmarkSpec, Features, registry
-from graphbench.benchmarks import PCQM4M
+from graphbench.benchmarks import PCQM4M, PCQM4Mv2
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig
 from graphbench_baselines import SAT, Graphormer, RandomWalkPE
@@ -23,6 +23,7 @@ DEEPER = {
     f"{name}-x{times}": [path, path.parent / "overlays" / f"{path.stem}-x{times}.yaml"]
     for name, (path,) in RECIPES.items()
     for times in (2, 4)
+    if not name.endswith("-fairseq")  # DeepGraph deepened the first code's model alone
 }
 
 
@@ -36,6 +37,7 @@ SPECS = {
     "PATTERN": make_spec("PATTERN", (3,), num_classes=2),
     "CLUSTER": make_spec("CLUSTER", (7,), num_classes=6),
     "PCQM4M": PCQM4M.spec,
+    "PCQM4Mv2": PCQM4Mv2.spec,
 }
 SLIM = {"hidden_dim": 80, "ffn_dim": 80, "num_heads": 8}
 BASE = {"hidden_dim": 768, "ffn_dim": 768, "num_heads": 32}

@@ -90,6 +90,7 @@ def parameters_of(config, spec, **changes):
         ("pcqm-contact", 512_784),
         ("pcqm4mv2-small", 6_152_285),
         ("pcqm4mv2-medium", 19_415_005),
+        ("pcqm4mv2-deep", 13_807_581),
     ],
 )
 def test_configured_parameter_counts(name, published):
@@ -106,6 +107,7 @@ def test_configured_parameter_counts(name, published):
         ("pcqm-contact", 512_704),
         ("pcqm4mv2-small", 6_152_001),
         ("pcqm4mv2-medium", 19_414_641),
+        ("pcqm4mv2-deep", 13_807_345),
     ],
 )
 def test_published_counts_with_the_atom_table_of_their_time(name, published):

@@ -35,6 +35,8 @@ def published_graphormer_rate(step: int, warmup: int, total: int) -> float:
     ("names", "hops", "warmup", "total"),
     [
         (["graphormer/zinc"], 20, 40_000, 400_000),
+        (["graphormer/pcqm4m-fairseq"], 5, 60_000, 1_000_000),
+        (["graphormer/pcqm4mv2-fairseq"], 5, 60_000, 1_000_000),
         (["graphormer/zinc", "graphormer/overlays/zinc-x2"], 5, 60_000, 400_000),
         (["graphormer/zinc", "graphormer/overlays/zinc-x4"], 5, 60_000, 400_000),
     ],

@@ -22,6 +22,7 @@ from torch_geometric.nn.attention.performer import generalized_kernel, linear_at
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn import (
+    Activation,
     Categorical,
     DenseLayout,
     FeedForward,
@@ -60,6 +61,7 @@ class GPS(GPSBackbone):
         positional_encoders: outputs are concatenated to the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+        activation: relu or gelu, of the feed-forward networks and of GatedGCN and GINE (the head has its own).
 
     Raises:
         BadInput: an option is out of range, or conflicts with another.
@@ -85,6 +87,7 @@ class GPS(GPSBackbone):
         positional_encoders: list[PositionalEncoder] | None = None,
         gate_encoder: PositionalEncoder | None = None,
         categorical: Categorical = "xavier_uniform",
+        activation: Activation = "relu",
     ) -> None:
         check_choice("attention", attention, get_args(AttentionName))
 
@@ -109,6 +112,7 @@ class GPS(GPSBackbone):
             positional_encoders=positional_encoders or (),
             gate_encoder=gate_encoder,
             categorical=categorical,
+            activation=activation,
         )
 
 

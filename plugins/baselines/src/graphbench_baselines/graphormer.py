@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
+from graphbench.encodings import Ties
 from graphbench.errors import check_choice, check_range
 from graphbench.nn import (
     EMBEDDING_STD,
@@ -96,6 +97,7 @@ class SpatialBias(PairBias):
         max_distance: larger distances share its row.
         max_hops: edges of a path that count; 0 leaves the edge term out, as do edges without features.
         tables: sizes of a released code; they decide `max_distance` too.
+        ties: whose edges count, see `PairBias`.
 
     Raises:
         BadInput: the released tables cannot hold the features.
@@ -108,8 +110,9 @@ class SpatialBias(PairBias):
         max_distance: int,
         max_hops: int,
         tables: ReleasedTables | None = None,
+        ties: Ties = "all",
     ) -> None:
-        super().__init__(spec, num_heads, max_distance, max_hops, tables)
+        super().__init__(spec, num_heads, max_distance, max_hops, tables, ties)
         self.token = nn.Embedding(1, num_heads)
         nn.init.normal_(self.token.weight, std=EMBEDDING_STD)
 
@@ -159,6 +162,8 @@ class Graphormer(Architecture):
             those of the code.
         attention: padded, or packed: on a card by a kernel that pads nothing, see `attend_within_graphs`; its speed was
             measured on no card yet. Not with `re_attention`.
+        ties: whose edges enter the edge term where several shortest paths join a pair: all (their mean does not depend
+            on how nodes are numbered), or one, as in the released code, whose weights were trained so.
 
     Raises:
         BadInput: an option is out of range, or `released` meets features that the released tables cannot hold.
@@ -191,10 +196,12 @@ class Graphormer(Architecture):
         checkpointing: bool = False,
         released: bool = False,
         attention: Padding = "padded",
+        ties: Ties = "all",
     ) -> None:
         super().__init__(spec, hidden_dim)
         self.re_attention = re_attention
         drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
+        check_choice("ties", ties, get_args(Ties))
         _check_options(num_layers, max_hops, version, drops | {"input_dropout": input_dropout})
         check_weight_init(init)
         fairseq = version == "fairseq"
@@ -203,7 +210,7 @@ class Graphormer(Architecture):
         self.embedding = CentralityEmbedding(spec, hidden_dim, max_degree, tables)
         self.graph_token = nn.Embedding(1, hidden_dim)
         self.embedding_norm = nn.LayerNorm(hidden_dim) if fairseq else None
-        self.bias = SpatialBias(spec, num_heads, max_distance, max_hops, tables)
+        self.bias = SpatialBias(spec, num_heads, max_distance, max_hops, tables, ties)
         self.layers = nn.ModuleList(
             GraphormerLayer(
                 hidden_dim,

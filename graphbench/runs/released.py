@@ -1,0 +1,94 @@
+"""Read checkpoints of other programs without running code from them, out of an archive where they came in one."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+
+from graphbench.data.download import extract
+from graphbench.errors import BadInput, CorruptData
+from graphbench.runs.checkpoints import check_whole, unreadable_reason
+
+
+class Unread:
+    """Stand in for an object of a class that is not imported, such as `argparse.Namespace`; holds nothing."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Unread:
+        """Make one, whatever the class it stands for would be given."""
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Take no notice of the arguments."""
+
+    def __setstate__(self, state: Any) -> None:
+        """Take no notice of the state."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Take no notice of an item."""
+
+
+def read_released(path: Path, member: str | None = None) -> Mapping[str, Any]:
+    """Read a checkpoint that `torch.save` wrote elsewhere, onto the CPU.
+
+    Only tensors and plain values are read. Options and optimizers of training programs are objects of their classes,
+    which a checkpoint names; an `Unread` stands in the place of each, and nothing is imported.
+
+    Args:
+        path: the file.
+        member: if `path` is an archive: pattern of the checkpoint's path in it. Of several the one with the largest
+            number in its name counts, `149.ckpt` before `50.ckpt`.
+
+    Raises:
+        BadInput: there is no such file.
+        CorruptData: it is damaged, holds no mapping, or names what stands for code of the operating system.
+
+    Examples:
+        >>> import argparse
+        >>> file = Path(tempfile.mkdtemp(), "checkpoint.pt")
+        >>> torch.save({"args": argparse.Namespace(lr=0.1), "model": {"weight": torch.ones(2)}}, file)
+        >>> content = read_released(file)
+        >>> content["model"]["weight"].tolist(), type(content["args"]).__name__
+        ([1.0, 1.0], 'Unread')
+    """
+    if not path.is_file():
+        raise BadInput(f"There is no file {path}.")
+    if member is not None and (inside := _members(path, member)):
+        with tempfile.TemporaryDirectory(prefix="graphbench-") as folder:
+            extract(path, Path(folder), {"checkpoint": max(inside, key=_number)})
+            return _load(Path(folder, "checkpoint"), path)
+    return _load(path, path)
+
+
+def _members(path: Path, pattern: str) -> list[str]:
+    """List the members of an archive that fit a pattern; a checkpoint of torch is a zip file, too, and has none."""
+    if not zipfile.is_zipfile(path):
+        return []
+    with zipfile.ZipFile(path) as archive:
+        return [name for name in archive.namelist() if fnmatchcase(name, pattern)]
+
+
+def _number(name: str) -> int:
+    """Return the last number in a file's name, -1 without one."""
+    numbers = re.findall(r"\d+", Path(name).stem)
+    return int(numbers[-1]) if numbers else -1
+
+
+def _load(file: Path, shown: Path) -> Mapping[str, Any]:
+    check_whole(file)
+    try:
+        foreign = get_unsafe_globals_in_checkpoint(file) if zipfile.is_zipfile(file) else []
+        with safe_globals([(Unread, name) for name in foreign]):
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged pickle may raise anything
+        raise CorruptData(f"The checkpoint {shown} cannot be read: {unreadable_reason(file, error)}") from error
+    if not isinstance(content, Mapping):
+        raise CorruptData(f"The checkpoint {shown} holds no mapping, but {type(content).__name__}.")
+    return content

@@ -1,0 +1,125 @@
+"""Checkpoints of fairseq, as Graphormer's second code writes them: the model's tensors below `model`.
+
+Ying et al., NeurIPS 2021, arXiv 2106.05234; Shi et al., arXiv 2203.04810; names are those of
+github.com/microsoft/Graphormer, version 2.0.
+
+Tables of that code have a row for padding in front, and room for features that no molecule has. Value v of feature f of
+an atom reads row `2 + 512 f + v`, that of a bond the next one; a degree d and a distance d read row `d + 1`, and pairs
+that no path joins, at distance 510, row 511.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphbench.errors import BadInput
+from graphbench_baselines.released.accounts import Accounts
+
+_STATE = "model"
+#: Rows between the first values of two features, and the first row of an atom's and of a bond's.
+_STEP, _ATOM, _BOND = 512, 2, 3
+#: Numbers of values of OGB's features of atoms and bonds, in the order of the columns.
+ATOM_SIZES, BOND_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)
+_UNREACHABLE = 511
+_ENCODER, _GRAPH = "encoder", "encoder.graph_encoder"
+
+
+def graphormer(content: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert Graphormer of version fairseq on molecules with OGB's features, norms behind the branches.
+
+    The recipe needs `ties: one`, `standardize_targets: false`, and tables of degrees and distances as large as its
+    molecules ask for: rows beyond them are left out, as is the map `masked_lm_pooler`, which that code never reads.
+
+    Args:
+        content: of the file.
+        ours: `state_dict` of the recipe's model.
+
+    Returns:
+        The new `state_dict`.
+
+    Raises:
+        BadInput: the file is of another layout or model, or its row for edges that are not there is not zero.
+    """
+    state = content.get(_STATE)
+    if not isinstance(state, Mapping):
+        raise BadInput(f"a checkpoint of fairseq holds {_STATE!r}, this file {', '.join(map(str, content))}.")
+    accounts = Accounts(state, ours)
+    _give_embeddings(accounts, ours)
+    _give_biases(accounts, ours)
+    accounts.move_all(f"{_GRAPH}.emb_layer_norm", "architecture.embedding_norm")
+    layers = {name.split(".")[2] for name in ours if name.startswith("architecture.layers.")}
+    for number in sorted(layers, key=int):
+        _move_layer(accounts, f"{_GRAPH}.layers.{number}", f"architecture.layers.{number}")
+    accounts.move_all(f"{_ENCODER}.lm_head_transform_weight", "architecture.final.linear")
+    accounts.move_all(f"{_ENCODER}.layer_norm", "architecture.final.norm")
+    accounts.move(f"{_ENCODER}.embed_out.weight", "task.head.mlp.layers.0.weight")
+    accounts.move(f"{_ENCODER}.lm_output_learned_bias", "task.head.mlp.layers.0.bias")
+    for name in ("weight", "bias"):  # which nothing reads
+        accounts.take(f"{_ENCODER}.masked_lm_pooler.{name}")
+    accounts.give("task.offset", torch.zeros(1))
+    accounts.give("task.scale", torch.ones(1))
+    return accounts.close()
+
+
+def _give_embeddings(accounts: Accounts, ours: Mapping[str, Any]) -> None:
+    """Convert the tables of atoms and degrees and the graph token."""
+    features, table = f"{_GRAPH}.graph_node_feature", "architecture.embedding"
+    atoms = _rows_of_features(accounts.take(f"{features}.atom_encoder.weight"), ATOM_SIZES, _ATOM)
+    accounts.give(f"{table}.features.features.table", atoms)
+    for name in ("in_degree", "out_degree"):
+        rows = accounts.take(f"{features}.{name}_encoder.weight")
+        size = len(_ours(ours, f"{table}.{name}.weight"))
+        accounts.give(f"{table}.{name}.weight", rows[1 : size + 1])
+    accounts.move(f"{features}.graph_token.weight", "architecture.graph_token.weight")
+
+
+def _give_biases(accounts: Accounts, ours: Mapping[str, Any]) -> None:
+    """Convert the biases of attention; their edge vectors are means of three features, ours are sums."""
+    biases, bias = f"{_GRAPH}.graph_attn_bias", "architecture.bias"
+    edges = accounts.take(f"{biases}.edge_encoder.weight")
+    if edges[0].any():
+        raise BadInput("the first row of edge_encoder, of edges that are not there, is not zero: it would add up.")
+    bonds = _rows_of_features(edges, BOND_SIZES, _BOND)
+    bonds = bonds.to(torch.promote_types(bonds.dtype, torch.float32)) / len(BOND_SIZES)  # it may be in half precision
+    accounts.give(f"{bias}.edge_term.features.table", bonds)
+    hops, heads, _ = _ours(ours, f"{bias}.edge_term.hops").shape
+    maps = accounts.take(f"{biases}.edge_dis_encoder.weight").reshape(-1, heads, heads)
+    accounts.give(f"{bias}.edge_term.hops", maps[:hops])
+    distances = accounts.take(f"{biases}.spatial_pos_encoder.weight")
+    size = len(_ours(ours, f"{bias}.distance.weight"))
+    accounts.give(f"{bias}.distance.weight", distances[[*range(1, size), _UNREACHABLE]])
+    accounts.move(f"{biases}.graph_token_virtual_distance.weight", f"{bias}.token.weight")
+
+
+def _move_layer(accounts: Accounts, theirs: str, ours: str) -> None:
+    """Convert one layer; ours has the maps of queries and keys in one."""
+    for name in ("weight", "bias"):
+        parts = [accounts.take(f"{theirs}.self_attn.{part}_proj.{name}") for part in "qk"]
+        accounts.give(f"{ours}.attention.qk_map.{name}", torch.cat(parts))
+    for their_part, our_part in (
+        ("self_attn.v_proj", "attention.v_map"),
+        ("self_attn.out_proj", "attention.out_map"),
+        ("self_attn_layer_norm", "attention_norm"),
+        ("fc1", "ffn.expand"),
+        ("fc2", "ffn.contract"),
+        ("final_layer_norm", "ffn_norm"),
+    ):
+        accounts.move_all(f"{theirs}.{their_part}", f"{ours}.{our_part}")
+
+
+def _rows_of_features(table: Tensor, sizes: tuple[int, ...], first: int) -> Tensor:
+    """Return the rows of all values of all features, those of a feature together."""
+    rows = torch.cat([torch.arange(size) + first + _STEP * number for number, size in enumerate(sizes)])
+    if len(table) <= int(rows[-1]):
+        raise BadInput(f"a table of features has {len(table)} rows, but the last value reads row {int(rows[-1])}.")
+    return table[rows]
+
+
+def _ours(ours: Mapping[str, Any], name: str) -> Any:
+    if name not in ours:
+        raise BadInput(f"the model lacks {name!r}, which the file has; its options differ from those of the file.")
+    return ours[name]
