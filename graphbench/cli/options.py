@@ -18,9 +18,10 @@ import yaml
 
 from graphbench import registry
 from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_in, value_at
-from graphbench.cli.parsers import CommandParser
+from graphbench.cli.parsers import CommandParser, whole_number
 from graphbench.data.files.foreign import load_json
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
+from graphbench.inference.shares import PART_ROWS, Share
 from graphbench.registry.describe import options_of
 from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder, trust
@@ -73,7 +74,11 @@ OWN: dict[str, dict[str, str]] = {
         "interval": "coverage, such as 0.9, of intervals (or sets of classes) from the validation split",
         "interval_by": "what they depend on: distance (to training), spread (of runs), class; distance,spread for both",
         "calibrate": "scale probabilities by a temperature fitted on the validation split",
-        "output": "file to write: .csv or .parquet; - writes CSV to standard output, beside --input",
+        "output": "file to write: .csv or .parquet; beside --input also - for CSV on standard output, or DIR/ for a "
+        "folder of Parquet parts",
+        "part": "share of the parts of --output DIR/ to write, as 3/8; auto: that of a SLURM array, torchrun or srun",
+        "part_rows": f"rows of --input in each part of --output DIR/ (default {PART_ROWS:,})",
+        "if_exists": "what to do if --output DIR/ holds parts of this share: fail (default) or resume",
     },
     "embed": {
         **_PREDICT,
@@ -153,9 +158,51 @@ def check_needed(command: str, options: argparse.Namespace) -> None:
     if command == "explain" and not options.output:
         raise BadInput("--output is missing: name the folder to write.")
     if command == "embed" or (command == "predict" and options.input is not None):
-        from graphbench.inference.output import check_output
+        from graphbench.inference.output import check_output, names_parts
 
-        check_output(options.output, streams=command == "predict")
+        if command == "predict" and names_parts(options.output):
+            share_of(options)
+        else:
+            check_output(options.output, streams=command == "predict")
+    if command == "predict":
+        _check_parts(options)
+
+
+def _check_parts(options: argparse.Namespace) -> None:
+    """Refuse options of a folder of parts where another output is named.
+
+    Raises:
+        BadInput: names the first.
+    """
+    from graphbench.inference.output import names_parts
+
+    if options.input is not None and names_parts(options.output):
+        if options.input == "-":
+            raise BadInput(
+                "--output DIR/ goes on after a kill, for which the input is read again, and standard input can be read "
+                "once: write it to a file, and name that with --input."
+            )
+        return
+    for name in ("part", "part_rows", "if_exists"):
+        if getattr(options, name) is not None:
+            raise BadInput(
+                f"--{name.replace('_', '-')} is about a folder of parts: name one with --output DIR/ and an --input "
+                "FILE, or leave it out."
+            )
+    if names_parts(options.output):
+        raise BadInput(f"--output {options.output}: a folder of parts is written of --input FILE, not of a split.")
+
+
+def share_of(options: argparse.Namespace) -> tuple[Share, int, bool]:
+    """Return the share of a folder of parts, the rows of a part, and whether to go on.
+
+    Raises:
+        BadInput: a value is none of those that are expected.
+    """
+    check_choice("--if-exists", options.if_exists or "fail", ("fail", "resume"))
+    rows = PART_ROWS if options.part_rows is None else whole_number("--part-rows", options.part_rows, at_least=1)
+    share = Share() if options.part is None else Share.parse(options.part)
+    return share, rows, options.if_exists == "resume"
 
 
 def split(parser: CommandParser, words: Sequence[str], run_option: str | None = "run") -> Request:

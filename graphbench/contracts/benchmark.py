@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,9 @@ from graphbench.errors import BadInput
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+
+#: Takes the number of a part's first row in an input, from 0, and tells whether its graphs are needed.
+Wanted = Callable[[int], bool]
 
 
 @dataclass
@@ -179,6 +182,30 @@ class Benchmark(pl.LightningDataModule):
             f"{self.spec.name} cannot read new inputs: it has no reader for files. `graphbench predict --split test` "
             f"predicts its own graphs.{python if getattr(self, 'takes_graphs', False) else ''}"
         )
+
+    def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
+        """Read as `read_input`, for a caller who needs the graphs of some parts only.
+
+        A reader that overrides this does not make the other graphs: their parts have a `frame` of the same length, and
+        neither graphs nor problems. By default all graphs are made.
+
+        Args:
+            source: see `read_input`.
+            column: see `read_input`.
+            wanted: tells by the number of a part's first row whether its graphs are needed.
+
+        Raises:
+            BadInput: see `read_input`.
+        """
+        return self.read_input(source, column)
+
+    def input_recipe(self) -> tuple[Any, ...] | None:
+        """Return what decides how `read_input` and `read_objects` read; equal for benchmarks that read alike.
+
+        Several models then take what one of them has read. None, the default, where only this object reads so. A
+        subclass whose reader depends on further options adds them.
+        """
+        return None
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read a user's file as `read_input` does, with its labels in the column `y` of the tables.

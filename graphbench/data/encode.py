@@ -89,7 +89,7 @@ def encoded_here(
     """
     valid, problems = list(range(len(table))), {}
     try:
-        computed = [_concatenate(list(compute_chunks(table, e, describe, workers))) for e in encodings if valid]
+        computed = [encode_in_memory(table, e, describe, workers) for e in encodings if valid]
     except GraphbenchError:  # some graphs fail: encode each alone, to keep the others
         for graph in valid:
             try:
@@ -102,13 +102,21 @@ def encoded_here(
         valid = [graph for graph in valid if graph not in problems]
         table = table.select(torch.tensor(valid, dtype=torch.int64))
         table.graph_ids = None
-        computed = [_concatenate(list(compute_chunks(table, e, describe, workers))) for e in encodings if valid]
+        computed = [encode_in_memory(table, e, describe, workers) for e in encodings if valid]
     for encoding, encoded in zip(encodings, computed, strict=False):
         table = with_encoding(table, encoding, encoded)
     return table, valid, problems
 
 
-def _concatenate(parts: Sequence[Encoded]) -> Encoded:
+def encode_in_memory(
+    table: GraphTable, encoding: Encoding, describe: str = "input", workers: int | None = None
+) -> Encoded:
+    """Encode all graphs of a table, one or more; see `encoded_here` for graphs that may fail.
+
+    Raises:
+        GraphbenchError: as `encode`.
+    """
+    parts = list(compute_chunks(table, encoding, describe, workers))
     columns = {name: torch.cat([part.columns[name] for part in parts]) for name in parts[0].columns}
     ptr = {axis: pointer(torch.cat([part.ptr[axis].diff() for part in parts])) for axis in parts[0].ptr}
     return Encoded(columns, ptr)

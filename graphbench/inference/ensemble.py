@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -10,15 +11,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from graphbench.contracts import InputPart
+from graphbench.contracts import Encoded, Encoding, InputPart
+from graphbench.contracts.benchmark import Wanted
 from graphbench.contracts.table import EDGE, NODE
+from graphbench.data.encode import encode_in_memory, with_encoding
 from graphbench.errors import BadInput, GraphbenchError, check_choice
 from graphbench.inference.answers import Answers, agreed, answer_table
 from graphbench.inference.calibration import Temperature, log_probabilities, pooled, predicted_values
 from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.distance_bins import Conformal, DistanceBins
 from graphbench.inference.intervals import Intervals, parse_coverage, spread_floors
-from graphbench.inference.predictor import Predictor, Quantity, parts_of_split, several, whole
+from graphbench.inference.predictor import Predictor, Quantity, lacking, parts_of_split, several, whole
 
 SPREAD = "spread"
 #: What the members of an ensemble share, see `_kinds`.
@@ -53,6 +56,7 @@ class Ensemble:
         self.members = list(members)
         self.names = [f"member {number}" for number in range(len(members))] if names is None else list(names)
         self.first = self.members[0]
+        self._readers, self._reader_of = _readers(self.members)
         self.intervals: Intervals | ClassSets | DistanceBins | None = None
         self.temperature: Temperature | None = None
         for member, name in zip(self.members[1:], self.names[1:], strict=True):
@@ -72,23 +76,43 @@ class Ensemble:
             BadInput: the benchmark does not take such inputs.
         """
         read = several(inputs)
-        return whole(self.predict_parts(_together([one.data.read_objects(read) for one in self.members]), "smiles"))
+        parts = self._for_members([one.data.read_objects(read) for one in self._readers])
+        return whole(self.predict_parts(parts, "smiles"))
 
     def predict_input(self, source: str, column: str | None = None) -> Iterator[pd.DataFrame]:
-        """Predictions of a file, part by part; every model reads it in its own way.
+        """Predictions of a file, part by part; models that read alike read it once.
 
         Raises:
             BadInput: see `Benchmark.read_input`.
         """
         return self.predict_parts(self.read_input(source, column), column)
 
-    def read_input(self, source: str, column: str | None = None) -> Iterator[list[InputPart]]:
-        """Parts of a file, each as every model reads it.
+    def read_input(
+        self, source: str, column: str | None = None, wanted: Wanted | None = None
+    ) -> Iterator[list[InputPart]]:
+        """Parts of a file, each as every model reads it; models with one `Benchmark.input_recipe` share theirs.
+
+        Args:
+            source: see `Benchmark.read_input`.
+            column: see `Benchmark.read_input`.
+            wanted: parts whose graphs are needed, see `Benchmark.read_chosen`; all of them if None.
 
         Raises:
             BadInput: see `Benchmark.read_input`.
         """
-        return _together([one.data.read_input(source, column) for one in self.members])
+        readers = [member.data for member in self._readers]
+        if wanted is None:
+            return self._for_members([data.read_input(source, column) for data in readers])
+        return self._for_members([data.read_chosen(source, column, wanted) for data in readers])
+
+    @property
+    def readings(self) -> int:
+        """Count how often an input is read: once for all models that read alike."""
+        return len(self._readers)
+
+    def _for_members(self, readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
+        """Yield the parts that readers yield, one for each model."""
+        return ([views[reader] for reader in self._reader_of] for views in _together(readings))
 
     def predict_parts(self, parts: Iterable[Sequence[InputPart]], column: str | None = None) -> Iterator[pd.DataFrame]:
         """Predict parts of an input, each as every model reads it; `column` as `read_input` has it."""
@@ -118,9 +142,27 @@ class Ensemble:
             Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
             model); and the answers of the first model restricted to the rows that all answer.
         """
+        views = self._encoded(views)
         per_member = [member.answers(view, self.quantity) for member, view in zip(self.members, views, strict=True)]
         values, answers = agreed(per_member)
         return *self.combine(values), answers
+
+    def _encoded(self, views: Sequence[InputPart]) -> Sequence[InputPart]:
+        """Encode what several models see once for all of them; a part with a graph that fails is left to each."""
+        done: dict[tuple[int, Encoding], Encoded] = {}
+        tables = [view.table for view in views]
+        if len(views) == 1 or not all(map(len, tables)):
+            return views
+        try:
+            for place, (member, view) in enumerate(zip(self.members, views, strict=True)):
+                for encoding in lacking(view.table, member.data):
+                    key = id(view.table), encoding
+                    if key not in done:
+                        done[key] = encode_in_memory(view.table, encoding, member.data.spec.name)
+                    tables[place] = with_encoding(tables[place], encoding, done[key])
+        except GraphbenchError:
+            return views
+        return [replace(view, table=table) for view, table in zip(views, tables, strict=True)]
 
     @property
     def quantity(self) -> Quantity:
@@ -144,6 +186,7 @@ class Ensemble:
         return means, np.empty((len(means), 0), dtype=means.dtype)
 
     def _log_probabilities(self, views: Sequence[InputPart]) -> tuple[np.ndarray, Answers]:
+        views = self._encoded(views)
         per_member = [member.answers(view, "output") for member, view in zip(self.members, views, strict=True)]
         outputs, answers = agreed(per_member)
         return np.stack([log_probabilities(one, self.first.data.spec) for one in outputs]), answers
@@ -323,6 +366,20 @@ class Ensemble:
                     f"{purpose} of several runs needs one {split} split, whose graphs none of them was trained on: "
                     f"that of {name} is another than that of {self.names[0]}."
                 )
+
+
+def _readers(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]]:
+    """Return a model for each way to read an input, and for each model the place of the one that reads for it."""
+    readers: list[Predictor] = []
+    recipes: list[tuple[Any, ...]] = []
+    places = []
+    for member in members:
+        recipe = member.data.input_recipe() or (id(member),)
+        if recipe not in recipes:
+            readers.append(member)
+            recipes.append(recipe)
+        places.append(recipes.index(recipe))
+    return readers, places
 
 
 def _kinds(member: Predictor) -> tuple[Any, ...]:

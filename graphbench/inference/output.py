@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
@@ -14,10 +16,21 @@ from graphbench.errors import BadInput, GraphbenchError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 SUFFIXES = (".csv", ".parquet")
 #: What names standard output, to which a table goes as CSV.
 STANDARD_OUTPUT = Path("-")
+
+
+def names_parts(name: str | None) -> bool:
+    """Return whether the name of an output ends as that of a folder, for a table in parts.
+
+    Examples:
+        >>> names_parts("screen/"), names_parts("screen.parquet")
+        (True, False)
+    """
+    return name is not None and name.endswith(("/", os.sep))
 
 
 def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams: bool = False) -> Path:
@@ -42,6 +55,46 @@ def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams
     if path.is_dir():
         raise BadInput(f"--output {path}: this is a folder; name a file.")
     return path
+
+
+@dataclass
+class Counts:
+    """Rows of predictions, those without one, and those unlike the training graphs.
+
+    Args:
+        rows: of all.
+        without: rows that have a problem.
+        outside: rows that have a remark.
+        columns: names of the columns of problems and of remarks.
+    """
+
+    rows: int = 0
+    without: int = 0
+    outside: int = 0
+    columns: list[str] = field(default_factory=lambda: ["problem", "outside_training"])
+
+    def add(self, frame: pd.DataFrame) -> None:
+        """Count the rows of a table of predictions."""
+        from graphbench.inference.columns import OUTSIDE, PROBLEM, own_name
+
+        names = [own_name(frame, name) for name in (PROBLEM, OUTSIDE)]
+        problems, remarks = (0 if name is None else int((frame[name] != "").sum()) for name in names)
+        columns = [name or usual for name, usual in zip(names, self.columns, strict=True)]
+        self.merge(Counts(len(frame), problems, remarks, columns))
+
+    def merge(self, other: Counts) -> None:
+        """Add the counts of other rows of the same table."""
+        self.rows += other.rows
+        self.without += other.without
+        self.outside += other.outside
+        self.columns = other.columns
+
+    def __str__(self) -> str:
+        problems, remarks = self.columns
+        return (
+            f"{self.rows} rows, {self.without} without prediction (column {problems}), {self.outside} unlike the "
+            f"training graphs (column {remarks})"
+        )
 
 
 def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd.DataFrame], None]) -> None:
@@ -89,20 +142,33 @@ def _quoting(frame: pd.DataFrame) -> Literal[0, 2]:
 
 
 def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:
-    import pyarrow as pa  # slow to import and seldom needed
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # slow to import and seldom needed
 
     writer: pq.ParquetWriter | None = None
     try:
         for frame in frames:
-            try:
-                schema = None if writer is None else writer.schema
-                table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata()
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise BadInput(f"The output cannot be a Parquet file: {error}. Write a .csv file.") from error
+            table = to_arrow(frame, None if writer is None else writer.schema)
             writer = writer or pq.ParquetWriter(file, table.schema)
             writer.write_table(table)
             after(frame)
     finally:
         if writer is not None:
             writer.close()
+
+
+def to_arrow(frame: pd.DataFrame, schema: pa.Schema | None) -> pa.Table:
+    """Convert a table for a Parquet file.
+
+    Args:
+        frame: the table.
+        schema: types of the columns; those that the values suggest if None.
+
+    Raises:
+        BadInput: a column holds values of several types, or there are other columns.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as error:
+        raise BadInput(f"The output cannot be a Parquet file: {error}. Write a .csv file.") from error

@@ -202,7 +202,7 @@ class Predictor:
 
     def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel) -> Answers:
         problems = dict(part.problems)
-        table, indices, failed = encoded_here(part.table, _lacking(part.table, self.data), self.data.spec.name)
+        table, indices, failed = encoded_here(part.table, lacking(part.table, self.data), self.data.spec.name)
         problems |= {part.rows[graph]: why for graph, why in failed.items()}
         rows = [part.rows[graph] for graph in indices]
         values, missing = self._values(table, answer, width, level)
@@ -280,7 +280,7 @@ def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[In
         yield InputPart(pd.DataFrame({"id": names}), part, list(range(len(part))))
 
 
-def _lacking(table: GraphTable, data: Benchmark) -> list[Any]:
+def lacking(table: GraphTable, data: Benchmark) -> list[Any]:
     """List the encodings that the table does not have yet."""
     return [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
 

@@ -264,6 +264,7 @@ TESTS_OF = {
     "tests/speed/test_scaling.py": "what the processes of speed/scaling.py train on",
     "tests/speed/test_step_memory.py": "the estimate and the allocator, which speed/step_memory.py prints",
     "tests/speed/test_predict_memory.py": "what speed/predict_memory.py measures",
+    "tests/speed/test_predict_parts.py": "what speed/predict_parts.py measures",
     "plugins/deepgraph/tests/test_results.py": "what pages say of the rows in plugins/deepgraph/results",
     "plugins/linear-transformer/tests/test_results.py": "what the page says of plugins/linear-transformer/results",
     "plugins/sft/tests/test_results.py": "what pages say of the rows in plugins/sft/results",

@@ -17,18 +17,22 @@ from rdkit.Chem import rdFingerprintGenerator
 
 from graphbench import build
 from graphbench.benchmarks import CSL, ZINC, MolHIV, MolPCBA, QM9Contacts
+from graphbench.benchmarks.molecules import base as molecules
+from graphbench.benchmarks.molecules.chemistry.files import stream_molecules
 from graphbench.cli import main
+from graphbench.encodings import RWSE
 from graphbench.errors import BadInput
 from graphbench.inference import Ensemble, Predictor
+from graphbench.nn import RWSEEncoder
 
 SMILES = [ring + chain for chain in ("", "C", "O", "CC", "N") for ring in (f"C1{'C' * size}C1" for size in range(1, 9))]
 
 LEARNING = ("--trainer.max_epochs", "6", "--model.optimizer.lr", "0.01")
 
 
-def untrained(benchmark, seed):
+def untrained(benchmark, seed, options=None):
     torch.manual_seed(seed)
-    module, data = build("GPS", benchmark, model_options={"hidden_dim": 16, "num_layers": 1})
+    module, data = build("GPS", benchmark, model_options={"hidden_dim": 16, "num_layers": 1, **(options or {})})
     trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
     return Predictor(module, data, None, trainer)
 
@@ -56,6 +60,39 @@ def test_mean_and_spread_are_those_of_the_members(benchmark, column):
 def test_one_member_is_the_predictor_itself():
     member = untrained(ZINC(), 0)
     pd.testing.assert_frame_equal(Ensemble([member]).predict(["CCO", "C1CC"]), member.predict(["CCO", "C1CC"]))
+
+
+def test_models_that_read_alike_share_a_reader_and_each_encoding(tmp_path, monkeypatch):
+    """Three models with one encoding read and encode a file once, with the bits of models that read each for itself."""
+    read, encoded = [], []
+    compute, stream = RWSE.compute, stream_molecules
+    members = [untrained(ZINC(), seed, {"positional_encoders": [RWSEEncoder(4, 2)]}) for seed in range(3)]
+    assert all(isinstance(encoding, RWSE) for member in members for encoding in member.data.encodings)
+    monkeypatch.setattr(molecules, "stream_molecules", lambda *words: read.append(words) or stream(*words))
+    monkeypatch.setattr(RWSE, "compute", lambda *words: encoded.append(words) or compute(*words))
+    (tmp_path / "new.smi").write_text("".join(f"{smiles}\n" for smiles in [*SMILES, "C1CC"]))
+    together = Ensemble(members)
+    shared = pd.concat(together.predict_input(str(tmp_path / "new.smi")))
+    assert (together.readings, len(read), len(encoded)) == (1, 1, 1)
+    monkeypatch.setattr(ZINC, "input_recipe", lambda self: None)
+    apart = Ensemble(members)
+    pd.testing.assert_frame_equal(pd.concat(apart.predict_input(str(tmp_path / "new.smi"))), shared, check_exact=True)
+    assert (apart.readings, len(read), len(encoded)) == (3, 4, 4)
+
+
+def test_a_graph_that_one_encoding_fails_on_is_a_problem_of_its_row(monkeypatch):
+    members = [untrained(ZINC(), seed, {"positional_encoders": [RWSEEncoder(4, 2)]}) for seed in range(2)]
+    compute = RWSE.compute
+
+    def compute_or_fail(self, graphs):
+        if 3 in graphs.num_nodes.tolist():
+            raise ValueError("three nodes")
+        return compute(self, graphs)
+
+    monkeypatch.setattr(RWSE, "compute", compute_or_fail)
+    frame = Ensemble(members).predict(["CCO", "CCCO"])
+    assert ["three nodes" in problem for problem in frame["problem"]] == [True, False]
+    assert frame["prediction_penalized_logp"].isna().tolist() == [True, False]
 
 
 def test_what_is_no_member_is_refused():

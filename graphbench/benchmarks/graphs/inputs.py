@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -22,12 +22,14 @@ from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 from graphbench.benchmarks.graphs.readers.sources import Source, open_source
 from graphbench.benchmarks.graphs.targets import Target, check_columns, target_array
 from graphbench.contracts import GraphTable, InputPart
+from graphbench.contracts.benchmark import Wanted
 from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.columns import single_numbers
 from graphbench.errors import BadInput, GraphbenchError
 
 #: Graphs -> table with their features.
 BuildTable = Callable[[RawGraphs], GraphTable]
+_ROWS = 1024  # of a part
 
 
 @contextlib.contextmanager
@@ -42,9 +44,11 @@ def option_in_errors(option: str) -> Iterator[None]:
 
 
 def parts_of_source(
-    source: Source, columns: Sequence[tuple[str, str]], build: BuildTable, size: int
+    source: Source, columns: Sequence[tuple[str, str]], build: BuildTable, size: int, wanted: Wanted
 ) -> Iterator[InputPart]:
     """Yield the graphs of a source in parts of `size`; an invalid graph is a problem of its row.
+
+    Of a part that is not wanted, no graph is built.
 
     Raises:
         BadInput: there is no graph, or one of `columns`, (level, name), is missing in the first.
@@ -56,7 +60,17 @@ def parts_of_source(
     if (sample := _sample(first)) is not None:
         for level, name in columns:
             sample.column(level, name)
-    return (_build_part(part, build) for part in chain([first], parts))
+    return _build_wanted(chain([first], parts), build, wanted)
+
+
+def _build_wanted(parts: Iterable[RawPart], build: BuildTable, wanted: Wanted) -> Iterator[InputPart]:
+    row = 0
+    for part in parts:
+        if wanted(row):
+            yield _build_part(part, build)
+        else:
+            yield InputPart(pd.DataFrame(index=pd.RangeIndex(part.size)), _no_graph(), [])
+        row += part.size
 
 
 def _sample(part: RawPart) -> RawGraphs | None:
@@ -140,7 +154,7 @@ class GraphInputs(NodeLevel):
             columns["pos"] = (NODE, single_numbers(raw.column(NODE, POSITION), f"{raw.origin}: {POSITION} of nodes"))
         return columns
 
-    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+    def read_input(self, source: str, column: str | None = None, size: int = _ROWS) -> Iterator[InputPart]:
         """Read graphs of any source, which need the columns that are features, and no target.
 
         JSON lines and folders of networkx files are read graph by graph, tables in chunks where their rows are grouped
@@ -156,6 +170,14 @@ class GraphInputs(NodeLevel):
         """
         return self._read_parts(source, self._build_table, size)
 
+    def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
+        """Read as `read_input`; graphs of wanted parts alone are built."""
+        return self._read_parts(source, self._build_table, _ROWS, wanted)
+
+    def input_recipe(self) -> tuple[Any, ...] | None:
+        """Return the features and options of edges, and where data sets by name are looked up."""
+        return type(self), self._plan, self.facts["coordinates"], self.directed, self.to_undirected, str(self.root)
+
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read graphs as `read_input`, with the target of graphs or nodes in the column `y`.
 
@@ -164,13 +186,15 @@ class GraphInputs(NodeLevel):
         """
         return self._read_parts(source, partial(self._build_table, labelled=True), size)
 
-    def _read_parts(self, source: str, build: BuildTable, size: int) -> Iterator[InputPart]:
+    def _read_parts(
+        self, source: str, build: BuildTable, size: int, wanted: Wanted = lambda row: True
+    ) -> Iterator[InputPart]:
         if source == "-":
             raise BadInput(f"{self.spec.name} reads files, folders and names, not standard input.")
         columns = [(plan.level, column.name) for plan in self._plan.values() for column in plan.columns]
         with option_in_errors("--input"):
             opened = open_source(source, {}, self.directed, Path(self.root))
-            return parts_of_source(opened, columns, build, size)
+            return parts_of_source(opened, columns, build, size, wanted)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Read PyG's `Data`, mappings of tensors, or networkx graphs; an invalid one is a problem of its row."""

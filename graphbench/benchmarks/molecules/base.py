@@ -29,6 +29,7 @@ from graphbench.benchmarks.molecules.chemistry.smiles import as_smiles
 from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, read_text, subset, to_table, without
 from graphbench.benchmarks.molecules.rivals import fit_rivals
 from graphbench.contracts import SPLITS, Baseline, GraphTable, InputPart
+from graphbench.contracts.benchmark import Wanted
 from graphbench.data.entry import Entry
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput, check_choice
@@ -37,6 +38,7 @@ from graphbench.tables.layout import find_column
 logger = logging.getLogger(__name__)
 #: Reads a chunk of SMILES, given as (row of the first, texts).
 Reader = Callable[[tuple[int, Sequence[str]]], MoleculeArrays]
+_ROWS = 1024  # of a part
 
 
 class SmilesInput(GraphBenchmark):
@@ -52,14 +54,25 @@ class SmilesInput(GraphBenchmark):
     def _recipe(self, canonical: bool = False) -> Recipe:
         return Recipe(cast(FeatureSet, self.spec.extra["atom_vocabulary"]), canonical=canonical)
 
-    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
+    def read_input(self, source: str, column: str | None = None, size: int = _ROWS) -> Iterator[InputPart]:
         """Read the molecules of a file in a format of `Molecules`, or SMILES from standard input ("-").
 
         Their column is `column`, or `smiles_column`; `BadInput` is raised if this benchmark's graphs need more than a
         SMILES.
         """
+        return self._read_file(source, column, size, _every)
+
+    def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
+        """Read as `read_input`; RDKit reads the molecules of wanted parts alone."""
+        return self._read_file(source, column, _ROWS, wanted)
+
+    def input_recipe(self) -> tuple[Any, ...] | None:
+        """Return what is computed of a SMILES, and its column."""
+        return type(self), self._recipe(), self.smiles_column
+
+    def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
         reader = self.input_reader()
-        return self._read(reader, stream_molecules(source, column or self.smiles_column, size))
+        return self._read(reader, stream_molecules(source, column or self.smiles_column, size), wanted)
 
     def input_texts(self, part: InputPart, column: str | None = None) -> list[str]:
         """Return the SMILES of the molecules of a part that `read_input` yielded."""
@@ -81,7 +94,7 @@ class SmilesInput(GraphBenchmark):
                     f"{self.spec.name}: input {number} is of type {type(item).__name__} among SMILES; expected SMILES "
                     "and RDKit molecules, or graphs of PyG and networkx, but not both in one call."
                 )
-        return self._read(self.input_reader(), self._frames(objects, size))
+        return self._read(self.input_reader(), self._frames(objects, size), _every)
 
     def _frames(self, objects: Sequence[str | Chem.Mol | None], size: int) -> Iterator[MoleculeFrame]:
         for start in range(0, len(objects), size):
@@ -90,13 +103,17 @@ class SmilesInput(GraphBenchmark):
             problems = {row: ("there is no molecule (None)", "") for row, item in enumerate(chunk) if item is None}
             yield MoleculeFrame(pd.DataFrame({"smiles": texts}, dtype=object), [t.strip() for t in texts], problems)
 
-    def _read(self, reader: Reader, frames: Iterator[MoleculeFrame]) -> Iterator[InputPart]:
-        """Read the molecules, on all cores if they are more than one part."""
+    def _read(self, reader: Reader, frames: Iterator[MoleculeFrame], wanted: Wanted) -> Iterator[InputPart]:
+        """Read the molecules of wanted parts, on all cores if there is more than one part."""
         head = [frame for _, frame in zip(range(2), frames, strict=False)]
         waiting: deque[MoleculeFrame] = deque()
 
         def jobs() -> Iterator[tuple[int, Sequence[str]]]:
+            row = 0
             for frame in chain(head, frames):
+                if not wanted(row):
+                    frame.smiles, frame.problems = [], {}
+                row += len(frame.frame)
                 waiting.append(frame)
                 yield 0, frame.smiles
 
@@ -110,6 +127,10 @@ class SmilesInput(GraphBenchmark):
     def value_words(self, feature: str, value: int) -> str:
         """Return the name of an element, a bond or another value."""
         return value_words(self.spec.extra["atom_vocabulary"], feature, value)
+
+
+def _every(row: int) -> bool:
+    return True
 
 
 def _part(frame: MoleculeFrame, arrays: MoleculeArrays) -> InputPart:

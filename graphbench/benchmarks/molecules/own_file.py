@@ -32,6 +32,7 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
 from graphbench.contracts import SPLITS, Baseline, BenchmarkSpec, GraphTable, InputPart
+from graphbench.contracts.benchmark import Wanted
 from graphbench.contracts.spec import TaskName
 from graphbench.data.columns import relative_weights, scaled_weights
 from graphbench.data.entry import Entry
@@ -256,14 +257,19 @@ class Molecules(MoleculeBenchmark):
         words = f"does not see the features {', '.join(columns)}"
         return {name: replace(one, note="; ".join(filter(None, (one.note, words)))) for name, one in rivals.items()}
 
-    def read_input(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Read as `SmilesInput.read_input`, with features and descriptors; a row without a feature is a problem.
+    def input_recipe(self) -> tuple[Any, ...] | None:
+        """Return what is computed of a SMILES, its column, and what is read beside it."""
+        return *(super().input_recipe() or ()), self.request.beside
+
+    def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
+        """Read as `SmilesInput`, with features and descriptors; a row without a feature is a problem.
 
         Raises:
             BadInput: the source lacks a column of `features`.
         """
-        for part in super().read_input(source, column, size):
-            yield self.request.beside.join_input(part, self.input_texts(part, column), source)
+        for part in super()._read_file(source, column, size, wanted):
+            is_read = part.rows or part.problems
+            yield self.request.beside.join_input(part, self.input_texts(part, column), source) if is_read else part
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
         """Read SMILES and RDKit molecules, with descriptors.

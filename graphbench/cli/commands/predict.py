@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import shutil
 import sys
@@ -11,12 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import rdkit
 import torch
 
-from graphbench.cli.options import OWN, Request, own_parser, split
-from graphbench.cli.parsers import CommandParser, file_to_write
+import graphbench
+from graphbench.cli.command_line import CommandLine
+from graphbench.cli.options import OWN, Request, own_parser, share_of, split
+from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
 from graphbench.cli.split_predictions import learn_from_validation, names_of, predict_split
 from graphbench.cli.trained import (
     Answer,
@@ -28,15 +34,20 @@ from graphbench.cli.trained import (
     training_facts,
 )
 from graphbench.contracts import InputPart
+from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, check_choice
 from graphbench.inference.calibration import Temperature
 from graphbench.inference.class_sets import ClassSets
-from graphbench.inference.columns import OUTSIDE, PROBLEM, own_name
 from graphbench.inference.distance_bins import DistanceBins
 from graphbench.inference.ensemble import Ensemble
 from graphbench.inference.intervals import Intervals
-from graphbench.inference.output import STANDARD_OUTPUT, check_output, write_frames
+from graphbench.inference.output import STANDARD_OUTPUT, Counts, check_output, names_parts, write_frames
+from graphbench.inference.parts import PartsFolder
 from graphbench.inference.predictor import Level, parts_of_split
+from graphbench.inference.shares import AUTO, alone
+from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import trained_weights
+from graphbench.runs.environment import describe_kernels
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +62,10 @@ def predict(arguments: Sequence[str]) -> int:
     requests = _requests(arguments)
     options = requests[0].options
     if options.input is not None:
-        return _predict_input(requests, arguments)
+        if options.split is not None:
+            raise BadInput("--input and --split exclude each other: name the input or the split.")
+        in_parts = names_parts(options.output)
+        return _predict_in_parts(requests, arguments) if in_parts else _predict_input(requests, arguments)
     return predict_split(requests, chosen_split(options))
 
 
@@ -80,39 +94,96 @@ def _requests(arguments: Sequence[str]) -> list[Request]:
 def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int:
     options = requests[0].options
     output = file_to_write("--output", check_output(options.output, streams=True))
-    if options.split is not None:
-        raise BadInput("--input and --split exclude each other: name the input or the split.")
     ensemble = _ensemble(requests)
     learn_from_validation(ensemble, requests[0])
-    counts, columns = {"rows": 0, PROBLEM: 0, OUTSIDE: 0}, {PROBLEM: PROBLEM, OUTSIDE: OUTSIDE}
-
-    def count(frame: pd.DataFrame) -> None:
-        counts["rows"] += len(frame)
-        for name in (PROBLEM, OUTSIDE):
-            if (column := own_name(frame, name)) is not None:
-                counts[name] += int((frame[column] != "").sum())
-                columns[name] = column
-
-    devices = chosen_devices(arguments, ensemble.first.device)
-    intervals = ensemble.intervals
-    if isinstance(intervals, DistanceBins):
-        if len(devices) > 1:
-            raise BadInput(
-                "--interval-by distance compares with the training split in one process: --trainer.devices 1."
-            )
-        intervals = None
-    make = partial(_predicting, list(arguments), ensemble.temperature, intervals)
-    with _rereadable(options.input, len(requests)) as source:
-        parts = ensemble.read_input(source, options.smiles_column)
-        one = len(devices) == 1
-        frames = ensemble.predict_parts(parts, options.smiles_column) if one else answered_on(devices, make, parts)
-        write_frames(frames, output, count)
-    log.info(
-        "%s: %d rows, %d without prediction (column %s), %d unlike the training graphs (column %s)",
-        "standard output" if output == STANDARD_OUTPUT else output,
-        counts["rows"], counts[PROBLEM], columns[PROBLEM], counts[OUTSIDE], columns[OUTSIDE],
-    )  # fmt: skip
+    counts = Counts()
+    with _rereadable(options.input, ensemble.readings) as source:
+        blocks = ensemble.read_input(source, options.smiles_column)
+        write_frames(_answered(ensemble, blocks, options.smiles_column, arguments), output, counts.add)
+    log.info("%s: %s", "standard output" if output == STANDARD_OUTPUT else output, counts)
     return 0
+
+
+def _predict_in_parts(requests: Sequence[Request], arguments: Sequence[str]) -> int:
+    """Write a share of the parts of a table into a folder."""
+    options = requests[0].options
+    share, part_rows, resume = share_of(options)
+    folder = folder_to_write("--output", options.output)
+    identity, named = _identity(requests)
+    with alone() if options.part == AUTO else contextlib.nullcontext():
+        ensemble = _ensemble(requests)
+        learn_from_validation(ensemble, requests[0])
+        identity |= {"device": ensemble.first.device.type, "learned": _learned(ensemble)}
+        with PartsFolder.opened(folder, identity, named, share, part_rows, resume) as parts:
+            blocks = parts.wanted(ensemble.read_input(options.input, options.smiles_column, parts.is_wanted))
+            parts.write(_answered(ensemble, blocks, options.smiles_column, arguments))
+            done, total, counts = parts.finish()
+    if done < total:
+        log.info("%s: share %s is written; %d of %d parts are there, with %s", folder, share, done, total, counts)
+    else:
+        log.info("%s: all %d parts are there, with %s", folder, total, counts)
+    return 0
+
+
+def _answered(
+    ensemble: Ensemble, blocks: Iterator[Sequence[InputPart]], column: str | None, arguments: Sequence[str]
+) -> Iterator[pd.DataFrame]:
+    """Predict blocks of an input on one device or several, in their order."""
+    devices, intervals = chosen_devices(arguments, ensemble.first.device), ensemble.intervals
+    if len(devices) == 1:
+        return ensemble.predict_parts(blocks, column)
+    if isinstance(intervals, DistanceBins):
+        raise BadInput("--interval-by distance compares with the training split in one process: --trainer.devices 1.")
+    return answered_on(devices, partial(_predicting, list(arguments), ensemble.temperature, intervals), blocks)
+
+
+def _identity(requests: Sequence[Request]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what must be equal to go on with a table in parts, and paths, which need not be."""
+    options, first = requests[0].options, requests[0]
+    models = []
+    for request in requests:
+        weights = Path(options.checkpoint or trained_weights(request.run or RunFolder(Path())))
+        files = {"weights": weights}
+        if request.run is not None:
+            files |= {"configuration": request.run.config, "training": request.run.training}
+        models.append({name: file_sha256(path) for name, path in files.items() if path.is_file()})
+    typed = CommandLine.parse(first.arguments[len(first.stored) :]).options
+    identity = {
+        "input": _contents(Path(options.input)),
+        "models": models,
+        "options": {
+            "smiles_column": options.smiles_column,
+            "interval": options.interval,
+            "interval_by": options.interval_by,
+            "calibrate": options.calibrate,
+            "further": [word for one in typed if one.path != "trainer.devices" for word in one.words],
+        },
+        "versions": {"graphbench": graphbench.__version__, "torch": torch.__version__, "rdkit": rdkit.__version__},
+        "kernels": describe_kernels(),
+    }
+    return identity, {"input": str(Path(options.input).absolute()), "runs": names_of(requests)}
+
+
+def _contents(source: Path) -> dict[str, Any]:
+    """Return size and checksum of a file; of a folder those of the names, sizes and times of its files."""
+    if source.is_file():
+        return {"bytes": source.stat().st_size, "sha256": file_sha256(source)}
+    if not source.is_dir():
+        return {"name": str(source)}
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    stamps = [(str(path.relative_to(source)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    listing = hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
+    return {"files": len(files), "bytes": sum(size for _, size, _ in stamps), "listing": listing}
+
+
+def _learned(ensemble: Ensemble) -> dict[str, Any]:
+    """Return what the validation split taught."""
+    learned: dict[str, Any] = {}
+    if ensemble.temperature is not None:
+        learned["temperature"] = ensemble.temperature.value
+    if ensemble.intervals is not None:
+        learned["intervals"] = ensemble.intervals.record()
+    return learned
 
 
 def _predicting(

@@ -64,6 +64,7 @@ def tune(arguments: Sequence[str]) -> int:
         maximize=cli.model.monitor_mode == "max",
         seed=int(base["seed_everything"]),
         prune=options.pruning == "median",
+        storage=options.storage,
     )
     del cli
     try:
@@ -94,13 +95,17 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 def _parser() -> CommandParser:
     parser = CommandParser(
         "tune",
-        description="Try options of a fit and keep the best by validation score. DIR gets study.db, a folder for each "
-        "trial, best.yaml for `graphbench fit --config`, trials.csv and report.html. The same command goes on where it "
-        "was cut off, and may run several times at once. All other options, --config first, go to `graphbench fit`.",
+        description="Try options of a fit and keep the best by validation score. DIR gets study.journal, a folder for "
+        "each trial, best.yaml for `graphbench fit --config`, trials.csv and report.html. The same command goes on "
+        "where it was cut off, and may run several times at once, also on other machines that see DIR. All other "
+        "options, --config first, go to `graphbench fit`.",
     )
     parser.add_argument("--space", required=True, metavar="FILE", help="YAML: OPTION: {values: [...]} or {low:, high:}")
     parser.add_argument("--trials", type=int, default=50, metavar="N", help="trials of the study (default: 50)")
     parser.add_argument("--run", required=True, metavar="DIR", help="folder of the study")
+    parser.add_argument(
+        "--storage", metavar="URL", help="database of the study, as postgresql://user:password@host/name, not DIR"
+    )
     parser.add_argument(
         "--pruning", choices=("median", "none"), default="median",
         help="end trials whose validation score is below the median of others in the same epoch (default), or none",

@@ -106,6 +106,14 @@ def locked(file: Path, waiting: str) -> Iterator[None]:
         lock.release()
 
 
+def plain_lock(path: Path) -> BaseFileLock:
+    """Return a lock, not held, that raises an error on a file system without locks; see `is_without_locks`."""
+    try:
+        return FileLock(path, fallback_to_soft=False)
+    except TypeError:  # before filelock 3.25, which raises by itself
+        return FileLock(path)
+
+
 def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
     """Acquire a file lock; on a file system without locks, create a file that only one process can create.
 
@@ -123,10 +131,7 @@ def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
         Timeout: another process has it.
         OSError: nothing can be written there.
     """
-    try:
-        lock = FileLock(path, fallback_to_soft=False)
-    except TypeError:  # before filelock 3.25, which raises by itself
-        lock = FileLock(path)
+    lock = plain_lock(path)
     try:
         lock.acquire(timeout=timeout)
         return lock

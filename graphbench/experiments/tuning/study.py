@@ -1,9 +1,9 @@
-"""Manage a study in the folder of `graphbench tune`, for several processes at a time and after any kill.
+"""Manage a study in the folder of `graphbench tune`, for several processes and machines at a time and after any kill.
 
-    study.db  space.yaml  trials/NUMBER/  best.yaml  trials.csv  report.html
+    study.journal  storage.json  trials/NUMBER/  best.yaml  trials.csv  report.html
 
-The trial of a killed process is resumed by the next process that asks for one: every process holds a lock, which ends
-with it, and records its name in its trials.
+The trial of a killed process is resumed by the next process that asks for one: every process records its name in its
+trials, and gives signs of life, see `workers`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
-import socket
-import uuid
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
-from graphbench.data.files.sharing import is_without_locks
 from graphbench.errors import BadInput, CorruptData, MissingExtra
+from graphbench.experiments.tuning import workers
 from graphbench.experiments.tuning.space import Space
+from graphbench.experiments.tuning.storage import FolderLock, open_storage
 from graphbench.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NAME = "graphbench"
 #: Optuna's defaults: trials with random options before the sampler learns, and complete trials before any is pruned.
 _RANDOM_TRIALS, _UNPRUNED_TRIALS = 10, 5
 
@@ -74,10 +70,11 @@ class Study:
         maximize: whether the best score is the largest.
         seed: of the sampler, together with a trial's number.
         prune: end trials that fall behind.
+        storage: URL of a database; None for a journal in the folder.
 
     Raises:
-        BadInput: the folder holds a study of another space or configuration, or a run.
-        CorruptData: `study.db` is no study.
+        BadInput: the folder holds a study of another space or configuration, or a run; or the database is not there.
+        CorruptData: the journal is damaged.
         MissingExtra: Optuna is not installed.
     """
 
@@ -90,62 +87,44 @@ class Study:
         maximize: bool,
         seed: int = 0,
         prune: bool = True,
+        storage: str | None = None,
     ) -> None:
         require_optuna()
         if RunFolder(folder).config.is_file():
             raise BadInput(f"--run {folder}: this folder holds a run of a fit; name another for the study.")
         self.folder, self.space, self.metric, self.maximize = folder, space, metric, maximize
         self._seed, self._prune = seed, prune
-        (folder / ".workers").mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(folder / ".study.lock")
-        self._worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self._alive = FileLock(self._worker_file(self._worker))
+        self._worker = workers.Worker(folder / ".workers")
+        self._lock = FolderLock(folder / ".trials")
         try:
-            self._alive.acquire()
-        except (NotImplementedError, OSError) as error:
-            if not is_without_locks(error):
-                raise
-            raise BadInput(
-                f"--run {folder} lies on a file system without locks, and the processes of a study write to one "
-                "database: name a folder on a disk of this machine."
-            ) from error
-        try:
-            with self._lock:
-                self._study = self._open()
+            with self._lock.held():
+                self._study = self._open(storage)
                 self._check_same(facts)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Release the lock that marks this process as alive."""
-        self._alive.release()
-        self._worker_file(self._worker).unlink(missing_ok=True)
+        """Leave the trials of this process to others."""
+        self._worker.close()
 
-    def _worker_file(self, name: str) -> Path:
-        return self.folder / ".workers" / f"{name}.lock"
-
-    def _open(self) -> Any:
+    def _open(self, url: str | None) -> Any:
         """Open or create the study of Optuna."""
         import optuna
-        from sqlalchemy.exc import SQLAlchemyError
 
-        path = self.folder / "study.db"
+        storage, name = open_storage(self.folder, url)
         pruner = optuna.pruners.MedianPruner(_UNPRUNED_TRIALS) if self._prune else optuna.pruners.NopPruner()
         try:
-            storage = optuna.storages.RDBStorage(
-                f"sqlite:///{path.absolute()}", engine_kwargs={"connect_args": {"timeout": 60}}
-            )
             return optuna.create_study(
                 storage=storage,
-                study_name=_NAME,
+                study_name=name,
                 direction="maximize" if self.maximize else "minimize",
                 pruner=pruner,
                 load_if_exists=True,
             )
-        except (SQLAlchemyError, RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError) as error:
             first = str(error).strip().splitlines()[0]
-            raise CorruptData(f"{path} cannot be read as a study: {first}") from error
+            raise CorruptData(f"The study of {self.folder} cannot be read: {first}") from error
 
     def _check_same(self, facts: Mapping[str, Any]) -> None:
         """Store space and configuration in a new study, or compare them with those of an old one."""
@@ -171,48 +150,50 @@ class Study:
                 )
 
     def next(self, total: int) -> Begun | None:
-        """Return a trial whose process is gone, else a new one; None once the study has `total` trials of any state."""
+        """Return a trial whose process is gone, else a new one; None once the study has `total` trials of any state.
+
+        Before None it waits for processes of other machines that have missed signs of life.
+        """
+        while True:
+            with self._lock.held():
+                if (begun := self._next(total)) is not None:
+                    return begun
+                owners = [trial.user_attrs.get("worker", "") for trial in self._running()]
+            if not any(map(self._worker.is_doubtful, owners)):
+                return None
+            time.sleep(workers.BEAT)
+
+    def _next(self, total: int) -> Begun | None:
         import optuna
 
-        with self._lock:
-            trials = self.trials()
-            for left in trials:
-                if left.state == optuna.trial.TrialState.RUNNING and not self._runs(left):
-                    log.info("Trial %d was left by its process and goes on.", left.number)
-                    return self._begin(optuna.trial.Trial(self._study, left._trial_id))
-            if len(trials) >= total:
-                return None
-            # a sampler per trial, so that the options tried do not depend on interruptions
-            self._study.sampler = optuna.samplers.TPESampler(
-                seed=(self._seed * 1_000_003 + len(trials)) % 2**32, n_startup_trials=_RANDOM_TRIALS
-            )
-            return self._begin(self._study.ask())
+        for left in self._running():
+            if not self._worker.is_alive(left.user_attrs.get("worker", "")):  # "": killed before it was recorded
+                log.info("Trial %d was left by its process and goes on.", left.number)
+                return self._begin(optuna.trial.Trial(self._study, left._trial_id))
+        count = len(self.trials())
+        if count >= total:
+            return None
+        # a sampler per trial, so that the options tried do not depend on interruptions
+        self._study.sampler = optuna.samplers.TPESampler(
+            seed=(self._seed * 1_000_003 + count) % 2**32, n_startup_trials=_RANDOM_TRIALS
+        )
+        return self._begin(self._study.ask())
+
+    def _running(self) -> list[FrozenTrial]:
+        """Return the trials that have begun and not ended."""
+        from optuna.trial import TrialState
+
+        return [trial for trial in self.trials() if trial.state == TrialState.RUNNING]
 
     def _begin(self, trial: Trial) -> Begun:
         """Choose the options that a trial does not have yet, and record this process as its owner."""
-        trial.set_user_attr("worker", self._worker)
+        trial.set_user_attr("worker", self._worker.name)
         for option, entry in self.space.items():
             trial._suggest(option, entry.distribution())
         return Begun(trial, RunFolder(self.folder / "trials" / str(trial.number)))
 
-    def _runs(self, trial: FrozenTrial) -> bool:
-        """Tell whether the process of a trial is alive."""
-        worker = trial.user_attrs.get("worker")
-        if worker is None:  # killed before its name was recorded, under the study's lock
-            return False
-        if worker == self._worker:
-            return True
-        lock = FileLock(self._worker_file(worker))
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            return True
-        lock.release()
-        self._worker_file(worker).unlink(missing_ok=True)
-        return False
-
     def finish(self, begun: Begun, score: float | None, problem: str = "") -> None:
-        """Record the outcome of a trial.
+        """Record the outcome of a trial, unless another process has taken it up because this one seemed gone.
 
         Args:
             begun: the trial.
@@ -221,7 +202,11 @@ class Study:
         """
         from optuna.trial import TrialState
 
-        with self._lock:
+        with self._lock.held():
+            now = self.trials()[begun.number]
+            if now.state != TrialState.RUNNING or now.user_attrs.get("worker") != self._worker.name:
+                log.warning("Trial %d was taken up by another process, whose outcome counts.", begun.number)
+                return
             if begun.pruned:
                 self._study.tell(begun.trial, state=TrialState.PRUNED)
             elif score is None or not math.isfinite(score):

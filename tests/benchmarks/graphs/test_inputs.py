@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from graphbench.benchmarks import Graphs
+from graphbench.benchmarks.graphs import inputs
 from graphbench.benchmarks.graphs.readers import json_lines
 from graphbench.errors import BadInput, CorruptData, MissingData, UnknownName
 
@@ -51,6 +52,20 @@ def test_parts_are_those_of_the_whole_file(benchmark, write):
     assert len(whole.table) == 11
     for name, column in whole.table.columns.items():
         assert torch.equal(torch.cat([part.table.columns[name] for part in parts]), column), name
+
+
+def test_graphs_of_parts_that_nobody_wants_are_not_built(benchmark, write, monkeypatch):
+    source = write(*map(line, range(30, 41)))
+    monkeypatch.setattr(inputs, "_ROWS", 4)
+    parts, built = list(benchmark.read_input(source, size=4)), []
+    build = inputs._build_part
+    monkeypatch.setattr(inputs, "_build_part", lambda part, table: built.append(part.size) or build(part, table))
+    chosen = list(benchmark.read_chosen(source, None, lambda row: row == 8))
+    assert [len(part.frame) for part in chosen] == [4, 4, 3]
+    assert [len(part.table) for part in chosen] == [0, 0, 3]
+    assert built == [3]
+    for name, column in parts[2].table.columns.items():
+        assert torch.equal(chosen[2].table.columns[name], column), name
 
 
 def test_no_more_than_a_part_is_parsed_at_once(benchmark, write, monkeypatch):

@@ -115,3 +115,18 @@ def test_a_file_without_end_is_read_a_few_parts_ahead(monkeypatch, cores):
     parts.close()
     assert all(len(part.table) == 1 for part in found)
     assert len(taken) <= 10 + 2 * cores + 2
+
+
+def test_molecules_of_parts_that_nobody_wants_are_not_read(tmp_path, monkeypatch):
+    (tmp_path / "new.smi").write_text("CCO\nCC\nC1CC\nC\nCCCC\n")
+    data, read = ZINC(), []
+    chunk, stream = base.read_chunk, base.stream_molecules
+    monkeypatch.setattr(base, "available_cores", lambda: 1)
+    monkeypatch.setattr(base, "read_chunk", lambda recipe, job: read.extend(job[1]) or chunk(recipe, job))
+    monkeypatch.setattr(base, "stream_molecules", lambda source, column, size: stream(source, column, 2))
+    asked = []
+    parts = list(data.read_chosen(str(tmp_path / "new.smi"), None, lambda row: asked.append(row) or row != 2))
+    assert asked == [0, 2, 4]
+    assert [len(part.frame) for part in parts] == [2, 2, 1]
+    assert read == ["CCO", "CC", "CCCC"]
+    assert [(part.rows, part.problems) for part in parts] == [([0, 1], {}), ([], {}), ([0], {})]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 
 import pandas as pd
 import pytest
+import pytorch_lightning as pl
 import yaml
+from forked import start, wait
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.cli import main
 from graphbench.cli.commands import fit as fitting
 from graphbench.cli.process import Stopped
+from graphbench.experiments.tuning import workers
 from graphbench.training.module import BenchmarkModule
 
 pytest.importorskip("optuna")
@@ -106,6 +112,49 @@ def test_the_best_configuration_gives_the_best_score_again(tuned, tmp_path):
     page = (run / "report.html").read_text()
     assert "<h2>Tuning" in page
     assert "2 finished, 1 pruned." in page
+
+
+@pytest.mark.slow
+def test_two_machines_finish_a_study_of_which_one_is_killed(config, tmp_path):
+    """The processes share the folder alone: names of machines differ, so neither sees the lock of the other."""
+    run = tmp_path / "out"
+
+    def machine(name, killed=False):
+        def prepare():
+            workers.this_machine, workers.BEAT, workers.STALE = (lambda: name), 0.2, 3.0
+            fit = fitting.fit
+
+            def die_in_second_epoch(options, callbacks):
+                return fit(options, callbacks=[*callbacks, Dies()])
+
+            if killed:
+                fitting.fit = die_in_second_epoch
+
+        return prepare
+
+    first = start(tmp_path / "said", *words(config, run, 4), prepare=machine("a", killed=True))
+    while not list(run.glob("trials/0/config.yaml")):
+        time.sleep(0.02)
+    second = start(tmp_path / "said", *words(config, run, 4), prepare=machine("b"))
+    assert wait(*first).code == -signal.SIGKILL
+    ended = wait(*second)
+    assert ended.code == 0, ended.text
+    assert "Trial 0 was left by its process and goes on." in ended.text
+    table = pd.read_csv(run / "trials.csv")
+    assert table["trial"].tolist() == [0, 1, 2, 3]
+    assert set(table["state"]) <= {"finished", "pruned"}
+    results = json.loads((run / "trials" / "0" / "results.json").read_text())
+    assert results["epochs"] == 2
+    assert pd.read_csv(run / "trials" / "0" / "metrics.csv")["epoch"].max() == 1
+    assert (run / "best.yaml").is_file()
+
+
+class Dies(pl.Callback):
+    """Kills its process in the second epoch."""
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if trainer.current_epoch == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_study_whose_space_changed_is_refused_by_name(tuned, config, tmp_path, capsys):

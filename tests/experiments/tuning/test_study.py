@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import sys
 import time
 
 import pytest
 
 from graphbench.errors import BadInput, CorruptData, MissingExtra
-from graphbench.experiments.tuning import Choice, PruneTrial, Range, Study
+from graphbench.experiments.tuning import Choice, PruneTrial, Range, Study, workers
 from graphbench.runs import RunFolder
 
 optuna = pytest.importorskip("optuna")
@@ -158,8 +159,8 @@ def test_folders_that_hold_something_else_are_refused(study, tmp_path):
     with pytest.raises(BadInput, match="holds a run of a fit"):
         study(tmp_path / "run")
     (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "study.db").write_text("no database" * 100)
-    with pytest.raises(CorruptData, match=r"study\.db cannot be read as a study"):
+    (tmp_path / "study" / "study.journal").write_text("no journal\n" * 100)
+    with pytest.raises(CorruptData, match=r"study\.journal cannot be read as a study"):
         study()
 
 
@@ -215,10 +216,108 @@ def test_nothing_is_pruned_where_nobody_wants_it(study):
         one.finish(begun, score)
 
 
-def test_a_study_on_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_has_signs_of_life(study, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(BadInput, match="--run"):
-        Study(tmp_path / "study", SPACE, {}, "val/MAE", False)
+    first, second = study(), study()
+    assert first.next(2).number == 0
+    assert second.next(2).number == 1, "the trial of a living process"
+
+
+# -- several machines ------------------------------------------------------------------------------------------------
+
+
+def on_another_machine(work):
+    """A process that shares nothing but the folder: its machine has another name, and its locks are not seen here."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        workers.this_machine = lambda: f"elsewhere-{os.getpid()}"
+        work()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+@pytest.fixture
+def quick_beats(monkeypatch):
+    monkeypatch.setattr(workers, "BEAT", 0.1)
+    monkeypatch.setattr(workers, "STALE", 1.5)
+
+
+def test_two_machines_do_the_trials_of_one_study(study, tmp_path):
+    folder, there = tmp_path / "study", tmp_path / "there"
+    there.mkdir()
+
+    def work():
+        one = Study(folder, SPACE, {"trainer.max_epochs": 3}, "val/MAE", False)
+        (there / str(os.getpid())).touch()
+        while len(list(there.iterdir())) < 2:
+            time.sleep(0.01)
+        while (begun := one.next(8)) is not None:
+            time.sleep(0.05)
+            begun.trial.set_user_attr("by", [*begun.trial.user_attrs.get("by", []), os.getpid()])
+            one.finish(begun, parabola(begun.trial.params))
+
+    children = [on_another_machine(work) for _ in range(2)]
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0]
+    trials = study(folder).trials()
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
+    assert {len(trial.user_attrs["by"]) for trial in trials} == {1}, "no trial ran twice"
+    assert {trial.user_attrs["by"][0] for trial in trials} == set(children), "both took some"
+
+
+def test_a_trial_that_another_machine_left_goes_on_after_its_signs_of_life(study, tmp_path, quick_beats):
+    folder, begun_there = tmp_path / "study", tmp_path / "begun"
+
+    def work():
+        begun = Study(folder, SPACE, {"trainer.max_epochs": 3}, "val/MAE", False).next(1)
+        begun.trial.report(0.5, 0)
+        begun_there.touch()
+        time.sleep(60)
+
+    child = on_another_machine(work)
+    while not begun_there.exists():
+        time.sleep(0.01)
+    one = study(folder)
+    assert one.next(1) is None, "it lives"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    time.sleep(0.5)  # several signs of life are missing, too few to be sure
+    begun = one.next(1)
+    assert (begun.number, one.trials()[0].intermediate_values) == (0, {0: 0.5})
+    one.finish(begun, 0.4)
+    assert one.best().value == 0.4
+
+
+def test_a_process_that_seemed_gone_does_not_overwrite_its_successor(study, monkeypatch):
+    first, second = study(), study()
+    begun = first.next(1)
+    monkeypatch.setattr(second._worker, "is_alive", lambda name: False)  # the first was suspended for minutes
+    again = second.next(1)
+    assert again.number == begun.number
+    first.finish(begun, 7.0)
+    assert second.trials()[0].state.name == "RUNNING"
+    second.finish(again, 0.3)
+    first.finish(begun, 7.0)
+    assert second.trials()[0].value == 0.3
+
+
+def test_pruning_compares_trials_of_all_machines(study, tmp_path):
+    def work():
+        one = Study(tmp_path / "study", SPACE, {"trainer.max_epochs": 3}, "val/MAE", False)
+        for place in range(5):
+            begun = one.next(7)
+            for number in range(3):
+                epoch(PruneTrial(begun.trial, "val/MAE"), number, place + 1.0)
+            one.finish(begun, place + 1.0)
+
+    child = on_another_machine(work)
+    assert os.waitpid(child, 0)[1] == 0
+    one = study()
+    assert not epoch(PruneTrial(one.next(7).trial, "val/MAE"), 0, 2.9), "the median of 1 to 5 is 3"
+    assert epoch(PruneTrial(one.next(7).trial, "val/MAE"), 0, 3.1)

@@ -1,0 +1,108 @@
+"""Tell which processes of a study are alive, by a file of each in the study's folder.
+
+On one machine a lock ends with its process, so that a killed one is noticed at once. Locks of another machine may not
+be seen here, as with NFS mounts that keep locks local; so every process also touches its file every `BEAT` seconds, and
+one of another machine is gone once its file is `STALE` seconds old, by the clock of the file server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import uuid
+from pathlib import Path
+
+from filelock import BaseFileLock, Timeout
+
+from graphbench.data.files.sharing import is_without_locks, plain_lock
+
+#: Seconds between two signs of life, and after how many without one a process of another machine is gone. NFS clients
+#: show times that are up to a minute old.
+BEAT, STALE = 10.0, 150.0
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def this_machine() -> str:
+    """Return a name that no other machine has, and that changes when it starts anew."""
+    with contextlib.suppress(OSError):
+        return f"{socket.gethostname()}-{_BOOT.read_text()[:8]}"
+    return f"{socket.gethostname()}-{uuid.getnode():012x}"  # systems without /proc
+
+
+class Worker:
+    """One of the processes of a study: that which makes the object.
+
+    Args:
+        folder: of the files, one for each process; created if missing.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._machine = folder, this_machine()
+        self.name = f"{self._machine}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._file_of(self.name).touch()
+        self._lock: BaseFileLock | None = plain_lock(self._file_of(self.name))
+        try:
+            self._lock.acquire()
+        except (NotImplementedError, OSError) as error:
+            if not is_without_locks(error):
+                raise
+            self._lock = None  # the times of files are left
+        self._closed = threading.Event()
+        threading.Thread(target=self._beat, daemon=True, name="signs of life").start()
+
+    def close(self) -> None:
+        """End the signs of life: trials of this process are left to others."""
+        self._closed.set()
+        if self._lock is not None:
+            self._lock.release()
+        self._file_of(self.name).unlink(missing_ok=True)
+
+    def is_alive(self, name: str) -> bool:
+        """Tell whether a process of the study is alive, by its `name`."""
+        if name == self.name:
+            return True
+        if not self._file_of(name).exists():  # it has closed it
+            return False
+        return self._holds_lock(name) if self._shows_locks_of(name) else self._age(name) < STALE
+
+    def is_doubtful(self, name: str) -> bool:
+        """Tell whether a living process of another machine has missed several signs of life."""
+        if name == self.name or self._shows_locks_of(name):
+            return False
+        return 3 * BEAT < self._age(name) < STALE
+
+    def _file_of(self, name: str) -> Path:
+        return self._folder / f"{name}.lock"
+
+    def _shows_locks_of(self, name: str) -> bool:
+        return self._lock is not None and name.startswith(f"{self._machine}-")
+
+    def _holds_lock(self, name: str) -> bool:
+        lock = plain_lock(self._file_of(name))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        self._file_of(name).unlink(missing_ok=True)
+        return False
+
+    def _age(self, name: str) -> float:
+        """Return the seconds since a process touched its file; infinite where it is gone."""
+        own = self._file_of(self.name)
+        try:
+            own.touch()
+            return own.stat().st_mtime - self._file_of(name).stat().st_mtime
+        except FileNotFoundError:
+            return float("inf")
+
+    def _beat(self) -> None:
+        while not self._closed.wait(BEAT):
+            with contextlib.suppress(OSError):  # the file server may be back for the next one
+                os.utime(self._file_of(self.name))

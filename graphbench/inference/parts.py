@@ -1,0 +1,356 @@
+"""A table in a folder of Parquet parts, which several processes fill and a killed one goes on with.
+
+    part-00000.parquet  part-00001.parquet  _manifest.json  _common_metadata
+
+A part holds the answers of about `part_rows` rows of the input, in whole blocks of the reader: a block belongs to part
+number `first row // part_rows`, so its place follows from the input alone. A part is written beside its name, synced
+and renamed; its footer says which rows it holds. Readers of folders of Parquet files pass over names that begin with
+`_`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import Timeout
+
+from graphbench.data.files.foreign import load_json
+from graphbench.data.files.sharing import acquire_lock, locked
+from graphbench.data.files.writing import write_text, writing
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.inference.output import Counts, to_arrow
+from graphbench.inference.shares import PART_ROWS, Share
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from graphbench.contracts import InputPart
+
+log = logging.getLogger(__name__)
+
+MANIFEST, SCHEMA = "_manifest.json", "_common_metadata"
+_PART = re.compile(r"\.?part-([0-9]+)\.parquet.*")
+_FOOTER = b"graphbench"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the footer of a part says.
+
+    Args:
+        first_row: of the input, from 0.
+        input_rows: of the input; those of the table are more where nodes or edges are predicted.
+        counts: of the table's rows, and of those with a problem or a remark.
+    """
+
+    first_row: int
+    input_rows: int
+    counts: Counts
+
+
+class PartsFolder:
+    """The parts of one prediction; `opened` makes one.
+
+    Args:
+        folder: of the parts.
+        identity: input, models and options as nested JSON values: what must be equal to go on.
+        named: what is not compared, such as paths, by name.
+        share: which parts this process answers.
+        part_rows: rows of the input in a part.
+    """
+
+    def __init__(
+        self, folder: Path, identity: Mapping[str, Any], named: Mapping[str, Any], share: Share, part_rows: int
+    ) -> None:
+        self.folder, self.share, self.part_rows = folder, share, part_rows
+        self._identity: dict[str, Any] = json.loads(json.dumps({**identity, "part_rows": part_rows}))
+        self._named = dict(named)
+        self._there: set[int] = set()
+        self._schema: pa.Schema | None = None
+        #: First row, rows and number of part of each block that is being answered, in their order.
+        self._answering: deque[tuple[int, int, int]] = deque()
+        self._rows = self._total = 0  # of the whole input: rows and parts
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(
+        cls,
+        folder: Path,
+        identity: Mapping[str, Any],
+        named: Mapping[str, Any],
+        share: Share,
+        part_rows: int = PART_ROWS,
+        resume: bool = False,
+    ) -> Iterator[PartsFolder]:
+        """Open a folder to write a share of the parts; no other process writes that share meanwhile.
+
+        Args:
+            folder: made where it is missing.
+            identity: see the class.
+            named: see the class.
+            share: see the class.
+            part_rows: see the class.
+            resume: go on where parts of this share are there.
+
+        Raises:
+            BadInput: another process writes this share, parts are there and `resume` is not set, the folder holds
+                something else, or parts of another input, model or options.
+            CorruptData: the manifest cannot be read.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = acquire_lock(folder / f".share-{share.number}-of-{share.count}.lock", timeout=0)
+        except Timeout as error:
+            raise BadInput(f"--output {folder}: another process writes share {share} there just now.") from error
+        try:
+            parts = cls(folder, identity, named, share, part_rows)
+            parts._check_folder(resume)
+            yield parts
+        finally:
+            lock.release()
+
+    # -- what is there ---------------------------------------------------------------------------------------------
+
+    def _check_folder(self, resume: bool) -> None:
+        manifest = self._manifest()
+        if manifest is None:
+            others = [path.name for path in self.folder.iterdir() if not path.name.startswith(".")]
+            if others:
+                raise BadInput(
+                    f"--output {self.folder}: this folder holds {', '.join(sorted(others)[:3])} and no {MANIFEST}, so "
+                    "it is none of a prediction in parts. Name a new folder."
+                )
+            return
+        self._require_same(manifest)
+        self._remove_unfinished()
+        there = self.read_parts()
+        self._there = set(there)
+        if manifest["complete"] and len(there) == len(manifest["parts"]):
+            self._total, self._rows = len(there), sum(part.input_rows for part in there.values())
+        ours = sum(map(self.share.has, self._there))
+        if ours and not resume:
+            raise BadInput(
+                f"--output {self.folder}: {ours} parts of this share are there. Go on with --if-exists resume, or name "
+                "another folder."
+            )
+
+    def _manifest(self) -> dict[str, Any] | None:
+        path = self.folder / MANIFEST
+        if not path.is_file():
+            return None
+        try:
+            manifest = load_json(path)
+            if manifest["version"] == _VERSION:
+                return dict(manifest)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CorruptData(f"{path} is no manifest of a prediction in parts ({error}).") from error
+        raise CorruptData(f"{path} was written by another version of graphbench: name another folder.")
+
+    def _require_same(self, manifest: Mapping[str, Any]) -> None:
+        """Refuse a folder that was begun with something else, and name it."""
+        before, now = _flat(manifest["identity"]), _flat(self._identity)
+        differing = [
+            f"{name} was {_short(before.get(name, 'absent'))}, now {_short(now.get(name, 'absent'))}"
+            for name in dict.fromkeys((*before, *now))
+            if before.get(name) != now.get(name)
+        ]
+        if differing:
+            raise BadInput(
+                f"--output {self.folder} holds parts of another prediction: {'; '.join(differing[:3])}. Go on with "
+                "what was given before, or name another folder."
+            )
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a killed process of this share was writing."""
+        for path in self.folder.glob(".part-*"):
+            match = _PART.fullmatch(path.name)
+            if match is not None and self.share.has(int(match[1])):
+                path.unlink(missing_ok=True)
+
+    def read_parts(self) -> dict[int, Part]:
+        """Return the finished parts by number, as their footers describe them; a torn one does not count."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        parts = {}
+        for path in sorted(self.folder.glob("part-*.parquet")):
+            match = _PART.fullmatch(path.name)
+            if match is None:
+                continue
+            try:
+                footer = json.loads(pq.read_schema(path).metadata[_FOOTER])
+                parts[int(match[1])] = Part(footer["first_row"], footer["input_rows"], Counts(**footer["counts"]))
+            except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+                log.warning("%s is damaged (%s) and written anew.", path, error)
+        return parts
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def is_wanted(self, first_row: int) -> bool:
+        """Return whether this process answers the block of the input that begins with a row, see `Wanted`."""
+        part = first_row // self.part_rows
+        return self.share.has(part) and part not in self._there
+
+    def wanted(self, blocks: Iterable[Sequence[InputPart]]) -> Iterator[Sequence[InputPart]]:
+        """Yield the blocks that this process answers, out of those of the whole input.
+
+        Nothing is read where all parts of all shares are there.
+
+        Args:
+            blocks: as `Ensemble.read_input` yields them.
+
+        Raises:
+            BadInput: a part is shorter than a block.
+        """
+        if self._rows:
+            return
+        for views in blocks:
+            first, rows = self._rows, len(views[0].frame)
+            if rows > self.part_rows:
+                raise BadInput(
+                    f"--part-rows must be at least {rows}, the rows that are read at once, but got {self.part_rows}."
+                )
+            part = first // self.part_rows
+            self._rows, self._total = first + rows, part + 1
+            if self.is_wanted(first):
+                self._answering.append((first, rows, part))
+                yield views
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, frames: Iterable[pd.DataFrame]) -> None:
+        """Write the answers of the blocks that `wanted` yielded, in their order, a part as soon as it is whole.
+
+        Raises:
+            BadInput: the columns hold values of several types, or are not those of the other parts.
+            GraphbenchError: a file cannot be written.
+        """
+        waiting: list[pa.Table] = []
+        start, ends, counts = 0, 0, Counts()
+        try:
+            for frame in frames:
+                first, rows, part = self._answering.popleft()
+                if not waiting:
+                    start, counts = first, Counts()
+                waiting.append(self._table(frame))
+                counts.add(frame)
+                ends = first + rows
+                if ends // self.part_rows > part:
+                    self._commit(part, waiting, Part(start, ends - start, counts))
+                    waiting = []
+            if waiting:  # the input is at its end
+                self._commit(part, waiting, Part(start, ends - start, counts))
+        except OSError as error:
+            raise GraphbenchError(f"--output {self.folder} cannot be written: {error.strerror or error}.") from error
+
+    def _table(self, frame: pd.DataFrame) -> pa.Table:
+        """Convert the answers of a block, with the column types of all parts."""
+        if self._schema is None:
+            self._schema = self._begin(to_arrow(frame, None).schema)
+        return to_arrow(frame, self._schema)
+
+    def _begin(self, schema: pa.Schema) -> pa.Schema:
+        """Write manifest and column types if this is the first block of any share; else compare and read them."""
+        import pyarrow.parquet as pq
+
+        path = self.folder / SCHEMA
+        with self._alone():
+            manifest = self._manifest()
+            if manifest is None:
+                self._write_manifest({})
+            else:
+                self._require_same(manifest)
+            if not path.is_file():
+                with writing(path) as file:
+                    pq.write_metadata(schema, file)
+            return pq.read_schema(path)
+
+    def _commit(self, number: int, tables: Sequence[pa.Table], part: Part) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.concat_tables(tables).replace_schema_metadata({_FOOTER: json.dumps(asdict(part))})
+        with writing(self.folder / f"part-{number:05}.parquet") as file:
+            pq.write_table(table, file, row_group_size=PART_ROWS)
+        self._there.add(number)
+
+    def finish(self) -> tuple[int, int, Counts]:
+        """Write the list of parts into the manifest once all shares are done.
+
+        Returns:
+            Number of finished parts, of parts of the input, and counts of all finished parts together.
+
+        Raises:
+            CorruptData: parts do not hold the rows of the input one after the other.
+        """
+        parts = self.read_parts()
+        counts = Counts()
+        for part in parts.values():
+            counts.merge(part.counts)
+        if len(parts) < self._total:
+            return len(parts), self._total, counts
+        row = 0
+        for number in sorted(parts):
+            if parts[number].first_row != row:
+                raise CorruptData(
+                    f"{self.folder}/part-{number:05}.parquet begins with row {parts[number].first_row} of the input, "
+                    f"not with row {row}. Remove it and go on with --if-exists resume."
+                )
+            row += parts[number].input_rows
+        if row != self._rows:
+            raise CorruptData(f"{self.folder} holds the answers of {row} rows; the input has {self._rows}.")
+        with self._alone():
+            self._write_manifest(parts)
+        return len(parts), self._total, counts
+
+    def _write_manifest(self, parts: Mapping[int, Part]) -> None:
+        listed = [
+            {"file": f"part-{number:05}.parquet", "first_row": part.first_row, "input_rows": part.input_rows,
+             "rows": part.counts.rows}
+            for number, part in sorted(parts.items())
+        ]  # fmt: skip
+        content = {
+            "version": _VERSION,
+            "complete": bool(parts),
+            "named": self._named,
+            "identity": self._identity,
+            "parts": listed,
+        }
+        write_text(self.folder / MANIFEST, json.dumps(content, indent=1))
+
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
+        return locked(self.folder / ".manifest.lock", f"Waiting for another process at {self.folder / MANIFEST}.")
+
+
+def _short(value: object) -> str:
+    """Write a value for a message; of a checksum its beginning."""
+    return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1...", str(value))
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested JSON values by dotted names.
+
+    Examples:
+        >>> _flat({"input": {"bytes": 3}, "models": [{"weights": "ab"}]})
+        {'input.bytes': 3, 'models.0.weights': 'ab'}
+    """
+    if isinstance(value, Mapping):
+        items: Iterable[tuple[Any, Any]] = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for name, inner in items:
+        flat |= _flat(inner, f"{prefix}.{name}" if prefix else str(name))
+    return flat
