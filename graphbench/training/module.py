@@ -70,8 +70,9 @@ class BenchmarkModule(pl.LightningModule):
         standardize_targets: train regression on targets with zero mean and unit variance over the training split,
             which is what happens unless false is given; metrics and predictions stay in real units.
         compile: compile the architecture with torch.compile.
-        init_from: checkpoint, run, folder of `graphbench export` or `hf:owner/name` whose weights the model starts from
-            where names and shapes agree; what was and was not loaded is logged.
+        init_from: checkpoint, run, folder of `graphbench export`, name of installed weights (`molecules-base`) or
+            `hf:owner/name` whose weights the model starts from where names and shapes agree; what was and was not
+            loaded is logged.
         freeze: parts that stay as they are, by name, as a list or with commas between them:
             `architecture.node_encoder,architecture.layers.0`; `*` stands for any text. They get neither gradients nor
             weight decay, and their batch norms stay in evaluation mode.
