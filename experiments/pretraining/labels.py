@@ -4,7 +4,8 @@
 
 writes `labels.parquet` (columns `smiles`, `split` and a column of each label) and `labels.yaml` (the options of
 `graphbench fit` that name the file and its targets). Raw descriptors are stored in parts, in a random order of the
-molecules by a fixed seed; a run that was stopped goes on with the next part. A core computes some 200 molecules a second.
+molecules by a fixed seed; a run that was stopped goes on with the next part. A core does some 200
+molecules a second.
 
 Labels are standardised by mean and standard deviation of the training molecules and clipped to 6 standard deviations.
 Left out are descriptors that are undefined for a molecule, and those in which fewer than 1 of 1,000 training molecules
