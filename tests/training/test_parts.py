@@ -39,8 +39,11 @@ def module(**options):
     return BenchmarkModule(SPEC, Layered, **options)
 
 
-def trained(model, steps=3, **options):
-    """Train on a few batches as a fit does, three steps an epoch, with a validation between them."""
+def trained(model, steps=3, save=None, go_on=None, **options):
+    """Train on a few batches as a fit does, three steps an epoch, with a validation between them.
+
+    Writes a checkpoint to `save`, and goes on from the one at `go_on`.
+    """
     table = tiny_table(SPEC, num_graphs=12)
     batches = [table.batch(range(start, start + 4)) for start in (0, 4, 8)]
     loader = torch.utils.data.DataLoader(batches, batch_size=None)
@@ -48,7 +51,9 @@ def trained(model, steps=3, **options):
         max_steps=steps, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, num_sanity_val_steps=1, val_check_interval=1, **options,
     )  # fmt: skip
-    trainer.fit(model, loader, loader)
+    trainer.fit(model, loader, loader, ckpt_path=go_on)
+    if save is not None:
+        trainer.save_checkpoint(save)
     return model
 
 
@@ -151,6 +156,15 @@ def test_the_epochs_of_the_head_alone_are_those_of_a_model_frozen_for_good():
         states.append(trained(model, steps=6).state_dict())
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+@pytest.mark.parametrize("epochs", [1, 2])  # within the frozen epochs, and where they end
+def test_a_run_that_goes_on_thaws_where_it_would_have(tmp_path, epochs):
+    options = {"freeze": "architecture", "freeze_epochs": 2}
+    through = trained(module(**options), steps=-1, max_epochs=3).state_dict()
+    trained(module(**options), steps=-1, max_epochs=epochs, save=tmp_path / "a.ckpt")
+    after = trained(module(**options), steps=-1, max_epochs=3, go_on=tmp_path / "a.ckpt").state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in through.items() if "scores" not in name)
 
 
 def test_epochs_need_a_part_that_is_frozen_and_a_positive_number(caplog):
