@@ -184,7 +184,7 @@ class BenchmarkModule(pl.LightningModule):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the parts of `freeze` stay as they are in this epoch."""
+        """Tell whether the parts of `freeze` stay as they are in this epoch."""
         return bool(self.frozen) and (self.freeze_epochs is None or self.current_epoch < self.freeze_epochs)
 
     def on_train_epoch_start(self) -> None:
