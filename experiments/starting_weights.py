@@ -8,16 +8,25 @@ Every split is a column of the file with train, val and test; of the training mo
 drawn by a fixed seed, while validation and test stay whole. `random` starts from random weights; `frozen` trains the
 head alone, `staged` the head for some epochs and then everything, `whole` everything at once. Options behind `--` go to
 every fit. A run that has test scores is taken as it is, so that a stopped command goes on. The table has validation
-errors, by which settings are chosen, and test errors, by which none is; and those of the simple models of `graphbench
-test` on the same molecules.
+errors, by which settings are chosen, and test errors, by which none is; those of the simple models of `graphbench test`
+on the same molecules; and with `--chemprop COMMAND` those of chemprop's defaults, from an environment of its own:
+
+    python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
+    python experiments/starting_weights.py ... --chemprop chemprop/bin/chemprop
+
+`seconds` are of the processor: of `fit`, and of training and prediction by chemprop; those of the simple models are of the
+clock, with their features.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
+import resource
+import shlex
+import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -51,6 +60,11 @@ def draw(file: Path, split: str, size: int, folder: Path) -> Path:
     return path
 
 
+def processor_seconds() -> float:
+    """Return what this process and its children have used so far."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
 def score(file: Path, target: str, split: str, run: Path, options: Sequence[str]) -> dict[str, tuple]:
     """Train and test unless the run has test scores: model -> best epoch, errors on val and test, seconds.
 
@@ -63,18 +77,36 @@ def score(file: Path, target: str, split: str, run: Path, options: Sequence[str]
         data = ["--data.file", str(file), "--data.target", target, "--data.split", "column"]
         fit = ["fit", "--config", str(CONFIG), *data, "--data.split_column", split, *options]
         shown = ["--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"]
-        started = time.process_time()
+        started = processor_seconds()
         for command in ([*fit, *shown, "--run", str(run)], ["test", "--run", str(run)]):
             if code := graphbench(command):
                 raise SystemExit(code)
             if command[0] == "fit":
-                clock.write_text(str(time.process_time() - started))
+                clock.write_text(str(processor_seconds() - started))
     results = folder.read_results()
     scores = {"model": (results["best_epoch"], results["val"]["val/MAE"], results["test"]["test/MAE"])}
     scores["model"] += (float(clock.read_text()),)
     for name, one in results["baselines"].items():
         scores[name] = ("", one["val"]["val/MAE"], one["test"]["test/MAE"], one.get("seconds", ""))
     return scores
+
+
+def score_chemprop(command: Sequence[str], file: Path, target: str, split: str, folder: Path) -> tuple:
+    """Train chemprop by its defaults unless the folder has predictions: errors on val and test, seconds."""
+    frame, clock = pd.read_csv(file), folder / "seconds"
+    asked, answers = folder / "asked.csv", folder / "answers.csv"
+    if not clock.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        frame[frame[split] != "train"].to_csv(asked, index=False)
+        columns = ["--smiles-columns", "smiles", "--accelerator", "cpu"]
+        train = ["train", "--data-path", str(file), "--target-columns", target, "--splits-column", split, *columns]
+        predict = ["predict", "--test-path", str(asked), "--model-paths", str(folder / "model_0"), *columns]
+        started = processor_seconds()
+        for words in ([*train, "--output-dir", str(folder)], [*predict, "--preds-path", str(answers)]):
+            subprocess.run([*command, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        clock.write_text(str(processor_seconds() - started))
+    errors = (pd.read_csv(answers)[target] - pd.read_csv(asked)[target]).abs().groupby(pd.read_csv(asked)[split]).mean()
+    return "", errors["val"], errors["test"], float(clock.read_text())
 
 
 def table(rows: Sequence[dict]) -> str:
@@ -100,23 +132,26 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--splits", nargs="+", default=["split_0", "split_1", "split_2"], metavar="COLUMN")
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 300, 800], help="training molecules")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--chemprop", metavar="COMMAND", help="that starts chemprop, to train it as well")
     parser.add_argument("--output", type=Path, default=Path("runs/starting-weights"), help="folder of the runs")
     own = parser.parse_args(words[: words.index("--")] if "--" in words else words)
     rows: list[dict] = []
-    for size in own.sizes:
-        for way in own.ways:
-            for split in own.splits:
-                file = draw(own.file, split, size, own.output / "data")
-                start = [] if way == "random" else ["--model.init_from", own.weights]
-                run = own.output / f"{size}-{split}-{way}"
-                for model, values in score(file, own.target, split, run, [*start, *WAYS[way], *options]).items():
-                    row = dict(zip(COLUMNS, (size, split, way if model == "model" else model, *values), strict=True))
-                    if row["model"] == way or row not in rows:
-                        rows.append(row)
-                with (own.output / "scores.csv").open("w", newline="") as out:
-                    writer = csv.DictWriter(out, COLUMNS)
-                    writer.writeheader()
-                    writer.writerows(rows)
+    for size, way, split in itertools.product(
+        own.sizes, [*own.ways, *(["chemprop"] if own.chemprop else [])], own.splits
+    ):
+        file, run = draw(own.file, split, size, own.output / "data"), own.output / f"{size}-{split}-{way}"
+        if way == "chemprop":
+            scores = {way: score_chemprop(shlex.split(own.chemprop), file, own.target, split, run)}
+        else:
+            start = [] if way == "random" else ["--model.init_from", own.weights]
+            scores = score(file, own.target, split, run, [*start, *WAYS[way], *options])
+        for model, values in scores.items():
+            row = dict(zip(COLUMNS, (size, split, way if model == "model" else model, *values), strict=True))
+            rows += [] if row in rows else [row]
+        with (own.output / "scores.csv").open("w", newline="") as out:
+            writer = csv.DictWriter(out, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
     print(table(rows))
     return 0
 
