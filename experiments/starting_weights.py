@@ -14,8 +14,8 @@ on the same molecules; and with `--chemprop COMMAND` those of chemprop's default
     python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
     python experiments/starting_weights.py ... --chemprop chemprop/bin/chemprop
 
-`seconds` are of the processor: of `fit`, and of training and prediction by chemprop; those of the simple models are of the
-clock, with their features.
+`seconds` are of the processor: of `fit`, and of training and prediction by chemprop; those of the simple models are of
+the clock, with their features.
 """
 
 from __future__ import annotations
