@@ -221,7 +221,7 @@ def test_another_patience_stops_in_time(begin, tmp_path):
         ["--model.optimizer.amsgrad", "true"],
         ["--model.optimizer.fused", "false"],
         ["--model.freeze", "architecture.layers.0"],
-        ["--model.freeze_epochs", "3", "--model.freeze", "architecture"],
+        ["--model.freeze", "architecture", "--model.freeze_epochs", "3"],
         ["--model.learning_rates", "head=1e-5"],
         ["--model.architecture.num_heads", "2"],
         ["--model.head.pooling", "add"],
