@@ -40,7 +40,7 @@ _FIXED = {
     ),
     r"model\.select_by|data\.(.*\.)?metric": "the best epoch so far was chosen by the other one. " + _NEW_RUN,
     r"model\.init_from": f"the weights are those of the checkpoint. {_NEW_RUN}",
-    r"model\.freeze(\..*)?": f"the optimizer's state is of the parameters that were trained. {_NEW_RUN}",
+    r"model\.freeze(_epochs)?(\..*)?": f"the optimizer's state is of the parameters that were trained. {_NEW_RUN}",
     r"model\.optimizer": f"the checkpoint has the state of the other one. {_NEW_RUN}",
     r"model\.optimizer\.(fused|foreach|capturable|differentiable|initial_accumulator_value)": (
         f"the optimizer's state was made with the other one. {_NEW_RUN}"

@@ -4,6 +4,7 @@
   package; `listings`: names that this project registers;
 - `describe`: summaries, specifications and options, read from source without importing it;
 - `configurations`: installed configurations by name; `expected`: the score that each expects;
+- `starting_weights`: installed weights by name;
 - `importing`: imports by names in configurations, which a gate may refuse.
 """
 
@@ -23,3 +24,4 @@ from graphbench.registry.entry_points import records as records
 from graphbench.registry.entry_points import refresh as refresh
 from graphbench.registry.entry_points import table_entries as table_entries
 from graphbench.registry.entry_points import unreadable as unreadable
+from graphbench.registry.entry_points import weight_entries as weight_entries

@@ -10,8 +10,9 @@ Reading the registry imports nothing of the plug-ins but specifications of bench
 loaded. A plug-in that is broken or claims a name twice is reported with its distribution and version, and the others
 keep working.
 
-Two more groups name folders of data: `graphbench.configs` configurations, which `graphbench.registry.configurations`
-reads, and `graphbench.tables` published tables, which `graphbench.experiments.reproduce` reads.
+Three more groups name folders of data: `graphbench.configs` configurations, which `graphbench.registry.configurations`
+reads, `graphbench.tables` published tables, which `graphbench.experiments.reproduce` reads, and `graphbench.weights`
+weights to start from, which `graphbench.registry.starting_weights` finds.
 """
 
 from __future__ import annotations
@@ -117,14 +118,14 @@ class Record:
 
 @dataclass(frozen=True)
 class ConfigEntry:
-    """One entry point of the groups `graphbench.configs` and `graphbench.tables`, which is never imported.
+    """One entry point of the groups `graphbench.configs`, `tables` and `weights`, which is never imported.
 
     Args:
-        prefix: of the names of the configurations or tables.
+        prefix: of the names of the configurations or tables; the name of weights.
         distribution: name of the installed distribution that ships them.
         version: its version.
         target: `"package"`, or `"package:part"` for one folder or file in the package's folder.
-        folder: the folder of the package, `configs` or `tables`.
+        folder: the folder of the package, `configs`, `tables` or `weights`.
     """
 
     prefix: str
@@ -185,7 +186,7 @@ def _entries(distribution: metadata.Distribution) -> Iterator[Record | ConfigEnt
         target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is allowed, if rare
         if prefix == "graphbench" and group in GROUPS and not is_core:  # an editable install may have outdated ones
             yield Record(entry.name, group, name, distribution.version, target)
-        elif prefix == "graphbench" and group in ("configs", "tables"):
+        elif prefix == "graphbench" and group in ("configs", "tables", "weights"):
             yield ConfigEntry(entry.name, name, distribution.version, target, group)
 
 
@@ -260,6 +261,11 @@ def config_entries() -> tuple[ConfigEntry, ...]:
 def table_entries() -> tuple[ConfigEntry, ...]:
     """Return entry points of published tables, sorted by prefix."""
     return tuple(entry for entry in _scan().configs if entry.folder == "tables")
+
+
+def weight_entries() -> tuple[ConfigEntry, ...]:
+    """Return entry points of weights to start from, sorted by name."""
+    return tuple(entry for entry in _scan().configs if entry.folder == "weights")
 
 
 def clashes(group: Group) -> dict[str, tuple[Record, ...]]:

@@ -115,6 +115,9 @@ PLUGINS: dict[str, dict[str, str]] = {
         "configs": "sft",
         "tables": "sft",
     },
+    "graphbench-weights": {
+        "weights": "molecules-base",
+    },
 }
 
 
@@ -122,7 +125,7 @@ def supplier(group: str, name: str) -> str | None:
     """Return the distribution of this project that registers a name, if any.
 
     Args:
-        group: architectures, benchmarks, encodings, tasks, callbacks, configs or tables.
+        group: architectures, benchmarks, encodings, tasks, callbacks, configs, tables or weights.
         name: of a class, or of a configuration or table, `gps/zinc`.
 
     Examples:

@@ -17,6 +17,7 @@ from torch import nn
 
 from graphbench.data.files.writing import writing
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.registry.starting_weights import find_weights
 from graphbench.runs import RunFolder, hub, weights
 
 log = logging.getLogger(__name__)
@@ -144,16 +145,22 @@ def trained_weights(run: RunFolder) -> Path:
 
 
 def weights_file(source: str | Path) -> Path:
-    """Return the file of weights for a source: a file, a folder of a run or an export, or `hf:owner/name`.
+    """Return the file of weights for a source: a file, a folder of a run or an export, a name, or `hf:owner/name`.
+
+    A name is one of installed weights, such as `molecules-base`; a file or folder of that name goes before it.
 
     Raises:
         BadInput: there is no such model on the Hub.
+        UnknownName: there is no such file, and no installed weights have that name.
         GraphbenchError: the Hub refuses or cannot be reached.
         MissingExtra: the Hub's client is not installed.
     """
     if hub.is_hub_name(source):
         return hub.fetch(hub.HubModel.parse(str(source))) / weights.FILE
-    return trained_weights(RunFolder(Path(source))) if Path(source).is_dir() else Path(source)
+    path = Path(source)
+    if path.is_dir():
+        return trained_weights(RunFolder(path))
+    return path if path.is_file() or len(path.parts) > 1 else find_weights(str(source))
 
 
 #: Outcome of weights that were not loaded, whose names they are, and the reason.
@@ -181,7 +188,8 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
         BadInput: there is no file, or no weight in it fits.
         CorruptData: the file cannot be read.
     """
-    content = load_checkpoint(weights_file(path))
+    file = weights_file(path)
+    content = load_checkpoint(file)
     source, target = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
     outcome: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "other_shape": []}
     for name, value in target.items():
@@ -195,7 +203,15 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
     if not outcome["loaded"]:
         raise BadInput(f"init_from: no weight of {path} fits this model by name and shape.")
     module.load_state_dict({name: source[name] for name in outcome["loaded"]}, strict=False)
-    log.info("init_from %s: %d tensors loaded", path, len(outcome["loaded"]))
+    loaded = ", ".join(folded(outcome["loaded"], target))
+    log.info(
+        "init_from %s: %d of the model's %d tensors loaded from %s: %s",
+        path,
+        len(outcome["loaded"]),
+        len(target),
+        file,
+        loaded,
+    )
     for kind, every, words in _NOT_LOADED:
         if outcome[kind]:
             names = ", ".join(folded(outcome[kind], target if every == "model" else source))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +42,8 @@ from graphbench.training.tasks.scores import Scores
 from graphbench.training.tasks.scores import SplitLoss as SplitLoss
 from graphbench.training.tasks.scores import SplitScores as SplitScores
 
+logger = logging.getLogger(__name__)
+
 
 def adam_w(parameters: Any) -> torch.optim.Optimizer:
     """Make the optimizer when none is configured: AdamW at 1e-3 with torch's own defaults."""
@@ -67,11 +70,14 @@ class BenchmarkModule(pl.LightningModule):
         standardize_targets: train regression on targets with zero mean and unit variance over the training split,
             which is what happens unless false is given; metrics and predictions stay in real units.
         compile: compile the architecture with torch.compile.
-        init_from: checkpoint, run, folder of `graphbench export` or `hf:owner/name` whose weights the model starts from
-            where names and shapes agree; what was and was not loaded is logged.
+        init_from: checkpoint, run, folder of `graphbench export`, name of installed weights (`molecules-base`) or
+            `hf:owner/name` whose weights the model starts from where names and shapes agree; what was and was not
+            loaded is logged.
         freeze: parts that stay as they are, by name, as a list or with commas between them:
             `architecture.node_encoder,architecture.layers.0`; `*` stands for any text. They get neither gradients nor
             weight decay, and their batch norms stay in evaluation mode.
+        freeze_epochs: epochs after which these parts learn like the others; by default they never do. `freeze:
+            architecture` and `freeze_epochs: 5` train the head alone for 5 epochs, then everything.
         learning_rates: part -> learning rate (`head=1e-3,architecture.layers.*=1e-4`, or a mapping), in the names of
             `freeze`; the longest name counts, before `lr_scales`. The schedule multiplies these rates, too.
         loss: a loss in place of the benchmark's, by the dotted path of a class or function `(prediction, target)`, such
@@ -109,6 +115,7 @@ class BenchmarkModule(pl.LightningModule):
         compile: bool = False,  # noqa: A002 - the name users know
         init_from: str | None = None,
         freeze: str | list[str] | None = None,
+        freeze_epochs: int | None = None,
         learning_rates: dict[str, float] | str | None = None,
         loss: str | None = None,
         metrics: Sequence[Metric | str] | None = None,
@@ -166,15 +173,35 @@ class BenchmarkModule(pl.LightningModule):
         #: Whether `predict_step` also returns what the head puts out.
         self.predicts_outputs = False
         self.learning_rates = parts.parse_rates(learning_rates)
-        self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze))
+        self.freeze_epochs = freeze_epochs
+        self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze), freeze_epochs)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> BenchmarkModule:
         """Set the mode of all parts but batch norms of frozen ones, which stay in evaluation mode."""
         super().train(mode)
-        if getattr(self, "frozen", None):
-            parts.rest_frozen_norms(self)
+        if getattr(self, "frozen", None) and self.is_frozen:
+            parts.rest_frozen_norms(self, self.frozen)
         return self
+
+    @property
+    def is_frozen(self) -> bool:
+        """Tell whether the parts of `freeze` stay as they are in this epoch."""
+        return bool(self.frozen) and (self.freeze_epochs is None or self.current_epoch < self.freeze_epochs)
+
+    def on_train_epoch_start(self) -> None:
+        """Let parts learn that were frozen for the epochs so far."""
+        if self.freeze_epochs is not None:
+            self.train()  # batch norms of these parts, too
+            if self.current_epoch == self.freeze_epochs:
+                logger.info(
+                    "freeze: from epoch %d on %d frozen tensors learn", self.current_epoch + 1, len(self.frozen)
+                )
+
+    def on_after_backward(self) -> None:
+        """Keep optimizers from parts that are frozen for some epochs."""
+        if self.freeze_epochs is not None and self.is_frozen:
+            parts.drop_gradients(self, self.frozen)
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]
@@ -415,6 +442,11 @@ class BenchmarkModule(pl.LightningModule):
     def on_fit_start(self) -> None:
         """After Lightning's finders, which train a little: start afresh, with the rate they found."""
         self.scores.of("train").reset()
+        last = self.trainer.max_epochs
+        if self.freeze_epochs is not None and last is not None and 0 <= last <= self.freeze_epochs:
+            logger.warning(
+                "freeze_epochs=%d, and the run ends after %d: these parts never learn", self.freeze_epochs, last
+            )
         if self._found_lr is not None:
             factor = self._found_lr / float(self._probe().defaults["lr"])
             schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]

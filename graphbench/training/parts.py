@@ -104,25 +104,37 @@ def chosen(option: str, pattern: str, names: Collection[str]) -> list[str]:
     return matched
 
 
-def freeze_parts(module: nn.Module, patterns: Iterable[str]) -> frozenset[str]:
+def freeze_parts(module: nn.Module, patterns: Iterable[str], epochs: int | None = None) -> frozenset[str]:
     """Let parameters stay as they are: without gradients, so that no optimizer sees them and nothing decays them.
+
+    Args:
+        module: whose parameters they are.
+        patterns: that name them.
+        epochs: after which they learn like all others. They then keep their gradients, see `drop_gradients`.
 
     Returns:
         Their names.
 
     Raises:
-        BadInput: a pattern means nothing, or nothing is left to train.
+        BadInput: a pattern means nothing, nothing is left to train, or epochs are given without a pattern.
     """
     parameters = dict(module.named_parameters())
     frozen = frozenset(name for pattern in patterns for name in chosen("freeze", pattern, parameters))
-    for name in frozen:
-        parameters[name].requires_grad_(False)
-    if frozen and not any(parameter.requires_grad for parameter in parameters.values()):
+    if epochs is not None:
+        check_range("freeze_epochs", epochs, at_least=1, whole=True)
+        if not frozen:
+            raise BadInput(
+                f"freeze_epochs={epochs}: say which parts are frozen so long, as in --model.freeze architecture."
+            )
+    if frozen and not any(p.requires_grad for name, p in parameters.items() if name not in frozen):
         raise BadInput("freeze: no parameter is left to train. Leave out at least one part, such as the head.")
+    if epochs is None:
+        for name in frozen:
+            parameters[name].requires_grad_(False)
     return frozen
 
 
-def rest_frozen_norms(module: nn.Module) -> None:
+def rest_frozen_norms(module: nn.Module, frozen: Collection[str]) -> None:
     """Set batch norms of frozen parts to evaluation mode, so that their running statistics stay, too.
 
     A part is frozen when it has parameters and all of them are frozen; batch norms without parameters belong to the
@@ -130,17 +142,34 @@ def rest_frozen_norms(module: nn.Module) -> None:
 
     Args:
         module: just set to training mode.
+        frozen: names of frozen parameters.
     """
-    _rest(module, within=False)
+    _rest(module, {id(parameter) for name, parameter in module.named_parameters() if name in frozen}, within=False)
 
 
-def _rest(module: nn.Module, within: bool) -> None:
+def _rest(module: nn.Module, frozen: Collection[int], within: bool) -> None:
     parameters = list(module.parameters())
-    frozen = not any(parameter.requires_grad for parameter in parameters) if parameters else within
-    if frozen and isinstance(module, _BatchNorm):
+    rests = all(id(parameter) in frozen for parameter in parameters) if parameters else within
+    if rests and isinstance(module, _BatchNorm):
         module.eval()
     for child in module.children():
-        _rest(child, frozen)
+        _rest(child, frozen, rests)
+
+
+def drop_gradients(module: nn.Module, frozen: Collection[str]) -> None:
+    """Remove the gradients of parameters, so that the next step of an optimizer passes them over.
+
+    Optimizers neither move nor decay a parameter without a gradient. For parts that are frozen for some epochs: they
+    stand in the optimizer from the beginning, and DistributedDataParallel, which asks once which parameters have
+    gradients, averages theirs from the epoch on in which they learn.
+
+    Args:
+        module: after a backward pass.
+        frozen: names of parameters.
+    """
+    for name, parameter in module.named_parameters():
+        if name in frozen:
+            parameter.grad = None
 
 
 def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]], source: str) -> None:

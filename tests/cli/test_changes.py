@@ -221,6 +221,7 @@ def test_another_patience_stops_in_time(begin, tmp_path):
         ["--model.optimizer.amsgrad", "true"],
         ["--model.optimizer.fused", "false"],
         ["--model.freeze", "architecture.layers.0"],
+        ["--model.freeze", "architecture", "--model.freeze_epochs", "3"],
         ["--model.learning_rates", "head=1e-5"],
         ["--model.architecture.num_heads", "2"],
         ["--model.head.pooling", "add"],
@@ -285,6 +286,7 @@ LEFT = {
     "trainer.callbacks": "see the tests above",
     "model.architecture.positional_encoders": "objects",
     "data.classes": "of classifications",
+    "model.freeze_epochs": "goes with model.freeze",
     "trainer.barebones": "Lightning refuses it beside the loggers of a run",
     "trainer.sync_batchnorm": "several processes",
 }

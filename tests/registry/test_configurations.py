@@ -173,7 +173,7 @@ def test_an_overlay_belongs_to_the_recipe_with_the_longest_name(name, base):
 def test_every_file_of_a_distribution_has_a_name(folder):
     """Else an entry point is missing, or the environment is older than `pyproject.toml`: pip install -e it again."""
     files = set((folder / "configs").rglob("*.yaml"))
-    assert files or folder.name == "kernels"
+    assert files or folder.name in ("kernels", "weights")
     named = {one.path.resolve() for found in configurations.configurations().values() for one in found}
     assert {path.resolve() for path in files} <= named
 

@@ -15,7 +15,7 @@ from graphbench import registry
 from graphbench.contracts import Benchmark, Encoding, PositionalEncoder
 from graphbench.errors import BadInput, UnknownName
 from graphbench.experiments.reproduce import tables
-from graphbench.registry import configurations, entry_points, listings
+from graphbench.registry import configurations, entry_points, listings, starting_weights
 from graphbench.runs import trust
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +121,9 @@ def test_every_name_leads_to_its_package(core_alone, tmp_path, distribution):
             if group == "configs":
                 with pytest.raises(BadInput, match=own):
                     configurations.find(f"{name}/zinc")
+            elif group == "weights":
+                with pytest.raises(UnknownName, match=own):
+                    starting_weights.find_weights(name)
             elif group == "tables":
                 with pytest.raises(UnknownName, match=own):
                     tables.find_table(f"{name}/table-1")

@@ -2,14 +2,16 @@
 
 import errno
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
-from graphbench.runs import RunFolder
+from graphbench.runs import RunFolder, checkpoints
 from graphbench.runs.checkpoints import RunCheckpointIO, folded, load_checkpoint, load_matching
+from graphbench.runs.weights import save_weights
 
 
 def network(width=3):
@@ -160,3 +162,34 @@ def test_without_hard_links_the_previous_one_is_kept_as_well(tmp_path, monkeypat
     for epoch in range(2):
         io.save_checkpoint({"epoch": epoch}, run.last)
     assert [load_checkpoint(p)["epoch"] for p in (run.last, run.previous)] == [1, 0]
+
+
+def test_a_name_means_installed_weights_unless_a_file_or_folder_has_it(tmp_path, monkeypatch):
+    installed = tmp_path / "installed.safetensors"
+    monkeypatch.setattr(checkpoints, "find_weights", lambda name: installed if name == "atoms" else None)
+    monkeypatch.chdir(tmp_path)
+    assert checkpoints.weights_file("atoms") == installed
+    (tmp_path / "atoms").touch()
+    assert checkpoints.weights_file("atoms").resolve() == tmp_path / "atoms"
+    assert checkpoints.weights_file("runs/atoms") == Path("runs/atoms")  # a path is no name
+
+
+def test_the_log_names_what_was_loaded_and_what_was_not(tmp_path, caplog):
+    state = network().state_dict()
+    del state["2.bias"]
+    torch.save({"state_dict": state}, tmp_path / "a.ckpt")
+    with caplog.at_level("INFO", logger="graphbench"):
+        load_matching(network(), tmp_path / "a.ckpt")
+    loaded, lacking = (record.getMessage() for record in caplog.records)
+    assert "3 of the model's 4 tensors" in loaded
+    assert loaded.endswith("0.* (2), 2.weight")
+    assert lacking.endswith(": 2.bias")
+
+
+def test_half_precision_is_read_into_full(tmp_path):
+    source, target = network(), network()
+    save_weights({name: value.half() for name, value in source.state_dict().items()}, tmp_path / "h.safetensors")
+    load_matching(target, tmp_path / "h.safetensors")
+    for name, value in target.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, source.state_dict()[name].half().float())

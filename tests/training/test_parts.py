@@ -39,16 +39,21 @@ def module(**options):
     return BenchmarkModule(SPEC, Layered, **options)
 
 
-def trained(model, steps=3):
-    """Train on a few batches as a fit does, with a validation between them."""
+def trained(model, steps=3, save=None, go_on=None, **options):
+    """Train on a few batches as a fit does, three steps an epoch, with a validation between them.
+
+    Writes a checkpoint to `save`, and goes on from the one at `go_on`.
+    """
     table = tiny_table(SPEC, num_graphs=12)
     batches = [table.batch(range(start, start + 4)) for start in (0, 4, 8)]
     loader = torch.utils.data.DataLoader(batches, batch_size=None)
     trainer = pl.Trainer(
         max_steps=steps, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=1, val_check_interval=1,
+        enable_model_summary=False, num_sanity_val_steps=1, val_check_interval=1, **options,
     )  # fmt: skip
-    trainer.fit(model, loader, loader)
+    trainer.fit(model, loader, loader, ckpt_path=go_on)
+    if save is not None:
+        trainer.save_checkpoint(save)
     return model
 
 
@@ -121,6 +126,56 @@ def test_training_leaves_frozen_weights_and_statistics_and_moves_all_others():
     assert modes == [False, False] + [True] * 10  # after training, so validation has not changed them either
 
 
+class SeesEpochs(pl.Callback):
+    """Copy the weights at the end of every epoch, as they stand beside the trainer."""
+
+    def __init__(self):
+        self.states = []
+
+    def on_train_epoch_end(self, trainer, model):
+        self.states.append({name: value.clone() for name, value in model.state_dict().items()})
+
+
+@pytest.mark.parametrize("optimizer", [partial(torch.optim.AdamW, lr=0.01, weight_decay=0.5), torch.optim.Adam])
+def test_parts_frozen_for_two_epochs_learn_in_the_third(optimizer):
+    model, seen = module(freeze="architecture", freeze_epochs=2, optimizer=optimizer), SeesEpochs()
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    trained(model, steps=9, callbacks=[seen], gradient_clip_val=1.0)
+    assert len(seen.states) == 3
+    for name in (name for name in start if name.startswith("architecture.")):  # weights and running statistics
+        assert torch.equal(seen.states[1][name], start[name]), name
+        assert not torch.equal(seen.states[2][name], start[name]), name
+    for before, after in zip([start, *seen.states], seen.states, strict=False):
+        assert any(not torch.equal(before[name], after[name]) for name in start if name.startswith("task.head"))
+
+
+def test_the_epochs_of_the_head_alone_are_those_of_a_model_frozen_for_good():
+    states = []
+    for epochs in (None, 2):
+        model = module(freeze="architecture", freeze_epochs=epochs)
+        states.append(trained(model, steps=6).state_dict())
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+@pytest.mark.parametrize("epochs", [1, 2])  # within the frozen epochs, and where they end
+def test_a_run_that_goes_on_thaws_where_it_would_have(tmp_path, epochs):
+    options = {"freeze": "architecture", "freeze_epochs": 2}
+    through = trained(module(**options), steps=-1, max_epochs=3).state_dict()
+    trained(module(**options), steps=-1, max_epochs=epochs, save=tmp_path / "a.ckpt")
+    after = trained(module(**options), steps=-1, max_epochs=3, go_on=tmp_path / "a.ckpt").state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in through.items() if "scores" not in name)
+
+
+def test_epochs_need_a_part_that_is_frozen_and_a_positive_number(caplog):
+    with pytest.raises(BadInput, match="freeze_epochs=2"):
+        module(freeze_epochs=2)
+    with pytest.raises(BadInput, match="freeze_epochs"):
+        module(freeze="architecture", freeze_epochs=0)
+    trained(module(freeze="architecture", freeze_epochs=4), steps=-1, max_epochs=1)
+    assert "freeze_epochs=4" in caplog.text
+
+
 def test_a_norm_rests_only_where_all_of_its_part_is_frozen():
     model = module(freeze="architecture.layers.0.1.weight,architecture.layers.1.1").train()
     assert model.architecture.layers[0][1].training  # its bias learns
@@ -134,8 +189,7 @@ def test_a_norm_without_parameters_belongs_to_the_part_around_it():
         nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False)),
         nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False), nn.Dropout()),
     ).train()
-    part[0].requires_grad_(False)
-    rest_frozen_norms(part)
+    rest_frozen_norms(part, {"0.0.weight", "0.0.bias"})
     assert [part[0][1].training, part[1][1].training, part[1][2].training] == [False, True, True]
 
 

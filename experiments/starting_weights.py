@@ -1,0 +1,160 @@
+"""Hold starting weights against random ones: one architecture, one budget, several ways to go on from the weights.
+
+    python experiments/starting_weights.py ../shared/data/aqsol/thousand.csv --target logS --weights molecules-base
+    python experiments/starting_weights.py FILE --target logS --weights runs/pretrain/run --ways whole -- \
+        --data.descriptors rdkit2d
+
+Every split is a column of the file with train, val and test; of the training molecules, so many as `--sizes` says are
+drawn by a fixed seed, while validation and test stay whole. `random` starts from random weights; `frozen` trains the
+head alone, `staged` the head for some epochs and then everything, `whole` everything at once. Options behind `--` go to
+every fit. A run that has test scores is taken as it is, so that a stopped command goes on. The table has validation
+errors, by which settings are chosen, and test errors, by which none is; those of the simple models of `graphbench test`
+on the same molecules; and with `--chemprop COMMAND` those of chemprop's defaults, from an environment of its own:
+
+    python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
+    python experiments/starting_weights.py ... --chemprop chemprop/bin/chemprop
+
+`seconds` are of the processor: of `fit`, and of training and prediction by chemprop; those of the simple models are of
+the clock, with their features.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import resource
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pandas as pd
+
+from graphbench.cli import main as graphbench
+from graphbench.runs import RunFolder
+
+CONFIG = Path(__file__).parents[1] / "configs" / "molecules.yaml"
+SEED = 0
+WAYS = {
+    "random": [],
+    "frozen": ["--model.freeze", "architecture"],
+    "staged": ["--model.freeze", "architecture", "--model.freeze_epochs", "10"],
+    "whole": [],
+}
+COLUMNS = ("size", "split", "model", "epoch", "val", "test", "seconds")
+
+
+def draw(file: Path, split: str, size: int, folder: Path) -> Path:
+    """Write the file with `size` of the training molecules of a split, by a fixed seed, and return its path."""
+    frame = pd.read_csv(file)
+    train = np.flatnonzero(frame[split] == "train")
+    chosen = np.random.RandomState(SEED).permutation(train)[:size]
+    rows = np.sort(np.concatenate([chosen, np.flatnonzero(frame[split].isin(["val", "test"]))]))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{file.stem}-{size}-{split}.csv"
+    frame.iloc[rows].to_csv(path, index=False)
+    return path
+
+
+def processor_seconds() -> float:
+    """Return what this process and its children have used so far."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def score(file: Path, target: str, split: str, run: Path, options: Sequence[str]) -> dict[str, tuple]:
+    """Train and test unless the run has test scores: model -> best epoch, errors on val and test, seconds.
+
+    Raises:
+        SystemExit: a command failed.
+    """
+    folder = RunFolder(run)
+    clock = run.with_suffix(".seconds")
+    if "test" not in folder.read_results():
+        data = ["--data.file", str(file), "--data.target", target, "--data.split", "column"]
+        fit = ["fit", "--config", str(CONFIG), *data, "--data.split_column", split, *options]
+        shown = ["--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"]
+        started = processor_seconds()
+        for command in ([*fit, *shown, "--run", str(run)], ["test", "--run", str(run)]):
+            if code := graphbench(command):
+                raise SystemExit(code)
+            if command[0] == "fit":
+                clock.write_text(str(processor_seconds() - started))
+    results = folder.read_results()
+    scores = {"model": (results["best_epoch"], results["val"]["val/MAE"], results["test"]["test/MAE"])}
+    scores["model"] += (float(clock.read_text()),)
+    for name, one in results["baselines"].items():
+        scores[name] = ("", one["val"]["val/MAE"], one["test"]["test/MAE"], one.get("seconds", ""))
+    return scores
+
+
+def score_chemprop(command: Sequence[str], file: Path, target: str, split: str, folder: Path) -> tuple:
+    """Train chemprop by its defaults unless the folder has predictions: errors on val and test, seconds."""
+    frame, clock = pd.read_csv(file), folder / "seconds"
+    asked, answers = folder / "asked.csv", folder / "answers.csv"
+    if not clock.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        frame[frame[split] != "train"].to_csv(asked, index=False)
+        columns = ["--smiles-columns", "smiles", "--accelerator", "cpu"]
+        train = ["train", "--data-path", str(file), "--target-columns", target, "--splits-column", split, *columns]
+        predict = ["predict", "--test-path", str(asked), "--model-paths", str(folder / "model_0"), *columns]
+        started = processor_seconds()
+        for words in ([*train, "--output-dir", str(folder)], [*predict, "--preds-path", str(answers)]):
+            subprocess.run([*command, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        clock.write_text(str(processor_seconds() - started))
+    errors = (pd.read_csv(answers)[target] - pd.read_csv(asked)[target]).abs().groupby(pd.read_csv(asked)[split]).mean()
+    return "", errors["val"], errors["test"], float(clock.read_text())
+
+
+def table(rows: Sequence[dict]) -> str:
+    """Means over the splits of each size and model, as text."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault((row["size"], row["model"]), []).append(row)
+    lines = [f"{'train':>6}  {'model':24} splits     val    test  seconds"]
+    for (size, model), group in groups.items():
+        means = [fmean(float(row[column] or "nan") for row in group) for column in ("val", "test", "seconds")]
+        lines.append(f"{size:6}  {model:24} {len(group):6} {means[0]:7.3f} {means[1]:7.3f} {means[2]:8.1f}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train, test, print and write."""
+    words = list(arguments)
+    options = words[words.index("--") + 1 :] if "--" in words else []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--weights", required=True, help="as --model.init_from takes them")
+    parser.add_argument("--splits", nargs="+", default=["split_0", "split_1", "split_2"], metavar="COLUMN")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[100, 300, 800], help="training molecules")
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--chemprop", metavar="COMMAND", help="that starts chemprop, to train it as well")
+    parser.add_argument("--output", type=Path, default=Path("runs/starting-weights"), help="folder of the runs")
+    own = parser.parse_args(words[: words.index("--")] if "--" in words else words)
+    rows: list[dict] = []
+    for size, way, split in itertools.product(
+        own.sizes, [*own.ways, *(["chemprop"] if own.chemprop else [])], own.splits
+    ):
+        file, run = draw(own.file, split, size, own.output / "data"), own.output / f"{size}-{split}-{way}"
+        if way == "chemprop":
+            scores = {way: score_chemprop(shlex.split(own.chemprop), file, own.target, split, run)}
+        else:
+            start = [] if way == "random" else ["--model.init_from", own.weights]
+            scores = score(file, own.target, split, run, [*start, *WAYS[way], *options])
+        for model, values in scores.items():
+            row = dict(zip(COLUMNS, (size, split, way if model == "model" else model, *values), strict=True))
+            rows += [] if row in rows else [row]
+        with (own.output / "scores.csv").open("w", newline="") as out:
+            writer = csv.DictWriter(out, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
+    print(table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

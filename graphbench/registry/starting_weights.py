@@ -1,0 +1,57 @@
+"""Find weights that installed distributions ship, by name, without importing the distributions.
+
+A distribution declares them by an entry point, whose name is what `--model.init_from` takes:
+
+    [project.entry-points."graphbench.weights"]
+    molecules-base = "graphbench_weights:molecules-base.safetensors"   # a file in the package's folder `weights`
+
+The folder lies where `graphbench.registry.configurations` looks for configurations: in the package, or beside the
+package or `src` in a clone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from graphbench.errors import BrokenPlugin, NameClash, UnknownName
+from graphbench.registry import entry_points, listings
+from graphbench.registry.configurations import folder_of
+from graphbench.registry.entry_points import ConfigEntry
+
+_FOLDER = "weights"
+
+
+def starting_weights() -> dict[str, tuple[ConfigEntry, ...]]:
+    """Return the entry points of installed weights by name, sorted; several if distributions clash."""
+    by_name: dict[str, tuple[ConfigEntry, ...]] = {}
+    for entry in entry_points.weight_entries():
+        by_name[entry.prefix] = (*by_name.get(entry.prefix, ()), entry)
+    return dict(sorted(by_name.items()))
+
+
+def find_weights(name: str) -> Path:
+    """Find the file of weights by name.
+
+    Raises:
+        UnknownName: there are none of this name; suggests near matches, or the distribution to install.
+        NameClash: several distributions ship some.
+        BrokenPlugin: the distribution has lost the file.
+    """
+    every = starting_weights()
+    matches = every.get(name, ())
+    if len(matches) > 1:
+        owners = " and ".join(f"{one.distribution} {one.version}" for one in matches)
+        raise NameClash(f"The weights {name!r} are shipped by {owners}. Name the file instead, or uninstall one.")
+    if not matches:
+        owner = listings.absent_supplier("weights", name)
+        raise UnknownName(
+            "checkpoint, folder or installed weights", name, every, listings.advice(owner) if owner else ""
+        )
+    package, _, part = matches[0].target.partition(":")
+    folder = folder_of(package, _FOLDER)
+    if folder is None or not (folder / part).is_file():
+        raise BrokenPlugin(
+            f"The weights {name!r} of {matches[0].distribution} {matches[0].version} ({matches[0].target}) are not "
+            f"where it says. Install it again: pip install --force-reinstall --no-deps {matches[0].distribution}"
+        )
+    return folder / part

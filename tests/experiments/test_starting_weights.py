@@ -1,0 +1,29 @@
+"""Drawn parts of a file, and the table, of the comparison with and without starting weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from scripts import load_script
+
+SCRIPT = load_script(Path(__file__).parents[2] / "experiments" / "starting_weights.py")
+
+
+def test_training_molecules_are_drawn_and_the_others_stay(tmp_path):
+    split = ["train"] * 30 + ["val"] * 5 + ["test"] * 5
+    frame = pd.DataFrame({"smiles": [f"C{n}" for n in range(40)], "y": range(40), "s": split})
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    small, large = (pd.read_csv(SCRIPT.draw(tmp_path / "all.csv", "s", size, tmp_path / "parts")) for size in (8, 20))
+    for drawn, size in ((small, 8), (large, 20)):
+        assert drawn["s"].value_counts().to_dict() == {"train": size, "val": 5, "test": 5}
+        assert drawn.merge(frame).shape == drawn.shape  # rows of the file
+    assert set(small["smiles"]) <= set(large["smiles"])
+
+
+def test_the_table_has_means_over_splits():
+    rows = [
+        {"size": 80, "split": split, "model": "whole", "epoch": 3, "val": val, "test": 2 * val, "seconds": 10}
+        for split, val in (("a", 1.0), ("b", 2.0))
+    ]
+    assert SCRIPT.table(rows).splitlines()[-1].split() == ["80", "whole", "2", "1.500", "3.000", "10.0"]
