@@ -7,7 +7,7 @@ PLUGINS := $(sort $(wildcard plugins/*))
 STAMP := $(VENV)/.installed
 PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
 
-.PHONY: help quickstart test test-plain test-triton test-slow survive env lint docs speed release-check dist resolve audit lower-bounds docker-check clean
+.PHONY: help quickstart picture test test-plain test-triton test-slow survive env lint docs speed release-check dist resolve audit lower-bounds docker-check clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,9 @@ lint: env  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+picture:  ## docs/report.png, which README shows: the report of RUN=runs/quickstart-... in Chromium
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1900 --screenshot=docs/report.png file://$(abspath $(RUN))/report.html
 
 speed: env  ## one table of speed against baselines and against the limit; JSON=now.json keeps it for speed/compare.py, THREADS=2
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[speed]"

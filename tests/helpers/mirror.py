@@ -276,6 +276,7 @@ TESTS_OF = {
     "tests/speed/test_suite.py": "what the scripts of speed/ share",
     "tests/docs/test_reproduce.py": "docs/reproduce.md",
     "tests/docs/test_site.py": "docs/",
+    "tests/experiments/test_coverage.py": "experiments/coverage.py",
     "tests/experiments/test_equal_budget.py": "experiments/equal_budget.py",
     "tests/experiments/test_gradients.py": "experiments/gradients.py",
     "tests/encodings/test_substructures_caps.py": "limits of the substructure search",
