@@ -12,6 +12,7 @@ from typing import Any
 
 import speed_tables
 import thumbnails
+import zoo
 
 from graphbench import registry
 from graphbench.registry import configurations
@@ -130,6 +131,14 @@ PAGES: dict[str, tuple[str, str, Any]] = {
         "Configurations",
         "`graphbench fit --config NAME` trains one, `graphbench config NAME` prints it.",
         configuration_table,
+    ),
+    "zoo": (
+        "Model zoo",
+        "Every training on record: test score over its seeds, length, size, and optimizer steps a second on the "
+        "processor that it ran on. `whole length` says whether it was as long as its source trained. A click on a "
+        "heading sorts. `graphbench fit --config RECIPE` trains one; recipes without a record stand among the "
+        "[configurations](configurations.md).",
+        partial(zoo.page, table),
     ),
     "speed": (
         "Speed",

@@ -184,6 +184,34 @@ def shown(page, folder, query=""):
     return done.stdout
 
 
+def test_the_zoo_has_every_training_on_record(site):
+    text = html.unescape((site / "reference" / "catalogue" / "zoo.html").read_text(encoding="utf-8"))
+    record = json.loads((ROOT / "experiments" / "records" / "classic-zinc+gin-4.offline-0.json").read_text())
+    (row,) = [row for row in re.findall(r"<tr.*?</tr>", text, re.DOTALL) if "GIN, 4 layers" in row]
+    for shown in (f"{record['test']:.4f}", f"{record['parameters']:,}", str(record["epochs"])):
+        assert shown in row
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+def test_a_click_on_a_heading_sorts_a_table(site, tmp_path):
+    script = """
+        const click = () => document.querySelector('iframe').contentDocument.querySelectorAll('th button')[8].click();
+        const read = () => [...document.querySelector('iframe').contentDocument.querySelectorAll('tbody tr')]
+            .map(row => row.cells[8].textContent.replace(/,/g, '')).join(',');
+        onload = () => { click(); const up = read(); click(); document.title = 'sorted: ' + up + ';' + read(); };
+    """
+    frame = site / "sorted.html"
+    page = "reference/catalogue/zoo.html"
+    frame.write_text(f'<!DOCTYPE html><body><iframe src="{page}"></iframe><script>{script}</script>', encoding="utf-8")
+    title = re.search(r"<title>sorted: ([^;<]+);([^<]+)</title>", shown(frame, tmp_path))
+    frame.unlink()
+    assert title
+    up, down = ([int(one) for one in part.split(",") if one != "-"] for part in title.groups())
+    assert up == sorted(up)
+    assert down == up[::-1]
+    assert len(set(up)) > 20
+
+
 #: A page of each kind: what Furo, MyST, notebooks, catalogues and docstrings are shown as.
 KINDS = (
     "index.html", "faq.html", "glossary.html", "lightning.html", "how-to/loss.html", "explanation/diagnostics.html",
