@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch_geometric.utils import to_dense_batch
 
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout
+from graphbench.nn import DenseLayout, count_pairs
 
 
 def rows_of(batch, dim=3):
@@ -125,3 +127,12 @@ def test_matrices_come_graph_by_graph_without_padding(batch):
     found = layout.matrices_of_graphs([(dense @ dense.mT).unsqueeze(1) for dense in parts])
     for matrix, rows in zip(found, x.split(batch.ptr.diff().tolist()), strict=True):
         torch.testing.assert_close(matrix, (rows @ rows.T).unsqueeze(0))
+
+
+def test_counted_pairs_are_those_that_are_there(batch):
+    for sizes in (batch.ptr, torch.tensor([0, 3, 3, 4])):
+        graph_of = torch.repeat_interleave(torch.arange(len(sizes) - 1), sizes.diff())
+        layout = DenseLayout.from_rows(graph_of, sizes, int(sizes.diff().max()) + 2)
+        counted = replace(layout, num_pairs=count_pairs(sizes))
+        for one, other in zip(counted.pair_slots, layout.pair_slots, strict=True):
+            assert torch.equal(one, other)
