@@ -25,7 +25,7 @@ from graphbench.experiments.reproduce.recipes import (
     settings,
 )
 from graphbench.experiments.reproduce.scripts import script_of
-from graphbench.experiments.reproduce.tables import Cell, Column, Table
+from graphbench.experiments.reproduce.tables import COSTS, Cell, Column, Table
 from graphbench.registry.expected import stands_for
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import NOTHING, Difference, differing
@@ -134,14 +134,19 @@ def met(mean: float, sd: float | None, printed: Printed, better: str) -> str:
 
 
 def _score(folder: Path, metric: str) -> float | None:
-    """Return a score of a run by its logged name, or the mean of a column of a diagnostic, if there is one."""
+    """Return a score of a run by its logged name, the mean of a column of a diagnostic, or a cost, if there is one."""
     if metric.startswith("diagnostics/"):
         file, _, column = metric.partition("#")
         rows = read_csv(folder / file) if (folder / file).is_file() else []
         last = [row for row in rows if row.get("epoch") == rows[-1].get("epoch")]
         values = [float(row[column]) for row in last if row.get(column)]
         return fmean(values) if values else None
-    value = results(folder).get(metric.partition("/")[0], {}).get(metric)
+    stored = results(folder)
+    if metric in COSTS:
+        seconds, steps = stored.get("fit_seconds"), stored.get("steps")
+        value = stored.get("peak_memory_mb") if metric == COSTS[1] else seconds / steps if seconds and steps else None
+    else:
+        value = stored.get(metric.partition("/")[0], {}).get(metric)
     return None if value is None else float(value)
 
 

@@ -23,6 +23,9 @@ The way to a value stands in a cell, its row, its column or the whole table; the
 - `quoted`, `missing`, `unwritten`: it is not obtained, with the reason: it is only quoted, the model that is missing,
   or the recipe that is missing for an existing model.
 
+A `metric` is the logged name of a score, `diagnostics/FILE.csv#COLUMN` for the mean of a column in the last epoch, or a
+cost of the training: `cost/seconds_per_step`, of the fit with its validations, or `cost/peak_memory_mb`.
+
 `differs` describes a departure of the recipe from the paper's protocol (another model, split, loss or solver); those of
 all levels are printed with the value and prevent a verdict.
 
@@ -57,6 +60,8 @@ log = logging.getLogger(__name__)
 
 #: Ways to a value, as keys of a table file; the first one of a level counts.
 WAYS = ("missing", "unwritten", "quoted", "script", "setting", "fact", "count", "recipe")
+#: Costs of a training that a column may show.
+COSTS = ("cost/seconds_per_step", "cost/peak_memory_mb")
 #: Ways of values that are not obtained.
 CLOSED = ("missing", "unwritten", "quoted")
 _HELPERS = ("recipe", "options", "after", "starts", "csv", "note", "differs", "best_source", "with")
@@ -75,8 +80,8 @@ class Column:
         key: its name in the file, the value of `{column}`.
         name: heading.
         benchmark: registered name of the data, if any.
-        metric: logged name of the score, or `diagnostics/FILE.csv#COLUMN` for the mean of its last epoch; a row or a
-            cell may name another.
+        metric: logged name of the score, `diagnostics/FILE.csv#COLUMN` for the mean of its last epoch, or one of
+            `COSTS`; a row or a cell may name another.
         scale: printed value over logged value, 100 for per cents.
         better: `higher`, `lower` or "".
         filled: names and values of its `with`.

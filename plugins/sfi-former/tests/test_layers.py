@@ -10,7 +10,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import softmax
 
 from graphbench.errors import BadInput
-from graphbench.nn import DenseLayout
+from graphbench.nn import DenseLayout, TransformerAttention
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench_sfi_former import (
     DenseFlowAttention,
@@ -353,3 +353,49 @@ def test_bad_options_are_named(options, message):
 def test_bad_options_of_the_iteration_are_named(options):
     with pytest.raises(BadInput, match=next(iter(options))):
         ProximalOptions(**options)
+
+
+def test_without_friction_in_heads_of_gps_it_is_the_attention_of_gps(graphs):
+    """Heads of a share of the width, no A~, no further parameters, lambda* = 0 and rows that sum to one."""
+    x, batch, layout = graphs
+    torch.manual_seed(0)
+    ours = SparseFlowAttention(
+        DIM, HEADS, penalty=0.0, alpha=None, terms="flow", extra_parameters=False, head_dim=DIM // HEADS
+    ).double()
+    gps = TransformerAttention(DIM, HEADS).double()
+    gps.attention.in_proj.load_state_dict(ours.in_proj.linear.state_dict())
+    gps.attention.out_proj.load_state_dict(ours.out_proj.state_dict())
+    torch.testing.assert_close(ours(x, batch, layout), gps(x, batch, layout), atol=1e-12, rtol=1e-10)
+    extra = sum(p.numel() for p in ours.parameters()) - sum(p.numel() for p in gps.parameters())
+    assert extra == 2 * (DIM**2 + DIM)  # the maps of the friction
+
+
+@pytest.mark.parametrize("head_dim", [2, 3, 9])
+def test_a_width_of_heads_decides_the_parameters(head_dim):
+    """Five maps to heads and one back; the paper's heads are as wide as the nodes."""
+    layer = SparseFlowAttention(DIM, HEADS, terms="flow", extra_parameters=False, head_dim=head_dim)
+    width = HEADS * head_dim
+    assert sum(p.numel() for p in layer.parameters()) == 6 * DIM * width + 5 * width + DIM
+
+
+@pytest.mark.parametrize("alpha", [0.1, 2.0])
+def test_one_friction_for_all_links_shrinks_rows_and_makes_no_zeros(graphs, alpha):
+    """Rows are softmax times `W (alpha - g) / (1 + alpha W)`, with W the sum of conductances and g = lambda* / N^2."""
+    x, batch, layout = graphs
+    layer = make(friction="uniform", alpha=alpha, terms="flow", extra_parameters=False)
+    assert layer.friction_proj is None
+
+    def flow_of(n, query, key):
+        logits = query @ key.T / DIM**0.5
+        conductance = 1 / torch.softmax(-logits, -1)
+        total, friction = conductance.sum(-1, keepdim=True), 1 / n**2
+        share = (total * (alpha - friction) / (1 + alpha * total)).clamp(min=0)
+        return torch.softmax(logits, -1) * share
+
+    outputs = []
+    for graph in range(batch.num_graphs):
+        rows = x[batch.ptr[graph] : batch.ptr[graph + 1]]
+        query, key, value = maps(layer, rows)
+        flows = torch.stack([flow_of(len(rows), query[head], key[head]) for head in range(HEADS)])
+        outputs.append(layer.out_proj((flows @ value).transpose(0, 1).flatten(1)))
+    torch.testing.assert_close(layer(x, batch, layout), torch.cat(outputs), atol=1e-10, rtol=1e-8)

@@ -30,26 +30,27 @@ Terms = Literal["both", "flow", "adjacency"]
 
 
 class Heads(nn.Module):
-    """Several maps with bias in one product, each to H heads of full width.
+    """Several maps with bias in one product, each to H heads.
 
     Args:
-        dim: width of the nodes and of every head.
+        dim: width of the nodes.
         num_heads: heads H.
         num_maps: how many maps.
+        head_dim: width of a head.
     """
 
-    def __init__(self, dim: int, num_heads: int, num_maps: int) -> None:
+    def __init__(self, dim: int, num_heads: int, num_maps: int, head_dim: int) -> None:
         super().__init__()
         self.num_heads, self.num_maps = num_heads, num_maps
-        self.linear = nn.Linear(dim, num_maps * num_heads * dim)
+        self.linear = nn.Linear(dim, num_maps * num_heads * head_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Nodes `[T, dim]` to `[T, num_maps H dim]`."""
+        """Nodes `[T, dim]` to `[T, num_maps H head_dim]`."""
         projected: Tensor = self.linear(x)
         return projected
 
     def split(self, projected: Tensor, layout: DenseLayout) -> list[tuple[Tensor, ...]]:
-        """For each of `layout.blocks` one padded tensor `[b, H, n, dim]` per map, of nodes `[T, num_maps H dim]`."""
+        """For each of `layout.blocks` one padded tensor `[b, H, n, head_dim]` per map, of what `forward` returns."""
         return layout.to_block_heads(projected, self.num_maps, self.num_heads)
 
 
@@ -84,28 +85,37 @@ class AdjacencyEnhancedAttention(Traced):
     and a weight of A~, 1 at first, so that an untrained layer is equation (13) to the letter.
 
     Args:
-        dim: width of the nodes and of every head.
+        dim: width of the nodes.
         num_heads: heads H.
         dropout: probability of dropping a weight of the flow; A~ keeps all of its own.
         terms: "both" as in the paper; "flow" for Z without A~ and gamma, "adjacency" for A~ alone (table 3).
         extra_parameters: with the guessed parameters.
+        head_dim: width of a head, dim where it is left out, as in the paper; that of GPS is dim / H.
 
     Raises:
         BadInput: no head, unknown `terms`, or `dropout` is no probability below 1.
     """
 
     def __init__(
-        self, dim: int, num_heads: int, dropout: float, terms: Terms = "both", extra_parameters: bool = True
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float,
+        terms: Terms = "both",
+        extra_parameters: bool = True,
+        head_dim: int | None = None,
     ) -> None:
         super().__init__()
         check_range("dim", dim, at_least=1, whole=True)
+        self.head_dim = dim if head_dim is None else head_dim
+        check_range("head_dim", self.head_dim, at_least=1, whole=True)
         check_range("num_heads", num_heads, at_least=1, whole=True)
         check_range("dropout (of attention weights)", dropout, at_least=0, below=1)
         check_choice("terms", terms, ("both", "flow", "adjacency"))
         self.num_heads, self.dropout = num_heads, nn.Dropout(dropout)
         self.with_flow, self.with_adjacency = terms != "adjacency", terms != "flow"
-        self.in_proj = Heads(dim, num_heads, 3 if self.with_flow else 1)
-        self.out_proj = nn.Linear(num_heads * dim, dim)
+        self.in_proj = Heads(dim, num_heads, 3 if self.with_flow else 1, self.head_dim)
+        self.out_proj = nn.Linear(num_heads * self.head_dim, dim)
         self.log_gamma = nn.Parameter(torch.zeros(())) if terms == "both" else None
         weighted = extra_parameters and self.with_adjacency
         self.adjacency_weight = nn.Parameter(torch.ones(())) if weighted else None
@@ -222,7 +232,7 @@ log = logging.getLogger(__name__)
 
 SolverName = Literal["exact", "proximal"]
 PenaltySize = Literal["graph", "batch"] | int
-FrictionName = Literal["learned", "given"]
+FrictionName = Literal["learned", "uniform", "given"]
 FlowGraph = Literal["complete", "edges"]
 
 
@@ -241,13 +251,14 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
     Parameters: `6 H dim^2 + (5 H + 1) dim`, and 2 dim + 2 more, see `AdjacencyEnhancedAttention`.
 
     Args:
-        dim: width of the nodes and of every head.
+        dim: width of the nodes.
         num_heads: heads H.
         penalty: lambda*, non-negative.
         alpha: weight of the unit-inflow term, positive; None for rows that sum to one.
         dropout: probability of dropping a weight of the flow.
         terms: "both", "flow" or "adjacency".
-        friction: "learned" as in the paper, or "given" to `forward`.
+        friction: "learned" as in the paper; "uniform", 1 / N on all links, which leaves a plain L1 penalty on the flow
+            and makes no zeros; or "given" to `forward`.
         flow_graph: the flow runs over the "complete" graph as in the paper, or over the "edges" of the graph and loops;
             `forward` takes any other graph.
         penalty_size: what N is: the number of nodes of the "graph"; that of the largest graph of the "batch" as in the
@@ -255,6 +266,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         solver: "exact", or "proximal" for T steps of the paper's iteration.
         proximal: options of the solver "proximal"; by default `ProximalOptions()`. They are stored with the weights.
         extra_parameters: with the guessed parameters of `AdjacencyEnhancedAttention`.
+        head_dim: width of a head, see there.
 
     Raises:
         BadInput: an option is out of range, or two do not fit each other.
@@ -284,8 +296,9 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         solver: SolverName = "exact",
         proximal: ProximalOptions | None = None,
         extra_parameters: bool = True,
+        head_dim: int | None = None,
     ) -> None:
-        super().__init__(dim, num_heads, dropout, terms, extra_parameters)
+        super().__init__(dim, num_heads, dropout, terms, extra_parameters, head_dim)
         _check_energy(penalty, alpha)
         _check_choices(friction, flow_graph, penalty_size, solver)
         if solver == "proximal" and alpha is None:
@@ -296,7 +309,8 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         self.flow_graph, self.penalty_size, self.solver = flow_graph, penalty_size, solver
         self.proximal = (proximal or ProximalOptions()) if solver == "proximal" else None
         learned = self.with_flow and friction == "learned"
-        self.friction_proj = Heads(dim, num_heads, 2) if learned else None
+        self.friction_given = friction == "given"
+        self.friction_proj = Heads(dim, num_heads, 2, self.head_dim) if learned else None
 
     @property
     def projections(self) -> tuple[Heads, ...]:
@@ -316,10 +330,10 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         Raises:
             BadInput: frictions are given to a layer that learns them, or missing for one that does not.
         """
-        if self.with_flow and (friction is None) != (self.friction_proj is not None):
+        if self.with_flow and (friction is None) == self.friction_given:
             raise BadInput(
                 "A SparseFlowAttention with friction='given' takes friction [B, H or 1, N, N] in forward, and one with "
-                "friction='learned' takes none."
+                "friction='learned' or 'uniform' takes none."
             )
         layout = DenseLayout.from_batch(batch) if layout is None else layout
         if graph is None and self.flow_graph == "edges":
@@ -354,9 +368,9 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             solver: Literal["exact"] | Solver = "exact" if self.proximal is None else self.proximal.solve
             friction_query, friction_key = graphs.maps[3:]
             return sparse_flow_weights(query, key, friction_query, friction_key, penalty, self.alpha, mask, solver)
-        assert graphs.friction is not None
         resistance = flow_resistance(query, key, graphs.mask)
-        friction = graphs.friction.to(resistance.dtype).expand(resistance.shape)
+        friction = 1 / graphs.num_nodes if graphs.friction is None else graphs.friction
+        friction = friction.to(resistance.dtype).expand(resistance.shape)
         solve = sparse_flow if self.proximal is None else self.proximal.solve
         return solve(resistance, friction, penalty, self.alpha, mask)
 
@@ -406,6 +420,7 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
         dropout: probability of dropping an attention weight.
         terms: "both", "flow" or "adjacency".
         extra_parameters: with the guessed parameters of `AdjacencyEnhancedAttention`.
+        head_dim: width of a head, see there.
 
     Raises:
         BadInput: an option is out of range.
@@ -425,21 +440,22 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
         *,
         terms: Terms = "both",
         extra_parameters: bool = True,
+        head_dim: int | None = None,
     ) -> None:
-        super().__init__(dim, num_heads, dropout, terms, extra_parameters)
+        super().__init__(dim, num_heads, dropout, terms, extra_parameters, head_dim)
 
     def mix(self, graphs: PaddedGraphs) -> Tensor:
         """Softmax attention `[B, H, N, dim]`, with dropout while training."""
         query, key, value = graphs.maps
-        return attend(query, key, value, _bias(graphs.mask), self.dropout.p if self.training else 0.0)
+        return attend(query, key, value, hidden_sources(graphs.mask), self.dropout.p if self.training else 0.0)
 
     def weights(self, graphs: PaddedGraphs) -> Tensor:
         """Attention weights `[B, H, N, N]`, without dropout."""
         query, key = graphs.maps[:2]
-        return attention_weights(query, key, _bias(graphs.mask))
+        return attention_weights(query, key, hidden_sources(graphs.mask))
 
 
-def _bias(mask: Tensor | None) -> Tensor | None:
+def hidden_sources(mask: Tensor | None) -> Tensor | None:
     """Return the term that hides sources, added to logits: 0 or minus infinity, of the shape of `mask`."""
     return None if mask is None else torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)
 
@@ -451,7 +467,7 @@ def _check_energy(penalty: float, alpha: float | None) -> None:
 
 
 def _check_choices(friction: str, flow_graph: str, penalty_size: PenaltySize, solver: str) -> None:
-    check_choice("friction", friction, ("learned", "given"))
+    check_choice("friction", friction, ("learned", "uniform", "given"))
     check_choice("flow_graph", flow_graph, ("complete", "edges"))
     check_choice("solver", solver, ("exact", "proximal"))
     if not isinstance(penalty_size, str):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
@@ -20,6 +22,7 @@ from graphbench_sfi_former.layers import (
     Terms,
 )
 from graphbench_sfi_former.reference import ProximalOptions
+from graphbench_sfi_former.rivals import Rival, RivalAttention
 
 
 class FlowBackbone(GPSBackbone):
@@ -64,11 +67,12 @@ class SFiFormer(FlowBackbone):
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of nodes, edges and of every head.
+        hidden_dim: width of nodes and edges.
         num_layers: GPS layers.
-        num_heads: heads, of full width each (and of the local layer GAT).
+        num_heads: heads (and those of the local layer GAT).
         penalty: lambda*, the weight of the friction times the number of nodes; the more the sparser.
         alpha: weight of the unit-inflow term; None (null) for rows that sum to one.
+        friction: learned as in the paper, or uniform, the same on all links: a plain L1 penalty, which makes no zeros.
         terms: "both" for flow and adjacency matrix as in the paper; "flow" or "adjacency" for one of them (table 3).
         flow_graph: the flow runs over the "complete" graph as in the paper, or over the "edges" of the graph and loops.
         penalty_size: the friction's weight is `penalty` over the nodes of the "graph"; over those of the largest graph
@@ -84,6 +88,9 @@ class SFiFormer(FlowBackbone):
         positional_encoders: outputs stand beside the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+        head_dim: width of a head, hidden_dim where it is left out, as in the paper; that of GPS is
+            hidden_dim / num_heads. With it, `terms: flow` and without `extra_parameters` this is GPS with sparse flow
+            in the place of softmax.
 
     Raises:
         BadInput: an option is out of range, or the options do not fit each other.
@@ -105,6 +112,7 @@ class SFiFormer(FlowBackbone):
         num_heads: int = 4,
         penalty: float = 1.0,
         alpha: float | None = 0.1,
+        friction: Literal["learned", "uniform"] = "learned",
         terms: Terms = "both",
         flow_graph: FlowGraph = "complete",
         penalty_size: PenaltySize = "graph",
@@ -118,6 +126,7 @@ class SFiFormer(FlowBackbone):
         positional_encoders: list[PositionalEncoder] | None = None,
         gate_encoder: PositionalEncoder | None = None,
         categorical: Categorical = "xavier_uniform",
+        head_dim: int | None = None,
     ) -> None:
         super().__init__(
             spec,
@@ -130,11 +139,13 @@ class SFiFormer(FlowBackbone):
                 alpha,
                 attention_dropout,
                 terms=terms,
+                friction=friction,
                 flow_graph=flow_graph,
                 penalty_size=penalty_size,
                 solver=solver,
                 proximal=proximal,
                 extra_parameters=extra_parameters,
+                head_dim=head_dim,
             ),
             positional_encoders,
             local_layer=local_layer,
@@ -155,10 +166,13 @@ class DFiFormer(FlowBackbone):
 
     Args:
         spec: the benchmark's description.
-        hidden_dim: width of nodes, edges and of every head.
+        hidden_dim: width of nodes and edges.
         num_layers: GPS layers.
-        num_heads: heads, of full width each (and of the local layer GAT).
+        num_heads: heads (and those of the local layer GAT).
         terms: "both" for attention and adjacency matrix as in the paper; "flow" or "adjacency" for one of them.
+        rival: None as in the paper; a plain regulariser of attention in the place of friction: sparsemax (rows by L2),
+            or a penalty on rows of softmax in the loss, their entropy or l2, see `rivals`.
+        rival_weight: of that penalty, the mean over rows, heads and layers.
         extra_parameters: with 2 hidden_dim + 1 parameters per layer that make the published counts, see the README.
         local_layer: GatedGCN as in the paper, GINE, GCN, GAT or none.
         dropout: probability of every dropout but that of attention weights.
@@ -167,6 +181,9 @@ class DFiFormer(FlowBackbone):
         positional_encoders: outputs stand beside the node features, which get the remaining width.
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
+        head_dim: width of a head, hidden_dim where it is left out, as in the paper; that of GPS is
+            hidden_dim / num_heads. With it, `terms: flow` and without `extra_parameters` this is GPS with sparse flow
+            in the place of softmax.
 
     Raises:
         BadInput: an option is out of range, or the options do not fit each other.
@@ -185,6 +202,8 @@ class DFiFormer(FlowBackbone):
         num_layers: int = 2,
         num_heads: int = 4,
         terms: Terms = "both",
+        rival: Rival | None = None,
+        rival_weight: float = 0.1,
         extra_parameters: bool = True,
         local_layer: LocalName = "GatedGCN",
         dropout: float = 0.1,
@@ -193,14 +212,21 @@ class DFiFormer(FlowBackbone):
         positional_encoders: list[PositionalEncoder] | None = None,
         gate_encoder: PositionalEncoder | None = None,
         categorical: Categorical = "xavier_uniform",
+        head_dim: int | None = None,
     ) -> None:
+        check_range("rival_weight", rival_weight, at_least=0)
+        chosen = {"terms": terms, "extra_parameters": extra_parameters, "head_dim": head_dim}
+
+        def make_attention() -> nn.Module:
+            if rival is None:
+                return DenseFlowAttention(hidden_dim, num_heads, attention_dropout, **chosen)
+            return RivalAttention(hidden_dim, num_heads, attention_dropout, rival=rival, **chosen)
+
         super().__init__(
             spec,
             hidden_dim,
             num_layers,
-            lambda: DenseFlowAttention(
-                hidden_dim, num_heads, attention_dropout, terms=terms, extra_parameters=extra_parameters
-            ),
+            make_attention,
             positional_encoders,
             local_layer=local_layer,
             num_heads=num_heads,
@@ -209,3 +235,13 @@ class DFiFormer(FlowBackbone):
             gate_encoder=gate_encoder,
             categorical=categorical,
         )
+        self.rival_weight = rival_weight
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        """As `FlowBackbone.forward`, with the penalty of a rival."""
+        out = super().forward(batch)
+        taken = [module.take_row_penalty() for module in self.modules() if isinstance(module, RivalAttention)]
+        penalties = [penalty for penalty in taken if penalty is not None]
+        if not penalties:
+            return out
+        return replace(out, penalty=self.rival_weight * torch.stack(penalties).mean())
