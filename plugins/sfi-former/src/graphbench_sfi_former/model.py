@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -215,12 +216,16 @@ class DFiFormer(FlowBackbone):
         head_dim: int | None = None,
     ) -> None:
         check_range("rival_weight", rival_weight, at_least=0)
-        chosen = {"terms": terms, "extra_parameters": extra_parameters, "head_dim": head_dim}
-
         def make_attention() -> nn.Module:
-            if rival is None:
-                return DenseFlowAttention(hidden_dim, num_heads, attention_dropout, **chosen)
-            return RivalAttention(hidden_dim, num_heads, attention_dropout, rival=rival, **chosen)
+            kind = DenseFlowAttention if rival is None else partial(RivalAttention, rival=rival)
+            return kind(
+                hidden_dim,
+                num_heads,
+                attention_dropout,
+                terms=terms,
+                extra_parameters=extra_parameters,
+                head_dim=head_dim,
+            )
 
         super().__init__(
             spec,
