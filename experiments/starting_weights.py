@@ -1,6 +1,6 @@
 """Hold starting weights against random ones: one architecture, one budget, several ways to go on from the weights.
 
-    python experiments/starting_weights.py ../shared/data/aqsol/thousand.csv --target logS --weights molecules-base
+    python experiments/starting_weights.py ../shared/data/aqsol/thousand.csv --target logS
     python experiments/starting_weights.py FILE --target logS --weights runs/pretrain/run --ways whole -- \
         --data.descriptors rdkit2d
 
@@ -39,11 +39,12 @@ from graphbench.runs import RunFolder
 
 CONFIG = Path(__file__).parents[1] / "configs" / "molecules.yaml"
 SEED = 0
+#: The configuration is `staged`.
 WAYS = {
-    "random": [],
-    "frozen": ["--model.freeze", "architecture"],
-    "staged": ["--model.freeze", "architecture", "--model.freeze_epochs", "10"],
-    "whole": [],
+    "random": ["--model.init_from", "null", "--model.freeze", "null", "--model.freeze_epochs", "null"],
+    "frozen": ["--model.freeze_epochs", "null"],
+    "staged": [],
+    "whole": ["--model.freeze", "null", "--model.freeze_epochs", "null"],
 }
 COLUMNS = ("size", "split", "model", "epoch", "val", "test", "seconds")
 
@@ -128,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--target", required=True)
-    parser.add_argument("--weights", required=True, help="as --model.init_from takes them")
+    parser.add_argument("--weights", default="molecules-base", help="as --model.init_from takes them")
     parser.add_argument("--splits", nargs="+", default=["split_0", "split_1", "split_2"], metavar="COLUMN")
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 300, 800], help="training molecules")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
