@@ -28,11 +28,12 @@ class BatchNorm(nn.BatchNorm1d):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name PyTorch gives it
         """Normalised rows `[num_rows, dim]`."""
+        statistics = self.running_mean, self.running_var
+        if self.training and input.shape[0] < 2:
+            return F.batch_norm(input, *statistics, self.weight, self.bias, eps=self.eps)
         if self.momentum is None or not self.track_running_stats:
             return super().forward(input)
-        statistics = self.running_mean, self.running_var
-        by_batch = self.training and input.shape[0] >= 2
-        return F.batch_norm(input, *statistics, self.weight, self.bias, by_batch, self.momentum, self.eps)
+        return F.batch_norm(input, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps)
 
 
 def make_norm(name: NormName, dim: int) -> nn.Module:
