@@ -168,6 +168,7 @@ TESTED_BY = {
 
 #: Test file without a source of its name -> what it tests.
 TESTS_OF = {
+    "plugins/sfi-former/tests/test_questions.py": "plugins/sfi-former/tables/questions.yaml and its recipes",
     "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",
     "tests/docker/test_checks.py": "docker/check_stderr.py and docker/check_triton.py",

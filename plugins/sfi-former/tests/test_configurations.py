@@ -106,9 +106,11 @@ def test_an_ablation_changes_what_it_says_and_nothing_else(overlay, architecture
 def test_the_dense_overlay_keeps_all_options_that_both_models_have(architecture):
     sparse, dense = architecture("pattern"), architecture("pattern", "overlays/dense")
     assert dense["class_path"].endswith("DFiFormer")
-    assert dense["init_args"].items() <= sparse["init_args"].items()
-    assert sparse["init_args"].keys() - dense["init_args"].keys() == {
-        "alpha", "flow_graph", "penalty", "penalty_size", "proximal", "solver",
+    shared = {name: value for name, value in dense["init_args"].items() if name in sparse["init_args"]}
+    assert all(sparse["init_args"][name] == value for name, value in shared.items())
+    assert dense["init_args"].keys() - shared.keys() == {"rival", "rival_weight"}
+    assert sparse["init_args"].keys() - shared.keys() == {
+        "alpha", "flow_graph", "friction", "penalty", "penalty_size", "proximal", "solver",
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
@@ -110,6 +111,14 @@ def test_it_logs_zeros_row_sums_and_gamma_of_the_validated_model(fit):
         gamma = module.architecture.layers[layer].attention.gamma.item()
         assert values[f"flow_sparsity/gamma/layer_{layer}"] == pytest.approx(gamma)
     assert max(v for name, v in values.items() if "zeros" in name) > 0.1
+    with Path(trainer.default_root_dir, "diagnostics", "flow_sparsity.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["epoch"], row["layer"], row["head"]) for row in rows] == [("1", a, b) for a in "01" for b in "01"]
+    for row in rows:
+        place = f"layer_{row['layer']}_head_{row['head']}"
+        for name in ("zeros", "row_sum"):
+            assert float(row[name]) == pytest.approx(values[f"flow_sparsity/{name}/{place}"])
+        assert float(row["gamma"]) == pytest.approx(values[f"flow_sparsity/gamma/layer_{row['layer']}"])
 
 
 def test_softmax_attention_has_no_zeros(fit):

@@ -398,4 +398,5 @@ def test_one_friction_for_all_links_shrinks_rows_and_makes_no_zeros(graphs, alph
         query, key, value = maps(layer, rows)
         flows = torch.stack([flow_of(len(rows), query[head], key[head]) for head in range(HEADS)])
         outputs.append(layer.out_proj((flows @ value).transpose(0, 1).flatten(1)))
-    torch.testing.assert_close(layer(x, batch, layout), torch.cat(outputs), atol=1e-10, rtol=1e-8)
+    # lambda* / N is a number in single precision
+    torch.testing.assert_close(layer(x, batch, layout), torch.cat(outputs), atol=1e-8, rtol=1e-6)

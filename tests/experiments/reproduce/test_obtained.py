@@ -211,6 +211,21 @@ def test_a_diagnostic_is_the_mean_of_its_last_epoch(tmp_path, finish):
     assert trained(cell, table.columns["peptides-func"], Request(), tmp_path, resolve_all).mean == pytest.approx(6.0)
 
 
+@pytest.mark.parametrize(
+    ("metric", "more", "value"),
+    [
+        ("cost/seconds_per_step", {"fit_seconds": 50.0, "steps": 200}, 0.25),
+        ("cost/seconds_per_step", {"fit_seconds": 50.0, "steps": None}, None),
+        ("cost/peak_memory_mb", {"peak_memory_mb": 812}, 812.0),
+    ],
+)
+def test_a_cost_is_that_of_the_whole_fit(table, tmp_path, finish, metric, more, value):
+    cell = replace(table.by_place["ours", "pattern"], metric=metric)
+    column = replace(table.columns["pattern"], scale=1.0)
+    finish(job_of(cell, 0, Request(), tmp_path).training.folder(tmp_path), 0.866, **more)
+    assert trained(cell, column, Request(), tmp_path, resolve_all).mean == value
+
+
 def test_finished_runs_of_cells_are_kept_as_records(table, tmp_path, finish):
     extra = ("--trainer.accelerator=cpu", "--model.schedule.warmup=3")
     cell, request = table.by_place["ours", "pattern"], Request(seeds=(0, 3), extra=extra)

@@ -67,6 +67,10 @@ def flow_statistics(flow: Tensor, mask: Tensor | None = None) -> FlowStatistics:
     return FlowStatistics(share.to(flow.dtype), torch.where(allowed, flow, 0.0).sum(-1))
 
 
+#: Columns of the table of `FlowSparsity`; the last one is of a layer.
+_MEASURES = ("zeros", "row_sum", "gamma")
+
+
 class FlowSparsity(pl.Callback):
     """Share of exact zeros and row sums of the attention matrices, by layer and head, at every validation.
 
@@ -75,7 +79,8 @@ class FlowSparsity(pl.Callback):
     their graphs. Works with every model that shows its attention: softmax attention has no zeros and row sums of 1.
 
     Logs `flow_sparsity/zeros/layer_L_head_H`, `flow_sparsity/row_sum/layer_L_head_H` and, for layers with a balance
-    between adjacency matrix and flow, `flow_sparsity/gamma/layer_L`.
+    between adjacency matrix and flow, `flow_sparsity/gamma/layer_L`; during a fit they are also the rows of
+    `diagnostics/flow_sparsity.csv`, one for each head.
 
     Args:
         num_batches: validation batches to listen to.
@@ -95,6 +100,12 @@ class FlowSparsity(pl.Callback):
         self.num_batches, self.every_n_epochs = num_batches, every_n_epochs
         self._recording: Recording | None = None
         self._listening = ExitStack()
+        self._table = DiagnosticTable("flow_sparsity", ["layer", "head", *_MEASURES])
+        self._logged: set[str] = set()  # names of this validation
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin the table, or keep what a run that goes on had written."""
+        self._table.start(trainer)
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -124,7 +135,22 @@ class FlowSparsity(pl.Callback):
         self._listening.close()
         values = {name: value for trace in self._recording for name, value in flow_measures(trace).items()}
         self._recording = None
+        self._logged |= values.keys()
         pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=batch.num_graphs, sync_dist=True)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Add a row of the table for each head."""
+        names, self._logged = self._logged, set()
+        if trainer.state.fn != "fit" or not names:
+            return
+        rows: dict[tuple[int, int], dict[str, Any]] = {}
+        for name in sorted(name for name in names if "_head_" in name):
+            measure, place = name.split("/")[1:]
+            layer, head = (int(number) for number in place.removeprefix("layer_").split("_head_"))
+            gamma = trainer.callback_metrics.get(f"flow_sparsity/gamma/layer_{layer}")
+            row = rows.setdefault((layer, head), {"layer": layer, "head": head})
+            row |= {measure: float(trainer.callback_metrics[name]), "gamma": "" if gamma is None else float(gamma)}
+        self._table.add(trainer, trainer.current_epoch + 1, (rows[place] for place in sorted(rows)))
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Stop listening."""

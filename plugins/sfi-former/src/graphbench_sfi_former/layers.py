@@ -369,7 +369,9 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             friction_query, friction_key = graphs.maps[3:]
             return sparse_flow_weights(query, key, friction_query, friction_key, penalty, self.alpha, mask, solver)
         resistance = flow_resistance(query, key, graphs.mask)
-        friction = 1 / graphs.num_nodes if graphs.friction is None else graphs.friction
+        friction = graphs.friction
+        if friction is None:
+            friction = 1 / graphs.num_nodes.to(resistance.dtype)
         friction = friction.to(resistance.dtype).expand(resistance.shape)
         solve = sparse_flow if self.proximal is None else self.proximal.solve
         return solve(resistance, friction, penalty, self.alpha, mask)
