@@ -1,6 +1,6 @@
 """A table in a folder of Parquet parts, which several processes fill and a killed one goes on with.
 
-    part-00000.parquet  part-00001.parquet  _manifest.json  _common_metadata
+    part-000000.parquet  part-000001.parquet  _manifest.json  _common_metadata
 
 A part holds the answers of about `part_rows` rows of the input, in whole blocks of the reader: a block belongs to part
 number `first row // part_rows`, so its place follows from the input alone. A part is written beside its name, synced
@@ -280,7 +280,7 @@ class PartsFolder:
         import pyarrow.parquet as pq
 
         table = pa.concat_tables(tables).replace_schema_metadata({_FOOTER: json.dumps(asdict(part))})
-        with writing(self.folder / f"part-{number:05}.parquet") as file:
+        with writing(self.folder / _name(number)) as file:
             pq.write_table(table, file, row_group_size=PART_ROWS)
         self._there.add(number)
 
@@ -303,7 +303,7 @@ class PartsFolder:
         for number in sorted(parts):
             if parts[number].first_row != row:
                 raise CorruptData(
-                    f"{self.folder}/part-{number:05}.parquet begins with row {parts[number].first_row} of the input, "
+                    f"{self.folder / _name(number)} begins with row {parts[number].first_row} of the input, "
                     f"not with row {row}. Remove it and go on with --if-exists resume."
                 )
             row += parts[number].input_rows
@@ -315,7 +315,7 @@ class PartsFolder:
 
     def _write_manifest(self, parts: Mapping[int, Part]) -> None:
         listed = [
-            {"file": f"part-{number:05}.parquet", "first_row": part.first_row, "input_rows": part.input_rows,
+            {"file": _name(number), "first_row": part.first_row, "input_rows": part.input_rows,
              "rows": part.counts.rows}
             for number, part in sorted(parts.items())
         ]  # fmt: skip
@@ -330,6 +330,11 @@ class PartsFolder:
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
         return locked(self.folder / ".manifest.lock", f"Waiting for another process at {self.folder / MANIFEST}.")
+
+
+def _name(number: int) -> str:
+    """Return the file of a part; names sort as numbers do, up to a million of them."""
+    return f"part-{number:06}.parquet"
 
 
 def _short(value: object) -> str:
