@@ -45,7 +45,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Part:
-    """What the footer of a part says.
+    """Rows of a part, as its footer says.
 
     Args:
         first_row: of the input, from 0.
@@ -75,7 +75,7 @@ class PartsFolder:
         self.folder, self.share, self.part_rows = folder, share, part_rows
         self._identity: dict[str, Any] = json.loads(json.dumps({**identity, "part_rows": part_rows}))
         self._named = dict(named)
-        self._there: set[int] = set()
+        self._finished: set[int] = set()
         self._schema: pa.Schema | None = None
         #: First row, rows and number of part of each block that is being answered, in their order.
         self._answering: deque[tuple[int, int, int]] = deque()
@@ -133,11 +133,11 @@ class PartsFolder:
             return
         self._require_same(manifest)
         self._remove_unfinished()
-        there = self.read_parts()
-        self._there = set(there)
-        if manifest["complete"] and len(there) == len(manifest["parts"]):
-            self._total, self._rows = len(there), sum(part.input_rows for part in there.values())
-        ours = sum(map(self.share.has, self._there))
+        parts = self.read_parts()
+        self._finished = set(parts)
+        if manifest["complete"] and len(parts) == len(manifest["parts"]):
+            self._total, self._rows = len(parts), sum(part.input_rows for part in parts.values())
+        ours = sum(map(self.share.has, self._finished))
         if ours and not resume:
             raise BadInput(
                 f"--output {self.folder}: {ours} parts of this share are there. Go on with --if-exists resume, or name "
@@ -199,7 +199,7 @@ class PartsFolder:
     def is_wanted(self, first_row: int) -> bool:
         """Return whether this process answers the block of the input that begins with a row, see `Wanted`."""
         part = first_row // self.part_rows
-        return self.share.has(part) and part not in self._there
+        return self.share.has(part) and part not in self._finished
 
     def wanted(self, blocks: Iterable[Sequence[InputPart]]) -> Iterator[Sequence[InputPart]]:
         """Yield the blocks that this process answers, out of those of the whole input.
@@ -282,7 +282,7 @@ class PartsFolder:
         table = pa.concat_tables(tables).replace_schema_metadata({_FOOTER: json.dumps(asdict(part))})
         with writing(self.folder / _name(number)) as file:
             pq.write_table(table, file, row_group_size=PART_ROWS)
-        self._there.add(number)
+        self._finished.add(number)
 
     def finish(self) -> tuple[int, int, Counts]:
         """Write the list of parts into the manifest once all shares are done.
