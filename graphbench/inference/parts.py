@@ -1,6 +1,6 @@
 """A table in a folder of Parquet parts, which several processes fill and a killed one goes on with.
 
-    part-00000.parquet  part-00001.parquet  _manifest.json  _common_metadata
+    part-000000.parquet  part-000001.parquet  _manifest.json  _common_metadata
 
 A part holds the answers of about `part_rows` rows of the input, in whole blocks of the reader: a block belongs to part
 number `first row // part_rows`, so its place follows from the input alone. A part is written beside its name, synced
@@ -45,7 +45,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Part:
-    """What the footer of a part says.
+    """Rows of a part, as its footer says.
 
     Args:
         first_row: of the input, from 0.
@@ -75,7 +75,7 @@ class PartsFolder:
         self.folder, self.share, self.part_rows = folder, share, part_rows
         self._identity: dict[str, Any] = json.loads(json.dumps({**identity, "part_rows": part_rows}))
         self._named = dict(named)
-        self._there: set[int] = set()
+        self._finished: set[int] = set()
         self._schema: pa.Schema | None = None
         #: First row, rows and number of part of each block that is being answered, in their order.
         self._answering: deque[tuple[int, int, int]] = deque()
@@ -133,11 +133,11 @@ class PartsFolder:
             return
         self._require_same(manifest)
         self._remove_unfinished()
-        there = self.read_parts()
-        self._there = set(there)
-        if manifest["complete"] and len(there) == len(manifest["parts"]):
-            self._total, self._rows = len(there), sum(part.input_rows for part in there.values())
-        ours = sum(map(self.share.has, self._there))
+        parts = self.read_parts()
+        self._finished = set(parts)
+        if manifest["complete"] and len(parts) == len(manifest["parts"]):
+            self._total, self._rows = len(parts), sum(part.input_rows for part in parts.values())
+        ours = sum(map(self.share.has, self._finished))
         if ours and not resume:
             raise BadInput(
                 f"--output {self.folder}: {ours} parts of this share are there. Go on with --if-exists resume, or name "
@@ -199,7 +199,7 @@ class PartsFolder:
     def is_wanted(self, first_row: int) -> bool:
         """Return whether this process answers the block of the input that begins with a row, see `Wanted`."""
         part = first_row // self.part_rows
-        return self.share.has(part) and part not in self._there
+        return self.share.has(part) and part not in self._finished
 
     def wanted(self, blocks: Iterable[Sequence[InputPart]]) -> Iterator[Sequence[InputPart]]:
         """Yield the blocks that this process answers, out of those of the whole input.
@@ -280,9 +280,9 @@ class PartsFolder:
         import pyarrow.parquet as pq
 
         table = pa.concat_tables(tables).replace_schema_metadata({_FOOTER: json.dumps(asdict(part))})
-        with writing(self.folder / f"part-{number:05}.parquet") as file:
+        with writing(self.folder / _name(number)) as file:
             pq.write_table(table, file, row_group_size=PART_ROWS)
-        self._there.add(number)
+        self._finished.add(number)
 
     def finish(self) -> tuple[int, int, Counts]:
         """Write the list of parts into the manifest once all shares are done.
@@ -303,7 +303,7 @@ class PartsFolder:
         for number in sorted(parts):
             if parts[number].first_row != row:
                 raise CorruptData(
-                    f"{self.folder}/part-{number:05}.parquet begins with row {parts[number].first_row} of the input, "
+                    f"{self.folder / _name(number)} begins with row {parts[number].first_row} of the input, "
                     f"not with row {row}. Remove it and go on with --if-exists resume."
                 )
             row += parts[number].input_rows
@@ -315,7 +315,7 @@ class PartsFolder:
 
     def _write_manifest(self, parts: Mapping[int, Part]) -> None:
         listed = [
-            {"file": f"part-{number:05}.parquet", "first_row": part.first_row, "input_rows": part.input_rows,
+            {"file": _name(number), "first_row": part.first_row, "input_rows": part.input_rows,
              "rows": part.counts.rows}
             for number, part in sorted(parts.items())
         ]  # fmt: skip
@@ -330,6 +330,11 @@ class PartsFolder:
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
         return locked(self.folder / ".manifest.lock", f"Waiting for another process at {self.folder / MANIFEST}.")
+
+
+def _name(number: int) -> str:
+    """Return the file of a part; names sort as numbers do, up to a million of them."""
+    return f"part-{number:06}.parquet"
 
 
 def _short(value: object) -> str:

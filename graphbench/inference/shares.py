@@ -1,4 +1,4 @@
-"""Which parts of an input a process answers, where several jobs work on one."""
+"""Divide the parts of an input between several jobs."""
 
 from __future__ import annotations
 

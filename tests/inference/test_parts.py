@@ -119,9 +119,9 @@ def test_any_interruption_leaves_whole_parts_and_the_rest_follows(whole, tmp_pat
 
 def test_what_is_there_is_not_answered_again(whole, tmp_path):
     assert fill(tmp_path / "whole", SIZES)[1] == []
-    (tmp_path / "whole" / "part-00002.parquet").unlink()
-    (tmp_path / "whole" / "part-00003.parquet").write_bytes(b"torn")
-    (tmp_path / "whole" / ".part-00001.parquet-abc").write_bytes(b"of a killed process")
+    (tmp_path / "whole" / "part-000002.parquet").unlink()
+    (tmp_path / "whole" / "part-000003.parquet").write_bytes(b"torn")
+    (tmp_path / "whole" / ".part-000001.parquet-abc").write_bytes(b"of a killed process")
     assert fill(tmp_path / "whole", SIZES)[1] == list(range(20, 40))
     assert contents(tmp_path / "whole") == whole
     assert not list((tmp_path / "whole").glob(".part-*"))
@@ -182,7 +182,7 @@ def test_two_processes_do_not_write_one_share(tmp_path):
 def test_shares_that_read_other_rows_are_not_called_complete(tmp_path):
     """As where the input was altered with its time and size, or read by another version."""
     fill(tmp_path / "one", SIZES, "2/2")
-    with pytest.raises(CorruptData, match=r"part-00001\.parquet begins with row 12 of the input, not with row 13"):
+    with pytest.raises(CorruptData, match=r"part-000001\.parquet begins with row 12 of the input, not with row 13"):
         fill(tmp_path / "one", (4, 4, 5, *SIZES[3:]), "1/2")
 
 

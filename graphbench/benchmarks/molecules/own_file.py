@@ -262,11 +262,7 @@ class Molecules(MoleculeBenchmark):
         return *(super().input_recipe() or ()), self.request.beside
 
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
-        """Read as `SmilesInput`, with features and descriptors; a row without a feature is a problem.
-
-        Raises:
-            BadInput: the source lacks a column of `features`.
-        """
+        """Read as `SmilesInput`, with features and descriptors; a row without a feature is a problem."""
         for part in super()._read_file(source, column, size, wanted):
             is_read = part.rows or part.problems
             yield self.request.beside.join_input(part, self.input_texts(part, column), source) if is_read else part

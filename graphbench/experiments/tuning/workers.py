@@ -95,10 +95,10 @@ class Worker:
 
     def _age(self, name: str) -> float:
         """Return the seconds since a process touched its file; infinite where it is gone."""
-        own = self._file_of(self.name)
+        clock = self._file_of(self.name)
         try:
-            own.touch()
-            return own.stat().st_mtime - self._file_of(name).stat().st_mtime
+            clock.touch()
+            return clock.stat().st_mtime - self._file_of(name).stat().st_mtime
         except FileNotFoundError:
             return float("inf")
 
