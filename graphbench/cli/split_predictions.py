@@ -147,11 +147,11 @@ def _log_coverage(ensemble: Ensemble, covered: np.ndarray, chosen: str, distance
         masks |= dict(zip(intervals.spans(), intervals.masks(distances), strict=True))
     for number, name in enumerate(ensemble.first.data.target_labels()):
         for where, mask in masks.items():
-            known = covered[mask, number][~np.isnan(covered[mask, number])]
-            if len(known):
+            inside = covered[mask, number][~np.isnan(covered[mask, number])]
+            if len(inside):
                 log.info(
                     "%s, %s: %d of %d known targets are covered, %.1f%% (stated: %g%%)",
-                    name, where, int(known.sum()), len(known), 100 * known.mean(), 100 * float(intervals.coverage),
+                    name, where, int(inside.sum()), len(inside), 100 * inside.mean(), 100 * float(intervals.coverage),
                 )  # fmt: skip
 
 

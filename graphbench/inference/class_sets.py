@@ -100,9 +100,9 @@ class ClassSets:
     def covers(self, probabilities: np.ndarray, targets: np.ndarray, spreads: np.ndarray | None = None) -> np.ndarray:
         """Return 1 where the true class is in the set, 0 where not, NaN where it is unknown: float64 `[rows, 1]`."""
         truth = targets[:, 0].astype(np.float64)
-        known = truth >= 0
+        mask = truth >= 0
         inside = np.full(len(truth), np.nan)
-        inside[known] = self.members(probabilities)[known, truth[known].astype(np.int64)]
+        inside[mask] = self.members(probabilities)[mask, truth[mask].astype(np.int64)]
         return inside[:, None]
 
     def record(self) -> dict[str, Any]:
@@ -131,6 +131,6 @@ class ClassSets:
 def _true_probabilities(probabilities: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes of rows with a known one, and their probabilities, each `[n]`."""
     truth = targets[:, 0].astype(np.float64)
-    known = truth >= 0  # NaN is not
-    chosen = truth[known].astype(np.int64)
-    return chosen, probabilities[known, chosen].astype(np.float64)
+    mask = truth >= 0  # NaN is not
+    chosen = truth[mask].astype(np.int64)
+    return chosen, probabilities[mask, chosen].astype(np.float64)

@@ -118,8 +118,8 @@ class DistanceBins:
         """Return the columns of each row's own bin, and the distance; arguments as those of `Intervals.columns`."""
         each = [one.columns(values, spreads) for one in self.bins]
         place = np.searchsorted(self.edges, distances)
-        own = {name: np.choose(place, [columns[name] for columns in each]) for name in each[0]}
-        return own | {DISTANCE: distances}
+        chosen = {name: np.choose(place, [columns[name] for columns in each]) for name in each[0]}
+        return chosen | {DISTANCE: distances}
 
     def covers(
         self, values: np.ndarray, targets: np.ndarray, spreads: np.ndarray | None, distances: np.ndarray

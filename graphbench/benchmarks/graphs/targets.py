@@ -103,11 +103,11 @@ def find_target(
         return _link_target(raw, task)
     if task == "link-ranking":
         raise BadInput("target: link-ranking predicts the pairs of links; leave the target out.")
-    names, bounded = tuple(wanted) if wanted is not None else _default_columns(raw, other), "as asked"
+    names = tuple(wanted) if wanted is not None else _default_columns(raw, other)
     level = _common_level(raw, names, task)
     words = words_for_missing(target_parts(raw, level, names), missing)
-    if task is None and bound_signs(raw, level, names, words).any():
-        task, bounded = cast("TaskName", f"{level}-regression"), "numbers and bounds"
+    bounded = task is None and bool(bound_signs(raw, level, names, words).any())
+    task = cast("TaskName", f"{level}-regression") if bounded else task
     values = target_values(raw, level, names, words, bounds=takes_bounds(task))
     marked = marked_cells(raw, level, values, words)
     present = ~(marked | empty_cells(values)).all(1)
@@ -115,16 +115,12 @@ def find_target(
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
     if task not in _CLASSES:
         refuse_odd_words(raw, level, names, values, marked)
-    one_hot, why = is_one_hot(values[present]), bounded
+    one_hot, why = is_one_hot(values[present]), "numbers and bounds" if bounded else "as asked"
     if task is None:
         task, why = infer_task(raw, level, names, values[~marked.all(1)], one_hot)
     if task.partition("-")[0] != level:
         raise BadInput(f"task={task} does not fit {', '.join(names)}, which belongs to each {level}.")
-    if task in _CLASSES and values.shape[1] > 1 and not one_hot:
-        raise BadInput(
-            f"target: a classification predicts one column, or columns of which each row has exactly one 1; "
-            f"{', '.join(names)} have {values.shape[1]}."
-        )
+    _refuse_columns_of_classes(names, values, task, one_hot)
     if missing is None and task in _CLASSES and not one_hot:
         words = (*usual_missing(values[present]), *words)
     target = Target(level, names, task, why, values.shape[1], missing=words, one_hot=one_hot)
@@ -137,6 +133,14 @@ def find_target(
         raise BadInput(f"num_classes belongs to a classification, not to task={task}.")
     _check_numbers(raw, target, values)
     return replace(target, one_hot=False)
+
+
+def _refuse_columns_of_classes(names: Sequence[str], values: np.ndarray, task: TaskName, one_hot: bool) -> None:
+    if task in _CLASSES and values.shape[1] > 1 and not one_hot:
+        raise BadInput(
+            f"target: a classification predicts one column, or columns of which each row has exactly one 1; "
+            f"{', '.join(names)} have {values.shape[1]}."
+        )
 
 
 def predicts_links(raw: RawGraphs, wanted: Sequence[str] | None, task: TaskName | None) -> bool:
