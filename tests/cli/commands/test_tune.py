@@ -121,7 +121,7 @@ def test_two_machines_finish_a_study_of_which_one_is_killed(config, tmp_path):
 
     def machine(name, killed=False):
         def prepare():
-            workers.this_machine, workers.BEAT, workers.STALE = (lambda: name), 0.2, 3.0
+            workers.this_machine, workers.BEAT, workers.STALE = (lambda: name), 0.2, 10.0
             fit = fitting.fit
 
             def die_in_second_epoch(options, callbacks):

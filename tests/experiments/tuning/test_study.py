@@ -243,23 +243,16 @@ def on_another_machine(work):
         os._exit(status)
 
 
-@pytest.fixture
-def quick_beats(monkeypatch):
-    monkeypatch.setattr(workers, "BEAT", 0.1)
-    monkeypatch.setattr(workers, "STALE", 1.5)
-
-
 def test_two_machines_do_the_trials_of_one_study(study, tmp_path):
     folder, there = tmp_path / "study", tmp_path / "there"
     there.mkdir()
 
     def work():
         one = Study(folder, SPACE, {"trainer.max_epochs": 3}, "val/MAE", False)
-        (there / str(os.getpid())).touch()
-        while len(list(there.iterdir())) < 2:
-            time.sleep(0.01)
         while (begun := one.next(8)) is not None:
-            time.sleep(0.05)
+            (there / str(os.getpid())).touch()
+            while len(list(there.iterdir())) < 2:  # until the other one has begun a trial, too
+                time.sleep(0.01)
             begun.trial.set_user_attr("by", [*begun.trial.user_attrs.get("by", []), os.getpid()])
             one.finish(begun, parabola(begun.trial.params))
 
@@ -271,7 +264,10 @@ def test_two_machines_do_the_trials_of_one_study(study, tmp_path):
     assert {trial.user_attrs["by"][0] for trial in trials} == set(children), "both took some"
 
 
-def test_a_trial_that_another_machine_left_goes_on_after_its_signs_of_life(study, tmp_path, quick_beats):
+@pytest.mark.slow
+def test_a_trial_that_another_machine_left_goes_on_after_its_signs_of_life(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "BEAT", 0.1)
+    monkeypatch.setattr(workers, "STALE", 6.0)
     folder, begun_there = tmp_path / "study", tmp_path / "begun"
 
     def work():
