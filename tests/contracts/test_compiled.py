@@ -145,5 +145,5 @@ def test_models_in_parts_are_no_program_yet(name):
 
     Where a program breaks is decided before a backend sees it.
     """
-    programs, breaks = compiled_programs(name, batches=12, backend="eager")
-    assert breaks or programs > 2
+    found = (compiled_programs(name, batches, backend="eager") for batches in (4, 20))
+    assert any(breaks or programs > 2 for programs, breaks in found)
