@@ -44,7 +44,7 @@ from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.gt import EdgeAttention
 from graphbench_baselines.structure import TowerPNA
 from graphbench_sfi_former import SparseFlowAttention, sparse_flow, sparse_flow_attention
-from graphbench_sfi_former.layers import PaddedGraphs
+from graphbench_sfi_former.enhanced import PaddedGraphs
 
 CONFIGURATIONS = (
     "model/gcn",

@@ -25,6 +25,9 @@ TESTED_BY = {
     "plugins/baselines/src/graphbench_baselines/released/accounts.py": (
         "plugins/baselines/tests/released/test_graphgym.py", "every tensor too many or too few",
     ),
+    "plugins/sfi-former/src/graphbench_sfi_former/enhanced.py": (
+        "plugins/sfi-former/tests/test_layers.py", "equation (13) around both attentions",
+    ),
     "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
         "plugins/sfi-former/tests/test_blocks.py", "operands of blocks",
     ),

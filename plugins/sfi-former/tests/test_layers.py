@@ -370,11 +370,9 @@ def test_without_friction_in_heads_of_gps_it_is_the_attention_of_gps(graphs):
     assert extra == 2 * (DIM**2 + DIM)  # the maps of the friction
 
 
-@pytest.mark.parametrize("head_dim", [2, 3, 9])
-def test_a_width_of_heads_decides_the_parameters(head_dim):
+def test_a_width_of_heads_decides_the_parameters():
     """Five maps to heads and one back; the paper's heads are as wide as the nodes."""
-    layer = SparseFlowAttention(DIM, HEADS, terms="flow", extra_parameters=False, head_dim=head_dim)
-    width = HEADS * head_dim
+    layer, width = SparseFlowAttention(DIM, HEADS, terms="flow", extra_parameters=False, head_dim=9), HEADS * 9
     assert sum(p.numel() for p in layer.parameters()) == 6 * DIM * width + 5 * width + DIM
 
 

@@ -21,7 +21,8 @@ from graphbench.diagnostics import Recording, attention_row_sum, attention_zeros
 from graphbench.errors import BadInput, check_range
 from graphbench_sfi_former.attention import sparse_flow_weights
 from graphbench_sfi_former.edges import adjacency_dtype, adjacency_of
-from graphbench_sfi_former.layers import AdjacencyEnhancedAttention, PaddedGraphs, SparseFlowAttention
+from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, PaddedGraphs
+from graphbench_sfi_former.layers import SparseFlowAttention
 from graphbench_sfi_former.reference import ProximalOptions
 from graphbench_sfi_former.sparse_flow import check_mask
 

@@ -14,14 +14,8 @@ from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representat
 from graphbench.errors import check_range
 from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName
 from graphbench_sfi_former.edges import adjacency_dtype, with_adjacency
-from graphbench_sfi_former.layers import (
-    DenseFlowAttention,
-    FlowGraph,
-    PenaltySize,
-    SolverName,
-    SparseFlowAttention,
-    Terms,
-)
+from graphbench_sfi_former.enhanced import Terms
+from graphbench_sfi_former.layers import DenseFlowAttention, FlowGraph, PenaltySize, SolverName, SparseFlowAttention
 from graphbench_sfi_former.reference import ProximalOptions
 from graphbench_sfi_former.rivals import Rival, RivalAttention
 

@@ -20,7 +20,8 @@ from torch_geometric.data import Data
 
 from graphbench.errors import check_choice
 from graphbench.nn import DenseLayout
-from graphbench_sfi_former.layers import DenseFlowAttention, PaddedGraphs, Terms, hidden_sources
+from graphbench_sfi_former.enhanced import PaddedGraphs, Terms
+from graphbench_sfi_former.layers import DenseFlowAttention, hidden_sources
 
 #: sparsemax: rows by L2. entropy, l2: softmax with that penalty on its rows in the loss.
 Rival = Literal["sparsemax", "entropy", "l2"]

@@ -1,0 +1,224 @@
+"""The layer around any attention matrix, with the adjacency matrix beside it: equation (13) of SFi-Former.
+
+Li et al., 2025, section 4.2, for H heads and any attention matrix Z:
+
+    X' = X + (1 + gamma)^-1 sum_h [A~ + gamma Z_h] X W_V^h W_O^h
+
+The residual branch X belongs to the GPS layer around it; everything else is here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from itertools import chain
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphbench import LayerTrace, Traced
+from graphbench.errors import check_choice, check_range
+from graphbench.nn import DenseLayout, mixed_values
+from graphbench_sfi_former.edges import adjacency_dtype, adjacency_of
+
+Terms = Literal["both", "flow", "adjacency"]
+
+
+class Heads(nn.Module):
+    """Several maps with bias in one product, each to H heads.
+
+    Args:
+        dim: width of the nodes.
+        num_heads: heads H.
+        num_maps: how many maps.
+        head_dim: width of a head.
+    """
+
+    def __init__(self, dim: int, num_heads: int, num_maps: int, head_dim: int) -> None:
+        super().__init__()
+        self.num_heads, self.num_maps = num_heads, num_maps
+        self.linear = nn.Linear(dim, num_maps * num_heads * head_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Nodes `[T, dim]` to `[T, num_maps H head_dim]`."""
+        projected: Tensor = self.linear(x)
+        return projected
+
+    def split(self, projected: Tensor, layout: DenseLayout) -> list[tuple[Tensor, ...]]:
+        """For each of `layout.blocks` one padded tensor `[b, H, n, head_dim]` per map, of what `forward` returns."""
+        return layout.to_block_heads(projected, self.num_maps, self.num_heads)
+
+
+class PaddedGraphs(NamedTuple):
+    """Some graphs of similar size, as an attention matrix is made of them.
+
+    Args:
+        layout: of these graphs alone.
+        maps: Q, K, V and what else a layer projects, `[B, H, N, dim]` each.
+        mask: sources that are allowed, bool, broadcastable to `[B, H, N, N]`; None where all are.
+        friction: given frictions `[B, H or 1, N, N]`.
+        num_nodes: of each graph `[B, 1, 1, 1]`.
+        largest: nodes of the largest graph of the whole batch.
+    """
+
+    layout: DenseLayout
+    maps: tuple[Tensor, ...]
+    mask: Tensor | None
+    friction: Tensor | None
+    num_nodes: Tensor
+    largest: int
+
+
+class AdjacencyEnhancedAttention(Traced):
+    """Equation (13) around any attention matrix; base of the sparse and of the dense layer.
+
+    `gamma = exp(log_gamma)` is positive, so that `1 + gamma` never vanishes, and 1 at first; the paper gives no initial
+    value.
+
+    The published parameter counts have 2 dim + 2 numbers per layer that the maps of the paper do not explain. One is
+    gamma. The others are our guess, `extra_parameters`: a scale and a shift of every output channel, 1 and 0 at first,
+    and a weight of A~, 1 at first, so that an untrained layer is equation (13) to the letter.
+
+    Args:
+        dim: width of the nodes.
+        num_heads: heads H.
+        dropout: probability of dropping a weight of the flow; A~ keeps all of its own.
+        terms: "both" as in the paper; "flow" for Z without A~ and gamma, "adjacency" for A~ alone (table 3).
+        extra_parameters: with the guessed parameters.
+        head_dim: width of a head, dim where it is left out, as in the paper; that of GPS is dim / H.
+
+    Raises:
+        BadInput: no head, unknown `terms`, or `dropout` is no probability below 1.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float,
+        terms: Terms = "both",
+        extra_parameters: bool = True,
+        head_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_range("dim", dim, at_least=1, whole=True)
+        self.head_dim = dim if head_dim is None else head_dim
+        check_range("head_dim", self.head_dim, at_least=1, whole=True)
+        check_range("num_heads", num_heads, at_least=1, whole=True)
+        check_range("dropout (of attention weights)", dropout, at_least=0, below=1)
+        check_choice("terms", terms, ("both", "flow", "adjacency"))
+        self.num_heads, self.dropout = num_heads, nn.Dropout(dropout)
+        self.with_flow, self.with_adjacency = terms != "adjacency", terms != "flow"
+        self.in_proj = Heads(dim, num_heads, 3 if self.with_flow else 1, self.head_dim)
+        self.out_proj = nn.Linear(num_heads * self.head_dim, dim)
+        self.log_gamma = nn.Parameter(torch.zeros(())) if terms == "both" else None
+        weighted = extra_parameters and self.with_adjacency
+        self.adjacency_weight = nn.Parameter(torch.ones(())) if weighted else None
+        self.scale = nn.Parameter(torch.ones(dim)) if extra_parameters else None
+        self.shift = nn.Parameter(torch.zeros(dim)) if extra_parameters else None
+
+    @abstractmethod
+    def mix(self, graphs: PaddedGraphs) -> Tensor:
+        """Z V, `[B, H, N, dim]`, with dropout while training."""
+
+    @abstractmethod
+    def weights(self, graphs: PaddedGraphs) -> Tensor:
+        """Z, `[B, H, N, N]`, without dropout."""
+
+    @property
+    def gamma(self) -> Tensor | None:
+        """Weight of the flow beside A~; None where only one of them is there."""
+        return None if self.log_gamma is None else self.log_gamma.exp()
+
+    @property
+    def projections(self) -> tuple[Heads, ...]:
+        """Maps of the nodes; the first gives Q, K and V, or V alone where there is no flow."""
+        return (self.in_proj,)
+
+    def forward(
+        self,
+        x: Tensor,
+        batch: Data,
+        layout: DenseLayout | None = None,
+        graph: Tensor | None = None,
+        friction: Tensor | None = None,
+    ) -> Tensor:
+        """Mix nodes within each graph.
+
+        Args:
+            x: nodes `[T, dim]`.
+            batch: the graphs, a batch of PyG or of graphbench; their edges make A~.
+            layout: where nodes lie in padded graphs; by default made from the batch. Layers may share one.
+            graph: graph of the flow, bool `[B, H or 1, N, N]`: whether the node of a row may draw on that of a column;
+                by default on all. Rows without a source get a flow of 0.
+            friction: given frictions, non-negative `[B, H or 1, N, N]`, for layers that do not learn them.
+
+        Returns:
+            `[T, dim]`, without the residual branch.
+        """
+        layout = DenseLayout.from_batch(batch) if layout is None else layout
+        projected = [project(x) for project in self.projections]
+        padded = self._padded(projected, layout, graph, friction) if self.with_flow else []
+        flow = layout.from_block_heads([self.mix(graphs) for graphs in padded]) if padded else None
+        out = self.out_proj(self._balance(flow, projected[0], batch))
+        if self.scale is not None and self.shift is not None:
+            out = torch.addcmul(self.shift, out, self.scale)
+        self.trace(lambda: self._record(x, layout, padded, out))
+        return out
+
+    def _padded(
+        self,
+        projected: list[Tensor],
+        layout: DenseLayout,
+        graph: Tensor | None,
+        friction: Tensor | None,
+    ) -> list[PaddedGraphs]:
+        """Pad the graphs of the batch, those of similar size together."""
+        padded = []
+        each = [heads.split(rows, layout) for heads, rows in zip(self.projections, projected, strict=True)]
+        for block, *parts in zip(layout.blocks, *each, strict=True):
+            own, allowed, maps = block.layout, block.take_pairs(graph), tuple(chain.from_iterable(parts))
+            mask = None if own.is_full else own.mask[:, None, None, :]
+            if allowed is not None:
+                mask = allowed if mask is None else mask & allowed
+            num_nodes = own.ptr.diff()[:, None, None, None]
+            given = block.take_pairs(friction)
+            padded.append(PaddedGraphs(own, maps, mask, given, num_nodes, layout.max_nodes))
+        return padded
+
+    def _balance(self, flow: Tensor | None, projected: Tensor, batch: Data) -> Tensor:
+        """Compute (A~ V + gamma Z V) / (1 + gamma) `[T, H dim]`, or one of the terms alone."""
+        if not self.with_adjacency:
+            assert flow is not None
+            return flow
+        values = projected[:, -self.out_proj.in_features :]
+        near = adjacency_of(batch, adjacency_dtype(values)).mix(values)
+        if self.adjacency_weight is not None:
+            near = near * self.adjacency_weight
+        gamma = self.gamma
+        if gamma is None or flow is None:
+            return near
+        return (near + gamma * flow) / (1 + gamma)
+
+    @torch.no_grad()
+    def _record(self, x: Tensor, layout: DenseLayout, padded: list[PaddedGraphs], out: Tensor) -> LayerTrace:
+        """`attention` holds the flows Z, `values` what they mix, `mixing_weight` is gamma.
+
+        There is no `attention` where an iteration has left negative flows, which the optimum never has: diagnostics
+        read weights.
+        """
+        attention = layout.matrices_of_graphs([self.weights(graphs) for graphs in padded]) if padded else []
+        shown = bool(attention) and all(bool((matrix >= 0).all()) for matrix in attention)
+        w_value = self.in_proj.linear.weight[-self.out_proj.in_features :]
+        w_out = self.out_proj.weight if self.scale is None else self.scale[:, None] * self.out_proj.weight
+        gamma = self.gamma
+        return LayerTrace(
+            tokens=out.detach(),
+            batch=layout.graph_of,
+            values=mixed_values(x, w_value, w_out, self.num_heads),
+            attention=attention if shown else None,
+            num_nodes=layout.ptr.diff(),
+            input=x.detach(),
+            mixing_weight=None if gamma is None else gamma.detach(),
+        )
