@@ -284,7 +284,6 @@ TESTS_OF = {
     "tests/experiments/test_coverage.py": "experiments/coverage.py",
     "tests/experiments/test_equal_budget.py": "experiments/equal_budget.py",
     "tests/experiments/test_gradients.py": "experiments/gradients.py",
-    "tests/experiments/test_coverage.py": "experiments/coverage.py",
     "tests/encodings/test_substructures_caps.py": "limits of the substructure search",
     "tests/moves/test_saved_run.py": "what version 0.1.0 saved",
     "tests/nn/test_edge_attention.py": "attention over edges in graphbench/nn/attention.py",

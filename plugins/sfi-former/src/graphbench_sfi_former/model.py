@@ -210,6 +210,7 @@ class DFiFormer(FlowBackbone):
         head_dim: int | None = None,
     ) -> None:
         check_range("rival_weight", rival_weight, at_least=0)
+
         def make_attention() -> nn.Module:
             kind = DenseFlowAttention if rival is None else partial(RivalAttention, rival=rival)
             return kind(
