@@ -236,7 +236,6 @@ class Architecture(_ChecksOptions):
         idle = Architecture.precompute, PositionalEncoder.precompute
         return tuple(part for part in parts if type(part).precompute not in idle)
 
-    @torch.no_grad()
     def precomputed(self, batch: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
         """Return a shallow copy of the batch with the fields of `precompute`; the batch itself where it has them.
 
