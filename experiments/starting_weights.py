@@ -4,7 +4,8 @@
     python experiments/starting_weights.py FILE --target logS --weights runs/pretrain/run --ways whole -- \
         --data.descriptors rdkit2d
 
-Every split is a column of the file with train, val and test; of the training molecules, so many as `--sizes` says are
+Every split is a column of the file with train, val and test, or `scaffold_0` and so on: whole Murcko scaffolds in a
+random order by that seed, of the molecules that RDKit reads. Of the training molecules, so many as `--sizes` says are
 drawn by a fixed seed, while validation and test stay whole. `random` starts from random weights; `frozen` trains the
 head alone, `staged` the head for some epochs and then everything, `whole` everything at once. Options behind `--` go to
 every fit. A run that has test scores is taken as it is, so that a stopped command goes on. The table has validation
@@ -33,7 +34,9 @@ from statistics import fmean
 
 import numpy as np
 import pandas as pd
+from rdkit import Chem, rdBase
 
+from graphbench.benchmarks.molecules.chemistry.scaffolds import murcko_scaffold, scaffold_split
 from graphbench.cli import main as graphbench
 from graphbench.runs import RunFolder
 
@@ -49,9 +52,22 @@ WAYS = {
 COLUMNS = ("size", "split", "model", "epoch", "val", "test", "seconds")
 
 
+def with_scaffolds(frame: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Return the readable molecules with the column `scaffold_SEED`, as `--data.split scaffold_balanced` does."""
+    with rdBase.BlockLogs():
+        molecules = [Chem.MolFromSmiles(text) for text in frame["smiles"]]
+    read = [mol is not None and mol.GetNumAtoms() > 0 for mol in molecules]
+    scaffolds = [murcko_scaffold(mol) for mol, usable in zip(molecules, read, strict=True) if usable]
+    parts = scaffold_split(scaffolds, seed=int(split.removeprefix("scaffold_")))
+    part_of = {row: part for part, rows in parts.items() for row in rows}
+    return frame[read].assign(**{split: [part_of[row] for row in range(len(scaffolds))]})
+
+
 def draw(file: Path, split: str, size: int, folder: Path) -> Path:
     """Write the file with `size` of the training molecules of a split, by a fixed seed, and return its path."""
     frame = pd.read_csv(file)
+    if split.startswith("scaffold_") and split not in frame:
+        frame = with_scaffolds(frame, split)
     train = np.flatnonzero(frame[split] == "train")
     chosen = np.random.RandomState(SEED).permutation(train)[:size]
     rows = np.sort(np.concatenate([chosen, np.flatnonzero(frame[split].isin(["val", "test"]))]))

@@ -188,7 +188,9 @@ def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]]
         if random:
             more = f" and {len(random) - 1} more" if len(random) > 1 else ""
             raise BadInput(
-                f"freeze: {random[0]}{more} would stay random, for {source} {words}. Take it out of --model.freeze."
+                f"freeze: {random[0]}{more} would stay random, for {source} {words}. Take it out of --model.freeze, or "
+                "train everything from random weights: --model.init_from null --model.freeze null "
+                "--model.freeze_epochs null."
             )
 
 

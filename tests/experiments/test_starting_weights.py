@@ -21,6 +21,16 @@ def test_training_molecules_are_drawn_and_the_others_stay(tmp_path):
     assert set(small["smiles"]) <= set(large["smiles"])
 
 
+def test_scaffolds_are_in_one_part_each_and_unreadable_molecules_in_none(tmp_path):
+    rings = ["c1ccccc1", "C1CCCCC1", "c1ccncc1", "c1ccoc1", "C1CCNC1", "C1CC1", "c1ccsc1", "C1CCOC1"]
+    smiles = [chain + ring for ring in rings for chain in ("C", "CC", "O", "N", "CO")]
+    pd.DataFrame({"smiles": [*smiles, "C1CC", "x"], "y": range(42)}).to_csv(tmp_path / "all.csv", index=False)
+    drawn = pd.read_csv(SCRIPT.draw(tmp_path / "all.csv", "scaffold_1", 1000, tmp_path / "parts"))
+    assert list(drawn["y"]) == list(range(40))
+    assert set(drawn["scaffold_1"]) == {"train", "val", "test"}
+    assert (drawn.groupby(drawn["y"] // 5)["scaffold_1"].nunique() == 1).all()
+
+
 def test_the_table_has_means_over_splits():
     rows = [
         {"size": 80, "split": split, "model": "whole", "epoch": 3, "val": val, "test": 2 * val, "seconds": 10}
