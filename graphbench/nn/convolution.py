@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric import nn as pyg
 from torch_geometric.utils import degree
 
@@ -130,7 +130,7 @@ class GINEConvolution(pyg.GINEConv):
 
 def _with_own(sums: Callable[..., Tensor], conv: GINConvolution | GINEConvolution, x: Tensor, *edges: Tensor) -> Tensor:
     """`(1 + eps) x_i` plus what arrives; a fixed eps is a number of the host, and joins the sum."""
-    if isinstance(conv.eps, nn.Parameter):
+    if "eps" not in conv._buffers:  # it learns; FSDP keeps a view of its shard in the place of the parameter
         return sums(x, *edges) + (1 + conv.eps) * x
     return sums(x, *edges, own=1 + conv.initial_eps)
 

@@ -19,7 +19,10 @@ from graphbench.registry.configurations import configurations
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "lightning.md").read_text(encoding="utf-8")
-PAGES = [GUIDE, *(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "how-to").glob("*.md")))]
+#: Pages whose tables begin with options of other programs, or of commands that train nothing.
+OTHERS = {"apptainer", "from-chemprop", "from-graphgym", "intervals"}
+HOW_TO = sorted(page for page in (ROOT / "docs" / "how-to").glob("*.md") if page.stem not in OTHERS)
+PAGES = [GUIDE, *(page.read_text(encoding="utf-8") for page in HOW_TO)]
 OPTIONS = re.findall(r"^\| `(--[^`]+)` \|", "\n".join(PAGES), re.MULTILINE)
 MODEL = ["--model.architecture", "GCN", "--model.architecture.hidden_dim", "8", "--model.architecture.num_layers", "1"]
 
