@@ -70,7 +70,7 @@ lint: env  ## ruff and mypy
 	$(BIN)/mypy
 
 picture:  ## docs/report.png, which README shows: the report of RUN=runs/quickstart-... in Chromium
-	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1900 --screenshot=docs/report.png file://$(abspath $(RUN))/report.html
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1610 --screenshot=docs/report.png file://$(abspath $(RUN))/report.html
 
 speed: env  ## one table of speed against baselines and against the limit; JSON=now.json keeps it for speed/compare.py, THREADS=2
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[speed]"

@@ -76,13 +76,13 @@ def _beside_baselines(table: ResultTable, quantity: Quantity) -> list[str]:
         return []
     model, rival = table.best.scores[quantity.key], min(scored, key=lambda row: sign * row.scores[quantity.key].mean)
     other = rival.scores[quantity.key].mean
-    shown = f"{rival.label}, the best baseline ({rival.show(quantity)})"
+    beside = f"{rival.label}, the best baseline ({rival.show(quantity)})"
     if table.best.show(quantity).partition(" ")[0] == rival.show(quantity).partition(" ")[0]:
-        return [f"It ties with {shown}."]
+        return [f"It ties with {beside}."]
     better = sign * model.mean < sign * other
     share = abs(model.mean - other) / abs(other) if other else math.inf
-    by = f", by {share:.1%} of it" if math.isfinite(share) else ""
-    return [f"It is {'better' if better else 'worse'} than {shown}{by}."]
+    by = f"{share:.1%} " if math.isfinite(share) else ""
+    return [f"It is {by}{'better' if better else 'worse'} than {beside}."]
 
 
 def _gaps(table: ResultTable, quantity: Quantity) -> list[str]:
