@@ -148,9 +148,12 @@ SPECIAL = """
     sizes, heads = (5, 40, 1, 16), 2
     rows, firsts = draw(62, 3 * heads * 8), [0, 5, 45, 46]
     whole = packed(sizes, heads, rows)
+    # To the bit on a card; the interpreter multiplies by NumPy, whose rounding depends on where a matrix lies in memory.
+    limit = 0 if device == "cuda" else 1e-6
     for first, size in zip(firsts, sizes, strict=True):  # whatever shares the batch
         own = rows[first : first + size]
-        assert torch.equal(packed((size, 3), heads, torch.cat([own, rows[:3]]))[:size], whole[first : first + size])
+        alone = packed((size, 3), heads, torch.cat([own, rows[:3]]))[:size]
+        torch.testing.assert_close(alone, whole[first : first + size], rtol=0, atol=limit)
 
     spoiled = rows.clone()
     spoiled[7, 0], spoiled[50, 2 * heads * 8 + 8] = torch.nan, torch.inf
