@@ -281,6 +281,7 @@ TESTS_OF = {
     "tests/speed/test_suite.py": "what the scripts of speed/ share",
     "tests/docs/test_reproduce.py": "docs/reproduce.md",
     "tests/docs/test_site.py": "docs/",
+    "tests/experiments/test_qm9_sample.py": "experiments/qm9_sample.py",
     "tests/experiments/test_coverage.py": "experiments/coverage.py",
     "tests/experiments/test_equal_budget.py": "experiments/equal_budget.py",
     "tests/experiments/test_gradients.py": "experiments/gradients.py",
