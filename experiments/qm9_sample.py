@@ -3,8 +3,8 @@
     pip install 'graphbench-lightning[qm9]'
     python experiments/qm9_sample.py qm9_2000.csv
 
-For `experiments/starting_weights.py`: quantities from quantum chemistry, which no descriptor of the graph states. Splits
-are columns of 1,600 molecules to train on, 200 to validate and 200 to test.
+For `experiments/starting_weights.py`: quantities from quantum chemistry, which no descriptor of the graph states. A split
+is a column: 1,600 molecules to train on, 200 to validate and 200 to test.
 """
 
 from __future__ import annotations
@@ -41,4 +41,6 @@ def sample(frame: pd.DataFrame) -> pd.DataFrame:
 if __name__ == "__main__":
     RDLogger.DisableLog("rdApp.*")
     files = [package_file("qm9pack", f"data/{name}", extra="qm9") for name in PACK_FILES]
-    sample(pd.concat([pd.read_csv(path, usecols=list(COLUMNS)) for path in files])).to_csv(Path(sys.argv[1]), index=False)
+    sample(pd.concat([pd.read_csv(path, usecols=list(COLUMNS)) for path in files])).to_csv(
+        Path(sys.argv[1]), index=False
+    )

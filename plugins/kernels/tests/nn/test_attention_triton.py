@@ -148,7 +148,7 @@ SPECIAL = """
     sizes, heads = (5, 40, 1, 16), 2
     rows, firsts = draw(62, 3 * heads * 8), [0, 5, 45, 46]
     whole = packed(sizes, heads, rows)
-    # To the bit on a card; the interpreter multiplies by NumPy, whose rounding depends on where a matrix lies in memory.
+    # To the bit on a card; the interpreter multiplies by NumPy, which rounds by where a matrix lies in memory.
     limit = 0 if device == "cuda" else 1e-6
     for first, size in zip(firsts, sizes, strict=True):  # whatever shares the batch
         own = rows[first : first + size]
