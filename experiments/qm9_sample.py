@@ -3,7 +3,7 @@
     pip install 'graphbench-lightning[qm9]'
     python experiments/qm9_sample.py qm9_2000.csv
 
-For `experiments/starting_weights.py`: quantities from quantum chemistry, which no descriptor of the graph states. A split
+For `experiments/starting_weights.py`: quantities of quantum chemistry, which no descriptor of the graph states. A split
 is a column: 1,600 molecules to train on, 200 to validate and 200 to test.
 """
 
