@@ -196,7 +196,10 @@ def _write(
 
 
 def _joined(batches: Any, world_size: int) -> dict[str, Tensor] | None:
-    """Concatenate the columns of batches on all processes, sorted by graph and node; None if a process has None."""
+    """Concatenate the columns of batches on all processes, sorted by graph and node; None if a process has None.
+
+    There are no columns where there are no batches.
+    """
     parts: list[Any] = [None] * world_size
     if world_size == 1:
         parts = [batches]
@@ -205,6 +208,8 @@ def _joined(batches: Any, world_size: int) -> dict[str, Tensor] | None:
     if any(part is None for part in parts):
         return None
     batches = [batch for part in parts for batch in part]
+    if not batches:
+        return {}
     columns = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
     keys = [columns["node"].numpy()] if "node" in columns else []
     order = torch.from_numpy(np.lexsort([*keys, columns["graph"].numpy()]))  # stable
@@ -257,18 +262,25 @@ class KeepPredictions(pl.Callback):
         """Keep those of a batch."""
         self._keep("test", outputs, trainer.world_size)
 
-    def _keep(self, split: str, columns: dict[str, Tensor], world_size: int) -> None:
+    def _keep(self, split: str, columns: dict[str, Tensor] | None, world_size: int) -> None:
         batches = self._batches.setdefault(split, [])
-        if batches is not None:
+        if batches is not None and columns is not None:  # None of a module that has steps of its own
             batches.append(columns)
             self._numbers[split] += sum(values.numel() for values in columns.values())
             if self._numbers[split] * world_size > self.most:
                 self._batches[split] = None
 
-    def tables(self, data: Benchmark, world_size: int) -> dict[str, pd.DataFrame | None]:
-        """Return the table of each split, None for those with too many numbers; all processes call it."""
-        columns = {split: _joined(batches, world_size) for split, batches in self._batches.items()}
-        return {split: None if one is None else table(data, one, split) for split, one in columns.items()}
+    def tables(self, data: Benchmark, splits: Sequence[str], world_size: int) -> dict[str, pd.DataFrame | None]:
+        """Return the table of each split with predictions, None for those with too many numbers.
+
+        All processes call it, also those that a small split has no batch for.
+        """
+        tables: dict[str, pd.DataFrame | None] = {}
+        for split in splits:
+            columns = _joined(self._batches.get(split, []), world_size)
+            if columns != {}:
+                tables[split] = None if columns is None else table(data, columns, split)
+        return tables
 
 
 def write_kept(

@@ -1,4 +1,4 @@
-"""What a card computes by one kernel where the processor takes several operations: attention.
+"""Attention as a card computes it, by one kernel where the processor takes several operations.
 
 The pretended card computes its numbers by these operations, and counts the launches of the card.
 """
@@ -119,8 +119,8 @@ def _attention_gradients(
     of_logits = (weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True))).to(query.dtype)
     of_value = (weights * factors).to(value.dtype).transpose(-1, -2) @ upstream
     heads = scale * of_logits @ key, scale * of_logits.transpose(-1, -2) @ query, of_value
-    found = (*map(_as_rows, heads), of_logits)
-    return tuple(x if need else None for x, need in zip(found, needed, strict=True))
+    gradients = (*map(_as_rows, heads), of_logits)
+    return tuple(x if need else None for x, need in zip(gradients, needed, strict=True))
 
 
 def _weights(

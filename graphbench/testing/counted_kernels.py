@@ -60,23 +60,23 @@ class _Kernel(torch.autograd.Function):
         ]
         args, kwargs = tree_unflatten(ctx.given, structure)
         with torch.enable_grad():
-            found = plain_form(name)(*args, **kwargs)
+            output = plain_form(name)(*args, **kwargs)
         _count(name, counts[0])
-        made = tree_map(lambda x: PretendedTensor(x.detach()), found)
-        if isinstance(found, tuple):
-            ctx.found = found
-            ctx.mark_non_differentiable(*(one for one, x in zip(made, found, strict=True) if not x.requires_grad))
+        made = tree_map(lambda x: PretendedTensor(x.detach()), output)
+        if isinstance(output, tuple):
+            ctx.outputs = output
+            ctx.mark_non_differentiable(*(one for one, x in zip(made, output, strict=True) if not x.requires_grad))
         else:
-            ctx.found = (found,)
+            ctx.outputs = (output,)
         return made
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Any:
         ctx.count()
-        pairs = [(x, above.numbers) for x, above in zip(ctx.found, upstream, strict=True) if x.requires_grad]
+        pairs = [(x, above.numbers) for x, above in zip(ctx.outputs, upstream, strict=True) if x.requires_grad]
         wanted = [leaf for leaf, needed in zip(ctx.given, ctx.needed, strict=True) if needed]
-        found = iter(torch.autograd.grad([x for x, _ in pairs], wanted, [above for _, above in pairs]))
-        grads = (PretendedTensor(next(found)) if needed else None for needed in ctx.needed)
+        gradients = iter(torch.autograd.grad([x for x, _ in pairs], wanted, [above for _, above in pairs]))
+        grads = (PretendedTensor(next(gradients)) if needed else None for needed in ctx.needed)
         return None, None, None, *grads
 
 

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
+import pytest
 from scripts import load_script
 
-SCRIPT = load_script(Path(__file__).parents[2] / "experiments" / "starting_weights.py")
+ROOT = Path(__file__).parents[2]
+SCRIPT = load_script(ROOT / "experiments" / "starting_weights.py")
+MEASURED = ROOT.parent / "shared" / "data" / "aqsol" / "thousand.csv"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MEASURED.is_file(), reason="needs ../shared/data/aqsol")
+def test_the_configuration_molecules_is_ahead_of_ridge_on_solubilities(tmp_path):
+    splits = [SCRIPT.score(MEASURED, "logS", f"split_{n}", tmp_path / str(n), []) for n in range(3)]
+    for place in (1, 2):  # validation and test
+        model, ridge = (fmean(one[name][place] for one in splits) for name in ("model", "ridge on Morgan counts"))
+        assert model < ridge
 
 
 def test_training_molecules_are_drawn_and_the_others_stay(tmp_path):

@@ -184,7 +184,6 @@ TESTS_OF = {
     "tests/cli/test_written_together.py": "commands killed between their files",
     "tests/docs/test_readme.py": "README.md",
     "tests/experiments/test_gpu.py": "experiments/gpu.sh",
-    "tests/experiments/test_own_molecules.py": "experiments/own_molecules.py, and configs/molecules.yaml",
     "tests/experiments/test_starting_weights.py": "experiments/starting_weights.py",
     "tests/experiments/test_pretraining.py": "experiments/pretraining/",
     "plugins/weights/tests/test_molecules_base.py": "plugins/weights/weights/molecules-base.safetensors",

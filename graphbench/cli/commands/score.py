@@ -92,8 +92,8 @@ def _score_splits(
     cli = GraphbenchCLI([*request.arguments, *folder])
     if checkpoint is None:
         load_released(cli, request.options.weights)
-    kept = KeepPredictions()
-    cli.trainer.callbacks += [same, kept]  # type: ignore[attr-defined]
+    predictions = KeepPredictions()
+    cli.trainer.callbacks += [same, predictions]  # type: ignore[attr-defined]
     cli.datamodule.prepare_data()
     cli.datamodule.setup()
     cli.datamodule.require_rows(splits[-1])
@@ -106,7 +106,7 @@ def _score_splits(
         logged = evaluate(cli.model, cli.datamodule, ckpt_path=path, verbose=False, weights_only=True)[0]
         scores[name] = scores_of(name, logged)
         undefined |= cli.model.scores.of(name).undefined
-    tables = kept.tables(cli.datamodule, cli.trainer.world_size)
+    tables = predictions.tables(cli.datamodule, splits, cli.trainer.world_size)
     if not cli.trainer.is_global_zero:
         return False
     tell_bounds(cli.model, splits)

@@ -105,6 +105,24 @@ def test_intervals_stay_until_the_weights_change(finished_run, tmp_path):
     assert "intervals" not in json.loads((run / "results.json").read_text())
 
 
+def test_a_process_without_a_batch_of_a_split_takes_part(monkeypatch):
+    """A split of one graph on two processes: the second has nothing to give, and must gather all the same."""
+    batch = {"graph": torch.tensor([0]), "prediction": torch.zeros(1, 1)}
+    gathered = []
+
+    def gather(parts, own):
+        gathered.append(own)
+        parts[:] = [[batch], own]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    monkeypatch.setattr(
+        "graphbench.cli.split_predictions.table", lambda data, columns, split: columns["graph"].tolist()
+    )
+    assert KeepPredictions().tables(None, ["val", "test"], 2) == {"val": [0], "test": [0]}
+    assert gathered == [[], []]
+    assert KeepPredictions().tables(None, ["test"], 1) == {}
+
+
 def test_too_many_predictions_are_not_kept(finished_run, tmp_path, monkeypatch):
     run = shutil.copytree(finished_run, tmp_path / "run", ignore=shutil.ignore_patterns("predictions-*"))
     monkeypatch.setattr("graphbench.cli.commands.score.KeepPredictions", partial(KeepPredictions, most=30))
