@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import command_help
 import speed_tables
 import thumbnails
 import zoo
@@ -139,6 +140,11 @@ PAGES: dict[str, tuple[str, str, Any]] = {
         "heading sorts. `graphbench fit --config RECIPE` trains one; recipes without a record stand among the "
         "[configurations](configurations.md).",
         partial(zoo.page, table),
+    ),
+    "commands": (
+        "Options of the commands",
+        "What `graphbench COMMAND --help` prints; [](../commands.md) shows the commands in use.",
+        command_help.page,
     ),
     "speed": (
         "Speed",

@@ -84,8 +84,8 @@ class BenchmarkModule(pl.LightningModule):
             as `torch.nn.SmoothL1Loss`, or by name: L1, MSE, Huber, Gaussian (learns a variance) or Quantile of a
             regression, cross_entropy, weighted_cross_entropy or focal of classes, BCE or focal of labels. Of several
             numbers each may have its own of L1, MSE and Huber: `logS=Huber,pKa=L1`; others keep the benchmark's.
-        metrics: further metrics, by name (R2, Spearman, Pearson, MCC, ...; a wrong name shows all) or all of
-            torchmetrics by class path.
+        metrics: further metrics: names, such as R2, Spearman, Pearson and MCC (a wrong one shows all), or class paths
+            of torchmetrics.
         select_by: name of the metric that selects the best epoch in place of the benchmark's.
         class_weights: weights of classes in the loss of a classification: a number for each class, or `balanced` for
             numbers in inverse proportion to the training rows of each. Only ratios count: they are scaled to a mean of

@@ -184,6 +184,18 @@ def shown(page, folder, query=""):
     return done.stdout
 
 
+@pytest.mark.parametrize("command", ["fit", "predict", "list"])
+def test_the_reference_has_every_option_of_every_command(site, command):
+    text = html.unescape((site / "reference" / "catalogue" / "commands.html").read_text(encoding="utf-8"))
+    (section,) = re.findall(rf'<section id="{command}">.*?</section>', text, re.DOTALL)
+    shown = subprocess.run(
+        [sys.executable, "-m", "graphbench", command, "--help"], capture_output=True, text=True, timeout=120
+    )
+    options = set(re.findall(r"^ +(--[a-z][\w.-]*)", shown.stdout, re.MULTILINE))
+    assert options
+    assert {option for option in options if option not in section} == set()
+
+
 def test_the_zoo_has_every_training_on_record(site):
     text = html.unescape((site / "reference" / "catalogue" / "zoo.html").read_text(encoding="utf-8"))
     record = json.loads((ROOT / "experiments" / "records" / "classic-zinc+gin-4.offline-0.json").read_text())
