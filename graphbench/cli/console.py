@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import resource
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -118,8 +117,10 @@ def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
-def peak_memory_mb(device: torch.device) -> float:
+def peak_memory_mb(device: torch.device) -> float | None:
     """Return the peak of memory in MB (1e6 bytes): tensors on a CUDA device, else all memory of this process.
+
+    None for a process on Windows, where Python has no count of it.
 
     Args:
         device: the one that trains; a run on the CPU reports the process's memory whether or not there is a GPU.
@@ -131,6 +132,10 @@ def peak_memory_mb(device: torch.device) -> float:
     with contextlib.suppress(OSError):  # on Linux `ru_maxrss` includes the process that started this one
         status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024 / 1e6
+    if sys.platform == "win32":
+        return None
+    import resource
+
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes / 1e6 if sys.platform == "darwin" else kilobytes * 1024 / 1e6
 

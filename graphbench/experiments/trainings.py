@@ -287,7 +287,7 @@ def _in_foreground() -> bool:
     """Tell whether a Ctrl-C in the terminal reaches this process and its children."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:  # no terminal
+    except (OSError, AttributeError):  # no terminal, or Windows
         return False
 
 

@@ -240,6 +240,7 @@ TESTS_OF = {
     "tests/cli/test_lost_folder.py": "folders of runs that are moved, removed or emptied in training",
     "tests/cli/test_lost_memory.py": "memory that runs out in a fit",
     "tests/cli/test_stopping_two_processes.py": "signals to two processes",
+    "tests/cli/test_console_elsewhere.py": "commands where Python has no POSIX",
     "tests/cli/test_torn_files.py": "torn files beside a whole checkpoint",
     "tests/cli/test_trainer_options.py": "options of Lightning's trainer",
     "tests/contracts/test_architectures.py": "every registered architecture",

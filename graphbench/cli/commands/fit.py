@@ -311,8 +311,9 @@ def _finish(cli: GraphbenchCLI) -> int:
         "ended_by_rate": model.ended_by_rate,
         "seed": cli.config.get("seed_everything"),
         "fit_seconds": round(_timer(trainer).time_elapsed(), 1),
-        "peak_memory_mb": round(peak_memory_mb(trainer.strategy.root_device)),
     }
+    if (peak := peak_memory_mb(trainer.strategy.root_device)) is not None:
+        results["peak_memory_mb"] = round(peak)
     _check_place(cli)
     _save_averaged(trainer, run)
     if run.best.is_file():

@@ -100,7 +100,9 @@ def profile(arguments: Sequence[str]) -> int:
     _show_times(clock)
     batch = cli.datamodule.transfer_batch_to_device(next(iter(cli.datamodule.train_dataloader())), cli.model.device, 0)
     _show_operations(cli.model, batch, depth)
-    log.info("Peak memory: %.0f MB", peak_memory_mb(cli.trainer.strategy.root_device))
+    peak = peak_memory_mb(cli.trainer.strategy.root_device)
+    if peak is not None:
+        log.info("Peak memory: %.0f MB", peak)
     return 0
 
 

@@ -1,0 +1,39 @@
+"""Commands start where Python has no POSIX: no modules and functions that Windows lacks are asked for."""
+
+import subprocess
+import sys
+
+import pytest
+
+#: Third parties choose their platform when they are imported, which happens before anything is taken away.
+START = """
+import os, signal, sys
+import torch, pytorch_lightning.cli, rdkit, torch_geometric.data, pandas, pyarrow, numba, matplotlib.pyplot
+import sklearn.ensemble, rich.console, torch.utils.tensorboard
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+for name in ("getuid geteuid getgid getegid uname sched_getaffinity O_DIRECTORY killpg mkfifo statvfs getloadavg sync "
+             "fdatasync posix_fadvise chown fchown getpgrp tcgetpgrp").split():
+    delattr(os, name)
+for name in "SIGHUP SIGUSR1 SIGUSR2 SIGALRM SIGTSTP".split():
+    delattr(signal, name)
+for name in "resource fcntl pwd grp termios pty tty".split():
+    sys.modules[name] = None
+os.supports_dir_fd = set()
+from graphbench.cli import main
+"""
+
+
+def run(*commands: str) -> None:
+    calls = "\n".join(f"assert main({command.split()!r}) == 0" for command in commands)
+    done = subprocess.run([sys.executable, "-c", START + calls], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_commands_without_data_need_no_posix():
+    run("list benchmarks", "params --config quickstart")
+
+
+@pytest.mark.slow
+def test_training_and_testing_need_no_posix(tmp_path):
+    shown = "--trainer.enable_progress_bar false --trainer.max_epochs 1"
+    run(f"fit --config quickstart --run {tmp_path / 'run'} {shown}", f"test --run {tmp_path / 'run'}")
