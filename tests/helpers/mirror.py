@@ -28,8 +28,8 @@ TESTED_BY = {
     "plugins/sfi-former/src/graphbench_sfi_former/enhanced.py": (
         "plugins/sfi-former/tests/test_layers.py", "equation (13) around both attentions",
     ),
-    "plugins/sfi-former/src/graphbench_sfi_former/ops.py": (
-        "plugins/sfi-former/tests/test_blocks.py", "operands of blocks",
+    "plugins/sfi-former/src/graphbench_sfi_former/steep.py": (
+        "plugins/sfi-former/tests/test_precision.py", "steep rows, against arithmetic with many digits",
     ),
     "plugins/kernels/src/graphbench_kernels/sfi_former/attention.py": (
         "plugins/kernels/tests/sfi_former/test_rows_numba.py", "calls the kernels and nothing else",
@@ -171,6 +171,8 @@ TESTED_BY = {
 
 #: Test file without a source of its name -> what it tests.
 TESTS_OF = {
+    "plugins/sfi-former/tests/test_edges.py": "A~ in enhanced.py, and flows over edges in attention.py",
+    "plugins/sfi-former/tests/test_rivals.py": "the regularisers beside the flows in layers.py",
     "plugins/sfi-former/tests/test_questions.py": "plugins/sfi-former/tables/questions.yaml and its recipes",
     "tests/benchmarks/graphs/test_edge_targets.py": "targets of edges, from the source to predictions",
     "tests/release/test_audit.py": "release/audit.py",

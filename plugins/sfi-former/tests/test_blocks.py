@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphbench_sfi_former import attention, sparse_flow_attention
+from graphbench_sfi_former import sparse_flow_attention, steep
 from graphbench_sfi_former.blocks import _hot
 
 WIDTH = 16
@@ -15,13 +15,13 @@ WIDTH = 16
 def steep_rows(monkeypatch):
     """Numbers of the rows that `steep` was asked for, in calls that follow."""
     found: list[int] = []
-    solve = attention.solve_steep
+    solve = steep.solve_steep
 
     def counted(part, allowed, rows):
         found.extend(rows.tolist())
         return solve(part, allowed, rows)
 
-    monkeypatch.setattr(attention, "solve_steep", counted)
+    monkeypatch.setattr(steep, "solve_steep", counted)
     return found
 
 

@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 from graphbench.errors import BadInput
 from graphbench.testing import tiny_batch
 from graphbench_sfi_former import DFiFormer, NormalisedAdjacency, sparse_flow, sparse_flow_edges, with_virtual_nodes
-from graphbench_sfi_former.edges import adjacency_of, with_adjacency
+from graphbench_sfi_former.enhanced import adjacency_of, with_adjacency
 
 
 def edges_of(graph):

@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 import torch
 
-from graphbench_sfi_former.logarithms import LogRows, flow, gradient_of_queries, slopes, solve
+from graphbench_sfi_former.logarithms import LogRows, flow, slopes, solve
+from graphbench_sfi_former.steep import gradient_of_queries
 
 
 def rows_of(exponents_of_weights, exponents_of_frictions, log_penalty=0.0, log_slack=-torch.inf) -> LogRows:

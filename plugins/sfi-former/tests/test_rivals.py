@@ -10,7 +10,7 @@ from graphbench.errors import BadInput
 from graphbench.nn import DenseLayout, HeadConfig
 from graphbench.testing import tiny_batch, tiny_spec, tiny_table
 from graphbench_sfi_former import DFiFormer
-from graphbench_sfi_former.rivals import RivalAttention, sparsemax
+from graphbench_sfi_former.layers import RivalAttention, sparsemax
 
 DIM, HEADS = 6, 2
 

@@ -78,8 +78,8 @@ def instruction(generate: Callable[..., Any], *kinds: Any, returns: Any = types.
         return context.get_dummy_value() if returns is types.void else made
 
     def typed(typing_context: Any, *given: Any) -> Any:
-        known = {None: given, NUMBER: [given[0].dtype] * len(given)}
-        return returns(*(known[kind][i] if kind in known else kind for i, kind in enumerate(kinds))), lower
+        by_kind = {None: given, NUMBER: [given[0].dtype] * len(given)}
+        return returns(*(by_kind[kind][i] if kind in by_kind else kind for i, kind in enumerate(kinds))), lower
 
     names = ["typing_context", *(f"argument_{i}" for i in range(len(kinds)))]
     parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]

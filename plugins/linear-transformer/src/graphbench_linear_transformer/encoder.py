@@ -146,8 +146,8 @@ class LinearTransformerPE(PositionalEncoder):
             incidence, num_steps = self._incidence(batch), self.walks.shape[0]
             if self.evolve_incidence:
                 returns = return_probabilities(incidence.similarity(), num_steps)
-            elif (known := batch.get(f"walk_returns_{num_steps}")) is not None:
-                returns = layout.to_dense(known.to(incidence.weight.dtype))
+            elif (walk_returns := batch.get(f"walk_returns_{num_steps}")) is not None:
+                returns = layout.to_dense(walk_returns.to(incidence.weight.dtype))
             else:
                 returns = sparse_return_probabilities(incidence, num_steps)
             returns = returns.masked_fill(~layout.mask.unsqueeze(-1), 0.0)

@@ -3,16 +3,22 @@
 | what is asked for | solved by | computed in |
 |---|---|---|
 | models, layers, `sparse_flow_attention`, `..._weights` | Newton's method, in blocks (`blocks`) | float32, float64 |
-| the rows of these whose condition is beyond that | sorting, in logarithms (`logarithms`) | float64 |
+| the rows of these whose condition is beyond that | sorting, in logarithms (`steep`, `logarithms`) | float64 |
 | `sparse_flow`, `sparse_flow_edges`, frictions given | Newton's method (`sparse_flow`) | the same, then the other two |
 | `solver: proximal`, `sparse_flow_proximal` | T steps of the paper's iteration (`reference`) | as the first |
 
-All is plain torch. `ops` lists the operations that kernels may compute faster.
+All is plain torch. `blocks` lists the operations that kernels may compute faster.
 """
 
 from __future__ import annotations
 
-from graphbench_sfi_former.attention import flow_resistance, sparse_flow_attention, sparse_flow_weights
+from graphbench_sfi_former.attention import (
+    flow_resistance,
+    sparse_flow_attention,
+    sparse_flow_edges,
+    sparse_flow_weights,
+    with_virtual_nodes,
+)
 from graphbench_sfi_former.diagnostics import (
     FlowSparsity,
     FlowStatistics,
@@ -21,7 +27,7 @@ from graphbench_sfi_former.diagnostics import (
     flow_statistics,
     flow_steps,
 )
-from graphbench_sfi_former.edges import NormalisedAdjacency, sparse_flow_edges, with_virtual_nodes
+from graphbench_sfi_former.enhanced import NormalisedAdjacency
 from graphbench_sfi_former.layers import DenseFlowAttention, SparseFlowAttention
 from graphbench_sfi_former.model import DFiFormer, SFiFormer
 from graphbench_sfi_former.reference import ProximalOptions, sparse_flow_proximal

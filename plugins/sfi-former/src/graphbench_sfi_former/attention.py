@@ -15,26 +15,26 @@ gradient cancel, of the greatest sum of the absolute values of an entry's terms 
 errors are 1e-6 and 1e-12. Beyond, flows still sum to what they should and everything is finite: derivatives that the
 dtype cannot hold are reduced, those of one row by one factor.
 
+In a flow over a given graph (`sparse_flow_edges`) the edges into a node are a row, and nothing of nodes times nodes is
+made.
+
 Legend: M matrices (graphs times heads), N queries, K keys, d head width; m and n: those of a block.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from graphbench.errors import BadInput, check_range
-from graphbench_sfi_former.blocks import attend_rows, blocks
-from graphbench_sfi_former.logarithms import SteepGradients, gradient_of_queries, solve_steep, steep_gradients
-from graphbench_sfi_former.ops import Block, Operands
-from graphbench_sfi_former.sparse_flow import check_mask, per_matrix, solving_dtype
+from graphbench_sfi_former.blocks import attend_rows
+from graphbench_sfi_former.sparse_flow import check_mask, per_matrix, solving_dtype, sparse_flow
+from graphbench_sfi_former.steep import SteepRows, without_autocast
 
 #: `(resistance, friction, penalty, alpha, mask) -> flow`, as `sparse_flow` or a partial `sparse_flow_proximal`.
 Solver = Callable[[Tensor, Tensor, "float | Tensor", "float | Tensor | None", "Tensor | None"], Tensor]
@@ -58,8 +58,8 @@ def sparse_flow_attention(
 
     The exact solver takes block after block of rows from the projections to the output, in tensors that stay in the
     cache. It keeps no `[N, K]` tensor for the backward pass, which computes the two softmaxes again (`blocks`); a
-    kernel may do the same (`ops`). Rows whose numbers the dtype cannot hold, because logits span tens or hundreds, are
-    found by their condition and solved in float64 logarithms (`logarithms`). The precision is that of the module's
+    kernel may do the same. Rows whose numbers the dtype cannot hold, because logits span tens or hundreds, are
+    found by their condition and solved in float64 logarithms (`steep`). The precision is that of the module's
     docstring. There are second derivatives, but for rows solved in logarithms.
 
     Args:
@@ -125,83 +125,8 @@ def _exact(
         )
         output, steep = attend_rows(*operands)
         if bool(steep.any()):
-            output = output.masked_fill(steep[..., None], 0.0) + _SteepRows.apply(steep, operands[7:], *operands[:7])
+            output = output.masked_fill(steep[..., None], 0.0) + SteepRows.apply(steep, operands[7:], *operands[:7])
     return output.view(*query.shape[:-1], value.shape[-1]).to(value.dtype)
-
-
-class _SteepRows(torch.autograd.Function):
-    """Output `[M, N, d_v]` of the steep rows, and 0 in all others."""
-
-    @staticmethod
-    def forward(ctx: Any, steep: Tensor, options: tuple[Any, ...], *tensors: Tensor) -> Tensor:
-        """`options` are masks, numbers of masks, dropout and its seed, as in `attend_rows`."""
-        operands = Operands(*tensors)
-        output = operands.query.new_zeros(*steep.shape, operands.value.shape[-1])
-        ctx.levels = []
-        for at, part, allowed, rows, keep in _steep_blocks(steep, options, operands):
-            level, flow = solve_steep(part, allowed, rows)
-            ctx.levels.append(level)
-            spread = _spread(part, rows, flow if keep is None else flow * keep)
-            output[at].view(-1, output.shape[-1])[rows] = (spread @ part.value).flatten(0, 1)[rows]
-        ctx.save_for_backward(steep, *tensors)
-        ctx.options = options
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the seven tensors."""
-        steep, *tensors = ctx.saved_tensors
-        operands = Operands(*tensors)
-        grads = Operands(*(None if x is None else x.new_zeros(x.shape) for x in tensors))  # type: ignore[arg-type]
-        with without_autocast(upstream.device):  # a backward pass may run inside of one
-            found = zip(_steep_blocks(steep, ctx.options, operands), ctx.levels, strict=True)
-            for (at, part, allowed, rows, keep), level in found:
-                own = steep_gradients(part, allowed, rows, level, upstream[at], keep)
-                _add_gradients(grads.cut(at), part, rows, own, upstream[at])
-        for grad in grads[5:]:
-            if grad is not None:
-                grad.clamp_(torch.finfo(upstream.dtype).min, torch.finfo(upstream.dtype).max)
-        return (None, None, *grads)
-
-
-def _add_gradients(grads: Operands, part: Operands, rows: Tensor, own: SteepGradients, upstream: Tensor) -> None:
-    """Add what steep rows of a block give to the gradients of the block."""
-    for queries, keys, by_score, of_query, of_key in (
-        (part.query, part.key, own.scores, grads.query, grads.key),
-        (part.friction_query, part.friction_key, own.friction_scores, grads.friction_query, grads.friction_key),
-    ):
-        root = keys.shape[-1] ** -0.5
-        of_key.baddbmm_(_spread(part, rows, by_score).transpose(1, 2), queries, alpha=root)
-        exact = gradient_of_queries(by_score, keys, rows, queries.shape[1]) * root
-        of_query.view(-1, keys.shape[-1])[rows] = exact.to(of_query.dtype)
-    grads.value.baddbmm_(_spread(part, rows, own.flow).transpose(1, 2), upstream)
-    matrices = rows // part.query.shape[1]
-    grads.penalty.view(-1).index_add_(0, matrices, own.penalty.view(-1))
-    if grads.alpha is not None and part.alpha is not None:
-        grads.alpha.view(-1).index_add_(0, matrices, own.leak.view(-1) / part.alpha.view(-1)[matrices])
-
-
-def _steep_blocks(
-    steep: Tensor, options: tuple[Any, ...], operands: Operands
-) -> Iterator[tuple[Block, Operands, Tensor | None, Tensor, Tensor | None]]:
-    """Blocks with steep rows: where, operands, masks, numbers of the rows, and their factors of dropout `[R, K]`."""
-    masks, mask_of, dropout, seed = options
-    generator = torch.Generator(steep.device).manual_seed(seed + 1)
-    for at, allowed, _ in blocks(operands, masks, mask_of, 0.0, 0):
-        rows = steep[at].flatten().nonzero().view(-1)
-        if len(rows):
-            keep = None
-            if dropout:
-                keep = operands.query.new_empty(len(rows), operands.key.shape[1])
-                keep.bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
-            yield at, operands.cut(at), allowed, rows, keep
-
-
-def _spread(part: Operands, rows: Tensor, values: Tensor) -> Tensor:
-    """Values of rows `[R, K]` in their places, and 0 elsewhere `[m, n, K]`, in the dtype of the attention."""
-    (m, n, _), num_keys = part.query.shape, part.key.shape[1]
-    return part.query.new_zeros(m * n, num_keys).index_copy_(0, rows, values.to(part.query.dtype)).view(m, n, num_keys)
 
 
 def _masks(
@@ -213,17 +138,10 @@ def _masks(
     check_mask(mask, (*lead, num_rows, num_keys))
     lead = lead or (1,)
     given = mask[(None,) * (len(lead) + 2 - mask.dim())]
-    own_lead = given.shape[:-2]
-    numbers = torch.arange(math.prod(own_lead), device=mask.device).view(own_lead)
-    own = given.expand(*given.shape[:-1], num_keys).flatten(0, -3)
-    return own.contiguous(), numbers.expand(lead).reshape(-1)
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context without autocast; where there is none, one that takes no time."""
-    if torch.is_autocast_enabled(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
+    mask_lead = given.shape[:-2]
+    numbers = torch.arange(math.prod(mask_lead), device=mask.device).view(mask_lead)
+    masks = given.expand(*given.shape[:-1], num_keys).flatten(0, -3)
+    return masks.contiguous(), numbers.expand(lead).reshape(-1)
 
 
 def sparse_flow_weights(
@@ -312,3 +230,116 @@ def _check_shapes(
         "query [..., N, d], key [..., K, d], friction_query [..., N, d'], friction_key [..., K, d'] and "
         f"value [..., K, d_v] must share their leading dimensions, N, K, d and d', but have shapes {shapes}."
     )
+
+
+# -- flows over the edges of a graph
+
+
+def sparse_flow_edges(
+    resistance: Tensor,
+    friction: Tensor,
+    target: Tensor,
+    num_nodes: int,
+    penalty: float | Tensor,
+    alpha: float | None = None,
+) -> Tensor:
+    """Compute the flow of least energy into every node over the edges of a graph, exactly.
+
+    As `sparse_flow` (SFi-Former, equations 7 and 11), which does the work, where node i draws on the sources of the
+    edges that end in it: a row of the matrix is the set of edges with one target. Any edges will do: those of the
+    graph, loops, shortcuts, or virtual nodes (`with_virtual_nodes`). Nodes of similar degree are solved together, their
+    rows padded to at most twice their length.
+
+    Args:
+        resistance: r `[E, ...]`, positive, floating point; further dimensions, such as heads, are solved side by side.
+        friction: f `[E, ...]`, non-negative, floating point.
+        target: node that each edge ends in, int64 `[E]`, in any order.
+        num_nodes: nodes.
+        penalty: weight of the friction, non-negative: a number, or one per node `[num_nodes]`.
+        alpha: weight of the unit-inflow term, positive; None for the hard constraint.
+
+    Returns:
+        Flow `[E, ...]` in the dtype of `resistance`, computed in float64.
+
+    Raises:
+        BadInput: shapes, dtypes or values that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from graphbench_sfi_former import sparse_flow_edges
+        >>> friction, target = torch.tensor([0.0, 0.5, 0.5]), torch.tensor([0, 0, 1])
+        >>> sparse_flow_edges(torch.ones(3), friction, target, num_nodes=2, penalty=1.0)
+        tensor([0.7500, 0.2500, 1.0000])
+    """
+    _check_edges(resistance, friction, target, num_nodes, penalty, alpha)
+    if resistance.numel() == 0:
+        return resistance * friction
+    shape, width = resistance.shape, math.prod(resistance.shape[1:])
+    links, tolls = (x.reshape(-1, width) for x in (resistance, friction))
+    weights = torch.as_tensor(penalty, dtype=torch.float64, device=links.device).expand(num_nodes)
+    order = target.argsort(stable=True)
+    degree = target.bincount(minlength=num_nodes)
+    first = degree.cumsum(0) - degree
+    edges, flows = [], []
+    for size in degree[degree > 0].double().log2().ceil().unique().exp2().long().tolist():
+        nodes = ((degree <= size) & (2 * degree > size)).nonzero().view(-1)
+        place = torch.arange(size, device=target.device)
+        mask = place < degree[nodes, None]
+        incoming = order[(first[nodes, None] + place).clamp_max(len(order) - 1)]
+        r, f = (x[incoming].movedim(-1, 1) for x in (links, tolls))  # [nodes, width, size]
+        flow = sparse_flow(r, f, weights[nodes, None, None], alpha, mask[:, None])
+        edges.append(incoming[mask])
+        flows.append(flow.movedim(1, -1)[mask])
+    return torch.empty_like(links).index_copy(0, torch.cat(edges), torch.cat(flows)).reshape(shape)
+
+
+def with_virtual_nodes(edge_index: Tensor, graph_of: Tensor, num_graphs: int, num_virtual: int = 1) -> Tensor:
+    """Return the edges of a batch and those of virtual nodes, each joined to all nodes of its graph in both directions.
+
+    Virtual node v of graph g has number `T + g * num_virtual + v`, behind the T nodes.
+
+    Args:
+        edge_index: `[2, E]`.
+        graph_of: graph of each node `[T]`.
+        num_graphs: graphs.
+        num_virtual: virtual nodes of each graph.
+
+    Returns:
+        `[2, E + 2 T num_virtual]`.
+
+    Examples:
+        >>> with_virtual_nodes(torch.tensor([[0], [1]]), torch.tensor([0, 0]), num_graphs=1)  # node 2 is virtual
+        tensor([[0, 0, 1, 2, 2],
+                [1, 2, 2, 0, 1]])
+    """
+    num_nodes = graph_of.shape[0]
+    node = torch.arange(num_nodes, device=graph_of.device).repeat_interleave(num_virtual)
+    first = num_nodes + graph_of.repeat_interleave(num_virtual) * num_virtual
+    virtual = first + torch.arange(num_virtual, device=graph_of.device).repeat(num_nodes)
+    joined = torch.stack((node, virtual))
+    return torch.cat((edge_index, joined, joined.flip(0)), dim=1)
+
+
+def _check_edges(
+    resistance: Tensor, friction: Tensor, target: Tensor, num_nodes: int, penalty: float | Tensor, alpha: float | None
+) -> None:
+    if resistance.shape != friction.shape or resistance.dim() < 1 or target.shape != resistance.shape[:1]:
+        raise BadInput(
+            "resistance and friction must have one shape [E, ...] and target [E], but have "
+            f"{tuple(resistance.shape)}, {tuple(friction.shape)} and {tuple(target.shape)}."
+        )
+    if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < num_nodes:
+        raise BadInput(
+            f"target must lie in 0 .. {num_nodes - 1}, but lies in {int(target.min())} .. {int(target.max())}."
+        )
+    for name, tensor in (("resistance", resistance), ("friction", friction)):
+        if not tensor.is_floating_point():
+            raise BadInput(f"{name} must be a floating-point tensor, but has dtype {tensor.dtype}.")
+    number = torch.as_tensor(penalty)
+    if number.dim() and number.shape != (num_nodes,):
+        raise BadInput(f"penalty must be a number or one per node [{num_nodes}], but has shape {tuple(number.shape)}.")
+    for name, tensor in (("friction", friction), ("penalty", number), ("resistance", resistance)):
+        if not bool((tensor >= 0).all()):
+            raise BadInput(f"{name} must be non-negative, but its least value is {float(tensor.min())}.")
+    if alpha is not None and not 0 < alpha < math.inf:
+        raise BadInput(f"alpha must be positive and finite, or None for the hard constraint, but is {alpha}.")

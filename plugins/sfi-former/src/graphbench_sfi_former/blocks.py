@@ -4,8 +4,13 @@ Everything is differentiated by autograd but the choice of the level, which need
 `sparse_flow`). A block is as large as the cache of a processor, so that its dozens of operations cost little more than
 their arithmetic, and no `[N, K]` tensor outlives it; what is kept are the projections and one level a row.
 
-A row is steep, and left to `logarithms`, where its condition times (1 + largest logit) is beyond the dtype, where a
+A row is steep, and left to `steep`, where its condition times (1 + largest logit) is beyond the dtype, where a
 resistance leaves the numbers that the dtype can state, or where the derivative of a saturated softmax counts.
+
+| operation | plain form | kernels of `graphbench-kernels` |
+|---|---|---|
+| `graphbench_sfi_former::water_level` | in `sparse_flow` | cards, in Triton |
+| `graphbench_sfi_former::attend_rows` | here | processors, in Numba |
 
 Legend: M matrices (graphs times heads), N queries, K keys, d head width; m and n: those of a block.
 """
@@ -13,15 +18,16 @@ Legend: M matrices (graphs times heads), N queries, K keys, d head width; m and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphbench.contracts.kernels import operation
-from graphbench_sfi_former.ops import Block, Operands
 from graphbench_sfi_former.sparse_flow import flow_at, water_level, where_positive
 
+#: Slices of the matrices and of the rows of `[M, N, K]`.
+Block = tuple[slice, slice]
 #: A block, its allowed keys `[m, n or 1, K]` and factors of dropout `[m, n, K]`.
 Piece = tuple[Block, Tensor | None, Tensor | None]
 #: Numbers of an `[m, n, K]` tensor on a processor, and elsewhere.
@@ -34,6 +40,34 @@ _HOT = 8.0
 _NEAR_ONE = 0.9
 #: Keys up to which all hot rows are steep.
 _FEW = 8
+
+
+class Operands(NamedTuple):
+    """Operands of attention, or gradients by them; None for a gradient that is not needed.
+
+    Args:
+        query: Q `[M, N, d]`.
+        key: K `[M, K, d]`.
+        friction_query: Q~ `[M, N, d~]`.
+        friction_key: K~ `[M, K, d~]`.
+        value: V `[M, K, d_v]`.
+        penalty: weight of the friction `[M, 1, 1]`, float64.
+        alpha: weight of the unit inflow `[M, 1, 1]`, float64; None for rows that sum to one.
+    """
+
+    query: Tensor
+    key: Tensor
+    friction_query: Tensor
+    friction_key: Tensor
+    value: Tensor
+    penalty: Tensor
+    alpha: Tensor | None
+
+    def cut(self, at: Block) -> Operands:
+        """Return the part in a block, as views."""
+        with_rows = (True, False, True, False, False, False, False)
+        parts = zip(self, with_rows, strict=True)
+        return Operands(*(None if x is None else x[at] if rows else x[at[0]] for x, rows in parts))  # type: ignore[arg-type]
 
 
 @operation("graphbench_sfi_former")
@@ -69,8 +103,8 @@ def attend_rows(
         Output `[M, N, d_v]`, of no meaning in steep rows, and which rows are steep, bool `[M, N]`.
     """
     tensors = (query, key, friction_query, friction_key, value, penalty, alpha)
-    found: tuple[Tensor, Tensor] = _Blocks.apply((masks, mask_of, dropout, seed), *tensors)
-    return found
+    output_and_steep: tuple[Tensor, Tensor] = _Blocks.apply((masks, mask_of, dropout, seed), *tensors)
+    return output_and_steep
 
 
 class _Blocks(torch.autograd.Function):
@@ -85,8 +119,8 @@ class _Blocks(torch.autograd.Function):
         levels = query.new_empty(*query.shape[:2], 1)
         steep = torch.empty(query.shape[:2], dtype=torch.bool, device=query.device)
         for at, allowed, keep in blocks(operands, *options):
-            output[at], levels[at], found = attend_block(operands.cut(at), allowed, keep)
-            steep[at] = torch.zeros_like(steep[at]) if found is None else found
+            output[at], levels[at], steep_here = attend_block(operands.cut(at), allowed, keep)
+            steep[at] = torch.zeros_like(steep[at]) if steep_here is None else steep_here
         ctx.save_for_backward(levels, *tensors)
         ctx.options = options
         ctx.mark_non_differentiable(steep)
@@ -126,9 +160,9 @@ def block_gradients(
                 part = Operands(*(x if x is None else x.detach().requires_grad_() for x in part))  # type: ignore[arg-type]
             output = attend_block(part, allowed, keep, None if levels is None else levels[at])[0]
             leaves = [x for x, want in zip(part, wanted, strict=True) if want and x is not None]
-            found = torch.autograd.grad(output, leaves, upstream[at], create_graph=twice)
-            for grad, own in zip((x for x in grads.cut(at) if x is not None), found, strict=True):
-                grad += own
+            gradients = torch.autograd.grad(output, leaves, upstream[at], create_graph=twice)
+            for total, gradient in zip((x for x in grads.cut(at) if x is not None), gradients, strict=True):
+                total += gradient
     return grads
 
 

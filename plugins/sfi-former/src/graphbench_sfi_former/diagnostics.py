@@ -20,8 +20,7 @@ from graphbench.callbacks import DiagnosticTable
 from graphbench.diagnostics import Recording, attention_row_sum, attention_zeros, record
 from graphbench.errors import BadInput, check_range
 from graphbench_sfi_former.attention import sparse_flow_weights
-from graphbench_sfi_former.edges import adjacency_dtype, adjacency_of
-from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, PaddedGraphs
+from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, PaddedGraphs, adjacency_dtype, adjacency_of
 from graphbench_sfi_former.layers import SparseFlowAttention
 from graphbench_sfi_former.reference import ProximalOptions
 from graphbench_sfi_former.sparse_flow import check_mask
@@ -259,8 +258,8 @@ def flow_steps(
         >>> from graphbench.testing import tiny_batch, tiny_spec
         >>> from graphbench_sfi_former import SFiFormer
         >>> model = SFiFormer(tiny_spec(), hidden_dim=8, num_layers=2, num_heads=2).eval()
-        >>> found = flow_steps(model, tiny_batch(model, num_graphs=1), steps=[0, 1, 10])
-        >>> [(layer.layer, layer.steps, layer.flows.shape[:2]) for layer in found]
+        >>> layers = flow_steps(model, tiny_batch(model, num_graphs=1), steps=[0, 1, 10])
+        >>> [(layer.layer, layer.steps, layer.flows.shape[:2]) for layer in layers]
         [(0, (0, 1, 10), torch.Size([3, 2])), (1, (0, 1, 10), torch.Size([3, 2]))]
     """
     if batch.num_graphs != 1:

@@ -4,25 +4,144 @@ Li et al., 2025, section 4.2, for H heads and any attention matrix Z:
 
     X' = X + (1 + gamma)^-1 sum_h [A~ + gamma Z_h] X W_V^h W_O^h
 
-The residual branch X belongs to the GPS layer around it; everything else is here.
+The residual branch X belongs to the GPS layer around it; everything else is here: the heads, and the matrix
+A~ = D^-1/2 (A + I) D^-1/2 with the degrees D of A + I, as in GCN (section 4.1), built once a batch for all layers.
 """
 
 from __future__ import annotations
 
+import copy
+import warnings
 from abc import abstractmethod
+from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
-from graphbench import LayerTrace, Traced
-from graphbench.errors import check_choice, check_range
-from graphbench.nn import DenseLayout, mixed_values
-from graphbench_sfi_former.edges import adjacency_dtype, adjacency_of
+from graphbench import GraphBatch, LayerTrace, Traced
+from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.nn import DenseLayout, gcn_edges, mixed_values
 
 Terms = Literal["both", "flow", "adjacency"]
+
+
+_FIELD = "normalised_adjacency"
+
+
+@dataclass(frozen=True)
+class NormalisedAdjacency:
+    """A~ of all graphs of a batch as one block-diagonal matrix of compressed rows, beside its transpose.
+
+    A product with compressed rows took 1.4 ms forward and backward where gathering and scattering the edges took 17 ms
+    (32 graphs of 119 nodes and 5,950 edges, width 40, one CPU core); building both takes as long as one of the latter.
+
+    Args:
+        matrix: A~ `[T, T]`, compressed rows; entry (i, j) belongs to edge j -> i.
+        transposed: its transpose, likewise, for the backward pass.
+
+    Examples:
+        >>> adjacency = NormalisedAdjacency.from_edges(torch.tensor([[0, 1], [1, 0]]), num_nodes=2, dtype=torch.float32)
+        >>> adjacency.mix(torch.tensor([[1.0], [3.0]]))  # with loops, D^-1/2 (A + I) D^-1/2
+        tensor([[2.0000],
+                [2.0000]])
+    """
+
+    matrix: Tensor
+    transposed: Tensor
+
+    @classmethod
+    def from_edges(cls, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> NormalisedAdjacency:
+        """Build A~ of any graph.
+
+        Every node gets a loop unless the graph has one; parallel edges add up. In directed graphs D counts what
+        arrives at a node.
+
+        Args:
+            edge_index: `[2, E]`, sources and targets.
+            num_nodes: T.
+            dtype: of the entries, float32 or float64.
+        """
+        edges, weights = gcn_edges(edge_index, num_nodes, dtype)
+        shape = (num_nodes, num_nodes)
+        return cls(
+            _compressed_rows(edges[1], edges[0], weights, shape), _compressed_rows(edges[0], edges[1], weights, shape)
+        )
+
+    @torch.compiler.disable
+    def mix(self, x: Tensor) -> Tensor:
+        """Compute A~ x of nodes `[T, d]`, in the dtype of `x`; half precision is computed in float32."""
+        with torch.autocast(x.device.type, enabled=False):
+            mixed: Tensor = _Product.apply(x.to(self.matrix.dtype), self)
+        return mixed.to(x.dtype)
+
+
+@torch.compiler.disable  # the compiler has no sparse matrices
+def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
+    """Return the batch (a shallow copy) with its A~, for all layers to share."""
+    shared: GraphBatch = copy.copy(batch)
+    shared[_FIELD] = NormalisedAdjacency.from_edges(*_graph(batch), dtype)
+    return shared
+
+
+@torch.compiler.disable
+def adjacency_of(batch: Data, dtype: torch.dtype) -> NormalisedAdjacency:
+    """Return A~ of the batch: the one it carries, or a new one."""
+    shared: NormalisedAdjacency | None = batch.get(_FIELD, None)
+    if shared is None or shared.matrix.dtype != dtype:
+        return NormalisedAdjacency.from_edges(*_graph(batch), dtype)
+    return shared
+
+
+def adjacency_dtype(x: Tensor) -> torch.dtype:
+    """float64 for float64 nodes, else float32."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def edge_mask(batch: Data, layout: DenseLayout) -> Tensor:
+    """Mark the nodes (columns) from which each node (row) has an edge, itself included: bool `[B, 1, N, N]`."""
+    size = layout.max_nodes
+    source, target = layout.index[_graph(batch)[0]]
+    mask = torch.eye(size, dtype=torch.bool, device=source.device).repeat(layout.num_graphs, 1)
+    mask[target, source % size] = True
+    return mask.view(layout.num_graphs, 1, size, size)
+
+
+def _graph(batch: Data) -> tuple[Tensor, int]:
+    """Edges and number of nodes."""
+    if batch.edge_index is None or batch.num_nodes is None:
+        raise BadInput("The batch must have edge_index [2, E] and its number of nodes (x, batch or num_nodes).")
+    return batch.edge_index, int(batch.num_nodes)
+
+
+def _compressed_rows(row: Tensor, column: Tensor, weights: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Build the matrix `[T, T]` of entries `weights [E]` at these rows and columns `[E]`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)", category=UserWarning)
+        # Parallel edges stay beside each other, as products add them up: merging them would wait for the device.
+        rows, order = row.sort(stable=True)
+        starts = torch._convert_indices_from_coo_to_csr(rows, shape[0])
+        return torch.sparse_csr_tensor(starts, column[order], weights[order], shape, check_invariants=False)
+
+
+class _Product(torch.autograd.Function):
+    """A~ x, whose backward pass uses the transpose that is already there."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, adjacency: NormalisedAdjacency) -> Tensor:
+        """`[T, d]`."""
+        ctx.adjacency = adjacency
+        return adjacency.matrix @ x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        """A~^T upstream."""
+        with torch.autocast(upstream.device.type, enabled=False):  # a backward pass may run inside of one
+            return ctx.adjacency.transposed @ upstream.contiguous(), None
 
 
 class Heads(nn.Module):
@@ -95,8 +214,9 @@ class AdjacencyEnhancedAttention(Traced):
     def __init__(
         self,
         dim: int,
-        num_heads: int,
-        dropout: float,
+        num_heads: int = 4,
+        dropout: float = 0.0,
+        *,
         terms: Terms = "both",
         extra_parameters: bool = True,
         head_dim: int | None = None,
@@ -125,6 +245,14 @@ class AdjacencyEnhancedAttention(Traced):
     @abstractmethod
     def weights(self, graphs: PaddedGraphs) -> Tensor:
         """Z, `[B, H, N, N]`, without dropout."""
+
+    def mix_all(self, padded: list[PaddedGraphs]) -> list[Tensor]:
+        """Return Z V of every group of graphs, for layers that look at all of a pass."""
+        return [self.mix(graphs) for graphs in padded]
+
+    def sources(self, batch: Data, layout: DenseLayout) -> Tensor | None:
+        """Return the graph of the flow where `forward` is given none, bool `[B, 1, N, N]`; None for all nodes."""
+        return None
 
     @property
     def gamma(self) -> Tensor | None:
@@ -158,9 +286,10 @@ class AdjacencyEnhancedAttention(Traced):
             `[T, dim]`, without the residual branch.
         """
         layout = DenseLayout.from_batch(batch) if layout is None else layout
+        graph = self.sources(batch, layout) if graph is None else graph
         projected = [project(x) for project in self.projections]
         padded = self._padded(projected, layout, graph, friction) if self.with_flow else []
-        flow = layout.from_block_heads([self.mix(graphs) for graphs in padded]) if padded else None
+        flow = layout.from_block_heads(self.mix_all(padded)) if padded else None
         out = self.out_proj(self._balance(flow, projected[0], batch))
         if self.scale is not None and self.shift is not None:
             out = torch.addcmul(self.shift, out, self.scale)
@@ -178,13 +307,12 @@ class AdjacencyEnhancedAttention(Traced):
         padded = []
         each = [heads.split(rows, layout) for heads, rows in zip(self.projections, projected, strict=True)]
         for block, *parts in zip(layout.blocks, *each, strict=True):
-            own, allowed, maps = block.layout, block.take_pairs(graph), tuple(chain.from_iterable(parts))
-            mask = None if own.is_full else own.mask[:, None, None, :]
+            part, allowed, maps = block.layout, block.take_pairs(graph), tuple(chain.from_iterable(parts))
+            mask = None if part.is_full else part.mask[:, None, None, :]
             if allowed is not None:
                 mask = allowed if mask is None else mask & allowed
-            num_nodes = own.ptr.diff()[:, None, None, None]
-            given = block.take_pairs(friction)
-            padded.append(PaddedGraphs(own, maps, mask, given, num_nodes, layout.max_nodes))
+            num_nodes = part.ptr.diff()[:, None, None, None]
+            padded.append(PaddedGraphs(part, maps, mask, block.take_pairs(friction), num_nodes, layout.max_nodes))
         return padded
 
     def _balance(self, flow: Tensor | None, projected: Tensor, batch: Data) -> Tensor:

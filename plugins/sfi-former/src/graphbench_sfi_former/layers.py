@@ -1,4 +1,15 @@
-"""The global attentions of SFi-Former and DFi-Former: a sparse or a dense flow in equation (13), see `enhanced`."""
+"""The global attentions of SFi-Former and DFi-Former: a sparse or a dense flow in equation (13), see `enhanced`.
+
+Beside them plain regularisers of attention, as rivals of the friction. A row of attention is the point of the simplex
+`z >= 0, sum_i z_i = 1` that is best for its logits s:
+
+    max_z  s . z - Omega(z)
+
+With the (negative) entropy for Omega it is softmax, with `|z|^2 / 2` sparsemax (Martins & Astudillo, "From Softmax to
+Sparsemax", ICML 2016, arXiv 1602.02068), and with `|z|_1`, which is 1 on all of the simplex, nothing but the largest
+logit. As penalties in the loss stand the entropy of rows of softmax and `1 - |z|^2`; both vanish where a row has one
+weight.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +23,7 @@ from torch_geometric.data import Data
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, attend, attention_weights
 from graphbench_sfi_former.attention import Solver, flow_resistance, sparse_flow_attention, sparse_flow_weights
-from graphbench_sfi_former.edges import edge_mask
-from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, Heads, PaddedGraphs, Terms
+from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, Heads, PaddedGraphs, Terms, edge_mask
 from graphbench_sfi_former.reference import ProximalOptions
 from graphbench_sfi_former.sparse_flow import sparse_flow
 
@@ -23,6 +33,9 @@ SolverName = Literal["exact", "proximal"]
 PenaltySize = Literal["graph", "batch"] | int
 FrictionName = Literal["learned", "uniform", "given"]
 FlowGraph = Literal["complete", "edges"]
+#: sparsemax: rows by L2. entropy, l2: softmax with that penalty on its rows in the loss.
+Rival = Literal["sparsemax", "entropy", "l2"]
+RIVALS: tuple[Rival, ...] = ("sparsemax", "entropy", "l2")
 
 
 class SparseFlowAttention(AdjacencyEnhancedAttention):
@@ -58,7 +71,8 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         head_dim: width of a head, see there.
 
     Raises:
-        BadInput: an option is out of range, or two do not fit each other.
+        BadInput: an option is out of range, two do not fit each other, or `forward` is given frictions where they are
+            learned, or none where it needs them.
 
     Examples:
         >>> import torch
@@ -87,7 +101,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         extra_parameters: bool = True,
         head_dim: int | None = None,
     ) -> None:
-        super().__init__(dim, num_heads, dropout, terms, extra_parameters, head_dim)
+        super().__init__(dim, num_heads, dropout, terms=terms, extra_parameters=extra_parameters, head_dim=head_dim)
         _check_energy(penalty, alpha)
         _check_choices(friction, flow_graph, penalty_size, solver)
         if solver == "proximal" and alpha is None:
@@ -106,31 +120,17 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         """Q, K and V, and Q~ and K~ where frictions are learned."""
         return (self.in_proj,) if self.friction_proj is None else (self.in_proj, self.friction_proj)
 
-    def forward(
-        self,
-        x: Tensor,
-        batch: Data,
-        layout: DenseLayout | None = None,
-        graph: Tensor | None = None,
-        friction: Tensor | None = None,
-    ) -> Tensor:
-        """As `AdjacencyEnhancedAttention.forward`.
+    def sources(self, batch: Data, layout: DenseLayout) -> Tensor | None:
+        """Return the edges of the graph and loops, bool `[B, 1, N, N]`, for `flow_graph="edges"`."""
+        return edge_mask(batch, layout) if self.flow_graph == "edges" else None
 
-        Raises:
-            BadInput: frictions are given to a layer that learns them, or missing for one that does not.
-        """
-        if self.with_flow and (friction is None) == self.friction_given:
+    def mix(self, graphs: PaddedGraphs) -> Tensor:
+        """Z V `[B, H, N, dim]`, with dropout while training."""
+        if (graphs.friction is None) == self.friction_given:
             raise BadInput(
                 "A SparseFlowAttention with friction='given' takes friction [B, H or 1, N, N] in forward, and one with "
                 "friction='learned' or 'uniform' takes none."
             )
-        layout = DenseLayout.from_batch(batch) if layout is None else layout
-        if graph is None and self.flow_graph == "edges":
-            graph = edge_mask(batch, layout)
-        return super().forward(x, batch, layout, graph, friction)
-
-    def mix(self, graphs: PaddedGraphs) -> Tensor:
-        """Z V `[B, H, N, dim]`, with dropout while training."""
         if self.friction_proj is None:
             weights: Tensor = self.dropout(self.weights(graphs))
             return weights.to(graphs.maps[2].dtype) @ graphs.maps[2]
@@ -185,12 +185,12 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Warn where a checkpoint was trained with other options of the iteration; those of this layer stay."""
-        own = self.get_extra_state()
-        if state != own:
+        options = self.get_extra_state()
+        if state != options:
             log.warning(
                 "A layer of the checkpoint was trained with %s, but this model has %s.",
                 state or "an exact solver",
-                own or "an exact solver",
+                options or "an exact solver",
             )
 
     def extra_repr(self) -> str:
@@ -223,18 +223,6 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
         torch.Size([3, 8])
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int = 4,
-        dropout: float = 0.0,
-        *,
-        terms: Terms = "both",
-        extra_parameters: bool = True,
-        head_dim: int | None = None,
-    ) -> None:
-        super().__init__(dim, num_heads, dropout, terms, extra_parameters, head_dim)
-
     def mix(self, graphs: PaddedGraphs) -> Tensor:
         """Softmax attention `[B, H, N, dim]`, with dropout while training."""
         query, key, value = graphs.maps
@@ -244,6 +232,93 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
         """Attention weights `[B, H, N, N]`, without dropout."""
         query, key = graphs.maps[:2]
         return attention_weights(query, key, hidden_sources(graphs.mask))
+
+
+def sparsemax(logits: Tensor) -> Tensor:
+    """Return the nearest point of the simplex to each row, `max(s_i - tau, 0)` with tau such that they sum to one.
+
+    Sorted downwards, the k largest logits stay, k the last with `1 + k s_k > s_1 + ... + s_k`.
+
+    Args:
+        logits: `[..., K]`; minus infinity hides an entry, of which a row needs a finite one.
+
+    Examples:
+        >>> sparsemax(torch.tensor([[1.0, 0.8, -1.0], [3.0, 0.0, 0.0]]))
+        tensor([[0.6000, 0.4000, 0.0000],
+                [1.0000, 0.0000, 0.0000]])
+    """
+    finite = torch.where(logits.isneginf(), torch.finfo(logits.dtype).min / 4, logits)
+    finite = finite - finite.amax(-1, keepdim=True).detach()  # sums of large numbers would lose the small ones
+    ordered = finite.sort(-1, descending=True).values
+    number = torch.arange(1, ordered.shape[-1] + 1, device=ordered.device, dtype=ordered.dtype)
+    sums = ordered.cumsum(-1)
+    count = (1 + number * ordered > sums).sum(-1, keepdim=True)
+    tau = (sums.gather(-1, count - 1) - 1) / count
+    return (finite - tau).clamp(min=0)
+
+
+class RivalAttention(DenseFlowAttention):
+    """Equation (13) around rows of attention that a plain regulariser makes sparse, or drives to be.
+
+    Args:
+        dim: width of the nodes.
+        num_heads: heads H.
+        dropout: probability of dropping an attention weight.
+        rival: sparsemax, entropy or l2.
+        **options: `terms`, `extra_parameters` and `head_dim`, as in `AdjacencyEnhancedAttention`.
+
+    Raises:
+        BadInput: an option is out of range.
+
+    Examples:
+        >>> graph = Data(x=torch.randn(3, 8), edge_index=torch.tensor([[0, 1], [1, 2]]))
+        >>> layer = RivalAttention(8, num_heads=2, rival="entropy")
+        >>> layer(graph.x, graph).shape, bool(layer.take_row_penalty() > 0)
+        (torch.Size([3, 8]), True)
+    """
+
+    def __init__(self, dim: int, num_heads: int = 4, dropout: float = 0.0, *, rival: Rival, **options: Any) -> None:
+        check_choice("rival", rival, RIVALS)
+        super().__init__(dim, num_heads, dropout, **options)
+        self.rival = rival
+        self._row_penalty: Tensor | None = None
+        self._sums: list[Tensor] = []
+
+    def take_row_penalty(self) -> Tensor | None:
+        """Return the mean penalty over rows and heads of the last forward pass, once; None for sparsemax."""
+        penalty, self._row_penalty = self._row_penalty, None
+        return penalty
+
+    def mix_all(self, padded: list[PaddedGraphs]) -> list[Tensor]:
+        """Return Z V of every group of graphs, and keep the mean penalty over all their rows."""
+        self._sums = []
+        mixed, num_nodes = super().mix_all(padded), sum(len(graphs.layout.graph_of) for graphs in padded)
+        self._row_penalty = torch.stack(self._sums).sum() / num_nodes if self._sums else None
+        self._sums = []
+        return mixed
+
+    def mix(self, graphs: PaddedGraphs) -> Tensor:
+        """Z V `[B, H, N, dim]`, with dropout while training."""
+        weights, value = self.weights(graphs), graphs.maps[2]
+        if self.rival != "sparsemax":
+            rows = _entropy(weights) if self.rival == "entropy" else 1 - weights.square().sum(-1)
+            self._sums.append((rows.mean(1) * graphs.layout.mask).sum())
+        dropped: Tensor = self.dropout(weights)
+        return dropped.to(value.dtype) @ value
+
+    def weights(self, graphs: PaddedGraphs) -> Tensor:
+        """Z `[B, H, N, N]`, without dropout."""
+        if self.rival != "sparsemax":
+            return super().weights(graphs)
+        query, key = graphs.maps[:2]
+        logits = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+        bias = hidden_sources(graphs.mask)
+        return sparsemax(logits if bias is None else logits + bias.to(logits.dtype))
+
+
+def _entropy(weights: Tensor) -> Tensor:
+    """Return the entropy of every row; 0 log 0 = 0, also in the gradient."""
+    return -(weights * weights.clamp(min=torch.finfo(weights.dtype).tiny).log()).sum(-1)
 
 
 def hidden_sources(mask: Tensor | None) -> Tensor | None:

@@ -13,11 +13,17 @@ from torch import nn
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_range
 from graphbench.nn import Categorical, GPSBackbone, LocalName, NormName
-from graphbench_sfi_former.edges import adjacency_dtype, with_adjacency
-from graphbench_sfi_former.enhanced import Terms
-from graphbench_sfi_former.layers import DenseFlowAttention, FlowGraph, PenaltySize, SolverName, SparseFlowAttention
+from graphbench_sfi_former.enhanced import Terms, adjacency_dtype, with_adjacency
+from graphbench_sfi_former.layers import (
+    DenseFlowAttention,
+    FlowGraph,
+    PenaltySize,
+    Rival,
+    RivalAttention,
+    SolverName,
+    SparseFlowAttention,
+)
 from graphbench_sfi_former.reference import ProximalOptions
-from graphbench_sfi_former.rivals import Rival, RivalAttention
 
 
 class FlowBackbone(GPSBackbone):
@@ -166,7 +172,7 @@ class DFiFormer(FlowBackbone):
         num_heads: heads (and those of the local layer GAT).
         terms: "both" for attention and adjacency matrix as in the paper; "flow" or "adjacency" for one of them.
         rival: None as in the paper; a plain regulariser of attention in the place of friction: sparsemax (rows by L2),
-            or a penalty on rows of softmax in the loss, their entropy or l2, see `rivals`.
+            or a penalty on rows of softmax in the loss, their entropy or l2, see `layers`.
         rival_weight: of that penalty, the mean over rows, heads and layers.
         extra_parameters: with 2 hidden_dim + 1 parameters per layer that make the published counts, see the README.
         local_layer: GatedGCN as in the paper, GINE, GCN, GAT or none.

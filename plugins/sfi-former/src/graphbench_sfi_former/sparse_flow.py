@@ -204,8 +204,8 @@ def _masked(values: Tensor, may: Tensor | None) -> Tensor:
 
 
 def _check_sign(rule: str, values: Tensor, allowed: Tensor | None, most: float) -> None:
-    kept = values.detach() if allowed is None else torch.where(allowed, values.detach(), 0.0)
-    least, largest = (float(x) for x in kept.aminmax())
+    counted = values.detach() if allowed is None else torch.where(allowed, values.detach(), 0.0)
+    least, largest = (float(x) for x in counted.aminmax())
     if least < 0 or largest > most:
         raise BadInput(f"{rule}, but lies in [{least}, {largest}]. Use mask to forbid a key.")
 

@@ -84,7 +84,7 @@ def _gradients(
     """Vectors of channels, counted over M, of `grad_a [M, p, d]` and `grad_b [M, s, d]`; operands are shaped alike."""
     groups, half = -(-channels // LANES), a.dtype.type(0.5)
     dtype = a.dtype
-    own, of_own, halves = (
+    rows_of_a, of_rows, halves = (
         np.zeros(_ROWS * LANES, dtype),
         np.empty(_ROWS * LANES, dtype),
         np.empty(_ROWS * length, dtype),
@@ -99,15 +99,17 @@ def _gradients(
         totals[:] = 0
         for row in range(0, rows, _ROWS):
             count, here = min(_ROWS, rows - row), matrix * rows + row
-            take_rows(a, here * channels + channel, channels, count, width, own, LANES)
+            take_rows(a, here * channels + channel, channels, count, width, rows_of_a, LANES)
             for i in range(count):
                 at, start = np.uint64((here + i) * length), np.uint64(i * length)
                 for j in range(np.uint64(0), np.uint64(length)):
                     halves[start + j] = half * grad[at + j]
                 for j in range(np.uint64(0), np.uint64(length)):
                     totals[j] += grad[at + j]
-            share_gradients(own, 0, LANES, others, 0, LANES, halves, 0, length, of_own, of_others, count, LANES, length)
-            give_rows(of_own, LANES, count, width, grad_a, here * channels + channel, channels)
+            share_gradients(
+                rows_of_a, 0, LANES, others, 0, LANES, halves, 0, length, of_rows, of_others, count, LANES, length
+            )
+            give_rows(of_rows, LANES, count, width, grad_a, here * channels + channel, channels)
         for j in range(length):
             at, total = np.uint64(j * LANES), totals[np.uint64(j)]
             for c in range(np.uint64(0), np.uint64(LANES)):

@@ -76,7 +76,7 @@ def _shares(rows: int) -> Any:
             place = builder.add(at, builder.mul(integer(row), apart))
             return builder.bitcast(builder.gep(start, [place]), vector.as_pointer())
 
-        own = [builder.load(lanes(a, a_at, row, a_row), align=align) for row in range(rows)]
+        row_lanes = [builder.load(lanes(a, a_at, row, a_row), align=align) for row in range(rows)]
         sums = [cgutils.alloca_once(builder, vector) for _ in range(rows)]
         for held in sums:
             builder.store(vector([0.0] * LANES), held)
@@ -87,12 +87,12 @@ def _shares(rows: int) -> Any:
             for row in range(rows):
                 place = builder.add(builder.add(g_at, builder.mul(integer(row), g_row)), loop.index)
                 half = everywhere(builder, builder.load(builder.gep(g, [place])))
-                own_sum = builder.load(sums[row])
+                row_sum = builder.load(sums[row])
                 for comparison in (">", ">="):
-                    taken = builder.fcmp_ordered(comparison, own[row], other)
-                    own_sum = builder.select(taken, builder.fadd(own_sum, half), own_sum)
+                    taken = builder.fcmp_ordered(comparison, row_lanes[row], other)
+                    row_sum = builder.select(taken, builder.fadd(row_sum, half), row_sum)
                     total = builder.select(taken, builder.fadd(total, half), total)
-                builder.store(own_sum, sums[row])
+                builder.store(row_sum, sums[row])
             builder.store(total, lanes(of_b, b_now, 0, b_row), align=align)
         for row, held in enumerate(sums):
             builder.store(builder.load(held), lanes(of_a, a_at, row, a_row), align=align)
@@ -146,11 +146,11 @@ def share_gradients(
     for column in range(0, columns, LANES):
         left, right = a_at + column, b_at + column
         for row in range(0, many, ROWS):
-            own, given = left + row * a_row, g_at + row * g_row
-            _shares_of_four(a, own, a_row, b, right, b_row, g, given, g_row, of_a, of_b, count)
+            a_place, g_place = left + row * a_row, g_at + row * g_row
+            _shares_of_four(a, a_place, a_row, b, right, b_row, g, g_place, g_row, of_a, of_b, count)
         for row in range(many, rows):
-            own, given = left + row * a_row, g_at + row * g_row
-            _shares_of_one(a, own, a_row, b, right, b_row, g, given, g_row, of_a, of_b, count)
+            a_place, g_place = left + row * a_row, g_at + row * g_row
+            _shares_of_one(a, a_place, a_row, b, right, b_row, g, g_place, g_row, of_a, of_b, count)
 
 
 @cpu_kernel

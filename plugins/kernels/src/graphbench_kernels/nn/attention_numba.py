@@ -82,8 +82,8 @@ def attend(
     for item in range(first, last):
         graph, head = item // num_heads, item % num_heads
         size = sizes[graph]
-        own, query = _up(size), starts[graph] * three_rows + head * width
-        vectors = own // LANES
+        stride, query = _up(size), starts[graph] * three_rows + head * width
+        vectors = stride // LANES
         _turn(rows, query + own_row, three_rows, keys, padded, size, width)
         _copy(rows, query + 2 * own_row, three_rows, values, 0, wide, size, width, _ONE)
         for begin in range(0, size, _QUERIES):
@@ -91,16 +91,16 @@ def attend(
             drawn = pairs[graph] * num_heads + (head * size + begin) * size
             added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
             at = query + begin * three_rows
-            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, own, count, own, width)
+            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, stride, count, stride, width)
             for row in range(count):
-                _add(bias, added + row * bias_steps[2], root, weights, row * own, size)
-                find_top(weights, row * own, vectors, size, tops, number + row)
+                _add(bias, added + row * bias_steps[2], root, weights, row * stride, size)
+                find_top(weights, row * stride, vectors, size, tops, number + row)
             for row in range(count):
-                raise_row(weights, row * own, vectors, unit, tops, shares, number + row)
+                raise_row(weights, row * stride, vectors, unit, tops, shares, number + row)
             for row in range(count):
                 share_after_dropout = shares[number + row] * factor
-                keep_row(weights, row * own, vectors, share_after_dropout, bits, drawn + row * size, least, left)
-            multiply(left, 0, own, 1, values, 0, wide, out, 0, wide, count, wide, size)
+                keep_row(weights, row * stride, vectors, share_after_dropout, bits, drawn + row * size, least, left)
+            multiply(left, 0, stride, 1, values, 0, wide, out, 0, wide, count, wide, size)
             at = (starts[graph] + begin) * own_row + head * width
             _copy(out, 0, wide, mixed, at, own_row, count, width, _ONE)
 
@@ -163,9 +163,13 @@ def attend_gradient(
     for item in range(first, last):
         graph, head = item // num_heads, item % num_heads
         size = sizes[graph]
-        own, query, mixed = _up(size), starts[graph] * three_rows + head * width, starts[graph] * own_row + head * width
+        stride, query, mixed = (
+            _up(size),
+            starts[graph] * three_rows + head * width,
+            starts[graph] * own_row + head * width,
+        )
         key, value = query + own_row, query + 2 * own_row
-        vectors = own // LANES
+        vectors = stride // LANES
         _turn(rows, key, three_rows, keys, padded, size, width)
         _turn(rows, value, three_rows, values, padded, size, width)
         _copy(rows, query, three_rows, queries, 0, wide, size, width, scale)
@@ -178,24 +182,24 @@ def attend_gradient(
             drawn = pairs[graph] * num_heads + (head * size + begin) * size
             added = graph * bias_steps[0] + head * bias_steps[1] + begin * bias_steps[2]
             at = query + begin * three_rows
-            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, own, count, own, width)
-            multiply(above, begin * wide, wide, 1, values, 0, padded, before, 0, own, count, own, width)
+            multiply(rows, at, three_rows, 1, keys, 0, padded, weights, 0, stride, count, stride, width)
+            multiply(above, begin * wide, wide, 1, values, 0, padded, before, 0, stride, count, stride, width)
             for row in range(count):
-                at, top, share, place = row * own, tops[number + row], shares[number + row], drawn + row * size
+                at, top, share, place = row * stride, tops[number + row], shares[number + row], drawn + row * size
                 _add(bias, added + row * bias_steps[2], root, weights, at, size)
                 weigh_row(
                     weights, before, at, vectors, size, unit, top, share, bits, place, least, factor, left, means, row
                 )
             for row in range(count):
-                at = row * own
+                at = row * stride
                 derive_row(weights, left, before, at, vectors, means[row], slopes)
                 if of_scores.shape[0]:
                     place = (item * length + begin + row) * length
                     _scale(slopes, at, _ONE, of_scores, place, size)
-            multiply(slopes, 0, own, 1, key_rows, 0, wide, out, 0, wide, count, wide, size)
+            multiply(slopes, 0, stride, 1, key_rows, 0, wide, out, 0, wide, count, wide, size)
             _copy(out, 0, wide, of_rows, query + begin * three_rows, three_rows, count, width, _ONE)
-            add_product(slopes, 0, 1, own, queries, begin * wide, wide, of_keys, 0, wide, size, wide, count)
-            add_product(left, 0, 1, own, above, begin * wide, wide, of_values, 0, wide, size, wide, count)
+            add_product(slopes, 0, 1, stride, queries, begin * wide, wide, of_keys, 0, wide, size, wide, count)
+            add_product(left, 0, 1, stride, above, begin * wide, wide, of_values, 0, wide, size, wide, count)
         _copy(of_keys, 0, wide, of_rows, key, three_rows, size, width, _ONE)
         _copy(of_values, 0, wide, of_rows, value, three_rows, size, width, _ONE)
 

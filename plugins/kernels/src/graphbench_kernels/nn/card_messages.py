@@ -96,8 +96,8 @@ def _grouped(edge_index: Tensor, num_nodes: int) -> Any:
     if edge_index.is_inference():  # has no version
         return Edges(source, target, *group(edge_index, num_nodes))
     version = edge_index._version, num_nodes
-    known, ends = _GROUPED.get(edge_index, (None, ()))
-    if known != version:
+    cached_version, ends = _GROUPED.get(edge_index, (None, ()))
+    if cached_version != version:
         ends = group(edge_index, num_nodes)
         _GROUPED[edge_index] = (version, ends)  # without its rows, which would keep it alive
     return Edges(source, target, *ends)

@@ -193,13 +193,13 @@ def _weigh(drops: bool) -> Any:
     def generate(builder: Any, scores: Any, before: Any, at: Any, vectors: Any, size: Any, *rest: Any) -> None:
         unit, top, share, bits, bits_at, least, factor, left, means, number = rest
         row = _Row(builder, vectors, size)
-        kept, dots = row.everywhere(builder.fmul(share, factor)), _Held(row, 0.0)
+        dropped_share, dots = row.everywhere(builder.fmul(share, factor)), _Held(row, 0.0)
         lowest, scale = row.everywhere(top), row.everywhere(unit)
         with row.each() as place:
             here = builder.add(at, place)
             score = choose(row.within(place), row.load(scores, here), -math.inf)
             power = _power((score - lowest) * scale)
-            weights = _left(row, power, kept, bits, builder.add(bits_at, place), least if drops else None)
+            weights = _left(row, power, dropped_share, bits, builder.add(bits_at, place), least if drops else None)
             row.store(power, scores, here)
             row.store(weights, left, here)
             dots.lanes = dots.lanes + weights * row.load(before, here)

@@ -24,8 +24,16 @@ from graphbench_kernels.sfi_former.attention_numba import (
     num_chunks,
 )
 from graphbench_kernels.sfi_former.rows_numba import MARK, STATE, STEEP
-from graphbench_sfi_former.blocks import TOLERANCE, Piece, allowed_keys, block_gradients, block_slices, blocks
-from graphbench_sfi_former.ops import Block, Operands
+from graphbench_sfi_former.blocks import (
+    TOLERANCE,
+    Block,
+    Operands,
+    Piece,
+    allowed_keys,
+    block_gradients,
+    block_slices,
+    blocks,
+)
 
 #: Bytes of dropout's factors of a block.
 BLOCK_BYTES = 2**21

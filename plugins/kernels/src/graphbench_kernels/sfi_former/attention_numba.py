@@ -498,17 +498,17 @@ def _derive_rows(given: Given, sizes: Sizes, part: Part, keep: Array, output: Ar
         at.values, flow,
     )  # fmt: skip
     for lane in range(LANES):
-        own = start + min(lane, many - 1) * width
-        work[at.numbers + DOT * LANES + lane] = _dot(output, own, upstream, own, width)
-    own, apart = matrix * padded + row, sizes.matrices * padded
-    _copy_lanes(given.state, own, apart, STATE, work, at.numbers, LANES)
-    kept = _kept(part, matrix, row) * keys
+        out_at = start + min(lane, many - 1) * width
+        work[at.numbers + DOT * LANES + lane] = _dot(output, out_at, upstream, out_at, width)
+    state_at, apart = matrix * padded + row, sizes.matrices * padded
+    _copy_lanes(given.state, state_at, apart, STATE, work, at.numbers, LANES)
+    factors_at = _kept(part, matrix, row) * keys
     if len(keep):
-        _drop(keep, kept, many, keys, work, flow)
+        _drop(keep, factors_at, many, keys, work, flow)
     derive(work, at.columns, keys, at.numbers)
     if len(keep):
-        _drop(keep, kept, many, keys, work, flow)
-    _copy_lanes(work, at.numbers + OF_PENALTY * LANES, LANES, LEAK - OF_PENALTY + 1, sums, own, apart)
+        _drop(keep, factors_at, many, keys, work, flow)
+    _copy_lanes(work, at.numbers + OF_PENALTY * LANES, LANES, LEAK - OF_PENALTY + 1, sums, state_at, apart)
 
 
 @cpu_kernel

@@ -1,0 +1,345 @@
+"""Steep rows of sparse-flow attention: those that `blocks` leaves out, solved in logarithms.
+
+Their logits are computed again in float64, solved by `logarithms` with the few keys that count, and added to the output
+and to the gradients of the block that they lie in.
+
+Legend: m matrices and n queries of a block, R of its rows that are steep, K keys, d head width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from graphbench_sfi_former.blocks import Block, Operands, blocks
+from graphbench_sfi_former.logarithms import LogLevel, LogRows, flow, slopes, solve
+
+#: Numbers in a buffer of differences of keys, and in one of a chunk of rows on a CPU.
+_CHUNK, _CACHED = 2**22, 2**17
+#: A sum over keys is of differences where less than this share of its terms is left.
+_CANCELS = 1e-6
+_EPS = torch.finfo(torch.float64).eps
+#: What an infinite derivative of a row counts, so that sums over rows stay numbers.
+_MOST = 1e300
+_NEVER = float("inf")
+
+
+class SteepRows(torch.autograd.Function):
+    """Output `[M, N, d_v]` of the steep rows, and 0 in all others."""
+
+    @staticmethod
+    def forward(ctx: Any, steep: Tensor, options: tuple[Any, ...], *tensors: Tensor) -> Tensor:
+        """`options` are masks, numbers of masks, dropout and its seed, as in `attend_rows`."""
+        operands = Operands(*tensors)
+        output = operands.query.new_zeros(*steep.shape, operands.value.shape[-1])
+        ctx.levels = []
+        for at, part, allowed, rows, keep in _steep_blocks(steep, options, operands):
+            level, flow = solve_steep(part, allowed, rows)
+            ctx.levels.append(level)
+            spread = _spread(part, rows, flow if keep is None else flow * keep)
+            output[at].view(-1, output.shape[-1])[rows] = (spread @ part.value).flatten(0, 1)[rows]
+        ctx.save_for_backward(steep, *tensors)
+        ctx.options = options
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the seven tensors."""
+        steep, *tensors = ctx.saved_tensors
+        operands = Operands(*tensors)
+        grads = Operands(*(None if x is None else x.new_zeros(x.shape) for x in tensors))  # type: ignore[arg-type]
+        with without_autocast(upstream.device):  # a backward pass may run inside of one
+            solved = zip(_steep_blocks(steep, ctx.options, operands), ctx.levels, strict=True)
+            for (at, part, allowed, rows, keep), level in solved:
+                terms = steep_gradients(part, allowed, rows, level, upstream[at], keep)
+                _add_gradients(grads.cut(at), part, rows, terms, upstream[at])
+        for grad in grads[5:]:
+            if grad is not None:
+                grad.clamp_(torch.finfo(upstream.dtype).min, torch.finfo(upstream.dtype).max)
+        return (None, None, *grads)
+
+
+def _add_gradients(grads: Operands, part: Operands, rows: Tensor, terms: SteepGradients, upstream: Tensor) -> None:
+    """Add what steep rows of a block give to the gradients of the block."""
+    for queries, keys, by_score, of_query, of_key in (
+        (part.query, part.key, terms.scores, grads.query, grads.key),
+        (part.friction_query, part.friction_key, terms.friction_scores, grads.friction_query, grads.friction_key),
+    ):
+        root = keys.shape[-1] ** -0.5
+        of_key.baddbmm_(_spread(part, rows, by_score).transpose(1, 2), queries, alpha=root)
+        exact = gradient_of_queries(by_score, keys, rows, queries.shape[1]) * root
+        of_query.view(-1, keys.shape[-1])[rows] = exact.to(of_query.dtype)
+    grads.value.baddbmm_(_spread(part, rows, terms.flow).transpose(1, 2), upstream)
+    matrices = rows // part.query.shape[1]
+    grads.penalty.view(-1).index_add_(0, matrices, terms.penalty.view(-1))
+    if grads.alpha is not None and part.alpha is not None:
+        grads.alpha.view(-1).index_add_(0, matrices, terms.leak.view(-1) / part.alpha.view(-1)[matrices])
+
+
+def _steep_blocks(
+    steep: Tensor, options: tuple[Any, ...], operands: Operands
+) -> Iterator[tuple[Block, Operands, Tensor | None, Tensor, Tensor | None]]:
+    """Blocks with steep rows: where, operands, masks, numbers of the rows, and their factors of dropout `[R, K]`."""
+    masks, mask_of, dropout, seed = options
+    generator = torch.Generator(steep.device).manual_seed(seed + 1)
+    for at, allowed, _ in blocks(operands, masks, mask_of, 0.0, 0):
+        rows = steep[at].flatten().nonzero().view(-1)
+        if len(rows):
+            keep = None
+            if dropout:
+                keep = operands.query.new_empty(len(rows), operands.key.shape[1])
+                keep.bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
+            yield at, operands.cut(at), allowed, rows, keep
+
+
+def _spread(part: Operands, rows: Tensor, values: Tensor) -> Tensor:
+    """Values of rows `[R, K]` in their places, and 0 elsewhere `[m, n, K]`, in the dtype of the attention."""
+    (m, n, _), num_keys = part.query.shape, part.key.shape[1]
+    return part.query.new_zeros(m * n, num_keys).index_copy_(0, rows, values.to(part.query.dtype)).view(m, n, num_keys)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context without autocast; where there is none, one that takes no time."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+class SteepGradients(NamedTuple):
+    """Terms of the steep rows for the backward pass of attention; float64 `[R, K]` or `[R, 1]`.
+
+    Args:
+        flow: z with dropout's factors.
+        scores: dL/d(Q K^T / sqrt d).
+        friction_scores: dL/d(Q~ K~^T / sqrt d).
+        penalty: dL/dpenalty of each row.
+        leak: dL/d(log alpha) of each row.
+    """
+
+    flow: Tensor
+    scores: Tensor
+    friction_scores: Tensor
+    penalty: Tensor
+    leak: Tensor
+
+
+def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[LogLevel, Tensor]:
+    """Levels and flows z `[R, K]` (float64) of the rows with these numbers, counted over matrices and queries.
+
+    Their logits are computed again in float64, in whatever precision the attention runs.
+
+    Args:
+        part: operands of a block, `[m, n or K, width]`.
+        allowed: allowed keys `[m, n or 1, K]`; None for all.
+        rows: int64 `[R]`.
+    """
+    least, levels, flows = _least(part), [], []
+    for some in _chunks(part, rows):
+        made = _rows_of(part, allowed, some)
+        z, level = torch.zeros_like(made.log_weight), LogLevel(*(torch.empty_like(made.log_penalty) for _ in range(4)))
+        for few in _with_few_keys(made, _candidates(made, least)):
+            solved = solve(few.rows)
+            z[few.numbers[:, None], few.keys] = flow(few.rows, solved)
+            for numbers, solution in zip(level, solved, strict=True):
+                numbers[few.numbers] = solution
+        broken = made.log_weight.isnan().any(-1, keepdim=True) | made.log_friction.isnan().any(-1, keepdim=True)
+        levels.append(level)
+        flows.append(z.masked_fill_(broken, torch.nan))
+    return LogLevel(*map(torch.cat, zip(*levels, strict=True))), torch.cat(flows)
+
+
+def steep_gradients(
+    part: Operands, allowed: Tensor | None, rows: Tensor, level: LogLevel, upstream: Tensor, keep: Tensor | None
+) -> SteepGradients:
+    """Gradients of steep rows.
+
+    A derivative by a friction's logit can exceed any number: w_i g_i (c - u_i) is exp(500) where two frictions are tied
+    and their resistances vanish beside them. Where the largest of a row exceeds what can still be multiplied and summed
+    in the dtype of the attention, all derivatives of the row by its frictions' logits are divided by one number.
+
+    Args:
+        part: as in `solve_steep`.
+        allowed: as there.
+        rows: as there.
+        level: their solution.
+        upstream: gradient of the output of the block `[m, n, d_v]`.
+        keep: dropout's factors of the rows `[R, K]`; None without dropout.
+    """
+    least, largest, start, parts = _least(part), _largest_exponent(part), 0, []
+    for some in _chunks(part, rows):
+        here = slice(start, start + len(some))
+        made, products = _rows_of(part, allowed, some), _scores(upstream, part.value, some)
+        some_level, factors = LogLevel(*(numbers[here] for numbers in level)), None if keep is None else keep[here]
+        parts.append(SteepGradients(*_gradients(made, some_level, *products, factors, least, largest)))
+        start += len(some)
+    return SteepGradients(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def _gradients(
+    made: LogRows, level: LogLevel, u: Tensor, size: Tensor, factors: Tensor | None, least: float, largest: float
+) -> tuple[Tensor, ...]:
+    """Return the tensors of `SteepGradients` after the first, for `u` without dropout and terms of it of `size`."""
+    dropped, by_score, by_friction = (torch.zeros_like(made.log_weight) for _ in range(3))
+    total, common, penalty, leak = (torch.empty_like(made.log_penalty) for _ in range(4))
+    for few in _with_few_keys(made, _counting(made, level, least)):
+        at, cells = few.numbers, (few.numbers[:, None], few.keys)
+        few_level = LogLevel(*(numbers[at] for numbers in level))
+        z, upstream, resolution = flow(few.rows, few_level), u[cells], size[at] * _EPS
+        dropped[cells] = z
+        if factors is not None:
+            few_factors = factors[cells].double()
+            upstream, resolution = upstream * few_factors, resolution * few_factors.amax(-1, keepdim=True)
+            dropped[cells] *= few_factors
+        steep = slopes(few.rows, few_level, z, upstream, resolution)
+        exponent = steep.log_push + few.rows.log_friction + few.rows.log_penalty
+        excess = (exponent.amax(-1, keepdim=True) - largest).clamp_min(0)
+        by_score[cells], by_friction[cells] = -steep.resistance, steep.sign * (exponent - excess).exp()
+        total[at], common[at] = -steep.resistances, steep.costs * (-excess).exp()
+        penalty[at], leak[at] = steep.penalty.clamp(-_MOST, _MOST), steep.leak
+    allowed = made.log_weight > -torch.inf
+    through = _through_softmax(by_score, total, -made.log_weight, allowed)
+    return dropped, through, _through_softmax(by_friction, common, made.log_friction, allowed), penalty, leak
+
+
+class _FewKeys(NamedTuple):
+    """Rows with some of their keys alone.
+
+    Args:
+        numbers: of the rows `[r]`.
+        keys: numbers of the keys `[r, C]`.
+        rows: the rows with C keys; where a row has fewer, the others are not allowed.
+    """
+
+    numbers: Tensor
+    keys: Tensor
+    rows: LogRows
+
+
+def _with_few_keys(rows: LogRows, chosen: Tensor) -> Iterator[_FewKeys]:
+    """Yield the rows with their chosen keys (bool `[R, K]`) alone, those with similar numbers of them together."""
+    count = chosen.sum(-1)
+    order = torch.where(chosen, rows.log_friction, torch.inf)
+    lower = -1
+    for upper in (4, 16, 48, chosen.shape[-1]):
+        numbers = ((count > lower) & (count <= upper)).nonzero().view(-1)
+        lower = upper
+        if not len(numbers):
+            continue
+        keys = order[numbers].topk(min(upper, chosen.shape[-1]), -1, largest=False).indices
+        at = (numbers[:, None], keys)
+        weight = torch.where(chosen[at], rows.log_weight[at], -torch.inf)
+        friction = torch.where(chosen[at], rows.log_friction[at], 0.0)
+        yield _FewKeys(numbers, keys, LogRows(weight, friction, *(x[numbers] for x in rows[2:])))
+
+
+def _chunks(part: Operands, rows: Tensor) -> tuple[Tensor, ...]:
+    """Split the rows into pieces whose intermediate tensors stay in the cache."""
+    return rows.split(max(1, _CACHED // part.key.shape[1])) if rows.device.type == "cpu" else (rows,)
+
+
+def _least(part: Operands) -> float:
+    """Logarithm of a flow that is none in the dtype of the attention."""
+    return 1.1 * math.log(torch.finfo(part.query.dtype).tiny)
+
+
+def _candidates(rows: LogRows, least: float) -> Tensor:
+    """Keys that may carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`.
+
+    The level is at most g_i + r_i, to which key i alone would raise it, and a flow at most that over its resistance.
+    """
+    cost = rows.log_friction + rows.log_penalty
+    reach = torch.maximum(cost, -rows.log_weight).amin(-1, keepdim=True) + math.log(2)
+    hopeless = (cost > reach + rows.resolution) | (rows.log_weight < least - torch.maximum(reach, rows.log_friction))
+    return (rows.log_weight > -torch.inf) & ~hopeless  # NaN stays in
+
+
+def _counting(rows: LogRows, level: LogLevel, least: float) -> Tensor:
+    """Keys that carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`."""
+    reach = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
+    counts = rows.log_weight >= least - torch.maximum(reach, rows.log_friction)
+    return counts & (rows.log_friction <= level.top) & (rows.log_weight > -torch.inf)
+
+
+def gradient_of_queries(scores: Tensor, keys: Tensor, rows: Tensor, num_rows: int) -> Tensor:
+    """Sum_i s_i k_i of rows `[R, K]` with sum_i s_i = 0.
+
+    Where most of it cancels, it is taken as sum_i s_i (k_i - k_m), to which equal keys contribute exactly nothing.
+
+    Args:
+        scores: s, float64.
+        keys: of the block `[m, K, d]`.
+        rows: numbers of the rows in the block `[R]`.
+        num_rows: rows of a matrix.
+
+    Returns:
+        `[R, d]`, float64.
+    """
+    matrices, position = (rows // num_rows).unique(return_inverse=True)
+    keys = keys[matrices].double()
+    spread = scores.new_zeros(len(matrices), num_rows, scores.shape[-1])
+    at = position * num_rows + rows % num_rows
+    spread.flatten(0, 1)[at] = scores
+    gradient = (spread @ keys).flatten(0, 1)[at]
+    bound = scores.abs().sum(-1) * torch.linalg.vector_norm(keys, dim=-1).amax(-1)[position]
+    cancels = (torch.linalg.vector_norm(gradient, dim=-1) < _CANCELS * bound).nonzero().view(-1)
+    for some in cancels.split(max(1, _CHUNK // keys[0].numel())):
+        s, k = scores[some], keys[position[some]]
+        most = k.gather(1, s.abs().argmax(-1)[:, None, None].expand(-1, 1, k.shape[-1]))
+        gradient[some] = torch.einsum("rk,rkd->rd", s, k - most)
+    return gradient
+
+
+def _largest_exponent(part: Operands) -> float:
+    """Logarithm of the largest derivative by a logit whose products with keys and queries can still be summed."""
+    most = max(1.0, *(float(x.abs().amax()) for x in (part.friction_query, part.friction_key)))
+    return math.log(torch.finfo(part.query.dtype).max) - math.log(most * max(part.query.shape[1], part.key.shape[1]))
+
+
+def _rows_of(part: Operands, allowed: Tensor | None, rows: Tensor) -> LogRows:
+    """Return rows of the block in logarithms."""
+    query, key, friction_query, friction_key, _, penalty, alpha = part
+    friction_scale = friction_query.shape[-1] ** -0.5
+    scores, (frictions, size) = _scores(query, key, rows)[0], _scores(friction_query, friction_key, rows)
+    scores, frictions = scores * query.shape[-1] ** -0.5, frictions * friction_scale
+    may = torch.ones_like(scores, dtype=torch.bool)
+    if allowed is not None:
+        may = allowed.expand(-1, query.shape[1], -1).reshape(-1, scores.shape[-1])[rows]
+    weight = torch.where(may, scores + torch.where(may, -scores, -_NEVER).logsumexp(-1, True), -_NEVER)
+    frictions = frictions - torch.where(may, frictions, -_NEVER).logsumexp(-1, True)
+    matrices = rows // query.shape[1]
+    log_penalty = penalty[matrices, 0].log()
+    slack = torch.full_like(log_penalty, -_NEVER) if alpha is None else -alpha[matrices, 0].log()
+    return LogRows(weight, torch.where(may, frictions, 0.0), log_penalty, slack, size * (2 * _EPS * friction_scale))
+
+
+def _scores(queries: Tensor, keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Products of these rows of queries with the keys of their matrix `[R, K]`, and a bound on their terms `[R, 1]`."""
+    num_rows = queries.shape[1]
+    matrices, position = (rows // num_rows).unique(return_inverse=True)
+    chosen, keys = queries[matrices].double(), keys[matrices].double()
+    at = position * num_rows + rows % num_rows
+    products = (chosen @ keys.transpose(1, 2)).flatten(0, 1)[at]
+    bound = torch.linalg.vector_norm(chosen, dim=-1) * torch.linalg.vector_norm(keys, dim=-1).amax(-1, keepdim=True)
+    return products, bound.flatten()[at, None] * keys.shape[-1]
+
+
+def _through_softmax(derivatives: Tensor, total: Tensor, log_shares: Tensor, allowed: Tensor) -> Tensor:
+    """Return derivatives by logits, G_i - f_i total, from G, those by the logarithms of softmax f, with sum `total`.
+
+    They sum to zero. Where a share is nearly 1 and its own difference cancels, it is set by the others'.
+    """
+    log_shares = torch.where(allowed, log_shares, -torch.inf)
+    through = derivatives - log_shares.exp() * total
+    log_share, largest = log_shares.max(-1, keepdim=True)
+    others = through.scatter(-1, largest, 0.0)
+    terms = derivatives.gather(-1, largest).abs() + (log_share.exp() * total).abs()
+    cancels = others.abs().sum(-1, keepdim=True) < terms
+    of_largest = torch.where(cancels, -others.sum(-1, keepdim=True), through.gather(-1, largest))
+    return through.scatter_(-1, largest, of_largest)
