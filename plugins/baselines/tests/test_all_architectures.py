@@ -252,8 +252,8 @@ class TestSequoia(ArchitectureContract):
 
     architecture = Sequoia
     without_gradient = ("before.*", "logits.*", "among.local.edge_norm.*")
-    most_waits = 2
-    most_launches = 381
+    most_waits = 1  # sizes of clusters, which follow from weights
+    most_launches = 380
 
     def make_model(self, spec):
         encoders = [RandomWalkPE(4), LapPEEncoder(3, 3, model="raw")]
@@ -265,8 +265,8 @@ class TestSequoiaOfDenseEdges(ArchitectureContract):
     options: ClassVar = {"hidden_dim": 16, "num_clusters": 3, "link_weight": 0.0, "norm": "layer", "dropout": 0.1}
     spec = tiny_spec("node-classification", "dense")
     without_gradient = ("before.local.edge_norm.*", "among.local.edge_norm.*")
-    most_waits = 2
-    most_launches = 418
+    most_waits = 1  # sizes of clusters, which follow from weights
+    most_launches = 413
 
 
 @pytest.mark.parametrize("gnn", ["GCN", "GIN", "GraphConv", "GraphSAGE"])

@@ -126,7 +126,7 @@ def test_draws_follow_the_softmax_and_its_gradient():
 def test_clusters_hold_the_nodes_of_one_graph_together(batch):
     torch.manual_seed(0)
     choice = torch.randint(CLUSTERS, (len(batch.batch),))
-    found = clusters_of(F.one_hot(choice, CLUSTERS).double(), batch.batch)
+    found = clusters_of(F.one_hot(choice, CLUSTERS).double(), batch.batch, batch.edge_index, batch.num_graphs)
     pairs = zip(batch.batch.tolist(), choice.tolist(), strict=True)
     assert found.number.tolist() == [CLUSTERS * graph + cluster for graph, cluster in pairs]
     assert torch.equal(found.order[found.place], torch.arange(len(choice)))
@@ -142,7 +142,8 @@ def test_edges_between_clusters_are_means_of_dense_products(graphs):
     vectors = torch.randn(index.shape[1], 2, dtype=torch.float64)
     number = torch.arange(count) % CLUSTERS
     weight = torch.rand(count, dtype=torch.float64, requires_grad=True)
-    pairs, found = cluster_edges(index, vectors, number, weight, CLUSTERS)
+    clusters = clusters_of(F.one_hot(number, CLUSTERS), torch.zeros_like(number), index, num_graphs=1)
+    pairs, found = clusters.pairs, cluster_edges(index, vectors, weight, clusters)
 
     dense = F.one_hot(number, CLUSTERS).double() * weight[:, None]
     adjacency, tensor = torch.zeros(count, count).double(), torch.zeros(count, count, 2).double()

@@ -70,7 +70,7 @@ def test_flat_and_single_clouds_have_their_cells_in_the_middle():
 
 def test_siblings_are_the_nearest_cells_of_the_cloud():
     pos, cloud_of = torch.randn(12, 3, dtype=torch.float64), torch.tensor([0] * 9 + [1] + [2] * 2)
-    found = nearest_cells(pos, cloud_of, 3, 4)
+    found = nearest_cells(pos, cloud_of, torch.tensor([9, 1, 2]), 9, 4)
     for i in range(12):
         others = [j for j in range(12) if cloud_of[j] == cloud_of[i]]
         nearest = sorted(others, key=lambda j: float((pos[i] - pos[j]).square().sum()))[:4]

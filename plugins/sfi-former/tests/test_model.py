@@ -9,12 +9,15 @@ from graphbench.testing import ArchitectureContract
 from graphbench_sfi_former import DFiFormer, ProximalOptions, SFiFormer
 
 SMALL = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2}
+#: One for each layer with an exact flow: whether it has rows that float32 cannot hold, which are rare and cost a sort
+#: in float64. Which these are follows from weights and the layers before; a fixed number of them would not be exact.
+EXACT = SMALL["num_layers"]
 
 
 class TestSFiFormer(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL
-    most_waits = 2
+    most_waits = EXACT
     most_launches = 1063
 
 
@@ -30,14 +33,14 @@ class TestDFiFormer(ArchitectureContract):
 class TestSFiFormerWithHardConstraint(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"alpha": None, "extra_parameters": False, "local_layer": "none"}
-    most_waits = 2
+    most_waits = EXACT
     most_launches = 912
 
 
 class TestSFiFormerByFlowAlone(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"terms": "flow", "penalty": 5.0}
-    most_waits = 2
+    most_waits = EXACT
     most_launches = 1015
 
 
@@ -61,7 +64,7 @@ class TestSFiFormerByDenselyStartedIteration(ArchitectureContract):
 
 class TestSFiFormerWithPositions(ArchitectureContract):
     architecture = SFiFormer
-    most_waits = 2
+    most_waits = EXACT
     most_launches = 1069
 
     def make_model(self, spec):
@@ -71,5 +74,5 @@ class TestSFiFormerWithPositions(ArchitectureContract):
 class TestSFiFormerOverEdges(ArchitectureContract):
     architecture = SFiFormer
     options = SMALL | {"flow_graph": "edges"}
-    most_waits = 2
+    most_waits = EXACT
     most_launches = 1077

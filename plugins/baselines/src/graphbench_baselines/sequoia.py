@@ -37,7 +37,7 @@ from graphbench.nn import (
 
 @dataclass(frozen=True)
 class Clusters:
-    """Clusters of the nodes, and the layout of the nodes sorted by cluster.
+    """Clusters of the nodes, the layout of the nodes sorted by cluster, and which clusters share an edge.
 
     Args:
         assignment: S `[T, C]`, at least float32; gradients reach the logits as if S were their softmax.
@@ -45,6 +45,8 @@ class Clusters:
         order: nodes, sorted by cluster `[T]`.
         place: of each node in that order `[T]`.
         layout: of the sorted nodes in padded clusters, empty ones left out.
+        pairs: different clusters with an edge from the first to the second, ascending `[2, P]`.
+        pair_of: of each edge, from 1 on; 0 for edges within a cluster `[M]`.
     """
 
     assignment: Tensor
@@ -52,6 +54,8 @@ class Clusters:
     order: Tensor
     place: Tensor
     layout: DenseLayout
+    pairs: Tensor
+    pair_of: Tensor
 
     @property
     def weight(self) -> Tensor:
@@ -86,33 +90,46 @@ def assign(logits: Tensor, training: bool) -> Tensor:
     return hard + (soft - soft.detach())
 
 
-def clusters_of(assignment: Tensor, graph_of: Tensor) -> Clusters:
-    """Group the nodes by an assignment.
+def clusters_of(assignment: Tensor, graph_of: Tensor, edge_index: Tensor, num_graphs: int) -> Clusters:
+    """Group the nodes by an assignment, and the edges by the clusters of their ends.
+
+    How many clusters have nodes, how large they are and which share an edge follows from weights, so these sizes are
+    read from the device: all at once.
 
     Args:
         assignment: S `[T, C]`.
         graph_of: graph of each node `[T]`.
+        edge_index: edges (i, j) of the graphs `[2, M]`.
+        num_graphs: B.
 
     Examples:
-        >>> clusters = clusters_of(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))
-        >>> clusters.number, clusters.order
-        (tensor([1, 0, 3]), tensor([1, 0, 2]))
+        >>> choice, edges = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0, 1], [1, 0]])
+        >>> clusters = clusters_of(choice, torch.tensor([0, 0, 1]), edges, num_graphs=2)
+        >>> clusters.number, clusters.order, clusters.pairs
+        (tensor([1, 0, 3]), tensor([1, 0, 2]), tensor([[0, 1],
+                [1, 0]]))
     """
+    num_nodes, total = assignment.shape[0], num_graphs * assignment.shape[1]
     number = graph_of * assignment.shape[1] + assignment.argmax(-1)
-    ordered, order = number.sort(stable=True)
-    begins = F.pad(ordered.diff() != 0, (1, 0), value=True)[: len(ordered)]
-    group = begins.cumsum(0) - 1
-    all_sizes = torch.zeros_like(order).index_add_(0, group, torch.ones_like(order))  # zeros behind the last one
-    # Both are read at once.
-    num_groups, largest = torch.stack([begins.sum(), all_sizes.max()]).tolist() if len(order) else (0, 0)
-    layout = DenseLayout.from_rows(group, F.pad(all_sizes[:num_groups].cumsum(0), (1, 0)), largest)
+    ends = number[edge_index]
+    # Edges within a cluster come before all pairs, and one of them is there in any case.
+    edges = F.pad(torch.where(ends[0] == ends[1], -1, ends[0] * total + ends[1]), (1, 0), value=-1)
+    # One sort for both: clusters, then pairs of clusters.
+    ordered, order = torch.cat([number, edges + total + 1]).sort(stable=True)
+    run = (ordered.diff(prepend=ordered[:1]) != 0).cumsum(0)
     place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
-    return Clusters(assignment, number, order, place, layout)
+    group, order = run[:num_nodes], order[:num_nodes]
+    pair_of = run[place[num_nodes + 1 :]] - run[num_nodes]
+    all_sizes = torch.zeros_like(order).index_add_(0, group, torch.ones_like(order))  # zeros behind the last one
+    all_pairs = ends.new_zeros(2, len(edges)).index_copy_(1, pair_of, ends)  # likewise
+    largest = all_sizes.max() if num_nodes else run[0]
+    num_groups, end, largest = torch.stack([run[num_nodes], run[-1], largest]).tolist()
+    layout = DenseLayout.from_rows(group, F.pad(all_sizes[:num_groups].cumsum(0), (1, 0)), largest)
+    pairs = all_pairs[:, 1 : end - num_groups + 1]
+    return Clusters(assignment, number, order, place[:num_nodes], layout, pairs, pair_of)
 
 
-def cluster_edges(
-    edge_index: Tensor, edge: Tensor, number: Tensor, weight: Tensor, num_clusters: int
-) -> tuple[Tensor, Tensor]:
+def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Clusters) -> Tensor:
     """Merge the edges between the nodes of two clusters into one with their mean vector.
 
     Edges within a cluster are left out. `e_cd = sum_(i in c, j in d) w_i w_j e_ij / sum_(i in c, j in d) w_i w_j`.
@@ -120,28 +137,22 @@ def cluster_edges(
     Args:
         edge_index: edges (i, j) of the graphs `[2, M]`.
         edge: their vectors `[M, dim]`.
-        number: cluster of each node `[T]`.
         weight: w `[T]`.
-        num_clusters: of all graphs.
+        clusters: of the nodes.
 
     Returns:
-        Pairs of clusters `[2, P]` and their vectors `[P, dim]`.
+        Vectors of `clusters.pairs` `[P, dim]`.
 
     Examples:
         >>> index, edge = torch.tensor([[0, 1, 0], [2, 2, 1]]), torch.tensor([[1.0], [3.0], [9.0]])
-        >>> cluster_edges(index, edge, torch.tensor([0, 0, 1]), torch.ones(3), num_clusters=2)
-        (tensor([[0],
-                [1]]), tensor([[2.]]))
+        >>> choice = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> cluster_edges(index, edge, torch.ones(3), clusters_of(choice, torch.zeros(3, dtype=torch.int64), index, 1))
+        tensor([[2.]])
     """
-    source, target = edge_index[0], edge_index[1]
-    first, second = number[source], number[target]
-    # Edges within a cluster are joined to one pair before all others, which is there in any case.
-    pair = torch.where(first == second, -1, first * num_clusters + second)
-    pairs, place = F.pad(pair, (1, 0), value=-1).unique(return_inverse=True)
-    share = (weight[source] * weight[target]).to(edge.dtype)[:, None]
-    sums = scatter(share * edge, place[1:], 0, len(pairs), reduce="sum")[1:]
-    means = sums / scatter(share, place[1:], 0, len(pairs), reduce="sum")[1:]
-    return torch.stack([pairs[1:] // num_clusters, pairs[1:] % num_clusters]), means
+    first, second = weight[edge_index]
+    share, rows = (first * second).to(edge.dtype)[:, None], clusters.pairs.shape[1] + 1
+    sums = scatter(share * edge, clusters.pair_of, 0, rows, reduce="sum")[1:]
+    return sums / scatter(share, clusters.pair_of, 0, rows, reduce="sum")[1:]
 
 
 def count_links(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -297,7 +308,7 @@ class Sequoia(Architecture):
         torch.Size([4, 16])
     """
 
-    waits_for_device = "how large clusters are, and which of them share an edge, is read"
+    waits_for_device = "how large clusters are, and which of them share an edge, is read, all at once"
 
     def __init__(
         self,
@@ -350,14 +361,14 @@ class Sequoia(Architecture):
         """Return nodes, edges and graphs, `[..., hidden_dim]`."""
         x, edge = self._encode(batch), self.edge_encoder(batch)
         assignment = assign(self.logits(self.before(x, edge, batch)[0]), self.training)
-        clusters = clusters_of(assignment, batch.batch)
+        clusters = clusters_of(assignment, batch.batch, batch.edge_index, batch.num_graphs)
         weight = clusters.weight if self.edges_teach else clusters.weight.detach()
         total = batch.num_graphs * self.num_clusters
-        pairs, between = cluster_edges(batch.edge_index, edge, clusters.number, weight, total)
+        between = cluster_edges(batch.edge_index, edge, weight, clusters)
         # A GPS layer hands the layout to its attention and does not look into it.
         x, edge = self.within(x, edge, batch, cast(DenseLayout, clusters))
         sums = scatter(x, clusters.number, 0, total, reduce="sum")
-        cluster, _ = self.among(sums, between, Data(edge_index=pairs, num_nodes=total))
+        cluster, _ = self.among(sums, between, Data(edge_index=clusters.pairs, num_nodes=total))
         return Representation(
             node=x + cluster.index_select(0, clusters.number),
             edge=edge,

@@ -6,8 +6,10 @@ Legend: T points of all clouds, B clouds, n nodes of a level of all clouds, k si
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from graphbench.nn import Pooling
@@ -65,22 +67,63 @@ def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: 
     low = -pool(-exact, cloud_of, clouds.num_clouds)
     size = pool(exact, cloud_of, clouds.num_clouds) - low + 2 * MARGIN
     low = low - MARGIN
-    finest = divide ** (depth - 1)
-    place = ((exact - low[cloud_of]) / size[cloud_of] * finest).long().clamp(0, finest - 1)
+    finest, corner, length = divide ** (depth - 1), low[cloud_of], size[cloud_of]
+    place = ((exact - corner) / length * finest).long().clamp(0, finest - 1)
+    wide = divide ** torch.arange(depth - 1, device=pos.device)[:, None, None]  # smallest cells along a cell
+    along, places = finest // wide, place // wide
+    middles = corner + (places.to(exact.dtype) + 0.5) / along * length  # of the cell of each point [depth - 1, T, c]
     levels, here, siblings = [], exact, near
-    for step in range(depth - 1):
-        along = finest // divide**step
-        strides = along ** torch.arange(pos.shape[1], device=pos.device)
-        number = cloud_of * along ** pos.shape[1] + (place * strides).sum(1)
-        occupied, parent = number.unique(return_inverse=True)
-        levels.append(Level(here, cloud_of, parent, siblings))
-        cloud_of, place = occupied // along ** pos.shape[1], occupied[:, None] // strides % along
-        here = low[cloud_of] + (place.to(exact.dtype) + 0.5) / along * size[cloud_of]
-        siblings = nearest_cells(here, cloud_of, clouds.num_clouds, near.shape[1])
-        place = place // divide
+    nodes = torch.arange(len(pos), device=pos.device)  # one point of each node of the level
+    for cells, middle in zip(_occupied_cells(clouds, places, along), middles, strict=True):
+        levels.append(Level(here, cloud_of, cells.of_point[nodes], siblings))
+        nodes = cells.point[: cells.number]
+        cloud_of, here = clouds.cloud_of[nodes], middle[nodes]
+        siblings = nearest_cells(here, cloud_of, cells.sizes, cells.widest, near.shape[1])
     levels.append(Level(here, cloud_of, cloud_of, siblings))
     roots, none = torch.arange(clouds.num_clouds, device=pos.device), cloud_of[:0]
     return [*levels, Level(low + size / 2, roots, none, none[:, None])]
+
+
+class _Cells(NamedTuple):
+    """Cells of one size that hold points, in the order of clouds and of their places.
+
+    Args:
+        of_point: cell of each point `[T]`.
+        point: one point of each cell, and zeros behind the last cell `[T]`.
+        sizes: cells of each cloud `[B]`.
+        number: cells of all clouds.
+        widest: most cells of a cloud.
+    """
+
+    of_point: Tensor
+    point: Tensor
+    sizes: Tensor
+    number: int
+    widest: int
+
+
+def _occupied_cells(clouds: Clouds, places: Tensor, along: Tensor) -> list[_Cells]:
+    """Find the cells of S sizes that hold points.
+
+    How many there are is read from the device, once for all sizes: points are sampled, scaled and turned there, so
+    nobody knows it before.
+
+    Args:
+        clouds: of the points.
+        places: of the cell of each point along the axes `[S, T, c]`.
+        along: cells of each size along an axis of a cloud `[S, 1, 1]`.
+    """
+    num_points, axes = places.shape[1:]
+    strides = along ** torch.arange(axes, device=places.device)
+    numbers = clouds.cloud_of * along[:, 0] ** axes + (places * strides).sum(2)
+    ordered, order = numbers.sort(dim=1, stable=True)
+    begins = F.pad(ordered.diff(dim=1) != 0, (1, 0), value=True)[:, :num_points].long()
+    cell = begins.cumsum(1) - 1
+    of_point = torch.empty_like(cell).scatter_(1, order, cell)
+    point = torch.zeros_like(cell).scatter_reduce_(1, cell, order, "amax")
+    sizes = places.new_zeros(len(places), clouds.num_clouds).scatter_add_(1, clouds.cloud_of[order], begins)
+    totals = torch.stack([sizes.sum(1), sizes.amax(1)], dim=1).tolist()
+    return [_Cells(*parts, *total) for *parts, total in zip(of_point, point, sizes, totals, strict=True)]
 
 
 def replace_repeats(near: Tensor, sizes: Tensor) -> Tensor:
@@ -98,7 +141,7 @@ def replace_repeats(near: Tensor, sizes: Tensor) -> Tensor:
     return torch.where(beyond, near[:, :1], near)
 
 
-def nearest_cells(pos: Tensor, cloud_of: Tensor, num_clouds: int, k: int) -> Tensor:
+def nearest_cells(pos: Tensor, cloud_of: Tensor, sizes: Tensor, widest: int, k: int) -> Tensor:
     """Find the nearest k cells of each cell in its cloud, nearest first and itself among them.
 
     Middles of cells have many equal distances. Ties go to the first cell, whatever shares the batch.
@@ -107,30 +150,30 @@ def nearest_cells(pos: Tensor, cloud_of: Tensor, num_clouds: int, k: int) -> Ten
     Args:
         pos: middles, those of a cloud together `[n, c]`.
         cloud_of: cloud of each of them, ascending `[n]`.
-        num_clouds: clouds.
+        sizes: cells of each cloud `[B]`.
+        widest: the largest of them.
         k: cells.
 
     Returns:
         `[n, k]`.
 
     Examples:
-        >>> nearest_cells(torch.tensor([[0.0], [1.0], [2.0], [5.0]]), torch.tensor([0, 0, 0, 1]), 2, 2)
+        >>> cells, cloud_of = torch.tensor([[0.0], [1.0], [2.0], [5.0]]), torch.tensor([0, 0, 0, 1])
+        >>> nearest_cells(cells, cloud_of, torch.tensor([3, 1]), widest=3, k=2)
         tensor([[0, 1],
                 [1, 0],
                 [2, 1],
                 [3, 3]])
     """
-    sizes = torch.zeros(num_clouds, dtype=torch.int64, device=pos.device)
-    sizes.index_add_(0, cloud_of, torch.ones_like(cloud_of))
     first = sizes.cumsum(0) - sizes
-    place = torch.arange(len(pos), device=pos.device) - first[cloud_of]
-    widest = int(sizes.max())
-    padded = pos.new_zeros(num_clouds, widest, pos.shape[1])
+    before = first[cloud_of]
+    place = torch.arange(len(pos), device=pos.device) - before
+    padded = pos.new_zeros(len(sizes), widest, pos.shape[1])
     padded[cloud_of, place] = pos
     differences = (column[:, :, None] - column[:, None, :] for column in padded.unbind(2))
     distance = torch.stack([difference.square() for difference in differences]).sum(0)
     empty = torch.arange(widest, device=pos.device) >= sizes[:, None]
     order = distance.masked_fill_(empty[:, None, :], torch.inf).argsort(dim=2, stable=True)
     ranks = torch.arange(k, device=pos.device).clamp(max=widest - 1)
-    near = order[:, :, ranks][cloud_of, place] + first[cloud_of][:, None]
+    near = order[:, :, ranks][cloud_of, place] + before[:, None]
     return replace_repeats(near, sizes[cloud_of])

@@ -248,7 +248,7 @@ class PointSequoia(PointCloudModel):
         torch.Size([4, 32])
     """
 
-    waits_for_device = "how many cells hold points is read, once for all layers"
+    waits_for_device = "how many cells hold points is read, once for all levels and layers"
 
     def __init__(
         self,
