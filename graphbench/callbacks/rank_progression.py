@@ -84,13 +84,13 @@ class InfluenceRange(ProbeCallback):
 
     def __init__(
         self,
-        num_graphs: int = 8,
-        num_targets: int = 2,
+        num_graphs: int = 16,
+        num_targets: int = 1,
         num_probes: int | None = 4,
         norm: InfluenceNorm = "l1",
         max_distance: int = 20,
         split: Split = "val",
-        every_n_epochs: int = 2,
+        every_n_epochs: int = 4,
         batch_size: int = 32,
         seed: int = 0,
     ) -> None:
