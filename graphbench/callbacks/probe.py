@@ -186,14 +186,14 @@ class ProbeCallback(pl.Callback):
 
     Every measure of every layer goes into `diagnostics/NAME.csv` of the run's folder, one row each with its mean over
     graphs (`value`, NaN without any), how many graphs have it (`graphs`) and how many do not (`left_out`, such as those
-    whose tokens are all equal, which have no ratio of spreads); measures of single heads stay there, the others go to
-    every logger too.
+    whose tokens are all equal, which have no ratio of spreads); measures of single heads (or distances) stay there, the
+    others go to every logger too.
 
     Args:
         num_graphs: probe graphs in all, dealt over the processes.
         split: where they come from.
-        every_n_epochs: look after every so many epochs, and after the last. By default every second one, with which
-            all diagnostics of numbers together cost less than 5% of the quickstart's time
+        every_n_epochs: look after every so many epochs, and after the last. By default every second one (range: every
+            fourth), with which all diagnostics of numbers together cost a twentieth of the quickstart's time
             (`speed/diagnostics_cost.py`).
         batch_size: probe graphs that one process looks at at once; bounds the memory.
         seed: chooses the graphs.
@@ -206,6 +206,10 @@ class ProbeCallback(pl.Callback):
     name: ClassVar[str]
     #: Measures whose values of single graphs TensorBoard shows as histograms.
     histograms: ClassVar[tuple[str, ...]] = ()
+    #: What a model must have to be measured.
+    needs: ClassVar[str] = "attention layer that can be looked at"
+    #: Measures with this in their names stay in the table.
+    unlogged: ClassVar[str] = "_head"
 
     def __init__(
         self,
@@ -230,6 +234,12 @@ class ProbeCallback(pl.Callback):
             batch: on the model's device.
             number: of the batch, from 0; the same graphs every time.
         """
+
+    def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
+        """Run the layers on a probe batch, and measure what they did."""
+        with record(traced_part(module)) as recording:
+            run_layers(module, batch)
+        return self.measure(recording, to_graph_batch(batch), number)
 
     def prepare(self, graphs: GraphTable) -> None:
         """Compute what `measure` needs besides the recording, once; not called without graphs.
@@ -280,11 +290,11 @@ class ProbeCallback(pl.Callback):
         summary = gathered(self._summarise(trainer, pl_module))
         if not summary and finished == 0 and trainer.is_global_zero:
             name = type(traced_part(pl_module)).__name__
-            log.warning("%s has no attention layer that can be looked at: no %s is measured.", name, self.name)
+            log.warning("%s has no %s: no %s is measured.", name, self.needs, self.name)
         rows = [row for layer in summary.values() for row in _rows(layer)]
         if rows:
             self.table.add(trainer, finished, rows)
-            logged = [row for row in rows if row["graphs"] and "_head" not in row["measure"]]
+            logged = [row for row in rows if row["graphs"] and self.unlogged not in row["measure"]]
             looks = finished // self.every_n_epochs
             self.table.log_layers(trainer, logged, draw=not looks & (looks - 1) or finished == trainer.max_epochs)
             self._log_histograms(trainer, summary)
@@ -299,10 +309,7 @@ class ProbeCallback(pl.Callback):
         parts = []
         with undisturbed(trainer, module, self.seed):
             for number, batch in enumerate(self._batches):
-                moved = batch.to(module.device)
-                with record(traced_part(module)) as recording:
-                    run_layers(module, moved)
-                parts.append(self.measure(recording, to_graph_batch(moved), number))
+                parts.append(self.look(module, batch.to(module.device), number))
         return merge(parts)
 
 

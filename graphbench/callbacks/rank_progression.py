@@ -1,12 +1,30 @@
-"""Measure how many directions the tokens span, depth by depth."""
+"""Measure depth by depth how many directions the tokens span, and from how far they hear each other."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from graphbench.callbacks.probe import ProbeCallback
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphbench.callbacks.probe import ProbeCallback, check_positive, run_layers, traced_part
 from graphbench.contracts import GraphBatch
-from graphbench.diagnostics import Recording, Summary, summarise_ranks
+from graphbench.contracts.pyg import to_graph_batch
+from graphbench.contracts.spec import Split
+from graphbench.diagnostics import (
+    Recording,
+    Summary,
+    differentiable,
+    record,
+    sample_targets,
+    summarise_influence,
+    summarise_ranks,
+)
+from graphbench.diagnostics.influence import InfluenceNorm
+from graphbench.errors import check_choice
+from graphbench.training.module import BenchmarkModule
 
 
 class RankProgression(ProbeCallback):
@@ -27,3 +45,81 @@ class RankProgression(ProbeCallback):
     def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
         """Measures of one probe batch by depth."""
         return summarise_ranks(recording, batch.edge_index)
+
+
+class InfluenceRange(ProbeCallback):
+    """From how far nodes hear each other, by depth, on probe graphs, before training and after epochs.
+
+    The Jacobian of a node's representation with respect to what enters at every other node, by the distance between
+    the two; `range` is its mean distance, R of "Towards Quantifying Long-Range Interactions in Graph Machine
+    Learning". See `graphbench.diagnostics.influence`. What enters are the encoded features, as for integrated
+    gradients, or the dense columns where a model reads them itself; depths are those of `RankProgression`, and models
+    without attention layers have their output alone.
+
+    Writes `diagnostics/range.csv` and logs `range/MEASURE/layer_L`; shares by distance stay in the table, and the
+    report draws them.
+
+    A look costs `num_targets * num_probes` backward passes of the probe graphs for each depth.
+
+    Args:
+        num_graphs: probe graphs in all, dealt over the processes.
+        num_targets: nodes of each graph that are asked what they hear.
+        num_probes: backward passes for each of them: channels drawn for "l1", random signs for "squared"; None for all
+            channels, which is exact.
+        norm: "l1", sum of absolute entries of the Jacobian, or "squared", sum of their squares; see there.
+        max_distance: the last distance with a share of its own.
+        split: where the graphs come from.
+        every_n_epochs: look after every so many epochs, and after the last.
+        batch_size: probe graphs that one process looks at at once; bounds the memory.
+        seed: chooses graphs, nodes and channels.
+
+    Raises:
+        BadInput: a number is not positive, or the norm is another.
+    """
+
+    name: ClassVar[str] = "range"
+    histograms: ClassVar[tuple[str, ...]] = ("range",)
+    unlogged: ClassVar[str] = "share_"
+    needs: ClassVar[str] = "features of nodes that it reads"
+
+    def __init__(
+        self,
+        num_graphs: int = 16,
+        num_targets: int = 1,
+        num_probes: int | None = 4,
+        norm: InfluenceNorm = "l1",
+        max_distance: int = 20,
+        split: Split = "val",
+        every_n_epochs: int = 4,
+        batch_size: int = 32,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(num_graphs, split, every_n_epochs, batch_size, seed)
+        probes = 1 if num_probes is None else num_probes
+        check_positive(self, num_targets=num_targets, num_probes=probes, max_distance=max_distance)
+        check_choice("InfluenceRange: norm", norm, ("l1", "squared"))
+        self.num_targets, self.num_probes, self.norm, self.max_distance = num_targets, num_probes, norm, max_distance
+        self._inputs: list[Tensor] = []
+
+    def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
+        """Run the layers with gradients, and measure; nothing is added to the gradients of parameters."""
+        with torch.inference_mode(False), torch.enable_grad():
+            batch = batch.clone()  # a test runs in inference mode, whose tensors have no gradients
+            graphs = to_graph_batch(batch, module.spec) if isinstance(module, BenchmarkModule) else batch
+            with differentiable(module, graphs) as inputs, record(traced_part(module)) as recording:
+                run_layers(module, graphs)
+            if not inputs:
+                return {}
+            self._inputs = inputs
+            summary = self.measure(recording, to_graph_batch(graphs), number)
+            self._inputs = []
+            return summary
+
+    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
+        """Measures of one probe batch by depth, from the same nodes every time."""
+        generator = torch.Generator().manual_seed(self.seed + number)
+        targets = sample_targets(batch.batch, self.num_targets, generator)
+        return summarise_influence(
+            recording, self._inputs, batch.edge_index, batch.batch, targets, self.norm, self.num_probes,
+            self.max_distance, generator,
+        )  # fmt: skip

@@ -27,7 +27,8 @@ class LayerTrace:
             layer has no matrix to show.
         columns: for sampled attention, `columns[g][j]` is the token (within the graph) behind column j.
         num_nodes: nodes per graph `[G]`; the remaining tokens of a graph are extra tokens.
-        input: the tokens that entered the layer `[T, dim]`, before any projection.
+        input: the tokens that entered the layer `[T, dim]`, before any projection; not detached, since the range of
+            a model is measured along their gradients.
         substructure: which tokens stand for substructures, bool `[T]`; None when all extra tokens do.
         residual_weight: weight of the residual branch around the layer, other than 1 under deepnorm.
         mixing_weight: learned weight of the attention beside what else the layer mixes `[]`, such as gamma of
@@ -94,3 +95,22 @@ class Traced(nn.Module):
         """Hand a record to the listener, if any."""
         if self._recorder is not None:
             self._recorder(make())
+
+
+class ReadsFeatures(nn.Module):
+    """Mixin of modules that turn features of nodes or edges into vectors, which are all that a model knows of them.
+
+    Categories have no gradients; what they are looked up as has. Diagnostics and attributions differentiate along the
+    outputs of these modules, see `graphbench.diagnostics.encoders`.
+
+    Examples:
+        >>> class Embedding(ReadsFeatures):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.table = nn.Embedding(5, 8)
+        ...     def forward(self, categories):
+        ...         return self.table(categories).sum(1)
+        >>> import torch
+        >>> Embedding()(torch.zeros(3, 2, dtype=torch.int64)).shape
+        torch.Size([3, 8])
+    """

@@ -10,7 +10,12 @@ from .capacity import attention_capacity as attention_capacity
 from .capacity import attention_capacity_per_graph as attention_capacity_per_graph
 from .capacity import token_capacity as token_capacity
 from .capacity import token_capacity_per_graph as token_capacity_per_graph
+from .encoders import differentiable as differentiable
 from .gap import generalization_gap as generalization_gap
+from .influence import Influence as Influence
+from .influence import influence_by_distance as influence_by_distance
+from .influence import sample_targets as sample_targets
+from .influence import summarise_influence as summarise_influence
 from .maps import AttentionMap as AttentionMap
 from .maps import attention_maps as attention_maps
 from .maps import spread_out as spread_out

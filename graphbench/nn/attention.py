@@ -117,7 +117,7 @@ class MultiHeadAttention(Traced):
             values=mixed_values(x, w_value, self.out_proj.weight, self.num_heads),
             attention=layout.matrices_of_graphs(weights),
             num_nodes=layout.ptr.diff(),
-            input=x.detach(),
+            input=x,
         )
 
 

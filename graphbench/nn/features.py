@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.contracts import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
+from graphbench.contracts.trace import ReadsFeatures
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.ops import sum_rows
 
@@ -18,7 +19,7 @@ from graphbench.nn.ops import sum_rows
 Categorical = Literal["xavier_uniform", "normal", "one_hot"]
 
 
-class FeatureEncoder(nn.Module):
+class FeatureEncoder(ReadsFeatures):
     """Sum of one embedding a categorical column and a linear map of the dense columns.
 
     `out = sum_c E_c[x_c] + W x_dense + b`. With `categorical="one_hot"` all columns enter one linear map:

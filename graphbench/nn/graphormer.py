@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench.contracts import BenchmarkSpec, GraphBatch
+from graphbench.contracts.trace import ReadsFeatures
 from graphbench.encodings import Degree, ShortestPaths, Ties
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn.features import FeatureEncoder, NodeEncoder
@@ -76,7 +77,7 @@ class ReleasedTables:
 FAIRSEQ_TABLES = ReleasedTables(atoms=91, degrees=512, edges=31, hops=128, distances=512, step=10, first=2)
 
 
-class ReleasedFeatures(nn.Module):
+class ReleasedFeatures(ReadsFeatures):
     """Categorical columns through one table of a released code: `out = sum_f or mean_f T[row(x_f, f)]`.
 
     Args:

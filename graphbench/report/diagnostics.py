@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,15 @@ _DIAGNOSTICS = {
         "depth",
         ("effective_rank", "stable_rank", "numerical_rank", "similarity"),
     ),
+    "range": _Diagnostic(
+        "Range of the nodes by depth",
+        "From how far a node hears the others: the Jacobian of its representation with respect to what enters at each "
+        "other node, by the distance between the two, on fixed probe graphs. Range is the mean distance weighted by "
+        "it; that of alike hearing is the mean distance alone, which depends on the graphs and not on the model. "
+        "Shares by distance are those of what leaves the model.",
+        "depth",
+        ("range", "uniform_range", "influence", "unreachable"),
+    ),
 }
 
 #: Measure -> title of its panel and what its axis says.
@@ -72,7 +82,14 @@ _MEASURES = {
     "similarity": ("Similarity of tokens", "mean cosine"),
     "residual": ("Distance to rank one", "relative"),
     "dirichlet_energy": ("Dirichlet energy", "relative"),
+    "range": ("Range", "edges"),
+    "uniform_range": ("Range of alike hearing", "edges"),
+    "influence": ("Influence of all nodes", "entries of the Jacobian"),
+    "unreachable": ("From nodes without a path", "share of influence"),
+    "share_beyond": ("From nodes farther than that", "share of influence"),
 }
+#: Measures of a distance, which is the axis of a panel of their own.
+_OF_DISTANCE = re.compile(r"share_(\d+)")
 _HOW_TO_READ = (
     "Lines show the last measured epoch of every seed, with one standard deviation over seeds where there are several, "
     "dotted lines the model before training; maps show the epochs that every seed reached (0 is before training), "
@@ -113,7 +130,8 @@ def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
     texts = _DIAGNOSTICS.get(stem, _Diagnostic(title, f"From diagnostics/{stem}.csv.", "layer", ()))
     section = Section(name, texts.title, f"{texts.intro} {_HOW_TO_READ}")
     by_group = {number: means for number, group in enumerate(groups) if (means := _over_seeds(group, stem))}
-    measures = dict.fromkeys(measure for means in by_group.values() for measure in means)
+    found = dict.fromkeys(measure for means in by_group.values() for measure in means)
+    measures = [measure for measure in found if not _OF_DISTANCE.fullmatch(measure)]
     main = [measure for measure in texts.main if measure in measures] or list(measures)
     for place, measure in enumerate([*main, *(measure for measure in measures if measure not in main)]):
         frames = {number: means[measure] for number, means in by_group.items() if measure in means}
@@ -125,6 +143,7 @@ def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
         panels.append(_by_layer(frames, groups, measure, texts.depth, f"{name}-{place}"))
         if measure == main[0]:
             panels += _heatmaps(frames, groups, measure, texts.depth, f"{name}-{place}")
+    section.panels += _by_distance(by_group, groups, texts.depth, f"{name}-distance")
     section.legend = legend({number: groups[number].label for number in by_group}, f"{name}-legend")
     absent = [group.label for number, group in enumerate(groups) if number not in by_group]
     if absent:
@@ -189,19 +208,67 @@ def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
     panels = []
     for number, map_ in maps.items():
         label = groups[number].label
-        with panel_axes(f"{title}: {shorten(label)}", "finished epochs", depth) as (figure, axes):
-            axes.grid(False)
-            # an image, since thousands of vector cells would slow the page down
-            image = axes.pcolormesh(
-                _edges(map_.columns.to_numpy(float)), _edges(map_.index.to_numpy(float)), map_.to_numpy(),
-                vmin=low, vmax=high, cmap="cividis", rasterized=True,
+        description = f"{title} by {depth} and epoch of {label}"
+        labels = (f"{title}: {shorten(label)}", "finished epochs", depth, axis)
+        panels.append(_map(map_, labels, (low, high), description, f"{name}-map-{number}"))
+    return panels
+
+
+def _map(
+    values: pd.DataFrame, labels: tuple[str, str, str, str], limits: tuple[float, float], description: str, name: str
+) -> Panel:
+    """Draw a table with numbers as rows and columns; labels are those of title, columns, rows and colours."""
+    title, columns, rows, colours = labels
+    with panel_axes(title, columns, rows) as (figure, axes):
+        axes.grid(False)
+        # an image, since thousands of vector cells would slow the page down
+        image = axes.pcolormesh(
+            _edges(values.columns.to_numpy(float)), _edges(values.index.to_numpy(float)), values.to_numpy(),
+            vmin=limits[0], vmax=limits[1], cmap="cividis", rasterized=True,
+        )  # fmt: skip
+        bar = figure.colorbar(image, ax=axes, label=colours)
+        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.solids.set_rasterized(True)  # type: ignore[union-attr]
+        axes.yaxis.set_major_locator(_ticks(values.index))
+        axes.xaxis.set_major_locator(_ticks(values.columns))
+        return Panel(svg(figure, description, name))
+
+
+def _by_distance(
+    by_group: Mapping[int, Mapping[str, _Means]], groups: Sequence[Group], depth: str, name: str
+) -> list[Panel]:
+    """Draw shares by distance: a curve of the last depth of each group, and a map of depths where there are several."""
+    title, axis = "Influence by distance", "share of influence"
+    tables = {}
+    for number, means in by_group.items():
+        shares = {int(match[1]): means[key] for key in means if (match := _OF_DISTANCE.fullmatch(key))}
+        if shares:
+            tables[number] = shares
+    heard = [k for shares in tables.values() for k, one in shares.items() if float(one.last["mean"].max()) > 0]
+    if not heard:
+        return []
+    reach = range(max(heard) + 1)
+    with panel_axes(title, "distance in edges", axis) as (figure, axes):
+        for number, shares in tables.items():
+            style, last = Style(number), max(max(one.last.index) for one in shares.values())
+            places = [k for k in reach if k in shares and last in shares[k].last.index]
+            rows = pd.DataFrame([shares[k].last.loc[last] for k in places], index=places)
+            axes.errorbar(
+                places, rows["mean"], yerr=rows["std"].fillna(0.0), capsize=2.5,
+                color=style.colour, linestyle=style.line, marker=style.marker,
             )  # fmt: skip
-            bar = figure.colorbar(image, ax=axes, label=axis)
-            bar.outline.set_visible(False)  # type: ignore[operator]
-            bar.solids.set_rasterized(True)  # type: ignore[union-attr]
-            axes.yaxis.set_major_locator(_ticks(map_.index))
-            axes.xaxis.set_major_locator(_ticks(map_.columns))
-            panels.append(Panel(svg(figure, f"{title} by {depth} and epoch of {label}", f"{name}-map-{number}")))
+            first = [k for k in places if (0, last) in shares[k].epochs.index]
+            if len(shares[places[0]].epochs.index.unique("epoch")) > 1 and first:
+                before = [float(shares[k].epochs.loc[(0, last), "mean"]) for k in first]
+                axes.plot(first, before, color=style.colour, linestyle=":", linewidth=1.3)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+        panels = [Panel(svg(figure, f"{title} of {', '.join(groups[number].label for number in tables)}", name))]
+    for number, shares in tables.items():
+        map_ = pd.DataFrame({k: shares[k].last["mean"] for k in reach if k in shares})
+        if min(map_.shape) > 1:
+            label = groups[number].label
+            labels = (f"{title}: {shorten(label)}", "distance in edges", depth, axis)
+            panels.append(_map(map_, labels, (0.0, 1.0), f"{title} and {depth} of {label}", f"{name}-map-{number}"))
     return panels
 
 

@@ -413,6 +413,7 @@ class ArchitectureContract:
         assert traces, "a model with traced layers recorded nothing"
         for trace in traces:
             check_trace(trace, batch)
+            assert trace.input is None or trace.input.requires_grad, f"the input in a trace of {trace.name} is detached"
         before = len(traces)
         model(batch)
         assert len(traces) == before, "a layer goes on recording after its listener left"

@@ -1,4 +1,4 @@
-"""The table of ranks agrees with the pure functions on the trained model."""
+"""The tables of ranks and of influence agree with the pure functions on the trained model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import TensorBoardLogger
+from scipy.sparse.csgraph import shortest_path
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch_geometric.utils import to_dense_adj
 
+from graphbench import GraphBatch
 from graphbench import diagnostics as D
 from graphbench.callbacks.probe import choose_graphs
-from graphbench.callbacks.rank_progression import RankProgression
+from graphbench.callbacks.rank_progression import InfluenceRange, RankProgression
+from graphbench.errors import BadInput
 from graphbench.training.module import BenchmarkModule
 
 Rows = Callable[..., list[dict[str, str]]]
@@ -60,3 +64,55 @@ def test_tensorboard_has_a_picture_of_all_layers_for_each_measure(fit: Fit, rows
     assert not [name for name in events.Tags()["scalars"] if "layer_" in name]
     steps = [image.step for image in events.Images("rank_progression/effective_rank")]
     assert steps == [0, 8, 12]  # before training, after epoch 2 and the last
+
+
+def test_range_is_that_of_the_whole_jacobian(fit: Fit, rows: Rows) -> None:
+    """All nodes of all graphs are asked, so that no draw is left; the Jacobian is torch's, graph by graph."""
+    module, trainer = fit(InfluenceRange(num_graphs=5, num_targets=9, num_probes=None, batch_size=2, max_distance=3))
+    last = {(r["layer"], r["measure"]): r for r in rows("range") if r["epoch"] == "2"}
+    model, table = module.architecture.eval(), trainer.datamodule.tables["val"]
+    ranges, shares, totals = [], [], []
+    for row in choose_graphs(trainer, "val", 5, seed=0).tolist():
+        batch = table.batch([row])
+
+        def nodes(x: torch.Tensor, batch: GraphBatch = batch) -> torch.Tensor:
+            batch.x_dense = x
+            return model(batch).node
+
+        jacobian = torch.autograd.functional.jacobian(nodes, batch.x_dense.clone()).abs().sum((1, 3)).double()
+        against = to_dense_adj(batch.edge_index, max_num_nodes=len(jacobian))[0].t().contiguous().numpy()
+        distance = torch.from_numpy(shortest_path(against, unweighted=True))
+        near = distance.isfinite()
+        weights, steps = jacobian.where(near, 0.0), distance.where(near, 0.0)
+        ranges.append(((weights * steps).sum(1) / weights.sum(1)).mean())
+        shares.append(((weights * (distance == 1)).sum(1) / jacobian.sum(1)).mean())
+        totals.append(jacobian.sum(1).mean())
+    assert float(last["2", "range"]["value"]) == pytest.approx(float(sum(ranges)) / 5, rel=1e-4)
+    assert float(last["2", "share_1"]["value"]) == pytest.approx(float(sum(shares)) / 5, rel=1e-4)
+    assert float(last["2", "influence"]["value"]) == pytest.approx(float(sum(totals)) / 5, rel=1e-4)
+    assert trainer.logger.last("range/range/layer_2") == pytest.approx(float(last["2", "range"]["value"]))
+    assert not any("share_" in name for _, values in trainer.logger.rows for name in values)
+    assert {r["module"] for r in rows("range")} == {"layers.0", "layers.1", "output"}
+
+
+def test_looking_at_the_range_changes_no_training(fit: Fit) -> None:
+    watched, _ = fit(InfluenceRange(every_n_epochs=1), run="watched")
+    alone, _ = fit(run="alone")
+    for name, value in alone.state_dict().items():
+        assert torch.equal(watched.state_dict()[name], value), name
+
+
+def test_a_test_looks_at_the_range_too_and_so_does_a_model_without_attention(fit: Fit, rows: Rows) -> None:
+    module, trainer = fit(InfluenceRange(), attention=False)
+    before = [r for r in rows("range") if r["epoch"] == "2"]
+    trainer.test(module, datamodule=trainer.datamodule, verbose=False)  # in inference mode, where nothing has gradients
+    assert [r for r in rows("range") if r["epoch"] == "2"] == before
+    values = {r["measure"]: r["value"] for r in before}
+    assert {r["module"] for r in before} == {"output"}
+    assert (float(values["range"]), float(values["share_0"])) == (0.0, 1.0)  # a linear map of each node hears itself
+
+
+def test_options_of_the_range_are_checked() -> None:
+    for options in ({"num_targets": 0}, {"num_probes": 0}, {"max_distance": 0}, {"norm": "l2"}):
+        with pytest.raises(BadInput, match=next(iter(options))):
+            InfluenceRange(**options)

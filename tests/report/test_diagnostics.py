@@ -80,6 +80,33 @@ def test_heads_are_left_out_and_further_measures_folded(make_run, add_layers):
     assert titles(section.more) == ["Factor gamma of the spread by attention layer of GPS"]
 
 
+def test_shares_by_distance_are_one_curve_and_a_map_of_depths(make_run, add_layers):
+    folder, measures = make_run("a"), [f"share_{distance}" for distance in range(12)]
+    add_layers(folder, stem="range", measures=["range", *measures, "share_beyond"])
+    path = folder.diagnostics / "range.csv"
+    table = pd.read_csv(path)
+    table.loc[table.measure.isin(measures[5:]), "value"] = 0.0  # nothing is heard from there
+    table.to_csv(path, index=False)
+    (section,) = sections(folder)
+    assert titles(section.panels) == [
+        "Range by depth of GPS",
+        "Range by depth and epoch of GPS",
+        "Influence by distance of GPS",
+        "Influence by distance and depth of GPS",
+    ]
+    assert titles(section.more) == ["From nodes farther than that by depth of GPS"]
+    curve = "".join(section.panels[2].figure.split())
+    assert ">4<" in curve
+    assert ">5<" not in curve
+
+
+def test_a_model_of_one_depth_has_a_curve_over_distance_alone(make_run, add_layers):
+    folder = make_run("a")
+    add_layers(folder, stem="range", measures=["range", "share_0", "share_1"], layers=1, epochs=(0,), base=0.5)
+    (section,) = sections(folder)
+    assert titles(section.panels) == ["Influence by distance of GPS"]
+
+
 def test_a_constant_measure_is_a_sentence(make_run, add_layers):
     folder = make_run("a")
     add_layers(folder, measures=("capacity", "zeros"))

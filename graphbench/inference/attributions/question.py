@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import GraphBatch
+from graphbench.diagnostics.encoders import recorded, replaced
 from graphbench.errors import BadInput, check_range
 from graphbench.inference import TrainingFacts
-from graphbench.inference.attributions.encoders import recorded, replaced
 from graphbench.inference.attributions.reference import reference_of
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.tasks.regression import Regression

@@ -10,9 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from graphbench.diagnostics.encoders import EncoderCall
 from graphbench.errors import BadInput
 from graphbench.inference import TrainingFacts
-from graphbench.inference.attributions.encoders import EncoderCall
 
 
 def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:

@@ -7,8 +7,8 @@ import torch
 from attributed import facts_of_table
 
 from graphbench.contracts import Architecture, Representation
+from graphbench.diagnostics.encoders import recorded
 from graphbench.errors import BadInput
-from graphbench.inference.attributions.encoders import recorded
 from graphbench.inference.attributions.reference import reference_of
 from graphbench.nn import EdgeEncoder, LapPEEncoder, NodeEncoder
 from graphbench.nn.graphormer import FAIRSEQ_TABLES, ReleasedFeatures

@@ -130,7 +130,7 @@ class StructuredAttention(Traced):
             values=mixed_values(x, self.v_map.weight, self.out_map.weight, self.num_heads),
             attention=matrices,
             num_nodes=layout.ptr.diff() - self.extra_tokens,
-            input=x.detach(),
+            input=x,
             substructure=none if self.extra_tokens else None,  # a graph token is no substructure
         )
 

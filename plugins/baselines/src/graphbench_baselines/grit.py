@@ -135,7 +135,7 @@ class GRITAttention(Traced):
             values=mixed_values(x, self.value_map.weight, self.node_out.weight, self.num_heads),
             attention=[part.T.reshape(self.num_heads, n, n) for part, n in zip(parts, sizes.tolist(), strict=True)],
             num_nodes=sizes,
-            input=x.detach(),
+            input=x,
         )
 
 

@@ -81,7 +81,7 @@ class EdgeAttention(Traced):
             values=mixed_values(x, self.qkv_map.weight.chunk(3)[2], self.node_out.weight, self.num_heads),
             attention=matrices_of_edges(weights, batch),
             num_nodes=batch.ptr.diff(),
-            input=x.detach(),
+            input=x,
         )
 
 

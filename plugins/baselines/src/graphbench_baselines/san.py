@@ -178,7 +178,7 @@ class SANAttention(Traced):
             values=mixed_values(x, self.qkv_map.weight.chunk(3)[2], self.out_map.weight, self.num_heads),
             attention=[matrix / part.t()[:, :, None] for matrix, part in zip(matrices, totals, strict=True)],
             num_nodes=sizes,
-            input=x.detach(),
+            input=x,
         )
 
 

@@ -255,7 +255,7 @@ class ClusterAttention(Traced):
             values=mixed_values(x, self.in_proj.weight.chunk(3)[2], self.out_proj.weight, self.num_heads),
             attention=layout.matrices_of_graphs(weights),
             num_nodes=batch.ptr.diff(),
-            input=x.detach(),
+            input=x,
         )
 
 

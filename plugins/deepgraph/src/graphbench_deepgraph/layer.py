@@ -161,7 +161,7 @@ class TokenAttention(Traced):
             values=mixed_values(x, self.in_proj.weight.chunk(3)[2], self.out_proj.weight, self.num_heads),
             attention=tokens.dense.matrices_of_graphs(weights),
             num_nodes=tokens.num_nodes,
-            input=x.detach(),
+            input=x,
             substructure=tokens.is_substructure,
             residual_weight=self.residual_weight,
         )

@@ -76,7 +76,7 @@ class AdvectiveAttention(Traced):
             batch=batch.batch,
             attention=attention_matrices(q, k, layout, uniform=1.0),
             num_nodes=batch.ptr.diff(),
-            input=x.detach(),
+            input=x,
         )
 
 

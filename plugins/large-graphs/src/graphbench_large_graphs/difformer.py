@@ -158,7 +158,7 @@ class DiffusionAttention(Traced):
             values=values / self.num_heads,
             attention=matrices,
             num_nodes=batch.ptr.diff(),
-            input=x.detach(),
+            input=x,
         )
 
 

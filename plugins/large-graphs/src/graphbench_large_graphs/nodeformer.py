@@ -182,7 +182,7 @@ class GumbelAttention(Traced):
             values=mixed_values(x, self.qkv_map.weight.chunk(3)[2], self.out.weight, self.num_heads),
             attention=attention_matrices(queries, keys, layout),
             num_nodes=batch.ptr.diff(),
-            input=x.detach(),
+            input=x,
         )
 
 

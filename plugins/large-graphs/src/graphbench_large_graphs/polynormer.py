@@ -163,7 +163,7 @@ class GlobalLayer(Traced):
             batch=batch.batch,
             attention=attention_matrices(q, k, layout),
             num_nodes=batch.ptr.diff(),
-            input=x.detach(),
+            input=x,
         )
 
 

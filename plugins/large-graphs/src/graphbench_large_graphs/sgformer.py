@@ -80,9 +80,7 @@ class SimpleAttention(Traced):
     @torch.no_grad()
     def _record(self, x: Tensor, batch: GraphBatch, out: Tensor) -> LayerTrace:
         values = F.linear(x, self.qkv_map.weight.chunk(3)[2]).unflatten(-1, (self.num_heads, -1)) / self.num_heads
-        return LayerTrace(
-            tokens=out.detach(), batch=batch.batch, values=values, num_nodes=batch.ptr.diff(), input=x.detach()
-        )
+        return LayerTrace(tokens=out.detach(), batch=batch.batch, values=values, num_nodes=batch.ptr.diff(), input=x)
 
 
 class AttentionBranch(nn.Module):

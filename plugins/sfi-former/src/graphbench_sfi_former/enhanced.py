@@ -347,6 +347,6 @@ class AdjacencyEnhancedAttention(Traced):
             values=mixed_values(x, w_value, w_out, self.num_heads),
             attention=attention if shown else None,
             num_nodes=layout.ptr.diff(),
-            input=x.detach(),
+            input=x,
             mixing_weight=None if gamma is None else gamma.detach(),
         )

@@ -318,7 +318,7 @@ class SampledAttention(Traced):
             attention=attention,
             columns=columns,
             num_nodes=sizes,
-            input=x.detach(),
+            input=x,
         )
 
 

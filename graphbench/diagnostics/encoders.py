@@ -1,4 +1,4 @@
-"""The vectors that features of nodes and edges become in a model: read once, then replaced.
+"""The vectors that features of nodes and edges become in a model: read once, then replaced, or differentiated along.
 
 Categories have no gradients; what they are looked up as has. Where a model reads features through
 `graphbench.nn.FeatureEncoder` (or Graphormer's released tables), its outputs are all that it knows of them.
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from graphbench.contracts import GraphBatch
-from graphbench.nn import FeatureEncoder
-from graphbench.nn.graphormer import ReleasedFeatures
+from graphbench.contracts.trace import ReadsFeatures
 
 Kind = Literal["node", "edge"]
 #: Fields of a batch that encoders read, by what their rows are.
@@ -70,8 +69,47 @@ def replaced(module: nn.Module, batch: GraphBatch, outputs: Sequence[Tensor]) ->
 
 
 @contextlib.contextmanager
+def differentiable(module: nn.Module, batch: GraphBatch) -> Iterator[list[Tensor]]:
+    """Within the block, what enters at the nodes of `batch` is a leaf of autograd; the list has it after a pass.
+
+    Encoders of node features return leaves of their own `[num_nodes, dim]`, without positional encodings, which depend
+    on the structure. A model that calls none reads the floating-point columns of the batch, and these are the leaves.
+
+    Args:
+        module: to be run once within the block, with gradients enabled.
+        batch: its features are replaced by copies, in place; none may be an inference tensor.
+
+    Examples:
+        >>> from graphbench.contracts import GraphTable
+        >>> graph = {"num_nodes": 2, "edge_index": torch.zeros(2, 0, dtype=torch.int64), "x_dense": torch.ones(2, 3)}
+        >>> batch, model = GraphTable.from_graphs([graph]).batch([0]), nn.Linear(3, 4)
+        >>> with differentiable(model, batch) as inputs:
+        ...     output = model(batch.x_dense)
+        >>> torch.autograd.grad(output.sum(), inputs)[0].shape
+        torch.Size([2, 3])
+    """
+    leaves: list[Tensor] = []
+
+    def cut(encoder: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor | None:
+        match = _fields(arguments, batch)
+        if match is None or match[0] != "node":
+            return None
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    columns = []
+    for name in _FIELDS["node"]:
+        if batch.get(name) is not None and batch[name].is_floating_point():
+            batch[name] = batch[name].detach().clone().requires_grad_()
+            columns.append(batch[name])
+    with _hooked(module, cut):
+        yield leaves
+        leaves.extend([] if leaves else columns)
+
+
+@contextlib.contextmanager
 def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
-    encoders = [part for part in module.modules() if isinstance(part, (FeatureEncoder, ReleasedFeatures))]
+    encoders = [part for part in module.modules() if isinstance(part, ReadsFeatures)]
     handles = [encoder.register_forward_hook(hook) for encoder in encoders]
     try:
         yield
