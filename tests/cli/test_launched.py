@@ -138,7 +138,9 @@ def test_jobs_write_a_share_of_a_prediction_each(finished_run, molecule_file, tm
         (["predict", "--run", "RUN", "--input", "FILE", "--output", "p/", "--launcher.gpus", "1"], "--launcher.gpus"),
     ],
 )
-def test_a_mistake_of_a_prediction_is_one_line(words, named, finished_run, molecule_file, tmp_path, monkeypatch, capsys):
+def test_a_mistake_of_a_prediction_is_one_line(
+    words, named, finished_run, molecule_file, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     known = {"RUN": str(finished_run), "FILE": str(molecule_file)}
     assert main([known.get(word, word) for word in words]) == 1

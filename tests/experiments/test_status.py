@@ -19,7 +19,9 @@ from graphbench.experiments.status import read_status, summarize, write_plan, wr
 def run(folder, *, epochs=(), of=9, results=None, holder=None):
     """The folder of a run as `fit` leaves it, up to where it is."""
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(f"# a\nseed_everything: 0\ntrainer:\n  devices: 1\n  max_epochs: {of}\ndata: {{}}\n")
+    (folder / "config.yaml").write_text(
+        f"# a\nseed_everything: 0\ntrainer:\n  devices: 1\n  max_epochs: {of}\ndata: {{}}\n"
+    )
     rows = "".join(f",{epoch},0.5\n,,\n" for epoch in epochs)
     (folder / "metrics.csv").write_text(f"lr,epoch,train/loss\n{rows}")
     if results is not None:

@@ -77,7 +77,9 @@ def _run(words: list[str]) -> None:
     dependency = re.search(r"#SBATCH --dependency=afterany:([\d:]+)", script.read_text())
     before = dependency[1].split(":") if dependency else []
     while any(
-        path.read_text() not in _ENDED for one in before for path in [*place.glob(f"{one}.state"), *place.glob(f"{one}_*.state")]
+        path.read_text() not in _ENDED
+        for one in before
+        for path in [*place.glob(f"{one}.state"), *place.glob(f"{one}_*.state")]
     ):
         time.sleep(0.1)
     with ThreadPoolExecutor(at_once) as pool:
@@ -92,7 +94,8 @@ def _run_task(place: Path, script: Path, name: str) -> None:
     state, again = place / f"{name}.state", place / f"{name}.again"
     while state.read_text() != "CANCELLED":
         state.write_text("RUNNING")
-        (place / f"{name}.runs").open("a").write(".")
+        with (place / f"{name}.runs").open("a") as runs:
+            runs.write(".")
         code = subprocess.run(["bash", str(script)], env={**os.environ, **variables}, check=False).returncode
         if not again.exists():
             state.write_text("COMPLETED" if code == 0 else "FAILED")
@@ -109,7 +112,7 @@ def _srun(words: list[str]) -> None:
         option = words.pop(0)
         if option in ("--output", "--error"):
             path = words.pop(0).replace("%A", job).replace("%a", task).replace("%j", job).replace("%t", "0")
-            streams[option] = open(path, "ab")
+            streams[option] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     variables = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
     process = subprocess.Popen(
         words, stdout=streams["--output"], stderr=streams["--error"], env={**os.environ, **variables}

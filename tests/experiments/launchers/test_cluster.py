@@ -51,8 +51,9 @@ def test_without_slurm_that_is_said(monkeypatch, tmp_path):
 def test_the_script_asks_for_what_the_options_say(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", install(tmp_path)["PATH"])
     cluster = parsed(
-        "--launcher", "submitit", "--launcher.time", "1-00:30:00", "--launcher.gpus", "2", "--launcher.partition", "long",
-        "--launcher.account", "us", "--launcher.sbatch", "mem=32G cpus-per-task=8", "--launcher.at-once", "3",
+        "--launcher", "submitit", "--launcher.time", "1-00:30:00", "--launcher.gpus", "2",
+        "--launcher.partition", "long", "--launcher.account", "us", "--launcher.sbatch", "mem=32G cpus-per-task=8",
+        "--launcher.at-once", "3",
         "--launcher.setup", "export GREETING='a b'; cd .",
     )  # fmt: skip
     executor = cluster.executor(tmp_path / "room", "name of it", after=["7", "9"])._executor
