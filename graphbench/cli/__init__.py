@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reproduce:reproduce",
         "train what a published table lacks, and write it with printed and obtained values",
     ),
+    "status": ("report:status", "show how far a sweep, a study, a table or a prediction is"),
     "list": ("list_command:list_installed", "show what is installed: architectures, benchmarks, configurations, ..."),
     "config": ("list_command:show_config", "print an installed configuration, or copy it to a file"),
     "new-plugin": ("new_plugin:run", "write a small installable package with a model of your own"),
@@ -47,7 +48,7 @@ _USER_ERRORS = (
     errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
 )  # fmt: skip
 #: Commands that neither train nor log.
-LIGHT = ("list", "config", "new-plugin", "version", "completion")
+LIGHT = ("list", "config", "new-plugin", "version", "completion", "status")
 
 
 def usage() -> str:

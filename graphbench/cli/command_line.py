@@ -167,6 +167,16 @@ class CommandLine:
         """All words."""
         return [word for one in self.options for word in one.words]
 
+    def without(self, *starts: str) -> CommandLine:
+        """Return the command line without the options whose names begin so.
+
+        Examples:
+            >>> line = CommandLine.parse(["sft/table-4", "--launcher", "submitit", "--launcher.time=60"])
+            >>> line.without("--launcher").words
+            ['sft/table-4']
+        """
+        return CommandLine(tuple(one for one in self.options if not one.name.startswith(starts)))
+
     def located(self) -> CommandLine:
         """Return the command line with the path of every `--config NAME`.
 

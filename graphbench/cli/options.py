@@ -21,6 +21,7 @@ from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_
 from graphbench.cli.parsers import CommandParser, whole_number
 from graphbench.data.files.foreign import load_json
 from graphbench.errors import BadInput, check_choice
+from graphbench.experiments.launchers.cluster import OPTIONS as LAUNCHER_OPTIONS
 from graphbench.inference.shares import PART_ROWS, Share
 from graphbench.registry.describe import options_of
 from graphbench.registry.expected import Expected
@@ -79,6 +80,7 @@ OWN: dict[str, dict[str, str]] = {
         "part": "share of the parts of --output DIR/ to write, as 3/8; auto: that of a SLURM array, torchrun or srun",
         "part_rows": f"rows of --input in each part of --output DIR/ (default {PART_ROWS:,})",
         "if_exists": "what to do if --output DIR/ holds parts of this share: fail (default) or resume",
+        **LAUNCHER_OPTIONS,
     },
     "embed": {
         **_PREDICT,
@@ -97,7 +99,9 @@ OWN: dict[str, dict[str, str]] = {
     },
 }
 #: Option -> further names: torchrun takes `--run` behind its script for its own, and inputs may be other texts.
-_SECOND_NAMES = {"run": ("--run-folder",), "smiles_column": ("--input-column",)}
+_SECOND_NAMES = {"run": ("--run-folder",), "smiles_column": ("--input-column",)} | {
+    name: (f"--{name}",) for name in LAUNCHER_OPTIONS if "_" in name
+}
 #: Own options that take several words.
 SEVERAL = {"predict": ("--run", "--run-folder"), "explain": ("--rows",)}
 #: Options without a value.
@@ -183,7 +187,7 @@ def _check_parts(options: argparse.Namespace) -> None:
                 "once: write it to a file, and name that with --input."
             )
         return
-    for name in ("part", "part_rows", "if_exists"):
+    for name in ("part", "part_rows", "if_exists", *LAUNCHER_OPTIONS):
         if getattr(options, name) is not None:
             raise BadInput(
                 f"--{name.replace('_', '-')} is about a folder of parts: name one with --output DIR/ and an --input "

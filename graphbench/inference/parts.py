@@ -13,7 +13,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
+import socket
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +31,7 @@ from graphbench.data.files.writing import write_text, writing
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.inference.output import Counts, to_arrow
 from graphbench.inference.shares import PART_ROWS, Share
+from graphbench.runs.environment import timestamp
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,6 +84,7 @@ class PartsFolder:
         #: First row, rows and number of part of each block that is being answered, in their order.
         self._answering: deque[tuple[int, int, int]] = deque()
         self._rows = self._total = 0  # of the whole input: rows and parts
+        self._since, self._began = timestamp(), time.monotonic()
 
     @classmethod
     @contextlib.contextmanager
@@ -115,6 +120,7 @@ class PartsFolder:
         try:
             parts = cls(folder, identity, named, share, part_rows)
             parts._check_folder(resume)
+            parts._note(done=False)
             yield parts
         finally:
             lock.release()
@@ -297,6 +303,7 @@ class PartsFolder:
         counts = Counts()
         for part in parts.values():
             counts.merge(part.counts)
+        self._note(done=True)
         if len(parts) < self._total:
             return len(parts), self._total, counts
         row = 0
@@ -312,6 +319,12 @@ class PartsFolder:
         with self._alone():
             self._write_manifest(parts)
         return len(parts), self._total, counts
+
+    def _note(self, done: bool) -> None:
+        """Note which process writes this share, or that it is done, for `graphbench status`."""
+        notes = {"host": socket.gethostname(), "process": os.getpid(), "since": self._since, "done": done}
+        path = self.folder / f".share-{self.share.number}-of-{self.share.count}.json"
+        write_text(path, json.dumps(notes | {"seconds": time.monotonic() - self._began}) + "\n")
 
     def _write_manifest(self, parts: Mapping[int, Part]) -> None:
         listed = [

@@ -133,7 +133,6 @@ def test_every_command_has_this_parser(command, capsys, monkeypatch):
         "tune --config gps/zinc --space x --run {}/below",
         "reproduce sft/table-4 --output {}/below",
         "reproduce --records x --page {}/below",
-        "sweep --config quickstart --output out --slurm {}/below",
         "export --run x --output {}/below",
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import json
@@ -21,7 +22,7 @@ import torch
 
 import graphbench
 from graphbench.cli.command_line import CommandLine
-from graphbench.cli.options import OWN, Request, own_parser, share_of, split
+from graphbench.cli.options import FLAGS, OWN, SEVERAL, Request, own_parser, share_of, split
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
 from graphbench.cli.split_predictions import learn_from_validation, names_of, predict_split
 from graphbench.cli.trained import (
@@ -36,6 +37,8 @@ from graphbench.cli.trained import (
 from graphbench.contracts import InputPart
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, check_choice
+from graphbench.experiments.launchers import ROOM, Cluster, Unit, launch
+from graphbench.experiments.status import read_status, summarize
 from graphbench.inference.calibration import Temperature
 from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.distance_bins import DistanceBins
@@ -65,6 +68,8 @@ def predict(arguments: Sequence[str]) -> int:
         if options.split is not None:
             raise BadInput("--input and --split exclude each other: name the input or the split.")
         in_parts = names_parts(options.output)
+        if in_parts and (cluster := Cluster.of(options)) is not None:
+            return _launch(options, cluster, arguments)
         return _predict_in_parts(requests, arguments) if in_parts else _predict_input(requests, arguments)
     return predict_split(requests, chosen_split(options))
 
@@ -123,6 +128,34 @@ def _predict_in_parts(requests: Sequence[Request], arguments: Sequence[str]) -> 
     else:
         log.info("%s: all %d parts are there, with %s", folder, total, counts)
     return 0
+
+
+def _launch(options: argparse.Namespace, cluster: Cluster, arguments: Sequence[str]) -> int:
+    """Write a table in parts by jobs, a share each.
+
+    Returns:
+        0; 1 if parts are missing.
+
+    Raises:
+        BadInput: a share or no number of shares is named, or parts are there and nobody said to go on.
+    """
+    if options.part is not None:
+        raise BadInput(f"--part {options.part}: with --launcher submitit every job gets a share; leave it out.")
+    _, _, resume = share_of(options)
+    folder, count = folder_to_write("--output", options.output), cluster.number("shares of the input")
+    if not resume and any(folder.glob("part-*.parquet")):
+        raise BadInput(f"--output {folder}: parts are there. Go on with --if-exists resume, or name another folder.")
+    line = CommandLine.parse(arguments, SEVERAL["predict"], FLAGS).without("--launcher", "--if-exists")
+    shares = [(f"share-{number}-of-{count}", f"{number}/{count}") for number in range(1, count + 1)]
+    units = [
+        Unit(name, ("predict", *line.words, "--if-exists", "resume", "--part", share), folder / ROOM / f"{name}.log")
+        for name, share in shares
+    ]
+    launch([units], cluster, folder, describe=lambda: summarize(read_status(folder)) if folder.is_dir() else "")
+    failed = [unit for unit in read_status(folder) if unit.state != "done"]
+    for unit in failed:
+        log.error("Share %s is %s, %s; see %s.", unit.name, unit.state, unit.note, folder / ROOM)
+    return 1 if failed else 0
 
 
 def _answered(

@@ -1,13 +1,16 @@
-"""`graphbench report`: compare runs on one page."""
+"""`graphbench report` compares runs on one page, and `graphbench status` tells how far those of a folder are."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.errors import BadInput
+from graphbench.experiments.status import UnitStatus, read_status, summarize
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
@@ -51,3 +54,53 @@ def _is_comparison(folder: str) -> bool:
     if is_output:
         log.info("%s is skipped: it holds a comparison and no run.", folder)
     return is_output
+
+
+def status(arguments: Sequence[str]) -> int:
+    """Show the units of a sweep, a study, a published table or a prediction, from their folder alone.
+
+    Raises:
+        BadInput: the folder is none of them.
+    """
+    parser = CommandParser(
+        "status",
+        description="Show how far the trainings of a sweep or of a published table, the trials of a study, or the "
+        "shares of a prediction in parts are: done, running, waiting, failed with the last lines of the log, or "
+        "stopped. Files are read and nothing is changed, whoever started them and wherever they run.",
+    )
+    parser.add_argument("folder", metavar="DIR", help="what --output, or --run of a study, named")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    units = read_status(Path(options.folder))
+    if options.json:
+        print(json.dumps([asdict(unit) for unit in units], indent=2))
+        return 0
+    for line in _lines(units):
+        print(line)
+    return 0
+
+
+def _lines(units: Sequence[UnitStatus]) -> list[str]:
+    """Return a line for each unit in even columns, the ends of logs, and the counts."""
+    rows = [("unit", "state", "time", "epoch", "")]
+    rows += [(unit.name, unit.state, _hours(unit.seconds), unit.epoch, unit.note) for unit in units]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = []
+    for row, ends in zip(rows, [(), *(unit.lines for unit in units)], strict=True):
+        cells = (cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True))
+        lines.append("  ".join((*cells, row[4])).rstrip())
+        lines += [f"    | {line}" for line in ends]
+    return [*lines, summarize(units)]
+
+
+def _hours(seconds: float | None) -> str:
+    """Return a time as hours, minutes and seconds.
+
+    Examples:
+        >>> _hours(3725.4), _hours(None)
+        ('1:02:05', '')
+    """
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -17,14 +17,16 @@ from graphbench.cli.console import console, plain_table
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write, near_options
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
+from graphbench.experiments.launchers import Cluster, Unit, add_options, launch
 from graphbench.experiments.records import Record, read_records, write_records, write_together
 from graphbench.experiments.reproduce.controls import controlled
 from graphbench.experiments.reproduce.obtained import obtain, records_of
 from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
 from graphbench.experiments.reproduce.rendering import records, summary
-from graphbench.experiments.reproduce.running import missing, run_beside, run_here, write_slurm
+from graphbench.experiments.reproduce.running import missing, planned, run_beside, run_here, units
 from graphbench.experiments.reproduce.scripts import measured, run_missing, scripts
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
+from graphbench.experiments.status import read_status, summarize, write_plan
 from graphbench.experiments.trainings import visible_gpus
 
 log = logging.getLogger(__name__)
@@ -55,9 +57,8 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--offline", action="store_true", help="data of packages or generated ones, not downloads")
     parser.add_argument("--output", metavar="DIR", help="folder of runs and tables; needed unless listing")
-    parser.add_argument("--slurm", action="store_true", help="write what is missing as SLURM arrays, and run nothing")
     parser.add_argument("--no-train", action="store_true", help="write the tables of what there is")
-    parser.add_argument("--job", type=int, metavar="NUMBER", help="run this job of the plan alone, as an array does")
+    parser.add_argument("--job", type=int, metavar="NUMBER", help="run this job of the plan alone, as on a cluster")
     parser.add_argument(
         "--records", nargs="+", default=[], metavar="FOLDER", help="records of finished runs go to the first of these"
     )
@@ -67,6 +68,7 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--ledger", metavar="FILE", help="write a line for every printed value, with the records in the folders"
     )
+    add_options(parser)
     return parser
 
 
@@ -128,8 +130,10 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
     """Run missing trainings, or write them as SLURM arrays, and write the tables."""
     output = folder_to_write("--output", options.output)
     wanted = [(*_selected(table, options), _request(table, options, extra)) for table in chosen]
-    planned = {job.training.folder(output): job for _, cells, request in wanted for job in jobs(cells, request, output)}
-    plan = list(planned.values())
+    by_folder = {
+        job.training.folder(output): job for _, cells, request in wanted for job in jobs(cells, request, output)
+    }
+    plan = list(by_folder.values())
     if options.job is not None:
         if not 0 <= options.job < len(plan):
             raise BadInput(f"--job {options.job}: the plan has jobs 0 to {len(plan) - 1}.")
@@ -137,10 +141,13 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
     log.info("%s", coverage([cell for _, cells, _ in wanted for cell in cells], options.scale))
     lacking = missing(plan, output)
     log.info("%d of %d trainings are still to run", len(lacking), len(plan))
-    if options.slurm:
-        for path in write_slurm(plan, lacking, output, ["reproduce", *(word for word in given if word != "--slurm")]):
-            log.info("Wrote %s", path)
-        return 0
+    write_plan(output, planned(plan, output))
+    cluster = Cluster.of(options)
+    if cluster is not None and lacking and not options.no_train:
+        words = ["reproduce", *CommandLine.parse(given).without("--launcher").words]
+        last = Unit("tables", (*words, "--no-train"), output / "logs" / "tables.log")
+        launch(units(plan, lacking, output, words), cluster, output, last, lambda: summarize(read_status(output)))
+        return _failed(plan, missing(plan, output))
     failed = [] if options.no_train or not lacking else _run(plan, lacking, output, given)
     measures = not options.no_train and options.scale != "smoke"
     broken = run_missing(
@@ -157,9 +164,14 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
             if values := measured(table, cells, output):
                 write_together(values, Path(options.records[0], f"{table.name.replace('/', '-')}.json"))
     _write_pages(options)
-    for number in failed:
+    return max(_failed(plan, failed), 1 if broken else 0)
+
+
+def _failed(plan: Sequence[Job], numbers: Sequence[int]) -> int:
+    """Name jobs without a score; returns the exit code."""
+    for number in numbers:
         log.error("Failed: %s, seed %d", plan[number].training.name, plan[number].training.seed)
-    return 1 if failed or broken else 0
+    return 1 if numbers else 0
 
 
 def _selected(table: Table, options: argparse.Namespace) -> tuple[Table, list[Cell]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +14,15 @@ import yaml
 
 from graphbench.cli.checks import check_fit_options
 from graphbench.cli.command_line import CommandLine
-from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
+from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.data.files.foreign import load_yaml
-from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training
 from graphbench.experiments.control import control_rows
-from graphbench.experiments.sweeps import Sweep, Variant, array_script, parse_numbers, parse_variation, run_all
+from graphbench.experiments.launchers import Cluster, Unit, add_options, launch
+from graphbench.experiments.status import read_status, summarize, write_plan
+from graphbench.experiments.sweeps import Sweep, Variant, parse_numbers, parse_variation, run_all
+from graphbench.experiments.sweeps.local import failures_of
 from graphbench.experiments.sweeps.plan import benchmark_options
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
@@ -37,6 +37,7 @@ _RESERVED = {
     "--if-exists": "existing runs are always continued",
     "--checkpoint": "every run goes on from its last checkpoint",
     "--seed_everything": "--seeds names the seeds",
+    "--slurm": "--launcher submitit submits the jobs itself",
 }
 #: Options in which runs of one variant may differ.
 _REPLICATES = ("seed_everything", "data.fold", "data.split_seed", "expected")
@@ -53,6 +54,7 @@ def sweep(arguments: Sequence[str]) -> int:
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))
+    cluster = Cluster.of(options)
     plan, output = _plan(options, words), folder_to_write("--output", options.output)
     for config in options.config:
         check_fit_options("sweep", ["--config", config, *words], parser.names, _RESERVED)
@@ -69,14 +71,18 @@ def sweep(arguments: Sequence[str]) -> int:
         for variant, training in plan.trainings()
         if options.only is None or (training.name in names and training.seed == trainings[0][1].seed)
     ]
-    if options.slurm is not None:
-        file_to_write("--slurm", options.slurm)
     _check(plan, trainings, output)
-    if options.slurm is not None:
-        return _write_array(arguments, options, len(trainings), output)
     chosen = [training for _, training in trainings]
-    failures = run_all(chosen, output, options.jobs, logs=options.only is None)
     if options.only is None:
+        write_plan(output, [(training.folder(output).name, [training.folder(output)]) for training in chosen])
+    launched = cluster is not None and not all(training.is_finished(output) for training in chosen)
+    if cluster is not None and launched:
+        _launch(chosen, output, cluster, arguments)
+    if launched or options.no_train:
+        failures = failures_of(chosen, output)
+    else:
+        failures = run_all(chosen, output, options.jobs, logs=options.only is None)
+    if options.only is None and not launched:
         _report(chosen, output)
     if failures:
         log.error("%d of %d trainings failed; the same command tries them again:", len(failures), len(chosen))
@@ -116,8 +122,11 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the sweep; the same one goes on")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trainings at a time (default: 1)")
-    parser.add_argument("--slurm", metavar="FILE", help="train nothing and write a script for sbatch, an array job")
-    parser.add_argument("--only", type=int, metavar="NUMBER", help="train this one alone, from 0; for array jobs")
+    parser.add_argument(
+        "--only", type=int, metavar="NUMBER", help="train this one alone, from 0; for jobs of a cluster"
+    )
+    parser.add_argument("--no-train", action="store_true", help="write the report over what there is")
+    add_options(parser)
     return parser
 
 
@@ -227,29 +236,17 @@ def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:
         )
 
 
-def _write_array(arguments: Sequence[str], options: argparse.Namespace, count: int, output: Path) -> int:
-    """Write the script of an array job, and the folder for its logs."""
-    words = [word for one in CommandLine.parse(arguments).options if one.name != "--slurm" for word in one.words]
-    (output / "logs").mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "graphbench", "sweep", *words]
-    file = Path(options.slurm)
-    text = array_script(
-        command,
-        "--only",
-        range(count),
-        output / "logs",
-        Path.cwd(),
-        name=f"sweep-{output.name}",
-        notes=(
-            "Submit with: sbatch [--partition ... --gres gpu:1 --cpus-per-task ... --time ...] "
-            + shlex.quote(str(file)),
-            "When the array has ended, the sweep's command without --slurm runs what failed, and writes the report.",
-        ),
-        at_once=options.jobs if options.jobs > 1 else None,
-    )
-    write_text(file, text)
-    log.info("%s has %d tasks. Submit it with: sbatch %s", file, count, file)
-    return 0
+def _launch(trainings: Sequence[Training], output: Path, cluster: Cluster, arguments: Sequence[str]) -> None:
+    """Run the missing trainings as jobs, the last of which writes the report."""
+    words = ("sweep", *CommandLine.parse(arguments).without("--launcher", "--jobs").words)
+    logs = output / "logs"
+    units = [
+        Unit(name := training.folder(output).name, (*words, "--only", str(number)), logs / f"{name}.log")
+        for number, training in enumerate(trainings)
+        if not training.is_finished(output)
+    ]
+    last = Unit("report", (*words, "--no-train"), logs / "report.log")
+    launch([units], cluster, output, last, lambda: summarize(read_status(output)))
 
 
 def _report(trainings: Sequence[Training], output: Path) -> None:

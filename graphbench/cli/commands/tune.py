@@ -12,11 +12,14 @@ from typing import Any
 import yaml
 
 from graphbench.cli.checks import check_fit_options
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped
 from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv
+from graphbench.experiments.launchers import Cluster, Unit, add_options, launch
+from graphbench.experiments.status import read_status, summarize, write_trials
 from graphbench.experiments.tuning.space import Space, probes, read_space
 from graphbench.experiments.tuning.space import arguments as written
 from graphbench.experiments.tuning.study import Begun, Study, require_optuna
@@ -47,6 +50,8 @@ def tune(arguments: Sequence[str]) -> int:
     check_fit_options("tune", words, parser.names, _RESERVED)
     check_range("--trials", options.trials, at_least=1, whole=True)
     folder = folder_to_write("--run", options.run)
+    cluster = Cluster.of(options)
+    workers = 0 if cluster is None else cluster.number("workers of the study")
     require_optuna()
     space = read_space(Path(options.space))
     from graphbench.cli.lightning import build
@@ -67,6 +72,10 @@ def tune(arguments: Sequence[str]) -> int:
         storage=options.storage,
     )
     del cli
+    write_trials(folder, options.trials)
+    if cluster is not None:
+        study.close()
+        return _launch(folder, cluster, workers, arguments)
     try:
         while (begun := study.next(options.trials)) is not None:
             _run(study, begun, words)
@@ -74,6 +83,23 @@ def tune(arguments: Sequence[str]) -> int:
         return _write(study, base)
     finally:
         study.close()
+
+
+def _launch(folder: Path, cluster: Cluster, workers: int, arguments: Sequence[str]) -> int:
+    """Run workers of the study as jobs; the last one that ends writes the best configuration.
+
+    Returns:
+        0; 1 if there is no best configuration.
+    """
+    words = ("tune", *CommandLine.parse(arguments).without("--launcher").words)
+    names = [f"worker-{number}" for number in range(1, workers + 1)]
+    units = [Unit(name, words, folder / "logs" / f"{name}.log") for name in names]
+    launch([units], cluster, folder, describe=lambda: summarize(read_status(folder)))
+    if (folder / "best.yaml").is_file():
+        log.info("Best configuration: %s", folder / "best.yaml")
+        return 0
+    log.error("%s has no best configuration: see %s.", folder, folder / "logs")
+    return 1
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -110,6 +136,7 @@ def _parser() -> CommandParser:
         "--pruning", choices=("median", "none"), default="median",
         help="end trials whose validation score is below the median of others in the same epoch (default), or none",
     )  # fmt: skip
+    add_options(parser)
     return parser
 
 

@@ -1,31 +1,18 @@
-"""Run the jobs of a plan one after the other, one on each device, or as arrays of a SLURM cluster."""
+"""Run the jobs of a plan one after the other, one on each device, or as units of a launcher."""
 
 from __future__ import annotations
 
 import logging
-import shlex
-import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from graphbench.data.files.writing import write_text
 from graphbench.experiments import CommandFailed, graphbench
+from graphbench.experiments.launchers import Unit, note_begin, note_end, record_of
 from graphbench.experiments.reproduce.plan import Job
-from graphbench.experiments.slurm import array_script
 from graphbench.experiments.trainings import run_in_parallel
 
 log = logging.getLogger(__name__)
-
-_SUBMIT = """#!/bin/bash
-# Submits the arrays one behind the other; then write the tables with
-#   {command} --no-train
-set -e
-last=
-for script in {scripts}; do
-    last=$(sbatch --parsable ${{last:+--dependency=afterok:$last}} "$script")
-    echo "$script: job $last"
-done
-"""
 
 
 def missing(jobs: Sequence[Job], output: Path) -> list[int]:
@@ -51,6 +38,9 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
         log.info(
             "%d of %d: %s, seed %d", place + 1, len(numbers), jobs[number].training.name, jobs[number].training.seed
         )
+        record = record_of(_log(jobs[number], output))
+        note_begin(record)
+        code, problem = 0, ""
         try:
             jobs[number].run(output)
         except CommandFailed as error:  # signals to this command are other exceptions, and propagate
@@ -59,6 +49,8 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
             else:
                 log.error("%s: %s", jobs[number].training.name, error)
                 failed.append(number)
+                code, problem = error.returncode, str(error)
+        note_end(record, code, problem)
         after_each()
     return failed
 
@@ -90,28 +82,36 @@ def run_beside(
     return [number for number in outcomes if number is not None]
 
 
-def write_slurm(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Sequence[str]) -> list[Path]:
-    """Write the missing jobs as arrays, and a script that submits them in order.
+def units(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Sequence[str]) -> list[list[Unit]]:
+    """Return jobs as units for a launcher, in stages.
 
     Args:
         jobs: the plan.
         numbers: of the jobs to run.
-        output: folder of the runs; the scripts go to OUTPUT/slurm.
+        output: folder of the runs.
         command: the words after `graphbench` that make this plan.
-
-    Returns:
-        The scripts; the last one submits the others.
     """
-    folder = output / "slurm"
-    folder.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "graphbench", *command]
-    note = "A task that is queued again goes on where it stopped. Set partition, time and memory as the cluster wants."
-    paths = []
-    for place, stage in enumerate(stages(jobs, numbers)):
-        paths.append(folder / f"array-{place + 1}.sh")
-        text = array_script(words, "--job", stage, folder, Path.cwd(), notes=[note], directives=["--gpus=1"])
-        write_text(paths[-1], text)
-    scripts = " ".join(shlex.quote(str(path.absolute())) for path in paths)
-    submit = folder / "submit.sh"
-    write_text(submit, _SUBMIT.format(scripts=scripts, command=shlex.join(words)))
-    return [*paths, submit]
+    return [
+        [Unit(_name(jobs[one], output), (*command, "--job", str(one)), _log(jobs[one], output)) for one in stage]
+        for stage in stages(jobs, numbers)
+    ]
+
+
+def planned(jobs: Sequence[Job], output: Path) -> list[tuple[str, list[Path]]]:
+    """Return name and possible run folders of each job: one for each seed that its weights may start from."""
+    return [
+        (
+            _name(job, output),
+            [replace(job.training, seed=one.seed).folder(output) for one in job.trials()]
+            or [job.training.folder(output)],
+        )
+        for job in jobs
+    ]
+
+
+def _name(job: Job, output: Path) -> str:
+    return job.training.folder(output).name
+
+
+def _log(job: Job, output: Path) -> Path:
+    return output / "logs" / f"{_name(job, output)}.log"

@@ -1,7 +1,6 @@
-"""Run many trainings by one command: models, variations, seeds and folds, here or under SLURM."""
+"""Run many trainings by one command: models, variations, seeds and folds, here or as jobs of a cluster."""
 
-from graphbench.experiments.slurm import array_script
 from graphbench.experiments.sweeps.local import Failure, run_all
 from graphbench.experiments.sweeps.plan import Sweep, Variant, parse_numbers, parse_variation
 
-__all__ = ["Failure", "Sweep", "Variant", "array_script", "parse_numbers", "parse_variation", "run_all"]
+__all__ = ["Failure", "Sweep", "Variant", "parse_numbers", "parse_variation", "run_all"]

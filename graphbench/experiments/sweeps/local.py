@@ -12,6 +12,7 @@ from pathlib import Path
 
 from graphbench.errors import GraphbenchError
 from graphbench.experiments import CommandFailed, Training, graphbench, results, train
+from graphbench.experiments.launchers import note_begin, note_end, read_notes, record_of
 from graphbench.experiments.trainings import run_in_parallel, visible_gpus
 
 log = logging.getLogger(__name__)
@@ -55,27 +56,53 @@ def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bo
     return [failure for failure in failures if failure is not None]
 
 
+def failures_of(trainings: Sequence[Training], output: Path) -> list[Failure]:
+    """Return trainings without a score, with the reasons that were noted."""
+    failures = []
+    for training in trainings:
+        if training.is_finished(output):
+            failures.append(_diverged(training, output))
+            continue
+        path = output / "logs" / f"{training.folder(output).name}.log"
+        notes = read_notes(record_of(path))
+        code = notes.get("code")
+        reason = notes.get("problem") or ("it has not ended" if code is None else f"exit code {code}{_last_line(path)}")
+        failures.append(Failure(training, str(reason)))
+    return [failure for failure in failures if failure is not None]
+
+
 def _run(training: Training, number: str, output: Path, environment: Mapping[str, str], logs: bool) -> Failure | None:
     """Run one training, and return its failure."""
     folder = training.folder(output)
     path = output / "logs" / f"{folder.name}.log" if logs else None
     log.info("%s %s%s", number, folder.name, f": see {path}" if path is not None else "")
-    try:
-        train(
-            folder, partial(training.arguments, output), partial(graphbench, log=path, environment=environment or None)
-        )
-    except CommandFailed as failed:
-        return Failure(training, f"exit code {failed.returncode}{_last_line(path)}")
-    except GraphbenchError as error:
-        return Failure(training, str(error))
-    if not training.is_finished(output):
-        return Failure(training, "it left no scores")
-    failure = _diverged(training, output)
+    if path is None:  # whoever wants this one alone notes how it ends
+        failure, _ = _outcome(training, output, path, environment)
+    else:
+        note_begin(record_of(path))
+        failure, code = _outcome(training, output, path, environment)
+        note_end(record_of(path), code, "" if failure is None else failure.reason)
     if failure is None:
         stored = results(folder)
         name = f"test/{stored['metric']}"
         log.info("%s %s: %s %.4f", number, folder.name, name, stored["test"][name])
     return failure
+
+
+def _outcome(
+    training: Training, output: Path, path: Path | None, environment: Mapping[str, str]
+) -> tuple[Failure | None, int]:
+    """Train and test, and return the failure and the exit code."""
+    command = partial(graphbench, log=path, environment=environment or None)
+    try:
+        train(training.folder(output), partial(training.arguments, output), command)
+    except CommandFailed as failed:
+        return Failure(training, f"exit code {failed.returncode}{_last_line(path)}"), failed.returncode
+    except GraphbenchError as error:
+        return Failure(training, str(error)), 1
+    if not training.is_finished(output):
+        return Failure(training, "it left no scores"), 1
+    return _diverged(training, output), 0
 
 
 def _diverged(training: Training, output: Path) -> Failure | None:

@@ -73,12 +73,27 @@ def test_a_job_of_an_array_writes_no_table(trained, tmp_path):
     assert not list((tmp_path / "out").glob("*.csv"))
 
 
-def test_slurm_scripts_are_written_and_nothing_runs(trained, tmp_path):
-    assert main([*ASKED, "--output", str(tmp_path / "out"), "--slurm"]) == 0
+def test_missing_jobs_are_units_of_a_launcher_and_the_last_one_writes_the_table(trained, tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    launched = []
+    monkeypatch.setattr(reproduce, "launch", lambda *arguments: launched.append(arguments))
+    options = [
+        "--launcher",
+        "submitit",
+        "--launcher.time",
+        "60",
+        "--launcher.cluster",
+        "local",
+        "--launcher.per-task=3",
+    ]
+    assert main([*ASKED, "--output", str(tmp_path / "out"), *options]) == 1, "nothing has a score"
     assert not trained
-    script = (tmp_path / "out" / "slurm" / "array-1.sh").read_text()
-    assert "#SBATCH --array=0-5\n" in script  # two depths, three seeds as the paper
-    assert "--slurm" not in script
+    (((stage,), cluster, _, last, _),) = launched
+    assert cluster.per_task == 3
+    assert len({unit.name for unit in stage}) == 6, "two depths, three seeds as the paper"
+    asked = ("reproduce", *ASKED[1:], "--output", str(tmp_path / "out"))
+    assert [unit.words for unit in stage] == [(*asked, "--job", str(number)) for number in range(6)]
+    assert last.words == (*asked, "--no-train")
 
 
 @pytest.fixture

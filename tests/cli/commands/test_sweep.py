@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -125,12 +124,13 @@ def test_the_models_are_compared_seed_by_seed(two_models):
 
 @pytest.mark.slow
 def test_other_options_in_the_same_folder_are_refused(two_models, inside, capsys):
-    output, words, *_ = two_models
+    _, words, *_ = two_models
     assert main([*words, "--trainer.max_epochs", "3"]) == 1
     said = capsys.readouterr().err
     assert "gcn-0 was trained with other options: trainer.max_epochs is 3 instead of 2. Name another --output" in said
     assert not inside.calls
-    assert main([*words, "--vary", "trainer.max_epochs=2", "--slurm", str(output / "array.sh")]) == 0, "other names"
+    assert main([*words, "--slurm", "array.sh"]) == 1, "an option of earlier versions"
+    assert "--launcher submitit" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -235,20 +235,18 @@ def test_a_mistake_is_one_line_before_anything_runs(name, configs, inside, tmp_p
 
 
 @pytest.mark.slow
-def test_the_tasks_of_the_array_train_what_the_sweep_would(configs, tmp_path):
-    """The script as it is, run by bash with the variable that SLURM sets; then the sweep has nothing left to train."""
-    output, script = tmp_path / "out of quotes", tmp_path / "array.sh"
+def test_a_job_trains_one_and_writes_no_report_and_the_last_writes_it_and_trains_nothing(configs, inside, tmp_path):
+    output = tmp_path / "out"
     words = ["sweep", "--config", str(configs / "gcn.yaml"), "--seeds", "0,3", "--output", str(output),
              "--trainer.max_epochs=1"]  # fmt: skip
-    assert main([*words, "--slurm", str(script), "--jobs", "4"]) == 0
-    text = script.read_text()
-    assert "#SBATCH --array=0-1%4" in text
-    assert f"#SBATCH --output={shlex.quote(str(output / 'logs' / 'slurm-%a.log'))}" in text
-    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": "1", "OMP_NUM_THREADS": "1"}
-    subprocess.run(["bash", str(script)], env=environment, check=True, timeout=300)
+    assert main([*words, "--only", "1"]) == 0
     assert sorted(path.name for path in (output / "runs").iterdir()) == ["gcn-3"]
     assert scores_of(output, "gcn-3") > 0
-    assert not (output / "report.html").exists(), "a task writes no report"
+    assert not (output / "report.html").exists()
+    inside.calls.clear()
+    assert main([*words, "--no-train"]) == 1, "one has no score"
+    assert not inside.calls
+    assert (output / "report.html").is_file()
 
 
 @pytest.mark.slow

@@ -1,17 +1,17 @@
-"""Jobs one after the other, on several devices, and as SLURM arrays, without any training."""
+"""Jobs one after the other, on several devices, and as units of a launcher, without any training."""
 
 from __future__ import annotations
 
-import os
-import subprocess
+from dataclasses import replace
 
 import pytest
 
 from graphbench.experiments import CommandFailed
 from graphbench.experiments import trainings as experiments
+from graphbench.experiments.launchers import read_notes
 from graphbench.experiments.reproduce import running
 from graphbench.experiments.reproduce.plan import Request, jobs, select
-from graphbench.experiments.reproduce.running import missing, run_beside, run_here, stages, write_slurm
+from graphbench.experiments.reproduce.running import missing, planned, run_beside, run_here, stages, units
 
 
 @pytest.fixture
@@ -84,19 +84,33 @@ def test_every_device_gets_jobs_and_those_that_start_from_others_come_last(plan,
     assert seen[0][2] == ("reproduce", "somebody/table-1")
 
 
-def test_slurm_scripts_name_the_missing_jobs_and_their_order(plan, tmp_path):
-    *arrays, submit = write_slurm(plan, [1, 2, 4], tmp_path / "my output", ["reproduce", "somebody/table-1"])
-    first, second = (path.read_text() for path in arrays)
-    assert "#SBATCH --array=1-2\n" in first
-    assert "#SBATCH --array=4\n" in second
-    assert "#SBATCH --gpus=1\n" in second
-    assert f"#SBATCH --output='{tmp_path}/my output/slurm/slurm-%a.log'\n" in first
-    assert '-m graphbench reproduce somebody/table-1 --job "$SLURM_ARRAY_TASK_ID"' in first
-    fake = tmp_path / "sbatch"
-    fake.write_text('#!/bin/bash\necho "$@" >>"$CALLS"; echo 41\n')
-    fake.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
-    subprocess.run(["bash", str(submit)], env=environment, check=True, capture_output=True)
-    assert (tmp_path / "calls").read_text().splitlines() == [
-        f"--parsable {arrays[0]}", f"--parsable --dependency=afterok:41 {arrays[1]}",
-    ]  # fmt: skip
+def test_units_are_the_missing_jobs_in_their_order(plan, tmp_path):
+    first, second = units(plan, [1, 2, 4], tmp_path, ["reproduce", "somebody/table-1"])
+    assert [unit.words[-2:] for unit in first] == [("--job", "1"), ("--job", "2")]
+    assert [unit.words for unit in second] == [("reproduce", "somebody/table-1", "--job", "4")]
+    names = [plan[number].training.folder(tmp_path).name for number in (1, 2, 4)]
+    assert [unit.name for unit in (*first, *second)] == names
+    assert [unit.log.name for unit in (*first, *second)] == [f"{name}.log" for name in names]
+
+
+def test_a_planned_job_may_end_in_the_folder_of_each_of_its_starts(plan, tmp_path):
+    one, *_ = planned([plan[0]], tmp_path)
+    assert one[1] == [plan[0].training.folder(tmp_path)]
+    several = replace(plan[0], starts=3)
+    ((name, folders),) = planned([several], tmp_path)
+    assert name == folders[0].name
+    assert [folder.name for folder in folders] == [
+        f"{several.training.name}-{trial.seed}" for trial in several.trials()
+    ]
+
+
+def test_how_a_job_ended_is_noted(plan, tmp_path, monkeypatch, finish):
+    def command(*words):
+        if words[-1].endswith("-1"):
+            raise CommandFailed("fit", 3)
+        finish(tmp_path / "runs" / words[-1].rpartition("/")[2], 0.8)
+
+    monkeypatch.setattr(experiments, "graphbench", command)
+    run_here(plan, [0, 1], tmp_path, lambda: None)
+    (first, second) = (tmp_path / "logs" / f"{plan[number].training.folder(tmp_path).name}.json" for number in (0, 1))
+    assert (read_notes(first)["code"], read_notes(second)["code"]) == (0, 3)

@@ -1,0 +1,207 @@
+"""Where the units of a command run, by the options `--launcher.NAME` of that command."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphbench.errors import BadInput, check_choice, check_range
+
+if TYPE_CHECKING:
+    import submitit
+
+LAUNCHERS = ("local", "submitit")
+CLUSTERS = ("slurm", "local", "debug")
+#: Option -> its help.
+OPTIONS: dict[str, str] = {
+    "launcher": "local (default): here; submitit: as jobs of a SLURM cluster, which are watched and queued again",
+    "launcher.time": "time of a job, as 4:00:00, 2-00:00:00 or minutes; what is longer is queued again and goes on",
+    "launcher.gpus": "GPUs of a job (default: none)",
+    "launcher.partition": "partition of the cluster",
+    "launcher.account": "account of the cluster",
+    "launcher.sbatch": "further options of sbatch, as 'mem=32G cpus-per-task=8 qos=long'",
+    "launcher.setup": "line of the shell before each job, as 'module load cuda'",
+    "launcher.at_once": "jobs at a time; workers of a study; shares of a prediction",
+    "launcher.per_task": "short trainings that share a job, one after the other (default: 1)",
+    "launcher.cluster": "of submitit: slurm (default); local: processes here, debug: this process, to try it out",
+}
+#: How often a job may run out of time before it counts as failed; submitit's own 3 is for trainings of a day.
+_TIMEOUTS = 100
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add `OPTIONS` to the parser of a command."""
+    for name, text in OPTIONS.items():
+        names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
+        parser.add_argument(*names, dest=name, help=text, metavar="NAME" if name == "launcher" else "VALUE")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a job asks for.
+
+    Args:
+        kind: of submitit's executors: slurm, local or debug.
+        minutes: after which a job is queued again.
+        gpus: of each job.
+        partition: of the cluster.
+        account: of the cluster.
+        sbatch: further options of sbatch, without dashes.
+        setup: line of the shell before each job.
+        at_once: largest number of jobs at a time; None leaves it to the cluster.
+        per_task: units in a job.
+    """
+
+    kind: str = "slurm"
+    minutes: int = 60
+    gpus: int = 0
+    partition: str | None = None
+    account: str | None = None
+    sbatch: Mapping[str, str | bool] = field(default_factory=dict)
+    setup: str | None = None
+    at_once: int | None = None
+    per_task: int = 1
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Cluster | None:
+        """Read the options of a command; None where its units run in the usual way.
+
+        Raises:
+            BadInput: a value is none of those that are expected, there is no time limit, submitit is not installed,
+                or there is no SLURM here.
+        """
+        given = {name: value for name in OPTIONS if (value := getattr(options, name, None)) is not None}
+        launcher = given.pop("launcher", "local")
+        check_choice("--launcher", launcher, LAUNCHERS)
+        if launcher == "local":
+            if given:
+                raise BadInput(f"--{next(iter(given))} describes jobs of a cluster: add --launcher submitit.")
+            return None
+        kind = given.get("launcher.cluster", "slurm")
+        check_choice("--launcher.cluster", kind, CLUSTERS)
+        if "launcher.time" not in given:
+            raise BadInput("--launcher submitit needs --launcher.time: the time of a job, as 4:00:00 or in minutes.")
+        cluster = cls(
+            kind=kind,
+            minutes=minutes_of(given["launcher.time"]),
+            gpus=_whole(given, "gpus", 0, at_least=0) or 0,
+            partition=given.get("launcher.partition"),
+            account=given.get("launcher.account"),
+            sbatch=further_options(given.get("launcher.sbatch", "")),
+            setup=given.get("launcher.setup"),
+            at_once=_whole(given, "at_once", None, at_least=1),
+            per_task=_whole(given, "per_task", 1, at_least=1) or 1,
+        )
+        require_submitit()
+        if kind == "slurm" and shutil.which("sbatch") is None:
+            raise BadInput(
+                "--launcher submitit: there is no `sbatch` here. Give the command on the login node of a cluster, or "
+                "try it out with --launcher.cluster local."
+            )
+        return cluster
+
+    def number(self, what: str) -> int:
+        """Return the number of jobs where nothing else decides it.
+
+        Raises:
+            BadInput: it is missing.
+        """
+        if self.at_once is None:
+            raise BadInput(f"--launcher submitit needs --launcher.at_once here: the number of {what}.")
+        return self.at_once
+
+    def executor(self, folder: Path, name: str, after: Sequence[str] = ()) -> submitit.AutoExecutor:
+        """Return submitit's executor for jobs of this kind.
+
+        Args:
+            folder: of its files.
+            name: of the jobs.
+            after: numbers of jobs that must have ended before, well or not.
+        """
+        import submitit
+
+        if self.kind != "slurm":
+            own = {"local_setup": [self.setup]} if self.setup and self.kind == "local" else {}
+            executor = submitit.AutoExecutor(folder, cluster=self.kind)
+            executor.update_parameters(timeout_min=self.minutes, gpus_per_node=self.gpus, name=name, **own)
+            return executor
+        executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=_TIMEOUTS)
+        further: dict[str, Any] = {"requeue": True, **self.sbatch}
+        if after:
+            further["dependency"] = ":".join(["afterany", *after])
+        executor.update_parameters(
+            name=name,
+            timeout_min=self.minutes,
+            gpus_per_node=self.gpus or None,
+            slurm_partition=self.partition,
+            slurm_account=self.account,
+            slurm_setup=None if self.setup is None else [self.setup],
+            slurm_array_parallelism=self.at_once,
+            slurm_additional_parameters=further,
+        )
+        return executor
+
+
+def require_submitit() -> None:
+    """Import submitit.
+
+    Raises:
+        BadInput: it is not installed.
+    """
+    try:
+        import submitit  # noqa: F401
+    except ImportError as error:
+        raise BadInput("--launcher submitit needs submitit: pip install 'graphbench-lightning[cluster]'.") from error
+
+
+def minutes_of(text: str) -> int:
+    """Parse a time as SLURM writes it, rounded up to minutes.
+
+    Raises:
+        BadInput: it is none, or nothing.
+
+    Examples:
+        >>> [minutes_of(text) for text in ("90", "4:00:00", "1-12:00:00", "30:01")]
+        [90, 240, 2160, 31]
+    """
+    match = re.fullmatch(r"(?:(\d{1,4})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})|(\d{1,7})", text)
+    if match is None:
+        raise BadInput(f"--launcher.time must be a time as 4:00:00, 2-00:00:00 or minutes, but got {text!r}.")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
+    total = int(match[5] or 0) if match[5] else -(-(((days * 24 + hours) * 60 + minutes) * 60 + seconds) // 60)
+    check_range("--launcher.time", total, at_least=1)
+    return total
+
+
+def further_options(text: str) -> dict[str, str | bool]:
+    """Parse options of sbatch, with or without their dashes.
+
+    Raises:
+        BadInput: one is no option.
+
+    Examples:
+        >>> further_options("mem=32G --exclusive")
+        {'mem': '32G', 'exclusive': True}
+    """
+    options: dict[str, str | bool] = {}
+    for word in shlex.split(text):
+        name, sign, value = word.removeprefix("--").partition("=")
+        if not re.fullmatch(r"[a-z][a-z-]*", name) or (sign and not value):
+            raise BadInput(f"--launcher.sbatch: expected options as 'mem=32G qos=long', but got {word!r}.")
+        options[name] = value if sign else True
+    return options
+
+
+def _whole(given: Mapping[str, str], name: str, default: int | None, at_least: int) -> int | None:
+    text = given.get(f"launcher.{name}")
+    if text is None:
+        return default
+    number = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else text
+    check_range(f"--launcher.{name}", number, at_least=at_least, whole=True)
+    return int(number)

@@ -1,0 +1,184 @@
+"""Submit the units that are missing, several to a job, and watch them until the last has ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphbench.data.files.foreign import load_json
+from graphbench.data.files.sharing import locked
+from graphbench.data.files.writing import write_text
+from graphbench.errors import CorruptData, GraphbenchError
+from graphbench.experiments.launchers.cluster import Cluster
+from graphbench.experiments.launchers.units import Bundle, Unit, read_notes
+
+if TYPE_CHECKING:
+    import submitit
+
+log = logging.getLogger(__name__)
+
+#: Folder of submitit's scripts, logs and results in that of the units; its dot hides it from readers of Parquet.
+ROOM = ".launch"
+#: Numbers of the submitted jobs, with the names of their units.
+_JOBS = "jobs.json"
+#: Seconds between two looks at jobs here, and at those of a cluster.
+_OFTEN, _SELDOM = 0.5, 5.0
+
+
+def launch(
+    stages: Sequence[Sequence[Unit]],
+    cluster: Cluster,
+    folder: Path,
+    last: Unit | None = None,
+    describe: Callable[[], str] = lambda: "",
+) -> None:
+    """Run units as jobs, and wait until all have ended, well or not.
+
+    What an earlier call has submitted and is still queued or running is not submitted again, but waited for. On a
+    cluster the jobs go on when this process ends.
+
+    Args:
+        stages: missing units; those of a stage start when those before have ended.
+        cluster: what jobs ask for.
+        folder: that all units write to.
+        last: runs when all others have ended.
+        describe: the state of all units in a line, which is logged when it changes.
+
+    Raises:
+        GraphbenchError: the cluster refuses the jobs.
+    """
+    jobs = Jobs(cluster, folder, describe)
+    with locked(folder / ROOM / "lock", f"Waiting for another process that submits jobs of {folder}."):
+        taken = jobs.recover()
+        if taken:
+            log.info("%d jobs of an earlier call are still there.", len(jobs.open))
+        new = [[unit for unit in stage if unit.name not in taken] for stage in stages]
+        for stage in filter(None, new):
+            jobs.submit(stage)
+        if last is not None and (any(new) or last.name not in taken):
+            jobs.submit([last])
+    try:
+        jobs.wait()
+    except BaseException:
+        if cluster.kind == "slurm":
+            numbers = " ".join(dict.fromkeys(map(_base, jobs.open)))
+            log.warning("The jobs go on; the same command watches them again, `scancel %s` ends them.", numbers)
+        else:
+            jobs.cancel()
+        raise
+    if last is not None and "ended" not in read_notes(last.record):
+        log.warning("%s has not come to its end: see %s, or give the command again.", last.name, last.log)
+
+
+class Jobs:
+    """The jobs of a folder that have not ended.
+
+    Args:
+        cluster: what they ask for.
+        folder: that their units write to.
+        describe: see `launch`.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, describe: Callable[[], str]) -> None:
+        self.cluster, self.folder, self._describe = cluster, folder, describe
+        self._shown = ""
+        self.open: dict[str, submitit.Job[Any]] = {}
+        self._units: dict[str, list[str]] = {}
+
+    def recover(self) -> set[str]:
+        """Find jobs of earlier calls that have not ended; returns the names of their units."""
+        if self.cluster.kind != "slurm":  # they end with the command that started them
+            return set()
+        import submitit
+
+        for number, names in read_jobs(self.folder).items():
+            job: submitit.Job[Any] = submitit.SlurmJob(folder=self.folder / ROOM, job_id=number)
+            if not job.done(force_check=True):
+                self.open[number], self._units[number] = job, names
+        return {name for names in self._units.values() for name in names}
+
+    def submit(self, units: Sequence[Unit]) -> None:
+        """Submit units behind all jobs that are open.
+
+        Raises:
+            GraphbenchError: the cluster refuses them.
+        """
+        for unit in units:
+            unit.log.parent.mkdir(parents=True, exist_ok=True)
+            unit.record.unlink(missing_ok=True)
+        size = self.cluster.per_task
+        bundles = [Bundle(units[start : start + size], Path.cwd()) for start in range(0, len(units), size)]
+        if self.cluster.kind != "slurm":
+            self._submit_here(bundles)
+            return
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+        after = list(dict.fromkeys(map(_base, self.open)))
+        executor = self.cluster.executor(self.folder / ROOM, self.folder.name, after)
+        try:
+            jobs = executor.submit_array(bundles)
+        except (FailedJobError, FailedSubmissionError, OSError) as error:
+            raise GraphbenchError(f"The cluster takes no jobs: {' '.join(str(error).split())[-500:]}") from error
+        self._note(jobs, bundles)
+        log.info("Submitted %d units in %d jobs: %s", len(units), len(jobs), jobs[0].job_id.partition("_")[0])
+        write_text(self.folder / ROOM / _JOBS, json.dumps(self._units, indent=1) + "\n")
+
+    def _submit_here(self, bundles: Sequence[Bundle]) -> None:
+        """Start processes here, at most `at_once` at a time, when those before have ended."""
+        self.wait()
+        executor = self.cluster.executor(self.folder / ROOM, self.folder.name)
+        try:
+            for bundle in bundles:
+                self.wait(below=self.cluster.at_once or 1)
+                self._note([executor.submit(bundle)], [bundle])
+        except BaseException:
+            self.cancel()
+            raise
+
+    def _note(self, jobs: Sequence[submitit.Job[Any]], bundles: Sequence[Bundle]) -> None:
+        for job, bundle in zip(jobs, bundles, strict=True):
+            self.open[job.job_id] = job
+            self._units[job.job_id] = [unit.name for unit in bundle.units]
+
+    def wait(self, below: int = 1) -> None:
+        """Wait until fewer than `below` jobs are open."""
+        while True:
+            self.open = {number: job for number, job in self.open.items() if not job.done()}
+            if (text := self._describe()) != self._shown:
+                log.info("%s", text)
+                self._shown = text
+            if len(self.open) < below:
+                return
+            time.sleep(_SELDOM if self.cluster.kind == "slurm" else _OFTEN)
+
+    def cancel(self) -> None:
+        """End processes that were started here; what they run writes its checkpoint."""
+        for job in self.open.values():
+            job.cancel()
+
+
+def read_jobs(folder: Path) -> dict[str, list[str]]:
+    """Read which jobs were submitted last, and the names of their units.
+
+    Raises:
+        CorruptData: the file cannot be read.
+    """
+    path = folder / ROOM / _JOBS
+    if not path.is_file():
+        return {}
+    try:
+        stored: Mapping[str, list[str]] = load_json(path)
+        return {str(number): [str(name) for name in names] for number, names in stored.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise CorruptData(
+            f"{path} does not say which jobs were submitted ({error}). Remove it to submit anew."
+        ) from error
+
+
+def _base(number: str) -> str:
+    """Return the number of the array that a task belongs to."""
+    return number.partition("_")[0]

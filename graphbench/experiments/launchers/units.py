@@ -1,0 +1,171 @@
+"""Run commands of graphbench one after the other within a job that may be preempted, and note how each ended.
+
+A unit is a command that goes on where it was cut off: a training of a sweep, a job of a published table, a worker of a
+study, a share of a prediction. A job of a cluster runs one or several of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from graphbench.data.files.foreign import load_json
+from graphbench.data.files.writing import write_text
+from graphbench.runs.environment import timestamp
+
+if TYPE_CHECKING:
+    from submitit.helpers import DelayedSubmission
+
+#: Seconds between two signs of life of a running unit.
+BEAT = 15.0
+#: Exit codes of a command that a signal has stopped in good order.
+STOPPED = tuple(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
+#: Signals by which clusters warn; some send them to all processes of a task.
+_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+#: Variables by which Lightning would take the command for one of several ranks.
+_OF_RANKS = ("SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A command that may be given again at any time.
+
+    Args:
+        name: unique in its folder.
+        words: the command line after `graphbench`.
+        log: file that its output is added to; beside it lies `record`.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    log: Path
+
+    @property
+    def record(self) -> Path:
+        """The note on how it ended."""
+        return record_of(self.log)
+
+
+def record_of(log: Path) -> Path:
+    """Return the note that belongs to a log."""
+    return log.with_suffix(".json")
+
+
+def note_begin(record: Path) -> None:
+    """Note that a unit runs in this process."""
+    notes = {"host": socket.gethostname(), "process": os.getpid(), "job": _job(), "began": timestamp()}
+    write_text(record, json.dumps(notes) + "\n")
+
+
+def note_end(record: Path, code: int, problem: str = "") -> None:
+    """Note the exit code of a unit, and the reason where it is known."""
+    notes = read_notes(record) | {"ended": timestamp(), "code": code, "problem": problem}
+    write_text(record, json.dumps(notes) + "\n")
+
+
+def read_notes(record: Path) -> dict[str, Any]:
+    """Read the note on a unit; empty if there is none, or none that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        notes = load_json(record)
+        return notes if isinstance(notes, dict) else {}
+    return {}
+
+
+def _job() -> str:
+    """Return the number of the cluster's job around this process; "" outside of one."""
+    array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID", "") for name in ("JOB", "TASK"))
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
+
+
+class Bundle:
+    """Units that share a job of submitit; one that fails does not stop the others.
+
+    submitit calls it in the job, and `checkpoint` when the job has been warned; then it queues the job again with what
+    `checkpoint` returns.
+
+    Args:
+        units: to run one after the other.
+        folder: working directory.
+    """
+
+    def __init__(self, units: Sequence[Unit], folder: Path) -> None:
+        self.units, self.folder = tuple(units), folder
+        self._running: tuple[Unit, subprocess.Popen[bytes]] | None = None
+
+    def __call__(self) -> list[str]:
+        """Run the units that have not ended well; return the names of those that failed."""
+        before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            missing = [unit for unit in self.units if read_notes(unit.record).get("code") != 0]
+            return [unit.name for unit in missing if self._run(unit) != 0]
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """Stop the running unit in good order, and return what the job does when it starts again."""
+        from submitit.helpers import DelayedSubmission
+
+        self._stop()
+        return DelayedSubmission(Bundle(self.units, self.folder))
+
+    def _run(self, unit: Unit) -> int:
+        """Run one unit, and return its exit code.
+
+        Raises:
+            SystemExit: a signal has stopped it.
+        """
+        note_begin(unit.record)
+        own = {name: value for name, value in os.environ.items() if name not in _OF_RANKS}
+        with unit.log.open("ab") as output:
+            command = [sys.executable, "-m", "graphbench", *unit.words]
+            signal.pthread_sigmask(signal.SIG_BLOCK, _WARNINGS)  # the command inherits this
+            try:
+                child = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=own, cwd=self.folder
+                )
+                self._running = unit, child
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _WARNINGS)
+            code = _wait(child, unit.record)
+        self._running = None
+        note_end(unit.record, code)
+        if code in STOPPED:  # the cluster has told the command itself, and ends this process next
+            raise SystemExit(code)
+        return code
+
+    def _stop(self) -> None:
+        """Let the running unit write its checkpoint and end."""
+        if self._running is None:
+            return
+        unit, child = self._running
+        child.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ChildProcessError):  # it has been waited for
+            # not `Popen.wait`: the handler of a signal may stand within it, and would wait for its lock
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        note_end(unit.record, 128 + signal.SIGTERM)
+
+    def _end(self, signum: int, frame: FrameType | None) -> None:
+        """End with the running unit, without being queued again: so a job is cancelled."""
+        self._stop()
+        raise SystemExit(128 + signum)
+
+
+def _wait(child: subprocess.Popen[bytes], record: Path) -> int:
+    """Wait for a command, with a sign of life now and then: the time of its note."""
+    while True:
+        try:
+            return child.wait(BEAT)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):  # the file server may be back for the next one
+                os.utime(record)

@@ -1,0 +1,337 @@
+"""Tell from files alone how far the units of a sweep, a study, a published table or a prediction are.
+
+Nothing is locked or written, so that a look from another machine disturbs nobody. Whether a process lives is known on
+its own machine; on others by its last sign of life, where it gives one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from graphbench.data.files.foreign import load_json
+from graphbench.data.files.writing import write_text
+from graphbench.errors import BadInput, CorruptData
+from graphbench.experiments.launchers import ROOM, read_jobs, read_notes, record_of
+from graphbench.experiments.launchers.units import STOPPED
+from graphbench.experiments.tuning.storage import JOURNAL, RECORD, SQLITE
+from graphbench.runs import RunFolder
+
+State = Literal["done", "running", "waiting", "failed", "stopped"]
+STATES: tuple[State, ...] = get_args(State)
+#: The units that a sweep or a table will have.
+PLAN = "plan.json"
+#: Seconds without a sign of life after which a unit of another machine counts as stopped; clients of file servers show
+#: times that are up to a minute old.
+STALE = 150.0
+#: Seconds since a run of another machine last wrote something, after which that is said.
+_SILENT = 600.0
+#: Lines of a log that show why a unit failed, and characters of its end that are read.
+LAST_LINES, _TAIL = 5, 4096
+_MAX_EPOCHS = re.compile(r"^trainer:\n(?:[ #].*\n)*?  max_epochs: (\d+)$", re.MULTILINE)
+_SHARE = re.compile(r"\.share-(\d+)-of-(\d+)\.json")
+
+
+@dataclass(frozen=True)
+class UnitStatus:
+    """How far a unit is.
+
+    Args:
+        name: of its folder; of a share of a prediction as 3/8.
+        state: waiting ones have not begun, stopped ones go on when the command is given again.
+        seconds: of training where it is done, since its start where it runs; None where they are not known.
+        epoch: as `12 of 100`; "" where it is not known.
+        note: a reason, or where it runs or waits.
+        lines: end of its log where it failed.
+    """
+
+    name: str
+    state: State
+    seconds: float | None = None
+    epoch: str = ""
+    note: str = ""
+    lines: tuple[str, ...] = ()
+
+
+def write_plan(folder: Path, units: Iterable[tuple[str, Sequence[Path]]]) -> None:
+    """Write which units a folder will have.
+
+    Args:
+        folder: of the sweep or the table.
+        units: name and possible run folders of each; it has one of them at the end.
+    """
+    listed = [{"name": name, "folders": [str(path.relative_to(folder)) for path in folders]} for name, folders in units]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / PLAN, json.dumps({"units": listed}, indent=1) + "\n")
+
+
+def write_trials(folder: Path, trials: int) -> None:
+    """Write how many trials a study will have."""
+    write_text(folder / PLAN, json.dumps({"trials": trials}) + "\n")
+
+
+def summarize(units: Sequence[UnitStatus]) -> str:
+    """Count units by state.
+
+    Examples:
+        >>> summarize([UnitStatus("a", "done"), UnitStatus("b", "waiting"), UnitStatus("c", "done")])
+        '3 units: 2 done, 1 waiting'
+    """
+    counts = Counter(unit.state for unit in units)
+    return f"{len(units)} units: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+
+
+def read_status(folder: Path) -> list[UnitStatus]:
+    """Return the units of a sweep, a study, a table, a prediction in parts, or of one run.
+
+    Raises:
+        BadInput: the folder is none of them.
+        CorruptData: a file in it cannot be read.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: there is no such folder. Name that of a sweep, a study, a table or a prediction.")
+    if any(folder.glob(".share-*")) or (folder / "_manifest.json").is_file():
+        return _of_prediction(folder)
+    if (folder / RECORD).is_file() or (folder / SQLITE).is_file():
+        return _of_study(folder)
+    if (folder / PLAN).is_file() or (folder / "runs").is_dir():
+        return _of_runs(folder)
+    if (folder / "config.yaml").is_file():
+        return [_of_run(folder, folder.name, None)]
+    raise BadInput(
+        f"{folder} is no folder of a sweep, a study, a table, a prediction in parts or a run. Name what --output or "
+        "--run named."
+    )
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def _of_runs(folder: Path) -> list[UnitStatus]:
+    """Return the planned units, then runs that are there beside them."""
+    jobs = {name: number for number, names in read_jobs(folder).items() for name in names}
+    units, seen = [], set()
+    for name, folders in _plan(folder / PLAN):
+        seen.update(folders)
+        found = [path for path in folders if (path / "config.yaml").is_file()]
+        unit = _of_run(found[-1] if found else folders[0], name, folder / "logs" / f"{name}.log")
+        units.append(replace(unit, note=f"job {jobs[name]}") if unit.state == "waiting" and name in jobs else unit)
+    rest = (path.parent for room in ("runs", "trials") for path in folder.glob(f"{room}/*/config.yaml"))
+    return units + [_of_run(path, path.name, folder / "logs" / f"{path.name}.log") for path in sorted(set(rest) - seen)]
+
+
+def _plan(path: Path) -> Iterator[tuple[str, list[Path]]]:
+    if not path.is_file():
+        return
+    try:
+        for unit in load_json(path)["units"]:
+            yield unit["name"], [path.parent / name for name in unit["folders"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptData(f"{path} does not list units ({error}). Remove it to see the runs alone.") from error
+
+
+def _of_run(folder: Path, name: str, log: Path | None, end: str = "test") -> UnitStatus:
+    """Return the state of a run.
+
+    Args:
+        folder: of the run.
+        name: of the unit.
+        log: of its commands, where it has one.
+        end: split whose score the unit ends with.
+    """
+    run = RunFolder(folder)
+    results = _json(run.results)
+    unit = UnitStatus(name, "waiting", epoch=_epoch(run))
+    if end in results:
+        return replace(unit, state="done", seconds=results.get("fit_seconds"), note=_score(results, end))
+    notes = {} if log is None else read_notes(record_of(log))
+    running = _running(run, None if log is None else record_of(log), notes)
+    if running is not None:
+        seconds, note = running
+        return replace(unit, state="running", seconds=seconds, note=note)
+    code = notes.get("code")
+    if results.get("diverged"):
+        return replace(unit, state="failed", note=f"diverged: {results['diverged']}")
+    if code not in (None, 0, *STOPPED):
+        assert log is not None
+        problem = str(notes.get("problem") or f"exit code {code}")
+        return replace(unit, state="failed", note=problem, lines=last_lines(log))
+    if code is not None or run.config.is_file() or "began" in notes:
+        return replace(unit, state="stopped", note="goes on with the same command")
+    return unit
+
+
+def _running(run: RunFolder, record: Path | None, notes: Mapping[str, Any]) -> tuple[float, str] | None:
+    """Return for how long a run has been written to, and by whom; None if nobody writes."""
+    holder = _json(run.path / ".holder")
+    if {"host", "process", "since"} <= holder.keys():
+        if holder["host"] == socket.gethostname():
+            if _lives(holder["process"]):
+                return _since(holder["since"]), ""
+        elif record is None or "began" not in notes or _age(record) < STALE:  # its own job gives signs of life
+            silent = min(_age(run.metrics), _age(run.path / ".holder"))
+            last = f", last written {silent / 60:.0f} minutes ago" if silent > _SILENT else ""
+            return _since(holder["since"]), f"on {holder['host']}{last}"
+    if "began" in notes and "ended" not in notes and record is not None:
+        here = notes.get("host") == socket.gethostname()
+        if _lives(notes.get("process")) if here else _age(record) < STALE:
+            return _since(str(notes["began"])), "" if here else f"on {notes.get('host')}"
+    return None
+
+
+def _lives(process: object) -> bool:
+    """Tell whether a process of this machine exists."""
+    try:
+        os.kill(int(str(process)), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+def _age(path: Path) -> float:
+    """Return the seconds since a file was written; infinite without one."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return float("inf")
+
+
+def _since(text: str) -> float:
+    try:
+        return max(0.0, time.time() - datetime.fromisoformat(text).timestamp())
+    except ValueError:
+        return 0.0
+
+
+def _epoch(run: RunFolder) -> str:
+    """Return the epochs that have been trained, out of those to train."""
+    try:
+        with run.metrics.open("rb") as file:
+            column = file.readline().decode().rstrip("\r\n").split(",").index("epoch")
+            file.seek(max(file.tell(), run.metrics.stat().st_size - _TAIL))
+            rows = file.read().decode(errors="replace").split("\n")[:-1]
+    except (OSError, ValueError):
+        return ""
+    cells = [row.split(",")[column] for row in rows if row.count(",") >= column]
+    last = next((int(cell) for cell in reversed(cells) if cell.isdigit()), None)
+    if last is None:
+        return ""
+    with contextlib.suppress(OSError):
+        if match := _MAX_EPOCHS.search(run.config.read_text(encoding="utf-8", errors="replace")):
+            return f"{last + 1} of {match[1]}"
+    return str(last + 1)
+
+
+def _score(results: Mapping[str, Any], split: str) -> str:
+    """Return the score of a split as text; "" if it is no number."""
+    name = f"{split}/{results.get('metric')}"
+    value = results[split].get(name) if isinstance(results[split], Mapping) else None
+    return f"{name} {value:.4g}" if isinstance(value, (int, float)) else ""
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; empty if there is none, or it is being written."""
+    with contextlib.suppress(OSError, ValueError):
+        content = load_json(path)
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
+def last_lines(path: Path) -> tuple[str, ...]:
+    """Return the end of a log."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ()
+    return tuple(line.rstrip()[-300:] for line in text.splitlines() if line.strip())[-LAST_LINES:]
+
+
+# -- studies and predictions -------------------------------------------------------------------------------------------
+
+
+def _of_study(folder: Path) -> list[UnitStatus]:
+    """Return the trials of a study; how they ended stands in its journal."""
+    ended = _ended_trials(folder / JOURNAL)
+    numbers = {int(path.parent.name) for path in folder.glob("trials/[0-9]*/config.yaml")}
+    units = []
+    for number in sorted(numbers | ended.keys()):
+        unit = _of_run(folder / "trials" / str(number), str(number), None, end="val")
+        state, note = ended.get(number, (unit.state, unit.note))
+        units.append(replace(unit, state=state, note=note or unit.note))
+    trials = _json(folder / PLAN).get("trials", 0)
+    return units + [UnitStatus(str(number), "waiting") for number in range(len(units), trials)]
+
+
+def _ended_trials(path: Path) -> dict[int, tuple[State, str]]:
+    """Return state and reason of the trials that have ended, by number; none if the study lies in a database."""
+    if not path.is_file():
+        return {}
+    try:
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        storage = JournalStorage(JournalFileBackend(str(path)))  # it locks the file only to write
+        trials = [trial for study in storage.get_all_studies() for trial in storage.get_all_trials(study._study_id)]
+    except ImportError as error:
+        raise BadInput("A study needs Optuna: pip install 'graphbench-lightning[tune]'.") from error
+    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        raise CorruptData(f"{path} cannot be read as a study: {type(error).__name__}: {error}") from error
+    ended: dict[int, tuple[State, str]] = {}
+    for trial in trials:
+        facts = trial.user_attrs
+        if trial.state.name == "PRUNED":
+            epoch = facts.get("pruned_in_epoch")
+            ended[trial.number] = "done", "pruned" if epoch is None else f"pruned after epoch {epoch + 1}"
+        elif trial.state.name == "FAIL":
+            ended[trial.number] = "failed", str(facts.get("problem", ""))
+        elif trial.state.name == "COMPLETE":
+            ended[trial.number] = "done", ""
+    return ended
+
+
+def _of_prediction(folder: Path) -> list[UnitStatus]:
+    """Return the shares of a prediction in parts that have begun, of the last number of shares."""
+    shares = {}
+    for path in folder.glob(".share-*.json"):
+        if match := _SHARE.fullmatch(path.name):
+            shares[int(match[1]), int(match[2])] = path
+    if not shares:  # written by an earlier version
+        complete = bool(_json(folder / "_manifest.json").get("complete"))
+        return [UnitStatus("1/1", "done" if complete else "stopped")]
+    count = max(shares, key=lambda share: shares[share].stat().st_mtime)[1]
+    parts = [int(path.stem[5:]) for path in folder.glob("part-*.parquet") if path.stem[5:].isdigit()]
+    units = []
+    for number in range(1, count + 1):
+        log = folder / ROOM / f"share-{number}-of-{count}.log"
+        written = sum(part % count == number - 1 for part in parts)
+        unit = UnitStatus(f"{number}/{count}", "waiting", note=f"{written} parts")
+        units.append(_of_share(unit, _json(shares[number, count]) if (number, count) in shares else {}, log))
+    return units
+
+
+def _of_share(unit: UnitStatus, notes: Mapping[str, Any], log: Path) -> UnitStatus:
+    launched = read_notes(record_of(log))
+    if notes.get("done"):
+        return replace(unit, state="done", seconds=notes.get("seconds"))
+    here = notes.get("host") == socket.gethostname()
+    if notes and (_lives(notes.get("process")) if here else "began" not in launched or _age(record_of(log)) < STALE):
+        where = "" if here else f", on {notes.get('host')}"
+        return replace(unit, state="running", seconds=_since(str(notes.get("since"))), note=unit.note + where)
+    code = launched.get("code")
+    if code not in (None, 0, *STOPPED):
+        return replace(unit, state="failed", note=f"{unit.note}, exit code {code}", lines=last_lines(log))
+    return replace(unit, state="stopped") if notes or launched else unit

@@ -1,0 +1,150 @@
+"""Commands with `--launcher submitit`: their units are jobs of an imitated SLURM, or processes here."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import imitated_slurm
+import pandas as pd
+import pytest
+import yaml
+
+from graphbench.cli import main
+from graphbench.experiments.launchers import launching
+from graphbench.experiments.status import read_status
+
+submitit = pytest.importorskip("submitit")
+
+HERE = ["--launcher", "submitit", "--launcher.cluster", "local", "--launcher.time", "60"]
+
+
+@pytest.fixture
+def config(molecule_file, tmp_path):
+    data = {"file": str(molecule_file), "target": "length", "batch_size": 32, "root": str(tmp_path / "data")}
+    content = {
+        "data": {"class_path": "Molecules", "init_args": data},
+        "model": {"architecture": {"class_path": "GCN", "init_args": {"hidden_dim": 8, "num_layers": 1}}},
+        "trainer": {"max_epochs": 2, "accelerator": "cpu"},
+    }
+    path = tmp_path / "gcn.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    for name, value in imitated_slurm.install(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launching, "_SELDOM", 0.2)
+    monkeypatch.setattr(submitit.SlurmJob.watcher, "_delay_s", 1)
+    submitit.SlurmJob.watcher.clear()
+    return tmp_path
+
+
+def scores(output, name):
+    return json.loads((output / "runs" / name / "results.json").read_text())["test"]
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_job_is_warned_is_queued_again_and_ends_with_the_bits_of_one_that_nobody_warned(config, slurm):
+    words = ["sweep", "--config", str(config), "--seeds", "0-1", "--trainer.max_epochs=40"]
+    whole, output = slurm / "whole", slurm / "out"
+    assert main([*words, "--output", str(whole)]) == 0
+    begun, warned = output / "runs" / "gcn-1" / "checkpoints" / "last.ckpt", []
+
+    def warn():
+        while not begun.is_file():
+            time.sleep(0.02)
+        warned.append((output / "runs" / "gcn-1" / "results.json").is_file())
+        imitated_slurm.warn(slurm, "101_1")
+
+    threading.Thread(target=warn, daemon=True).start()
+    options = ["--launcher", "submitit", "--launcher.time", "4:00:00", "--launcher.at_once", "2"]
+    assert main([*words, "--output", str(output), *options]) == 0
+    assert warned == [False], "it was to be warned while it trains"
+    assert (slurm / "slurm" / "101_1.runs").read_text() == "..", "queued again once"
+    assert "--resume" not in (output / "logs" / "gcn-0.log").read_text()
+    for name in ("gcn-0", "gcn-1"):
+        assert scores(output, name) == scores(whole, name)
+    assert (output / "report.html").is_file(), "by the last job"
+    assert {unit.state for unit in read_status(output)} == {"done"}
+    assert len(imitated_slurm.scripts(slurm)) == 2
+    assert main([*words, "--output", str(output), *options]) == 0
+    assert len(imitated_slurm.scripts(slurm)) == 2, "nothing is missing, so nothing is submitted"
+
+
+@pytest.mark.slow
+def test_a_training_that_fails_is_named_with_its_last_lines(config, tmp_path, capsys):
+    words = ["sweep", "--config", str(config), "--vary", "data.init_args.target=length,nothing", "--output",
+             str(tmp_path / "out"), *HERE, "--launcher.per_task", "2"]  # fmt: skip
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "1 of 2 trainings failed" in said
+    assert (tmp_path / "out" / "report.html").is_file(), "over what there is"
+    assert main(["status", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "nothing" in next(line for line in shown.splitlines() if line.startswith("    |"))
+    assert "2 units: 1 done, 1 failed" in shown
+    assert main(["status", str(tmp_path / "out"), "--json"]) == 0
+    assert sorted(unit["state"] for unit in json.loads(capsys.readouterr().out)) == ["done", "failed"]
+
+
+@pytest.mark.slow
+def test_a_table_of_a_paper_is_written_by_the_last_job(tmp_path):
+    words = ["reproduce", "electric-flow/figure-1", "--only", "heat-fc", "--columns", "layers-1", "layers-3",
+             "--scale", "smoke", "--output", str(tmp_path / "out"), *HERE, "--launcher.per_task", "2"]  # fmt: skip
+    assert main(words) == 0
+    assert list((tmp_path / "out").glob("*.csv"))
+    assert [unit.state for unit in read_status(tmp_path / "out")] == ["done", "done"]
+
+
+@pytest.mark.slow
+def test_workers_share_a_study(config, tmp_path, capsys):
+    pytest.importorskip("optuna")
+    (tmp_path / "space.yaml").write_text("model.architecture.init_args.hidden_dim: {values: [4, 8]}\n")
+    words = ["tune", "--config", str(config), "--space", str(tmp_path / "space.yaml"), "--trials", "3", "--run",
+             str(tmp_path / "study"), *HERE]  # fmt: skip
+    assert main(words) == 1
+    assert "--launcher.at_once" in capsys.readouterr().err
+    assert main([*words, "--launcher.at_once", "2"]) == 0
+    assert (tmp_path / "study" / "best.yaml").is_file()
+    assert {unit.state for unit in read_status(tmp_path / "study")} == {"done"}
+    assert len(pd.read_csv(tmp_path / "study" / "trials.csv")) == 3
+
+
+@pytest.mark.slow
+def test_jobs_write_a_share_of_a_prediction_each(finished_run, molecule_file, tmp_path, capsys):
+    words = ["predict", "--run", str(finished_run), "--input", str(molecule_file)]
+    assert main([*words, "--output", str(tmp_path / "whole.parquet")]) == 0
+    launched = [*words, "--output", f"{tmp_path / 'parts'}/", "--part-rows", "1024", *HERE, "--launcher.at_once", "2"]
+    assert main(launched) == 0
+    whole, parts = (pd.read_parquet(tmp_path / name) for name in ("whole.parquet", "parts"))
+    pd.testing.assert_frame_equal(parts, whole, check_exact=True)
+    assert [(unit.name, unit.state) for unit in read_status(tmp_path / "parts")] == [("1/2", "done"), ("2/2", "done")]
+    capsys.readouterr()
+    assert main(launched) == 1
+    assert "--if-exists resume" in capsys.readouterr().err
+    assert main([*launched, "--if-exists", "resume"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["predict", "--run", "RUN", "--input", "FILE", "--output", "p.csv", *HERE], "--output DIR/"),
+        (["predict", "--run", "RUN", "--input", "FILE", "--output", "p/", *HERE], "--launcher.at_once"),
+        (["predict", "--run", "RUN", "--input", "FILE", "--output", "p/", "--part", "1/2", *HERE], "--part 1/2"),
+        (["predict", "--run", "RUN", "--input", "FILE", "--output", "p/", "--launcher.gpus", "1"], "--launcher.gpus"),
+    ],
+)
+def test_a_mistake_of_a_prediction_is_one_line(
+    words, named, finished_run, molecule_file, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    known = {"RUN": str(finished_run), "FILE": str(molecule_file)}
+    assert main([known.get(word, word) for word in words]) == 1
+    said = capsys.readouterr().err
+    assert named in said
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,111 @@
+"""Jobs of an imitated SLURM, of processes here and in this process: what is submitted, in which order, and what not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import imitated_slurm
+import pytest
+
+from graphbench.errors import CorruptData, GraphbenchError
+from graphbench.experiments.launchers import ROOM, Cluster, Unit, launch, launching, read_jobs, read_notes
+
+submitit = pytest.importorskip("submitit")
+
+GOOD, BAD = ("completion", "bash"), ("completion", "fish")
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """An imitated SLURM; returns the folder of the units."""
+    for name, value in imitated_slurm.install(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launching, "_SELDOM", 0.1)
+    monkeypatch.setattr(submitit.SlurmJob.watcher, "_delay_s", 1)
+    submitit.SlurmJob.watcher.clear()
+    return tmp_path / "out"
+
+
+def units(folder, **commands):
+    return [Unit(name, words, folder / "logs" / f"{name}.log") for name, words in commands.items()]
+
+
+def codes(some):
+    return {unit.name: read_notes(unit.record).get("code") for unit in some}
+
+
+def test_units_share_jobs_and_the_last_one_follows_them(slurm):
+    some = units(slurm, a=GOOD, b=BAD, c=GOOD, d=GOOD, e=GOOD)
+    (last,) = units(slurm, last=GOOD)
+    said = []
+    launch([some], Cluster(per_task=2, at_once=2), slurm, last, lambda: said.append(1) or str(len(said) > 3))
+    assert codes([*some, last]) == {"a": 0, "b": 1, "c": 0, "d": 0, "e": 0, "last": 0}
+    assert "completion" in some[1].log.read_text()
+    array, single = imitated_slurm.scripts(slurm.parent)
+    assert "#SBATCH --array=0-2%2" in array
+    assert "--dependency=afterany:101" in single
+    ends = [read_notes(unit.record)["ended"] for unit in some]
+    assert max(ends) <= read_notes(last.record)["began"]
+    assert read_jobs(slurm) == {"101_0": ["a", "b"], "101_1": ["c", "d"], "101_2": ["e"], "102": ["last"]}
+
+
+def test_a_stage_waits_for_the_one_before(slurm):
+    first, second = units(slurm, a=BAD, b=GOOD), units(slurm, c=GOOD)
+    launch([first, [], second], Cluster(), slurm)
+    assert codes([*first, *second]) == {"a": 1, "b": 0, "c": 0}, "also behind one that failed"
+    assert max(read_notes(one.record)["ended"] for one in first) <= read_notes(second[0].record)["began"]
+    assert "--dependency=afterany:101" in imitated_slurm.scripts(slurm.parent)[1]
+
+
+def test_what_is_still_queued_is_not_submitted_again_but_waited_for(slurm, monkeypatch):
+    some, (last,) = units(slurm, a=GOOD, b=GOOD), units(slurm, last=GOOD)
+    blocker = slurm.parent / "slurm" / "101.state"
+    blocker.write_text("RUNNING")
+    (slurm.parent / "slurm" / "101.sh").write_text("")
+    with monkeypatch.context() as patch:  # jobs that wait for another one, and a terminal that is closed
+        patch.setattr(launching.Jobs, "recover", lambda jobs: jobs.open.update({"101": object()}) or set())
+        patch.setattr(launching.Jobs, "wait", lambda jobs: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            launch([some], Cluster(), slurm, last)
+    assert set(imitated_slurm.states(slurm.parent).values()) == {"RUNNING", "PENDING"}
+    more = units(slurm, c=GOOD)
+    threading.Thread(target=lambda: time.sleep(2) or blocker.write_text("COMPLETED"), daemon=True).start()
+    launch([[*some, *more]], Cluster(), slurm, last)
+    assert codes([*some, *more, last]) == {"a": 0, "b": 0, "c": 0, "last": 0}
+    runs = {path.stem: path.read_text() for path in (slurm.parent / "slurm").glob("*.runs")}
+    assert set(runs.values()) == {"."}, "no task ran twice"
+    assert len(runs) == 2 + 1 + 1 + 1, "two, the new one, and the last one behind each call"
+
+
+def test_a_refused_job_is_an_error_with_the_words_of_the_cluster(slurm):
+    (slurm.parent / "slurm" / "bin" / "sbatch").write_text("#!/bin/bash\necho 'Invalid account' >&2; exit 1\n")
+    with pytest.raises(GraphbenchError, match="Invalid account"):
+        launch([units(slurm, a=GOOD)], Cluster(), slurm)
+
+
+@pytest.mark.parametrize("kind", ["local", "debug"])
+def test_processes_here_run_at_most_so_many_at_a_time(kind, tmp_path):
+    some, (last,) = units(tmp_path, a=GOOD, b=BAD, c=GOOD), units(tmp_path, last=GOOD)
+    launch([some[:2], some[2:]], Cluster(kind=kind, per_task=2), tmp_path, last)
+    assert codes([*some, last]) == {"a": 0, "b": 1, "c": 0, "last": 0}
+    assert read_notes(some[0].record)["ended"] <= read_notes(some[1].record)["began"], "they share a job"
+    assert max(read_notes(one.record)["ended"] for one in some) <= read_notes(last.record)["began"]
+
+
+def test_a_damaged_list_of_jobs_is_named(tmp_path):
+    assert read_jobs(tmp_path) == {}
+    (tmp_path / ROOM).mkdir()
+    (tmp_path / ROOM / "jobs.json").write_text(json.dumps(["101"]))
+    with pytest.raises(CorruptData, match=r"jobs\.json"):
+        read_jobs(tmp_path)
+
+
+def test_launching_needs_no_torch():
+    code = "import sys, graphbench.experiments.launchers, graphbench.experiments.status; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
+    assert done.stdout == "False\n"
