@@ -56,7 +56,7 @@ _DIAGNOSTICS = {
         "Range of the nodes by depth",
         "From how far a node hears the others: the Jacobian of its representation with respect to what enters at each "
         "other node, by the distance between the two, on fixed probe graphs. Range is the mean distance weighted by "
-        "it; that of alike hearing is the mean distance alone, which depends on the graphs and not on the model. "
+        "it; if all nodes were heard equally it would be their mean distance, which depends on the graphs alone. "
         "Shares by distance are those of what leaves the model.",
         "depth",
         ("range", "uniform_range", "influence", "unreachable"),
@@ -83,7 +83,7 @@ _MEASURES = {
     "residual": ("Distance to rank one", "relative"),
     "dirichlet_energy": ("Dirichlet energy", "relative"),
     "range": ("Range", "edges"),
-    "uniform_range": ("Range of alike hearing", "edges"),
+    "uniform_range": ("Range if all were heard equally", "edges"),
     "influence": ("Influence of all nodes", "entries of the Jacobian"),
     "unreachable": ("From nodes without a path", "share of influence"),
     "share_beyond": ("From nodes farther than that", "share of influence"),
