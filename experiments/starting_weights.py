@@ -10,7 +10,8 @@ drawn by a fixed seed, while validation and test stay whole. `random` starts fro
 head alone, `staged` the head for some epochs and then everything, `whole` everything at once. Options behind `--` go to
 every fit. A run that has test scores is taken as it is, so that a stopped command goes on. The table has validation
 errors, by which settings are chosen, and test errors, by which none is; those of the simple models of `graphbench test`
-on the same molecules; and with `--chemprop COMMAND` those of chemprop's defaults, from an environment of its own:
+on the same molecules; with `--members N` those of the mean prediction of N seeds, the first among them; and with
+`--chemprop COMMAND` those of chemprop's defaults, from an environment of its own:
 
     python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
     python experiments/starting_weights.py ... --chemprop chemprop/bin/chemprop
@@ -82,30 +83,55 @@ def processor_seconds() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
+def train(file: Path, target: str, split: str, run: Path, options: Sequence[str]) -> None:
+    """Train unless the run has the scores of a finished training, and note its seconds.
+
+    Raises:
+        SystemExit: the command failed.
+    """
+    if "val" in RunFolder(run).read_results():
+        return
+    data = ["--data.file", str(file), "--data.target", target, "--data.split", "column", "--data.split_column", split]
+    shown = ["--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"]
+    started = processor_seconds()
+    if code := graphbench(["fit", "--config", str(CONFIG), *data, *options, *shown, "--run", str(run)]):
+        raise SystemExit(code)
+    run.with_suffix(".seconds").write_text(str(processor_seconds() - started))
+
+
 def score(file: Path, target: str, split: str, run: Path, options: Sequence[str]) -> dict[str, tuple]:
     """Train and test unless the run has test scores: model -> best epoch, errors on val and test, seconds.
 
     Raises:
         SystemExit: a command failed.
     """
-    folder = RunFolder(run)
-    clock = run.with_suffix(".seconds")
-    if "test" not in folder.read_results():
-        data = ["--data.file", str(file), "--data.target", target, "--data.split", "column"]
-        fit = ["fit", "--config", str(CONFIG), *data, "--data.split_column", split, *options]
-        shown = ["--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false"]
-        started = processor_seconds()
-        for command in ([*fit, *shown, "--run", str(run)], ["test", "--run", str(run)]):
-            if code := graphbench(command):
-                raise SystemExit(code)
-            if command[0] == "fit":
-                clock.write_text(str(processor_seconds() - started))
-    results = folder.read_results()
+    train(file, target, split, run, options)
+    if "test" not in RunFolder(run).read_results() and (code := graphbench(["test", "--run", str(run)])):
+        raise SystemExit(code)
+    results = RunFolder(run).read_results()
     scores = {"model": (results["best_epoch"], results["val"]["val/MAE"], results["test"]["test/MAE"])}
-    scores["model"] += (float(clock.read_text()),)
+    scores["model"] += (float(run.with_suffix(".seconds").read_text()),)
     for name, one in results["baselines"].items():
         scores[name] = ("", one["val"]["val/MAE"], one["test"]["test/MAE"], one.get("seconds", ""))
     return scores
+
+
+def score_ensemble(file: Path, target: str, split: str, runs: Sequence[Path], options: Sequence[str]) -> tuple:
+    """Train what is missing, by a seed for each run, and predict together: errors on val and test, seconds.
+
+    Raises:
+        SystemExit: a command failed.
+    """
+    for seed, run in enumerate(runs):
+        train(file, target, split, run, [*options, "--seed_everything", str(seed)])
+    errors = []
+    for part in ("val", "test"):
+        path = runs[0].with_suffix(f".{len(runs)}-{part}.csv")
+        if code := graphbench(["predict", "--run", *map(str, runs), "--split", part, "--output", str(path)]):
+            raise SystemExit(code)
+        frame = pd.read_csv(path)
+        errors.append(float((frame["prediction"] - frame["target"]).abs().mean()))
+    return "", *errors, sum(float(run.with_suffix(".seconds").read_text()) for run in runs)
 
 
 def score_chemprop(command: Sequence[str], file: Path, target: str, split: str, folder: Path) -> tuple:
@@ -149,6 +175,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--splits", nargs="+", default=["split_0", "split_1", "split_2"], metavar="COLUMN")
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 300, 800], help="training molecules")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--members", type=int, default=1, help="seeds of an ensemble of each way, in a row of its own")
     parser.add_argument("--chemprop", metavar="COMMAND", help="that starts chemprop, to train it as well")
     parser.add_argument("--output", type=Path, default=Path("runs/starting-weights"), help="folder of the runs")
     own = parser.parse_args(words[: words.index("--")] if "--" in words else words)
@@ -162,6 +189,10 @@ def main(arguments: Sequence[str]) -> int:
         else:
             start = [] if way == "random" else ["--model.init_from", own.weights]
             scores = score(file, own.target, split, run, [*start, *WAYS[way], *options])
+            if own.members > 1:
+                runs = [run, *(run.with_name(f"{run.name}-{seed}") for seed in range(1, own.members))]
+                together = score_ensemble(file, own.target, split, runs, [*start, *WAYS[way], *options])
+                scores[f"{way}, {own.members} members"] = together
         for model, values in scores.items():
             row = dict(zip(COLUMNS, (size, split, way if model == "model" else model, *values), strict=True))
             rows += [] if row in rows else [row]
