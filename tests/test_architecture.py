@@ -44,7 +44,7 @@ ARROWS = {
     "encodings": {"contracts", "errors"},
     "errors": set(),
     "experiments": {"data", "diagnostics", "errors", "registry", "runs"},
-    "inference": {"__init__", "contracts", "data", "diagnostics", "errors", "nn", "registry", "runs", "training"},
+    "inference": {"__init__", "contracts", "data", "diagnostics", "errors", "registry", "runs", "training"},
     "nn": {"contracts", "encodings", "errors"},
     "registry": {"contracts", "data", "errors"},
     "report": {"data", "diagnostics", "errors", "runs"},
