@@ -44,7 +44,7 @@ InfluenceNorm = Literal["l1", "squared"]
 
 @dataclass(frozen=True)
 class Influence:
-    """What targets hear from each distance, float64.
+    """Influence of all nodes on some targets, by distance, float64.
 
     Args:
         totals: T_k(v), the influence of all nodes at distance k together `[S, K + 1]`.
@@ -210,7 +210,7 @@ def _influences(
     generator: torch.Generator | None,
 ) -> Tensor:
     """I of every pair, float64 `[P]` on the CPU."""
-    found = [torch.zeros(0, dtype=torch.float64)]
+    of_rounds = [torch.zeros(0, dtype=torch.float64)]
     for targets, nodes in zip(pairs.rounds, pairs.nodes, strict=True):
         rows = outputs[targets.to(outputs.device)]
         probes, scale = _probes(rows.shape, norm, num_probes, generator)
@@ -220,8 +220,8 @@ def _influences(
                 if part is not None:
                     values = as_double(part.detach()).flatten(1)
                     heard += (values.abs() if norm == "l1" else values.square()).sum(1).cpu()
-        found.append(scale * heard[nodes])
-    return torch.cat(found)
+        of_rounds.append(scale * heard[nodes])
+    return torch.cat(of_rounds)
 
 
 def _probes(
@@ -337,7 +337,7 @@ def _measures(heard: Influence, max_distance: int) -> dict[str, Tensor]:
 
 def _mean(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
     """Mean over the targets of each graph that have a value `[G]`; NaN where none has."""
-    known = values.isfinite()
-    sums = values.new_zeros(num_graphs).index_add(0, graph[known], values[known])
-    counts = torch.bincount(graph[known], minlength=num_graphs)
+    defined = values.isfinite()
+    sums = values.new_zeros(num_graphs).index_add(0, graph[defined], values[defined])
+    counts = torch.bincount(graph[defined], minlength=num_graphs)
     return torch.where(counts > 0, sums / counts, torch.nan)

@@ -130,8 +130,8 @@ def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
     texts = _DIAGNOSTICS.get(stem, _Diagnostic(title, f"From diagnostics/{stem}.csv.", "layer", ()))
     section = Section(name, texts.title, f"{texts.intro} {_HOW_TO_READ}")
     by_group = {number: means for number, group in enumerate(groups) if (means := _over_seeds(group, stem))}
-    found = dict.fromkeys(measure for means in by_group.values() for measure in means)
-    measures = [measure for measure in found if not _OF_DISTANCE.fullmatch(measure)]
+    of_groups = dict.fromkeys(measure for means in by_group.values() for measure in means)
+    measures = [measure for measure in of_groups if not _OF_DISTANCE.fullmatch(measure)]
     main = [measure for measure in texts.main if measure in measures] or list(measures)
     for place, measure in enumerate([*main, *(measure for measure in measures if measure not in main)]):
         frames = {number: means[measure] for number, means in by_group.items() if measure in means}

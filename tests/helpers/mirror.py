@@ -106,9 +106,6 @@ TESTED_BY = {
     "graphbench/benchmarks/molecules/qm9_structures.py": ("tests/benchmarks/molecules/test_qm9.py", "a part of QM9"),
     "graphbench/benchmarks/points/base.py": ("tests/benchmarks/points/test_solids.py", "the benchmark without files"),
     "graphbench/benchmarks/points/files.py": ("tests/benchmarks/points/test_modelnet.py", "read through a benchmark"),
-    "graphbench/diagnostics/encoders.py": (
-        "tests/inference/attributions/test_reference.py", "the calls that are replaced",
-    ),
     "graphbench/inference/attributions/question.py": (
         "tests/inference/attributions/test_attribution.py", "what every method asks",
     ),
