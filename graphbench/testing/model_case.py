@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphbench.testing.precision import Precision
 
 
-def _all_specs() -> list[BenchmarkSpec]:
+def all_specs() -> list[BenchmarkSpec]:
     """Every task and every kind of features; the ordinary ones first."""
     return [tiny_spec(task, kind) for task in get_args(TaskName) for kind in FEATURE_KINDS]
 
@@ -98,7 +98,7 @@ class ModelCase:
             return None
 
     def _model(self, seed: int = 0) -> Architecture:
-        for spec in (self.spec,) if self.spec is not None else _all_specs():
+        for spec in (self.spec,) if self.spec is not None else all_specs():
             model = self._try_model(spec, seed)
             if model is not None:
                 return model

@@ -44,6 +44,7 @@ class LearningModule(pl.LightningModule):
         self._rates: list[float] = []
         self.learning_rates = parts.parse_rates(learning_rates)
         self.freeze_epochs = freeze_epochs
+        # Last, as patterns name parameters: those of the head and of the task exist by now.
         self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze), freeze_epochs)
         self.train(self.training)
 

@@ -67,6 +67,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
         self._allowed = allowed
 
     def find_class(self, module: str, name: str) -> Any:
+        # Names that are allowed, not those that are refused: any name that such a list forgot would run code.
         if (module, name) not in self._allowed:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which might run code of the file")
         stand_in = self._allowed[module, name]
