@@ -149,6 +149,6 @@ def check_range(
     number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
     if number and value == value and all(holds(value, limit) for _, limit, holds in wanted):  # type: ignore[arg-type]
         return
-    told = " and ".join(f"{words} {limit}" for words, limit, _ in wanted)
-    kind = f"an integer{' of ' if told.startswith('at') else ' '}{told}".rstrip() if whole else told or "a number"
+    bounds = " and ".join(f"{words} {limit}" for words, limit, _ in wanted)
+    kind = f"an integer{' of ' if bounds.startswith('at') else ' '}{bounds}".rstrip() if whole else bounds or "a number"
     raise BadInput(f"{option} must be {kind}, but got {value!r}.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Data
 
-from graphbench.benchmarks.edge_baselines import predict_by_features
+from graphbench.benchmarks.baselines import constant_answer, predict_plainly
 from graphbench.benchmarks.inputs import read_graphs, with_labels
 from graphbench.contracts import (
     SPLITS,
@@ -30,9 +29,7 @@ from graphbench.contracts import (
 )
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
-from graphbench.contracts.table import EDGE
 from graphbench.data.checks import check_table
-from graphbench.data.columns import from_log10, to_log10
 from graphbench.data.encode import encode, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.loader import GraphLoader, PackedBatch
@@ -164,34 +161,14 @@ class GraphBenchmark(Benchmark):
         """
         if any("y" not in self.tables[split].columns for split in SPLITS):
             return {}
-        started = time.perf_counter()
-        name, answer = self._constant_answer()
-        rows = {split: len(self.tables[split].columns["y"]) for split in ("val", "test")}
-        constant = {split: np.tile(answer, (count, 1)) for split, count in rows.items()}
-        baselines = {name: Baseline(constant, round(time.perf_counter() - started, 2))}
-        if self.spec.level == EDGE:
-            started = time.perf_counter()
-            for name, predictions in predict_by_features(self.tables, self.spec).items():
-                baselines[name] = Baseline(predictions, round(time.perf_counter() - started, 2))
-        return baselines
+        return predict_plainly(self.tables, self.spec)
 
     def baseline_answers(self, count: int, texts: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Predict the training mean, or the shares of the training classes; see `Benchmark.baseline_answers`."""
         if "y" not in self.tables["train"].columns:
             return {}
-        name, answer = self._constant_answer()
+        name, answer = constant_answer(self.tables["train"], self.spec)
         return {name: np.tile(answer, (count, 1))}
-
-    def _constant_answer(self) -> tuple[str, np.ndarray]:
-        """Return name and values `[T]` or `[C]` of the constant prediction."""
-        y = self.tables["train"].columns["y"]
-        if self.spec.num_classes is None:
-            targets, logged = y.double().reshape(len(y), -1).numpy(), self.spec.log10_targets
-            mean = torch.from_numpy(to_log10(targets, logged)).nanmean(0).numpy()
-            return "training mean", from_log10(mean, logged)
-        classes = y.reshape(-1).long()
-        counts = torch.bincount(classes[classes >= 0], minlength=self.spec.num_classes)
-        return "majority class", (counts / counts.sum()).numpy()
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read graphs with labels in columns of the names of the targets, see `with_labels`.

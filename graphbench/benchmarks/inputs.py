@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,31 @@ logger = logging.getLogger(__name__)
 
 _SHOWN = 20  # columns that a message names
 _WIDTH = 60  # characters of a cell that a message quotes
+
+
+def input_files(source: Path, suffixes: Sequence[str], what: str) -> tuple[list[Path], Path]:
+    """List the files of an input, and the folder that their names are relative to.
+
+    Args:
+        source: a folder, whose subfolders count, or one file.
+        suffixes: of the formats that can be read, in lower case.
+        what: what the files hold, for messages.
+
+    Raises:
+        BadInput: there is nothing at `source` that can be read.
+    """
+    formats = ", ".join(suffixes)
+    if source.is_file():
+        if source.suffix.lower() not in suffixes:
+            raise BadInput(f"{source}: {what} are read from a folder, or from one of {formats}, not from this file.")
+        return [source], source.parent
+    if not source.is_dir():
+        raise BadInput(f"{source}: there is no such folder or file; {what} are read from {formats}.")
+    # Sorted, as file systems list in any order, and predictions have the order of their inputs.
+    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
+    if not files:
+        raise BadInput(f"{source} holds no {what} ({formats}).")
+    return files, source
 
 
 def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Iterator[InputPart]:

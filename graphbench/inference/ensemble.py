@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,16 @@ from graphbench.inference.calibration import Temperature, log_probabilities, poo
 from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.distance_bins import Conformal, DistanceBins
 from graphbench.inference.intervals import Intervals, parse_coverage, spread_floors
-from graphbench.inference.predictor import Predictor, Quantity, lacking, parts_of_split, several, whole
+from graphbench.inference.predictor import (
+    Predictor,
+    Quantity,
+    lacking,
+    parts_of_split,
+    readers_of,
+    several,
+    side_by_side,
+    whole,
+)
 
 SPREAD = "spread"
 #: What the members of an ensemble share, see `_kinds`.
@@ -56,14 +64,15 @@ class Ensemble:
         self.members = list(members)
         self.names = [f"member {number}" for number in range(len(members))] if names is None else list(names)
         self.first = self.members[0]
-        self._readers, self._reader_of = _readers(self.members)
+        self._readers, self._reader_of = readers_of(self.members)
         self.intervals: Intervals | ClassSets | DistanceBins | None = None
         self.temperature: Temperature | None = None
         for member, name in zip(self.members[1:], self.names[1:], strict=True):
             for what, ours, theirs in zip(_KINDS, _kinds(self.first), _kinds(member), strict=True):
                 if ours != theirs:
                     raise BadInput(
-                        f"An ensemble needs one {what}: {self.names[0]} has {_told(ours)}, {name} has {_told(theirs)}."
+                        f"An ensemble needs one {what}: {self.names[0]} has {_listed(ours)}, {name} has "
+                        f"{_listed(theirs)}."
                     )
         self.first.check_task()
 
@@ -112,7 +121,7 @@ class Ensemble:
 
     def _for_members(self, readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
         """Yield the parts that readers yield, one for each model."""
-        return ([views[reader] for reader in self._reader_of] for views in _together(readings))
+        return ([views[reader] for reader in self._reader_of] for views in side_by_side(readings))
 
     def predict_parts(self, parts: Iterable[Sequence[InputPart]], column: str | None = None) -> Iterator[pd.DataFrame]:
         """Predict parts of an input, each as every model reads it; `column` as `read_input` has it."""
@@ -347,7 +356,7 @@ class Ensemble:
 
     def parts_of(self, split: str) -> Iterator[list[InputPart]]:
         """Return the graphs of a split of the members' open data; see `require_one_split`."""
-        return _together([parts_of_split(member.data, split) for member in self.members])
+        return side_by_side([parts_of_split(member.data, split) for member in self.members])
 
     def require_one_split(self, split: str, purpose: str) -> None:
         """Refuse members whose open data have different graphs in a split.
@@ -368,20 +377,6 @@ class Ensemble:
                 )
 
 
-def _readers(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]]:
-    """Return a model for each way to read an input, and for each model the place of the one that reads for it."""
-    readers: list[Predictor] = []
-    recipes: list[tuple[Any, ...]] = []
-    places = []
-    for member in members:
-        recipe = member.data.input_recipe() or (id(member),)
-        if recipe not in recipes:
-            readers.append(member)
-            recipes.append(recipe)
-        places.append(recipes.index(recipe))
-    return readers, places
-
-
 def _kinds(member: Predictor) -> tuple[Any, ...]:
     """Return what members must share, in the order of `_KINDS`."""
     spec, data = member.data.spec, member.data
@@ -390,20 +385,8 @@ def _kinds(member: Predictor) -> tuple[Any, ...]:
     return spec.name, spec.task, data.target_labels(), spec.target_units, classes, spreads
 
 
-def _told(value: Any) -> str:
+def _listed(value: Any) -> str:
     return (", ".join(map(str, value[:8])) or "none") if isinstance(value, tuple) else str(value)
-
-
-def _together(readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
-    """Parts of one input as several models read it, side by side.
-
-    Raises:
-        GraphbenchError: they differ in their rows: the input changes while it is read.
-    """
-    for views in zip_longest(*readings):
-        if len({-1 if view is None else len(view.frame) for view in views}) > 1:
-            raise GraphbenchError("The models of the ensemble read different rows from one input.")
-        yield list(views)
 
 
 def _targets_of(view: InputPart, y: np.ndarray, answers: Answers, level: str) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import zip_longest
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -20,7 +21,7 @@ from graphbench.contracts.table import NODE as NODE_AXIS
 from graphbench.data.columns import from_log10, to_log10
 from graphbench.data.encode import encoded_here
 from graphbench.data.sampler import SizeBucketSampler
-from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.errors import BadInput, GraphbenchError, check_choice, check_range
 from graphbench.inference.answers import Answers, answer_table
 from graphbench.inference.columns import prediction_columns
 from graphbench.inference.training import TrainingFacts
@@ -278,6 +279,32 @@ def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[In
         assert part.graph_ids is not None
         names = [ids[graph] for graph in part.graph_ids.tolist()]
         yield InputPart(pd.DataFrame({"id": names}), part, list(range(len(part))))
+
+
+def readers_of(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]]:
+    """Return a model for each way to read an input, and for each model the place of the one that reads for it."""
+    readers: list[Predictor] = []
+    recipes: list[tuple[Any, ...]] = []
+    places = []
+    for member in members:
+        recipe = member.data.input_recipe() or (id(member),)
+        if recipe not in recipes:
+            readers.append(member)
+            recipes.append(recipe)
+        places.append(recipes.index(recipe))
+    return readers, places
+
+
+def side_by_side(readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
+    """Parts of one input as several models read it, side by side.
+
+    Raises:
+        GraphbenchError: they differ in their rows: the input changes while it is read.
+    """
+    for views in zip_longest(*readings):
+        if len({-1 if view is None else len(view.frame) for view in views}) > 1:
+            raise GraphbenchError("The models of the ensemble read different rows from one input.")
+        yield list(views)
 
 
 def lacking(table: GraphTable, data: Benchmark) -> list[Any]:

@@ -11,9 +11,7 @@ from .convolution import count_nodes as count_nodes
 from .convolution import gcn_edges as gcn_edges
 from .dense import DenseLayout as DenseLayout
 from .dense import count_pairs as count_pairs
-from .dense import pad_blocks as pad_blocks
 from .dense import split_heads as split_heads
-from .dense import unpad_blocks as unpad_blocks
 from .features import Categorical as Categorical
 from .features import EdgeEncoder as EdgeEncoder
 from .features import FeatureEncoder as FeatureEncoder
@@ -63,3 +61,5 @@ from .positional import LapPEEncoder as LapPEEncoder
 from .positional import RWSEEncoder as RWSEEncoder
 from .positional import SignNetEncoder as SignNetEncoder
 from .pyg import add_encodings as add_encodings
+from .size_blocks import pad_blocks as pad_blocks
+from .size_blocks import unpad_blocks as unpad_blocks

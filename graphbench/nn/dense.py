@@ -19,7 +19,7 @@ from graphbench.contracts import GraphBatch
 from graphbench.contracts.pyg import graphs_of_nodes
 from graphbench.errors import BadInput
 from graphbench.nn import size_blocks
-from graphbench.nn.size_blocks import SizeCut, cut_by_size, rounded_size
+from graphbench.nn.size_blocks import SizeCut, cut_by_size, pad_blocks, rounded_size, unpad_blocks
 
 
 @dataclass(frozen=True)
@@ -322,38 +322,6 @@ class SizeBlock:
             return bias
         n = self.layout.max_nodes
         return bias[..., :n, :n].index_select(0, self.graphs)
-
-
-def pad_blocks(x: Tensor, slots: Tensor | None, shapes: Sequence[int]) -> list[Tensor]:
-    """Rows `[T, d]` as padded blocks `[b, n, d]`; padding is zero.
-
-    Args:
-        x: rows.
-        slots: place of each row in the blocks, one after the other `[T]`; None: nothing is padded.
-        shapes: graphs b and rows n of each block, `b_1, n_1, b_2, n_2, ...`.
-
-    Examples:
-        >>> [part.tolist() for part in pad_blocks(torch.ones(3, 1), torch.tensor([0, 1, 2]), [1, 2, 1, 2])]
-        [[[[1.0], [1.0]]], [[[1.0], [0.0]]]]
-    """
-    pairs = list(zip(shapes[::2], shapes[1::2], strict=True))
-    lengths = [graphs * rows for graphs, rows in pairs]
-    if slots is not None:
-        x = x.new_zeros(sum(lengths), x.shape[-1]).index_copy_(0, slots, x)
-    parts = [x] if len(pairs) == 1 else x.split(lengths)
-    return [part.view(graphs, rows, x.shape[-1]) for part, (graphs, rows) in zip(parts, pairs, strict=True)]
-
-
-def unpad_blocks(parts: Sequence[Tensor], slots: Tensor | None) -> Tensor:
-    """Rows `[T, d]` of padded blocks `[b, n, d]`; inverts `pad_blocks`.
-
-    Examples:
-        >>> unpad_blocks([torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[3.0], [0.0]]])], torch.tensor([0, 1, 2])).T
-        tensor([[1., 2., 3.]])
-    """
-    rows = [part.flatten(0, 1) for part in parts]
-    x = rows[0] if len(rows) == 1 else torch.cat(rows)
-    return x if slots is None else x.index_select(0, slots)
 
 
 def split_heads(dense: Tensor, num_maps: int, num_heads: int) -> tuple[Tensor, ...]:

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
 from graphbench.contracts.kernels import operation
-from graphbench.nn.dense import join_heads, pad_blocks, split_heads, unpad_blocks
+from graphbench.nn.dense import join_heads, split_heads
+from graphbench.nn.size_blocks import pad_blocks, unpad_blocks
 
 #: Added to a sum of gates before it divides.
 _EPSILON = 1e-6

@@ -1,11 +1,12 @@
-"""Choose padded sizes: cut a batch into blocks of graphs that are padded together, and round sizes up.
+"""Cut a batch into blocks of graphs that are padded together, round sizes up, and pad and unpad rows.
 
-Legend: B graphs.
+Legend: B graphs, T nodes.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, pairwise
@@ -13,6 +14,7 @@ from itertools import groupby, pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 #: What a block costs beside its pairs of nodes, in pairs: its calls of functions. `speed/blocks.py` prints the steps of
 #: several models on one CPU core with this and other numbers: from 2,000 to 8,000 they differ by less than a tenth.
@@ -110,3 +112,35 @@ def _next_size(rows: int) -> int:
     while size < rows:
         size += -(-size // 64) * 8
     return size
+
+
+def pad_blocks(x: Tensor, slots: Tensor | None, shapes: Sequence[int]) -> list[Tensor]:
+    """Rows `[T, d]` as padded blocks `[b, n, d]`; padding is zero.
+
+    Args:
+        x: rows.
+        slots: place of each row in the blocks, one after the other `[T]`; None: nothing is padded.
+        shapes: graphs b and rows n of each block, `b_1, n_1, b_2, n_2, ...`.
+
+    Examples:
+        >>> [part.tolist() for part in pad_blocks(torch.ones(3, 1), torch.tensor([0, 1, 2]), [1, 2, 1, 2])]
+        [[[[1.0], [1.0]]], [[[1.0], [0.0]]]]
+    """
+    pairs = list(zip(shapes[::2], shapes[1::2], strict=True))
+    lengths = [graphs * rows for graphs, rows in pairs]
+    if slots is not None:
+        x = x.new_zeros(sum(lengths), x.shape[-1]).index_copy_(0, slots, x)
+    parts = [x] if len(pairs) == 1 else x.split(lengths)
+    return [part.view(graphs, rows, x.shape[-1]) for part, (graphs, rows) in zip(parts, pairs, strict=True)]
+
+
+def unpad_blocks(parts: Sequence[Tensor], slots: Tensor | None) -> Tensor:
+    """Rows `[T, d]` of padded blocks `[b, n, d]`; inverts `pad_blocks`.
+
+    Examples:
+        >>> unpad_blocks([torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[3.0], [0.0]]])], torch.tensor([0, 1, 2])).T
+        tensor([[1., 2., 3.]])
+    """
+    rows = [part.flatten(0, 1) for part in parts]
+    x = rows[0] if len(rows) == 1 else torch.cat(rows)
+    return x if slots is None else x.index_select(0, slots)

@@ -17,17 +17,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
-from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 from unittest import SkipTest
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
-from graphbench.contracts import Architecture, BenchmarkSpec, Encoding, GraphBatch, GraphTable, Representation, Traced
+from graphbench.contracts import Architecture, Encoding, GraphBatch, Traced
 from graphbench.contracts.encoding import add_encodings
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import TaskName
@@ -35,6 +34,7 @@ from graphbench.diagnostics import record
 from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig, size_blocks
 from graphbench.testing.budget import counted_steps, step_work
+from graphbench.testing.model_case import ModelCase, check_gradients, double_batch, loss_of, make_batch
 from graphbench.testing.pretend import Work
 from graphbench.testing.representations import by_graph, check_representation, check_trace, parts
 from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permute_nodes, tiny_spec, tiny_table
@@ -42,60 +42,26 @@ from graphbench.testing.waiting import check_reads_nothing
 from graphbench.training.tasks import build_task
 
 if TYPE_CHECKING:
-    from graphbench.testing.precision import Precision
+    pass
 
 
 #: A budget is lowered when a step takes less than this share of it; versions of torch differ by less.
 _SLACK = 0.8
 
 
-def _all_specs() -> list[BenchmarkSpec]:
-    """Every task and every kind of features; the ordinary ones first."""
-    return [tiny_spec(task, kind) for task in get_args(TaskName) for kind in FEATURE_KINDS]
-
-
-def _double(table: GraphTable) -> GraphBatch:
-    """Gather the whole table in a batch in float64."""
-    return table.batch(range(len(table))).apply(
-        lambda tensor: tensor.double() if tensor.is_floating_point() else tensor
-    )
-
-
-def _batch(model: Architecture, table: GraphTable) -> GraphBatch:
-    return _double(encode(table, model.required_encodings()))
-
-
-def _loss(representation: Representation) -> Tensor:
-    """Depends on every number of the representation."""
-    return torch.stack([tensor.float().square().mean() for tensor in parts(representation).values()]).sum()
-
-
-def _check_gradients(model: Architecture) -> None:
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is None or parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
-
-
 def _equal(left: Any, right: Any) -> bool:
     return torch.equal(left, right) if isinstance(left, Tensor) else bool(left == right)
 
 
-class ArchitectureContract:
+class ArchitectureContract(ModelCase):
     """Tests that every architecture must pass; subclass it in a test module and set `architecture`.
 
     A model may refuse a benchmark (`BadInput` from its constructor); unless `spec` is set, the checks run on the first
     tiny specification that it accepts.
     """
 
-    #: The class under test.
-    architecture: ClassVar[type[Architecture]]
-    #: Options for its constructor; values that must not be shared between models belong into `make_model`.
-    options: ClassVar[Mapping[str, Any]] = {}
-    #: Specification to test on.
-    spec: ClassVar[BenchmarkSpec | None] = None
     #: Patterns of parameter names that may stay without gradient, such as "layers.3.edge_norm.*".
     without_gradient: ClassVar[tuple[str, ...]] = ()
-    #: Why results may depend on node order and batch mates, where the published method is random; else "".
-    random_method: ClassVar[str] = ""
     #: Why results may depend on node order alone, such as draws that are equivariant in expectation; else "".
     random_order: ClassVar[str] = ""
     #: Why results may depend on the order in which edges are listed, such as weights that belong to edges; else "".
@@ -104,13 +70,6 @@ class ArchitectureContract:
     most_launches: ClassVar[int | None] = None
     #: Times that a step waits for the card; models that wait say why in `waits_for_device`. Only ever lowered.
     most_waits: ClassVar[int] = 0
-    #: Relative and absolute tolerance of comparisons in float64.
-    tolerance: ClassVar[float] = 1e-6
-
-    def make_model(self, spec: BenchmarkSpec) -> Architecture:
-        """Make a model; override it when keyword options are not enough."""
-        return self.architecture(spec, **self.options)
-
     # -- the checks ----------------------------------------------------------------------------------------------
 
     def test_options_are_typed_and_have_defaults(self) -> None:
@@ -141,7 +100,7 @@ class ArchitectureContract:
     def test_representation_has_the_promised_shapes(self) -> None:
         """`node [num_nodes, dim]`, and the optional parts likewise; all finite."""
         model = self._model()
-        batch = _batch(model, tiny_table(model.spec))
+        batch = make_batch(model, tiny_table(model.spec))
         check_representation(model(batch), batch, model.dim, model.edge_dim)
 
     def test_every_task_and_feature_kind_works_or_is_refused(self) -> None:
@@ -154,7 +113,7 @@ class ArchitectureContract:
         model = self._model()
         if not model.precomputes:
             raise SkipTest("the model precomputes nothing")
-        batch = _batch(model, tiny_table(model.spec, sizes=[6, 12, 1, 9]))
+        batch = make_batch(model, tiny_table(model.spec, sizes=[6, 12, 1, 9]))
         loaded = model.precomputed(batch)
         assert model.precomputed(loaded) is loaded, "what was computed is computed again"
         self._assert_same_outputs(model, loaded, batch, "a batch of the loader")
@@ -167,7 +126,7 @@ class ArchitectureContract:
             model = next((made for made in map(self._try_model, undirected) if made is not None), None)
             if model is None:
                 raise SkipTest("the constructor refuses tasks on edges with BadInput")
-            batch = _batch(model, tiny_table(model.spec, sizes=[5, 1, 4]))
+            batch = make_batch(model, tiny_table(model.spec, sizes=[5, 1, 4]))
             task_of = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim).double().eval()
             output = task_of(model(batch), batch)
             expected = (batch.edge_index.shape[1], model.spec.output_dim)
@@ -179,7 +138,7 @@ class ArchitectureContract:
             reverse = torch.tensor([back[j, i] for i, j in back])
             self._assert_close(output[reverse], output, "predictions of the two directions of edges")
             task_of.loss(output, batch).backward()
-            _check_gradients(model)
+            check_gradients(model)
 
     def test_node_order_does_not_matter(self) -> None:
         """Node outputs move with the nodes; graph outputs stay."""
@@ -189,9 +148,9 @@ class ArchitectureContract:
         model = self._model()
         table = encode(tiny_table(model.spec), model.required_encodings())
         permuted, origin = permute_nodes(table)
-        before, after = model(_double(table)), model(_double(permuted))
+        before, after = model(double_batch(table)), model(double_batch(permuted))
         self._assert_close(after.node, before.node[origin], "node outputs under another node order")
-        graphs = zip(by_graph(before, _double(table)), by_graph(after, _double(permuted)), strict=True)
+        graphs = zip(by_graph(before, double_batch(table)), by_graph(after, double_batch(permuted)), strict=True)
         for expected, actual in graphs:
             for part in expected.keys() - {"node"}:
                 self._assert_close(actual[part], expected[part], f"{part} outputs under another node order")
@@ -205,7 +164,7 @@ class ArchitectureContract:
         # Sizes with several shortest paths between nodes, so that a choice among equals would show.
         table = tiny_table(model.spec, sizes=[6, 12, 9, 1])
         moved, origin = permute_edges(table)
-        batch, shuffled = _batch(model, table), _batch(model, moved)
+        batch, shuffled = make_batch(model, table), make_batch(model, moved)
         before, after = model(batch), model(shuffled)
         if before.edge is not None and after.edge is not None:
             self._assert_close(after.edge, before.edge[origin], "edge outputs under another order of edges")
@@ -249,7 +208,7 @@ class ArchitectureContract:
         """Outputs and gradients agree whether a batch is padded as a whole, in blocks, or to rounded sizes."""
         self._skip_if_random()
         model = self._model()
-        batch = _batch(model, tiny_table(model.spec, sizes=[4, 21, 1]))
+        batch = make_batch(model, tiny_table(model.spec, sizes=[4, 21, 1]))
         weights, gradients = [weight for weight in model.parameters() if weight.requires_grad], []
         for cost, exact_on in ((math.inf, {"cpu"}), (0, {"cpu"}), (math.inf, set())):
             with patch.multiple(size_blocks, BLOCK_COST=cost, EXACT_ON=exact_on):
@@ -271,7 +230,7 @@ class ArchitectureContract:
             tiny_table(model.spec, sizes=[1, 1, 1]),
             tiny_table(model.spec, sizes=[3, 1, 4], edges=False),
         ):
-            batch = _batch(model, table)
+            batch = make_batch(model, table)
             check_representation(model(batch), batch, model.dim, model.edge_dim)
         check_representation(model.train()(batch), batch, model.dim)
 
@@ -280,7 +239,7 @@ class ArchitectureContract:
         model = self._model().train()
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise SkipTest("there is nothing to train")
-        _loss(model(_batch(model, tiny_table(model.spec)))).backward()
+        loss_of(model(make_batch(model, tiny_table(model.spec)))).backward()
         missing = [
             name
             for name, parameter in model.named_parameters()
@@ -289,12 +248,12 @@ class ArchitectureContract:
             and not any(fnmatch(name, pattern) for pattern in self.without_gradient)
         ]
         assert not missing, f"no gradient reaches {', '.join(missing)}; name exceptions in `without_gradient`"
-        _check_gradients(model)
+        check_gradients(model)
 
     def test_evaluation_repeats_and_leaves_the_batch_alone(self) -> None:
         """Two passes in eval mode agree to the last bit, and the batch holds what it held before."""
         model = self._model()
-        batch = _batch(model, tiny_table(model.spec))
+        batch = make_batch(model, tiny_table(model.spec))
         original = batch.clone()
         first = model(batch)
         assert set(batch.keys()) == set(original.keys()), "forward added or removed fields of the batch"
@@ -307,7 +266,7 @@ class ArchitectureContract:
     def test_required_encodings_can_be_computed(self) -> None:
         """Each is an `Encoding` with JSON parameters, and its fields reach the batch."""
         model = self._model()
-        batch = _batch(model, tiny_table(model.spec))
+        batch = make_batch(model, tiny_table(model.spec))
         for encoding in model.required_encodings():
             assert isinstance(encoding, Encoding), f"{encoding!r} is no Encoding"
             json.dumps(encoding.parameters(), allow_nan=False)
@@ -317,7 +276,7 @@ class ArchitectureContract:
     def test_state_survives_saving(self) -> None:
         """Weights saved and loaded with `weights_only=True` give a fresh model the same outputs."""
         model = self._model(seed=0)
-        batch = _batch(model, tiny_table(model.spec))
+        batch = make_batch(model, tiny_table(model.spec))
         buffer = io.BytesIO()
         torch.save(model.state_dict(), buffer)
         buffer.seek(0)
@@ -357,7 +316,7 @@ class ArchitectureContract:
             raise SkipTest("no CUDA device")
         self._skip_if_random()
         model = self._model()
-        batch = _batch(model, tiny_table(model.spec))
+        batch = make_batch(model, tiny_table(model.spec))
         expected = parts(model(batch))
         for name, tensor in parts(model.cuda()(batch.to("cuda"))).items():
             self._assert_close(tensor.cpu(), expected[name], f"{name} outputs on CUDA and CPU")
@@ -367,8 +326,8 @@ class ArchitectureContract:
         model = self._model().train()
         if model.waits_for_device:
             raise SkipTest(model.waits_for_device)
-        batch = model.precomputed(_batch(model, tiny_table(model.spec)), torch.Generator())
-        check_reads_nothing(model, batch, _loss)
+        batch = model.precomputed(make_batch(model, tiny_table(model.spec)), torch.Generator())
+        check_reads_nothing(model, batch, loss_of)
 
     def test_a_step_stays_within_its_budget(self) -> None:
         """A step on a pretended card mixes no devices, waits and launches at most as often as the class allows."""
@@ -404,7 +363,7 @@ class ArchitectureContract:
         model = self._model()
         if not any(isinstance(module, Traced) for module in model.modules()):
             raise SkipTest("the model has no layer that can be traced")
-        batch = _batch(model, tiny_table(model.spec, sizes=[4, 7, 1, 3]))
+        batch = make_batch(model, tiny_table(model.spec, sizes=[4, 7, 1, 3]))
         silent = model(batch)
         with record(model) as traces:
             watched = model(batch)
@@ -417,73 +376,6 @@ class ArchitectureContract:
         before = len(traces)
         model(batch)
         assert len(traces) == before, "a layer goes on recording after its listener left"
-
-    # -- helpers -------------------------------------------------------------------------------------------------
-
-    def taken_specifications(self, thorough: bool = False) -> dict[str, bool]:
-        """Tell whether the constructor takes each tiny specification, by its name; models that it gives must work.
-
-        Args:
-            thorough: run every model that the constructor gives; else each task and each kind of features once, since
-                what goes wrong depends on one of the two, hardly ever on both.
-
-        Raises:
-            AssertionError: outputs of a model have wrong shapes.
-        """
-        taken, run = {}, Counter[str]()
-        for task, kind in product(get_args(TaskName), FEATURE_KINDS):
-            spec = tiny_spec(task, kind)
-            model = self._try_model(spec)
-            taken[spec.name] = model is not None
-            if model is not None and (thorough or min(run[task], run[kind]) < 1):
-                run.update((task, kind))
-                batch = _batch(model, tiny_table(spec))
-                check_representation(model(batch), batch, model.dim, model.edge_dim)
-        return taken
-
-    def _try_model(self, spec: BenchmarkSpec, seed: int = 0) -> Architecture | None:
-        """Make a model in float64 and evaluation mode; None when it refuses the specification."""
-        torch.manual_seed(seed)
-        try:
-            return self.make_model(spec).double().eval()
-        except BadInput:
-            return None
-
-    def _model(self, seed: int = 0) -> Architecture:
-        for spec in (self.spec,) if self.spec is not None else _all_specs():
-            model = self._try_model(spec, seed)
-            if model is not None:
-                return model
-        raise AssertionError(f"{self.architecture.__name__} refuses every specification of this test with BadInput")
-
-    def _train(self, precision: Precision) -> None:
-        """Train on the specification of the other checks."""
-        from graphbench.testing.precision import train_two_steps
-
-        train_two_steps(self._model().spec, self.make_model, precision)
-
-    def _skip_if_random(self) -> None:
-        if self.random_method:
-            raise SkipTest(self.random_method)
-
-    def _assert_close(self, actual: Tensor, expected: Tensor, what: str) -> None:
-        torch.testing.assert_close(
-            actual, expected, rtol=self.tolerance, atol=self.tolerance, msg=lambda text: f"{what} differ.\n{text}"
-        )
-
-    def _assert_same_outputs(self, model: Architecture, actual: Data, expected: GraphBatch, what: str) -> None:
-        torch.manual_seed(1)
-        wanted = parts(model(expected))
-        torch.manual_seed(1)
-        for part, tensor in parts(model(actual)).items():
-            self._assert_close(tensor, wanted[part], f"{part} outputs of {what}")
-
-    def _compare_with_alone(self, model: Architecture, table: GraphTable) -> None:
-        together = by_graph(model(_double(table)), _double(table))
-        for graph, in_batch in enumerate(together):
-            alone = _double(table.select(torch.tensor([graph])))
-            for part, expected in by_graph(model(alone), alone)[0].items():
-                self._assert_close(in_batch[part], expected, f"{part} outputs of graph {graph} alone and in a batch")
 
 
 def check_architecture(architecture: type[Architecture], **options: Any) -> list[str]:

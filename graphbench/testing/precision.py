@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -17,6 +14,7 @@ from torch.utils.data import DataLoader
 from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch
 from graphbench.testing.tiny import encode, tiny_table
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.quiet import silenced
 
 Precision = Literal["16-mixed", "bf16-mixed", "bf16-true", "32-true", "64-true"]
 #: Type of the weights while they train; mixed precisions keep them in float32.
@@ -64,7 +62,7 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
     options: dict[str, Any] = {"precision": precision}
     if precision == "16-mixed":
         options = {"plugins": [MixedPrecision(precision, "cpu", torch.amp.GradScaler("cpu", init_scale=1.0))]}
-    with _quietly():
+    with silenced(("pytorch_lightning", "lightning.pytorch", "lightning_fabric")):
         trainer = pl.Trainer(
             accelerator="cpu",
             devices=1,
@@ -94,19 +92,3 @@ def _same(batch: GraphBatch) -> GraphBatch:
 
 def _scores(trainer: pl.Trainer) -> list[Tensor]:
     return [value.double() for name, value in trainer.callback_metrics.items() if name.endswith("/loss")]
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what Lightning says about devices and loaders."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

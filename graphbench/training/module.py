@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import OptimizerCallable
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torchmetrics import Metric
 
@@ -26,13 +24,14 @@ from graphbench.contracts.encoding import (
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.training import parts, targets
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
+from graphbench.training.learning import LearningModule
 from graphbench.training.lightning_internals import attached_trainer
-from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
+from graphbench.training.optim import Schedule
 from graphbench.training.tasks import build_task
 from graphbench.training.tasks.regression import Regression
 from graphbench.training.tasks.rows import OUTPUT as OUTPUT
@@ -41,8 +40,6 @@ from graphbench.training.tasks.rows import rows_of
 from graphbench.training.tasks.scores import Scores
 from graphbench.training.tasks.scores import SplitLoss as SplitLoss
 from graphbench.training.tasks.scores import SplitScores as SplitScores
-
-logger = logging.getLogger(__name__)
 
 
 def adam_w(parameters: Any) -> torch.optim.Optimizer:
@@ -55,7 +52,7 @@ def _with_position_features(spec: BenchmarkSpec, dim: int) -> BenchmarkSpec:
     return dataclasses.replace(spec, node=node)
 
 
-class BenchmarkModule(pl.LightningModule):
+class BenchmarkModule(LearningModule):
     """Trains any architecture on any benchmark.
 
     Args:
@@ -148,16 +145,9 @@ class BenchmarkModule(pl.LightningModule):
             self.architecture.edge_dim,
         )
         self.spec = self.task.spec
-        self.schedule = schedule
-        self.lr_scales = lr_scales or {}
-        for name, scale in self.lr_scales.items():
-            check_range(f"lr_scales: the factor of {name!r}", scale, at_least=0)
         self.init_from = init_from
-        self._make_optimizer = optimizer
-        self._found_lr: float | None = None
         #: Scores without a number, with the reason, that were named in the log.
         self.told_undefined: set[tuple[str, str]] = set()
-        self._rates: list[float] = []
         regression = isinstance(self.task, Regression)
         if standardize_targets and not regression:
             raise BadInput(f"standardize_targets is for regression; {spec.name} is {spec.task}.")
@@ -172,36 +162,7 @@ class BenchmarkModule(pl.LightningModule):
         self.keeps_predictions = False
         #: Whether `predict_step` also returns what the head puts out.
         self.predicts_outputs = False
-        self.learning_rates = parts.parse_rates(learning_rates)
-        self.freeze_epochs = freeze_epochs
-        self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze), freeze_epochs)
-        self.train(self.training)
-
-    def train(self, mode: bool = True) -> BenchmarkModule:
-        """Set the mode of all parts but batch norms of frozen ones, which stay in evaluation mode."""
-        super().train(mode)
-        if getattr(self, "frozen", None) and self.is_frozen:
-            parts.rest_frozen_norms(self, self.frozen)
-        return self
-
-    @property
-    def is_frozen(self) -> bool:
-        """Tell whether the parts of `freeze` stay as they are in this epoch."""
-        return bool(self.frozen) and (self.freeze_epochs is None or self.current_epoch < self.freeze_epochs)
-
-    def on_train_epoch_start(self) -> None:
-        """Let parts learn that were frozen for the epochs so far."""
-        if self.freeze_epochs is not None:
-            self.train()  # batch norms of these parts, too
-            if self.current_epoch == self.freeze_epochs:
-                logger.info(
-                    "freeze: from epoch %d on %d frozen tensors learn", self.current_epoch + 1, len(self.frozen)
-                )
-
-    def on_after_backward(self) -> None:
-        """Keep optimizers from parts that are frozen for some epochs."""
-        if self.freeze_epochs is not None and self.is_frozen:
-            parts.drop_gradients(self, self.frozen)
+        self.choose_learning(optimizer, schedule, lr_scales, learning_rates, freeze, freeze_epochs)
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]
@@ -242,25 +203,6 @@ class BenchmarkModule(pl.LightningModule):
         """Return what trackers show: the options, and the benchmark's name instead of its whole specification."""
         shown = dict(super().hparams_initial) | {"spec": self.spec.name}
         return {name: value for name, value in shown.items() if name != "_instantiator"}
-
-    @property
-    def lr(self) -> float:
-        """The learning rate; Lightning's LearningRateFinder sets it."""
-        return float(self._probe().defaults["lr"]) if self._found_lr is None else self._found_lr
-
-    @lr.setter
-    def lr(self, rate: float) -> None:
-        self._found_lr = float(rate)
-
-    @property
-    def monitor(self) -> str:
-        """Name of the validation metric that selects the best checkpoint."""
-        return f"val/{self.spec.metric}"
-
-    @property
-    def monitor_mode(self) -> str:
-        """Return "max" or "min", the best end of that metric."""
-        return "max" if self.spec.higher_is_better else "min"
 
     def required_encodings(self) -> tuple[Encoding, ...]:
         """List the encodings that the data must prepare for this model."""
@@ -379,17 +321,6 @@ class BenchmarkModule(pl.LightningModule):
         """Number of the epoch, from 1: as people count, in the progress bar, in log lines, in every logger."""
         return float(self.current_epoch + 1)
 
-    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        """As Lightning does; and end the training where the schedule says that this rate does."""
-        super().lr_scheduler_step(scheduler, metric)
-        if self.ended_by_rate:
-            self.trainer.should_stop = True
-
-    @property
-    def ended_by_rate(self) -> bool:
-        """Tell whether the rate has fallen to where the schedule ends the training (`schedule.stop_below`)."""
-        return self.schedule.ends(group["lr"] for group in self.trainer.optimizers[0].param_groups)
-
     def on_train_epoch_end(self) -> None:
         """Log the training split."""
         self.log_dict(targets.finish(self, "train")[0] | {"epoch": torch.tensor(self.epoch_number)})
@@ -440,52 +371,6 @@ class BenchmarkModule(pl.LightningModule):
             self._matmul_precision_before = None
 
     def on_fit_start(self) -> None:
-        """After Lightning's finders, which train a little: start afresh, with the rate they found."""
+        """Forget the scores of Lightning's finders, which train a little."""
         self.scores.of("train").reset()
-        last = self.trainer.max_epochs
-        if self.freeze_epochs is not None and last is not None and 0 <= last <= self.freeze_epochs:
-            logger.warning(
-                "freeze_epochs=%d, and the run ends after %d: these parts never learn", self.freeze_epochs, last
-            )
-        if self._found_lr is not None:
-            factor = self._found_lr / float(self._probe().defaults["lr"])
-            schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
-            set_rates(self.trainer.optimizers[0], schedulers, [rate * factor for rate in self._rates])
-
-    def _probe(self) -> torch.optim.Optimizer:
-        """Make the optimizer of one matrix, for its defaults; Muon takes nothing else."""
-        return self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])
-
-    def configure_optimizers(self) -> Any:
-        """Optimizer with its groups, and the schedule.
-
-        Raises:
-            BadInput: the optimizer does not take an option's value or the shapes of these parameters.
-        """
-        optimizer = self.build_optimizer()
-        self._rates = [float(group["lr"]) for group in optimizer.param_groups]
-        scheduler = self.schedule.configure(
-            optimizer,
-            steps=lambda: self.trainer.estimated_stepping_batches,
-            epochs=lambda: self.trainer.max_epochs,
-            monitor=self.monitor,
-            mode=self.monitor_mode,
-        )
-        return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
-
-    def build_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer with its groups, without a schedule.
-
-        Raises:
-            BadInput: the optimizer does not take an option's value or the shapes of these parameters.
-        """
-        groups = parameter_groups(
-            self, self.architecture.parameter_groups(), lr=self._probe().defaults["lr"], lr_scales=self.lr_scales
-        )
-        return fuse(self._optimizer_of(parts.with_learning_rates(groups, self, self.learning_rates)))
-
-    def _optimizer_of(self, parameters: list[Any]) -> torch.optim.Optimizer:
-        try:
-            return self._make_optimizer(parameters)
-        except ValueError as error:
-            raise BadInput(f"The optimizer of --model.optimizer cannot be made for this model: {error}") from error
+        super().on_fit_start()

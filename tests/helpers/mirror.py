@@ -20,6 +20,12 @@ TESTED_BY = {
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
     ),
+    "graphbench/training/learning.py": (
+        "tests/training/test_module.py", "optimizers, rates and frozen parts, through the module that learns",
+    ),
+    "graphbench/testing/model_case.py": (
+        "tests/testing/test_architectures.py", "what its checks compare",
+    ),
     "graphbench/inference/external.py": ("tests/cli/commands/test_score.py", "held against predict and scikit-learn"),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "plugins/baselines/src/graphbench_baselines/released/accounts.py": (

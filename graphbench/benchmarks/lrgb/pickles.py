@@ -7,7 +7,6 @@ unpickled, and `pickle` can neither yield parts nor free them. Here a machine ex
 
 from __future__ import annotations
 
-import io
 import pickletools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
+from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensor_bytes
 from graphbench.errors import CorruptData
 
 _KINDS = "biuf"  # booleans, integers and real numbers, no Python objects
@@ -25,11 +24,6 @@ _KINDS = "biuf"  # booleans, integers and real numbers, no Python objects
 
 class _Refused(ValueError):
     """The file needs something that no list of graphs has."""
-
-
-def _load_storage(content: bytes) -> Any:
-    """Load a tensor's storage like `torch.storage._load_from_bytes`, but without running code."""
-    return load_tensors(io.BytesIO(content))
 
 
 def _empty_array(kind: Any, shape: Any, letter: Any) -> np.ndarray:
@@ -56,7 +50,7 @@ _REBUILD_TENSOR = torch.empty(0).__reduce_ex__(2)[0]
 #: Globals that a file may use, under NumPy's old and new modules. All but the class `ndarray` may be called.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v2"): _REBUILD_TENSOR,
-    ("torch.storage", "_load_from_bytes"): _load_storage,
+    ("torch.storage", "_load_from_bytes"): load_tensor_bytes,
     ("collections", "OrderedDict"): OrderedDict,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): _dtype,

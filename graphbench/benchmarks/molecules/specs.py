@@ -22,6 +22,8 @@ _COMMON = BenchmarkSpec(
     extra={"atom_vocabulary": "ogb"},
 )
 
+_LABELS = replace(_COMMON, task="graph-multilabel", metric="AP", higher_is_better=True, loss="BCE")
+
 NCI = replace(
     _COMMON,
     name="NCI",
@@ -40,12 +42,9 @@ NCI = replace(
 )
 
 MOL_HIV = replace(
-    _COMMON,
+    _LABELS,
     name="MolHIV",
-    task="graph-multilabel",
     metric="AUROC",
-    higher_is_better=True,
-    loss="BCE",
     target_names=("HIV_active",),
     split_sizes=(32_901, 4_113, 4_113),
     mean_nodes=25.5,
@@ -58,12 +57,8 @@ MOL_HIV = replace(
 )
 
 MOL_PCBA = replace(
-    _COMMON,
+    _LABELS,
     name="MolPCBA",
-    task="graph-multilabel",
-    metric="AP",
-    higher_is_better=True,
-    loss="BCE",
     num_targets=128,
     split_sizes=(350_343, 43_793, 43_793),
     mean_nodes=26.0,
@@ -108,12 +103,8 @@ PCQM4M = replace(
 )
 
 AMP_PEPTIDES = replace(
-    _COMMON,
+    _LABELS,
     name="AMPPeptides",
-    task="graph-multilabel",
-    metric="AP",
-    higher_is_better=True,
-    loss="BCE",
     num_targets=3,
     target_names=("antimicrobial", "anticancer", "membrane"),
     split_sizes=(2_490, 533, 531),

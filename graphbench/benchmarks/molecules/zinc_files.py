@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.download import fetch, fetch_members
-from graphbench.data.files.foreign import foreign
+from graphbench.data.files.foreign import foreign, load_pickle, load_tensor_bytes
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.errors import BadInput, CorruptData, MissingData
 
@@ -33,13 +32,14 @@ _ADVICE = (
 )
 _LABEL = "logP_SA_cycle_normalized"
 #: Globals in a pickled list of dictionaries of tensors and numbers; none of them runs code of the file.
-_ALLOWED = {
-    ("torch._utils", "_rebuild_tensor_v2"),
-    ("collections", "OrderedDict"),
-    ("_codecs", "encode"),
-    ("numpy.core.multiarray", "scalar"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy", "dtype"),
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("torch.storage", "_load_from_bytes"): load_tensor_bytes,
+    ("torch._utils", "_rebuild_tensor_v2"): None,
+    ("collections", "OrderedDict"): None,
+    ("_codecs", "encode"): None,
+    ("numpy.core.multiarray", "scalar"): None,
+    ("numpy._core.multiarray", "scalar"): None,
+    ("numpy", "dtype"): None,
 }
 #: Called with the bytes done since the last call.
 Advance = Callable[[float], None]
@@ -95,25 +95,10 @@ def fetch_published(folder: Path) -> Path:
     return raw
 
 
-class _TensorUnpickler(pickle.Unpickler):
-    """Unpickle tensors, numbers and plain containers; refuse everything else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("torch.storage", "_load_from_bytes"):
-            return _load_storage
-        if (module, name) in _ALLOWED:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is neither a tensor nor a number")
-
-
-def _load_storage(data: bytes) -> Any:
-    return torch.load(io.BytesIO(data), weights_only=True)
-
-
 def load_tensors(file: BinaryIO) -> Any:
     """Unpickle tensors, numbers, lists and dictionaries without running code that the file names."""
     with foreign(getattr(file, "name", "The pickle")):
-        return _TensorUnpickler(file).load()
+        return load_pickle(file, _ALLOWED)
 
 
 def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> dict[str, GraphTable]:

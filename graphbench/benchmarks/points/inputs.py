@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from graphbench.benchmarks.inputs import input_files
 from graphbench.benchmarks.points.base import PointCloudBenchmark, cloud_table
 from graphbench.benchmarks.points.files import Files, bytes_of_name, shown_name
 from graphbench.benchmarks.points.meshes import Floats, MeshChunk, clouds_of_meshes, to_unit_sphere
@@ -66,7 +67,7 @@ class ShapeInput(PointCloudBenchmark):
         """
         if column is not None:
             raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
-        files, root = shape_files(Path(source))
+        files, root = input_files(Path(source), SUFFIXES, "shapes")
         names = [file.relative_to(root).as_posix() for file in files]
         rows = [{"file": shown_name(name)} for name in names]
         return _parts(partial(_read_shape, root, self.sampling()), names, rows, size, shown_name(f"Points of {source}"))
@@ -105,21 +106,6 @@ def _parts(
             frame = pd.DataFrame(list(rows[start : start + size]), index=range(len(outcomes)), dtype=object)
             points, normals = ([cloud[part] for cloud in clouds.values()] for part in (0, 1))
             yield InputPart(frame, cloud_table(points, normals, None), list(clouds), problems)
-
-
-def shape_files(source: Path, suffixes: Sequence[str] = SUFFIXES) -> tuple[list[Path], Path]:
-    """Find files of shapes, and the folder that their names are relative to."""
-    formats = ", ".join(suffixes)
-    if source.is_file():
-        if source.suffix.lower() not in suffixes:
-            raise BadInput(f"{source}: shapes are read from a folder, or from one of {formats}, not from this file.")
-        return [source], source.parent
-    if not source.is_dir():
-        raise BadInput(f"{source}: there is no such folder or file; shapes are read from {formats}.")
-    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
-    if not files:
-        raise BadInput(f"{source} holds no shapes ({formats}).")
-    return files, source
 
 
 def _read_shape(root: Path, sampling: Sampling, name: str) -> Outcome:

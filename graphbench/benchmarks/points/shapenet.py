@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from graphbench.benchmarks.inputs import input_files
 from graphbench.benchmarks.points import specs
 from graphbench.benchmarks.points.base import WHOLE, PointCloudBenchmark, Rotations
 from graphbench.benchmarks.points.files import Files, bytes_of_name, find_files, shown_name
-from graphbench.benchmarks.points.inputs import ARRAY, TEXTS, checked_points, read_points, shape_files
+from graphbench.benchmarks.points.inputs import ARRAY, TEXTS, checked_points, read_points
 from graphbench.benchmarks.points.meshes import parse_numbers, to_unit_sphere
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import GraphTable, InputPart
@@ -110,7 +111,7 @@ class ShapeNetPart(PointCloudBenchmark):
         """
         if column is not None:
             raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
-        return _new_shapes(*shape_files(Path(source), (ARRAY, *TEXTS)), size)
+        return _new_shapes(*input_files(Path(source), (ARRAY, *TEXTS), "shapes"), size)
 
     def source_key(self) -> dict[str, Any]:
         """Return the published set and the order of points: a prepared store needs no file of it."""

@@ -10,6 +10,7 @@ from typing import overload
 
 import numpy as np
 
+from graphbench.benchmarks.inputs import input_files
 from graphbench.contracts import SPLITS
 from graphbench.data.files.foreign import foreign
 from graphbench.errors import BadInput, MissingData
@@ -83,17 +84,7 @@ def image_files(source: Path, column: str | None, name: str) -> tuple[list[Path]
     """List the images in a folder and its subfolders, or one image, and the folder that names are relative to."""
     if column is not None:
         raise BadInput(f"{name} reads a folder of images, which has no column {column!r}.")
-    formats = ", ".join(sorted(IMAGE_SUFFIXES))
-    if source.is_file():
-        if source.suffix.lower() not in IMAGE_SUFFIXES:
-            raise BadInput(f"{source}: images are read from a folder, or from one of {formats}, not from this file.")
-        return [source], source.parent
-    if not source.is_dir():
-        raise BadInput(f"{source}: there is no such folder; it should hold images.")
-    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
-    if not files:
-        raise BadInput(f"{source} holds no images ({formats}).")
-    return files, source
+    return input_files(source, sorted(IMAGE_SUFFIXES), "images")
 
 
 @dataclass(frozen=True)

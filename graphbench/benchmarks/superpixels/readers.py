@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import pickle
 from math import isqrt, prod
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from graphbench.benchmarks.superpixels.images import LabelledImages
 from graphbench.data.archives import open_gzip, read_tar
-from graphbench.data.files.foreign import foreign
+from graphbench.data.files.foreign import foreign, load_pickle
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import CorruptData, MissingData
 
@@ -41,15 +40,6 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
 }
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Reads arrays, numbers, bytes and plain containers; refuses everything else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no array")
-        return _ALLOWED[module, name]
 
 
 def idx_files(folder: Path, origin: str = "") -> dict[str, tuple[Path, Path]]:
@@ -166,7 +156,7 @@ def _read_batch(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
             f"{name} is not CIFAR-10's: its MD5 is {checksum} instead of {CHECKSUMS[name]}. Fetch it again."
         )
     with foreign(name):
-        batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+        batch = load_pickle(io.BytesIO(content), _ALLOWED, encoding="bytes")
         images = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, *_SHAPE).transpose(0, 2, 3, 1)
         labels = np.asarray(batch[b"labels"], dtype=np.int64)
     if labels.shape != (len(images),):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,6 +54,42 @@ def load_tensors(source: Path | IO[bytes], mmap: bool = False) -> Any:
     import torch  # commands that read only YAML and JSON start without it
 
     return torch.load(source, map_location="cpu", weights_only=True, mmap=mmap or None)
+
+
+def load_tensor_bytes(content: bytes) -> Any:
+    """Load a tensor's storage as `torch.storage._load_from_bytes` does, but without running code."""
+    return load_tensors(io.BytesIO(content))
+
+
+class _RestrictedUnpickler(pickle.Unpickler):
+    def __init__(self, file: IO[bytes], allowed: Mapping[tuple[str, str], Any], **options: Any) -> None:
+        super().__init__(file, **options)
+        self._allowed = allowed
+
+    def find_class(self, module: str, name: str) -> Any:
+        # Names that are allowed, not those that are refused: any name that such a list forgot would run code.
+        if (module, name) not in self._allowed:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which might run code of the file")
+        stand_in = self._allowed[module, name]
+        return super().find_class(module, name) if stand_in is None else stand_in
+
+
+def load_pickle(file: IO[bytes], allowed: Mapping[tuple[str, str], Any], **options: Any) -> Any:
+    """Load a pickle that may use the allowed globals alone.
+
+    Args:
+        file: opened for reading.
+        allowed: module and name of a global -> what to use in its place; None for itself.
+        **options: of `pickle.Unpickler`.
+
+    Raises:
+        pickle.UnpicklingError: the file names another global.
+
+    Examples:
+        >>> load_pickle(io.BytesIO(pickle.dumps({"nodes": [1, 2]})), {})
+        {'nodes': [1, 2]}
+    """
+    return _RestrictedUnpickler(file, allowed, **options).load()
 
 
 def load_json(path: Path) -> Any:

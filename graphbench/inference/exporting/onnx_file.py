@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -21,14 +22,15 @@ from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput, MissingExtra
 from graphbench.inference.exporting.program import (
     INPUTS,
+    LOGGERS,
     Fields,
     check_answers,
     described_inputs,
     export_program,
-    quietly,
     reason_of,
 )
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.quiet import silenced
 
 FILE, OUTPUT = "model.onnx", "predictions"
 #: What numbers of rows are called in the file, by axis; those of encodings are called by theirs.
@@ -71,7 +73,12 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
     program, fields = export_program(module, data.spec)
     try:
         # What the exporter prints about its progress is for its authors.
-        with quietly(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        output = io.StringIO()
+        with (
+            silenced(LOGGERS, logging.CRITICAL),
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(output),
+        ):
             exported: Any = torch.onnx.export(
                 program,
                 dynamo=True,

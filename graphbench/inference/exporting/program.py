@@ -6,12 +6,10 @@ graphs, nodes, edges and of the rows of encodings are free.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +22,7 @@ from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphBatch,
 from graphbench.contracts.table import GRAPH, GRAPH_DENSE
 from graphbench.errors import BadInput
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.quiet import silenced
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +35,9 @@ _TRACED = (3, 7, 5, 4)
 _CHECKED = ((6, 2, 9, 3, 4, 12), (5,), (1,), (4, 4, 4), (1, 8))
 #: Those of the example that goes with a program.
 _EXAMPLE = (3, 4)
-#: Of PyTorch's compiler and of its exporter to ONNX.
-_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._export", "torch.onnx", "onnxscript", "onnx_ir")
+#: Loggers of PyTorch's compiler and of its exporter to ONNX: where one gives up it logs whole graphs, and the error
+#: says what is wrong.
+LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._export", "torch.onnx", "onnxscript", "onnx_ir")
 #: Largest difference from the model itself, relative to the largest answer.
 _TOLERANCE = 1e-4
 
@@ -167,7 +167,7 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
     plain = PlainTensors(module, fields).eval()
     try:
         # Else a tensor with a row per graph would fix that they are several; PyTorch has no public name for it.
-        with quietly(), _config.patch(backed_size_oblivious=bool(spec.graph.dense)):  # type: ignore[attr-defined]
+        with silenced(LOGGERS, logging.CRITICAL), _config.patch(backed_size_oblivious=bool(spec.graph.dense)):  # type: ignore[attr-defined]
             example = fields.values(table.batch(range(len(table))))
             program = torch.export.export(plain, (example,), dynamic_shapes={"fields": fields.shapes()})
     except Exception as error:  # whatever tracing meets in the code of a model
@@ -217,22 +217,6 @@ def reason_of(error: BaseException) -> str:
     """Return the first line of PyTorch's error that gives its reason."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:2])[:400]}"
-
-
-@contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """Without the graphs that PyTorch's compiler logs where it gives up; the error says what is wrong."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 # -- graphs to trace with --------------------------------------------------------------------------------------------

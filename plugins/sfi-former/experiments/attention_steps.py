@@ -162,15 +162,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--published", action="store_true", help="without overlays/pattern-short.yaml")
     chosen, extra = parser.parse_known_args(arguments)
-    found = []
+    layers_of_models = []
     for model, given in (("sfi-former", chosen.sfi), ("dfi-former", chosen.dfi)):
         run = training(model, chosen.seed, chosen.epochs, chosen.published, extra)
         if given is None:
             run.run(chosen.output)
         options = ProximalOptions(start=chosen.start, step=chosen.step, seed=chosen.seed)
-        found.append(looked_at(given or run.folder(chosen.output), chosen.graphs, chosen.steps, options))
+        layers_of_models.append(looked_at(given or run.folder(chosen.output), chosen.graphs, chosen.steps, options))
     with torch.no_grad():
-        written(chosen.output, chosen.graphs, *found)
+        written(chosen.output, chosen.graphs, *layers_of_models)
 
 
 if __name__ == "__main__":

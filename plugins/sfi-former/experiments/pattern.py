@@ -65,13 +65,13 @@ def training(model: str, seed: int, epochs: int = 6, published: bool = False, ex
         published: without the short recipe.
         extra: further options of `graphbench fit`; they come last.
     """
-    configs, own = MODELS[model]
+    configs, options = MODELS[model]
     shared = ["--data.init_args.source=generated", f"--trainer.max_epochs={epochs}", "--trainer.callbacks+", NORMS]
     return Training(
         model,
         seed,
         configs=[*configs, *(() if published else (SHORT,))],
-        options=[*own, *shared, *extra],
+        options=[*options, *shared, *extra],
         facts={"model": model},
     )
 
@@ -113,10 +113,10 @@ def collect(output: Path) -> None:
     runs = finished(output)
     write_csv(output / "pattern.csv", [score_row(run, output) for run in runs])
     write_csv(output / "gradient_norms.csv", [row for run in runs for row in norm_rows(run, output)])
-    told = {"experiment": "PATTERN by a short recipe: SFi-Former, GPS and a control", "full": False}
+    description = {"experiment": "PATTERN by a short recipe: SFi-Former, GPS and a control", "full": False}
     records = {
         f"pattern-{run.name}-{run.seed}.json": record_of(
-            run, run.folder(output), told | {"name": NAMES[run.name], "options": MODELS[run.name][1]}
+            run, run.folder(output), description | {"name": NAMES[run.name], "options": MODELS[run.name][1]}
         )
         for run in runs
     }

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from graphbench import BenchmarkSpec, Features, GraphTable
 from graphbench.nn import DenseLayout, size_blocks
 from graphbench.testing import tiny_spec, tiny_table
+from graphbench_sft.inputs import relative_features, relative_width
 from graphbench_sft.relative import (
     Chunk,
     DenseRelation,
@@ -16,8 +17,6 @@ from graphbench_sft.relative import (
     PositionRelation,
     RelativeTerms,
     edge_relations,
-    relative_features,
-    relative_width,
 )
 from graphbench_sft.sampler import DifferentiableSampler
 

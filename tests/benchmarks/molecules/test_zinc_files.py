@@ -97,7 +97,7 @@ class _Evil:
 
 def test_code_in_a_pickle_is_not_run(tmp_path):
     target = tmp_path / "made"
-    with pytest.raises(CorruptData, match=r"mkdir, which is neither a tensor nor a number"):
+    with pytest.raises(CorruptData, match="mkdir"):
         load_tensors(io.BytesIO(pickle.dumps([molecule(0), _Evil(str(target))])))
     assert not target.exists()
 

@@ -250,7 +250,7 @@ def test_batches_of_another_build_are_told(folder, monkeypatch, content, message
 def test_code_in_a_batch_is_not_run(folder, monkeypatch):
     evil = text(b"x") + b"cposix\nmkdir\n(" + text(bytes(folder / "made")) + b"tR"
     put(folder / FOLDER / "data_batch_1", batch(0, evil)[0], monkeypatch)
-    with pytest.raises(CorruptData, match=r"it holds posix\.mkdir, which is no array"):
+    with pytest.raises(CorruptData, match=r"posix\.mkdir"):
         read_cifar10(folder)
     assert not (folder / "made").exists()
 

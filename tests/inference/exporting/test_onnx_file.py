@@ -24,7 +24,7 @@ from graphbench.inference.exporting.onnx_file import FILE, export_onnx, onnx_fil
 from graphbench.inference.exporting.program import INPUTS, PROGRAM, program_files
 from graphbench.nn import LapPEEncoder, NodeEncoder, RWSEEncoder
 from graphbench.testing import encode, tiny_spec, tiny_table
-from graphbench.testing.architectures import _all_specs
+from graphbench.testing.model_case import all_specs
 from graphbench.training.module import BenchmarkModule
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -96,7 +96,7 @@ def small(name):
     cls = registry.load("architectures", name)
     known = inspect.signature(cls).parameters
     options = {option: value for option, value in SMALL.items() if option in known}
-    specs = [spec for spec in _all_specs() if spec.kind not in ("ranking", "recovery")]
+    specs = [spec for spec in all_specs() if spec.kind not in ("ranking", "recovery")]
     for given, spec in product((options, {}), specs):
         torch.manual_seed(0)
         try:

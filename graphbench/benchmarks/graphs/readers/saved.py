@@ -21,7 +21,7 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import AttrType, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 from torch_geometric.transforms.rooted_subgraph import RootedSubgraphData
 
-from graphbench.data.files.foreign import foreign, load_tensors
+from graphbench.data.files.foreign import foreign, load_pickle, load_tensors
 from graphbench.errors import BadInput
 
 SUFFIXES = (".pt", ".pth")
@@ -39,17 +39,22 @@ _WAY_OUT = (
 )
 _BUILTINS = ("__builtin__", "builtins")  # of Python 2 and 3
 #: Arrays, sparse matrices and containers in published raw files, by their names in old and new releases.
-_PLAIN = {
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
-    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
-    *((f"scipy.sparse.{module}", "csr_matrix") for module in ("csr", "_csr")),
-    *((module, name) for module in _BUILTINS for name in ("list", "dict", "set", "int", "bytes", "object")),
-    *((module, "_reconstructor") for module in ("copy_reg", "copyreg")),
-    ("collections", "defaultdict"),
-    ("collections", "OrderedDict"),
-    ("_codecs", "encode"),
+_PLAIN: dict[tuple[str, str], Any] = {
+    **dict.fromkeys(
+        (
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+            *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+            *((module, name) for module in _BUILTINS for name in ("list", "dict", "set", "int", "bytes", "object")),
+            *((module, "_reconstructor") for module in ("copy_reg", "copyreg")),
+            ("collections", "defaultdict"),
+            ("collections", "OrderedDict"),
+            ("_codecs", "encode"),
+        )
+    ),
+    # the old module of csr_matrix will be removed
+    **{(f"scipy.sparse.{module}", "csr_matrix"): csr_matrix for module in ("csr", "_csr")},
 }
 
 
@@ -161,14 +166,6 @@ class _Joined(InMemoryDataset):
         self.data, self.slices = data, slices
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _PLAIN:
-            raise pickle.UnpicklingError(f"a pickle names {module}.{name}, which might run code of the file")
-        # the old module of csr_matrix will be removed
-        return csr_matrix if name == "csr_matrix" else super().find_class(module, name)
-
-
 def load_plain(file: IO[bytes], **options: Any) -> Any:
     """Load a pickle of arrays, sparse matrices and containers of them.
 
@@ -180,7 +177,7 @@ def load_plain(file: IO[bytes], **options: Any) -> Any:
         >>> load_plain(io.BytesIO(pickle.dumps({"nodes": [1, 2]})))
         {'nodes': [1, 2]}
     """
-    return _PlainUnpickler(file, **options).load()
+    return load_pickle(file, _PLAIN, **options)
 
 
 def plain_pickles() -> AbstractContextManager[object]:

@@ -124,6 +124,7 @@ def _exact(
             int(torch.randint(2**62, ())) if dropout else 0,
         )
         output, steep = attend_rows(*operands)
+        # The one host-device sync of the solver: how many rows are steep decides the shapes of what follows.
         if bool(steep.any()):
             output = output.masked_fill(steep[..., None], 0.0) + SteepRows.apply(steep, operands[7:], *operands[:7])
     return output.view(*query.shape[:-1], value.shape[-1]).to(value.dtype)

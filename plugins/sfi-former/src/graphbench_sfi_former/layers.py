@@ -291,6 +291,7 @@ class RivalAttention(DenseFlowAttention):
 
     def mix_all(self, padded: list[PaddedGraphs]) -> list[Tensor]:
         """Return Z V of every group of graphs, and keep the mean penalty over all their rows."""
+        # Emptied before and after: a penalty that nobody took must not hold the graph of an earlier pass.
         self._sums = []
         mixed, num_nodes = super().mix_all(padded), sum(len(graphs.layout.graph_of) for graphs in padded)
         self._row_penalty = torch.stack(self._sums).sum() / num_nodes if self._sums else None

@@ -38,6 +38,7 @@ class SteepRows(torch.autograd.Function):
         """`options` are masks, numbers of masks, dropout and its seed, as in `attend_rows`."""
         operands = Operands(*tensors)
         output = operands.query.new_zeros(*steep.shape, operands.value.shape[-1])
+        # Levels are kept and flows are not: four numbers a row give all else again, a flow has a number for each key.
         ctx.levels = []
         for at, part, allowed, rows, keep in _steep_blocks(steep, options, operands):
             level, flow = solve_steep(part, allowed, rows)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, Features, GraphBatch, PositionalEncoder
@@ -18,8 +19,6 @@ from graphbench_sft.relative import (
     DistanceRelation,
     PositionRelation,
     edge_relations,
-    relative_features,
-    relative_width,
 )
 
 RelativeName = Literal["edges", "distances", "positions", "none"]
@@ -27,6 +26,31 @@ EdgeColumns = Literal["one_hot", "numbers"]
 NORMALS = ("normal_x", "normal_y", "normal_z")
 #: Categorical column with the document of a token, 0 or 1.
 TOWER = "tower"
+
+
+def relative_width(spec: BenchmarkSpec, numbers: bool = False) -> int:
+    """Return the width r of `relative_features`."""
+    return (len if numbers else sum)(spec.edge.vocabularies) + spec.edge.dense + 1
+
+
+def relative_features(spec: BenchmarkSpec, batch: GraphBatch, numbers: bool = False) -> Tensor:
+    """Join edge features for relative terms `[num_edges, r]`: one-hot columns, dense columns and a 1 for the adjacency.
+
+    Args:
+        spec: the benchmark's description.
+        batch: with edges.
+        numbers: categorical columns enter as their numbers, not one-hot.
+    """
+    parts = []
+    if spec.edge.vocabularies and numbers:
+        parts.append(batch.edge_attr.float())
+    elif spec.edge.vocabularies:
+        columns = zip(batch.edge_attr.unbind(1), spec.edge.vocabularies, strict=True)
+        parts += [F.one_hot(column, size) for column, size in columns]
+    if spec.edge.dense:
+        parts.append(batch.edge_dense)
+    parts.append(torch.ones(batch.edge_index.shape[1], 1, device=batch.edge_index.device, dtype=torch.float32))
+    return torch.cat(parts, dim=1)
 
 
 def sinusoids(position: Tensor, width: int) -> Tensor:

@@ -21,7 +21,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphbench import BenchmarkSpec, GraphBatch
 from graphbench.nn import DenseLayout, count_nodes
 from graphbench_sft.sampler import Sample
 
@@ -188,31 +187,6 @@ class EdgeRelation:
         before = (repeats.cumsum(0) - repeats)[edge]
         holder = order[first[self.column[edge]] + torch.arange(len(edge), device=edge.device) - before]
         return edge, slot[holder], share[holder]
-
-
-def relative_width(spec: BenchmarkSpec, numbers: bool = False) -> int:
-    """Return the width r of `relative_features`."""
-    return (len if numbers else sum)(spec.edge.vocabularies) + spec.edge.dense + 1
-
-
-def relative_features(spec: BenchmarkSpec, batch: GraphBatch, numbers: bool = False) -> Tensor:
-    """Join edge features for relative terms `[num_edges, r]`: one-hot columns, dense columns and a 1 for the adjacency.
-
-    Args:
-        spec: the benchmark's description.
-        batch: with edges.
-        numbers: categorical columns enter as their numbers, not one-hot.
-    """
-    parts = []
-    if spec.edge.vocabularies and numbers:
-        parts.append(batch.edge_attr.float())
-    elif spec.edge.vocabularies:
-        columns = zip(batch.edge_attr.unbind(1), spec.edge.vocabularies, strict=True)
-        parts += [F.one_hot(column, size) for column, size in columns]
-    if spec.edge.dense:
-        parts.append(batch.edge_dense)
-    parts.append(torch.ones(batch.edge_index.shape[1], 1, device=batch.edge_index.device, dtype=torch.float32))
-    return torch.cat(parts, dim=1)
 
 
 def edge_relations(

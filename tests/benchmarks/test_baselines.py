@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphbench.benchmarks.edge_baselines import predict_by_features
+from graphbench.benchmarks.baselines import predict_by_features
 from graphbench.testing import tiny_spec, tiny_table
 
 

@@ -1,16 +1,54 @@
-"""Predict the targets of edges from their features alone, by a linear model."""
+"""Predict without a network: the constant of the training rows, and edges by a linear model of their features."""
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from graphbench.contracts import BenchmarkSpec, GraphTable
+from graphbench.contracts import Baseline, BenchmarkSpec, GraphTable
+from graphbench.contracts.table import EDGE
+from graphbench.data.columns import from_log10, to_log10
 
 _MAX_EDGES = 100_000  # training edges of a fit, in equal steps through all of them
+
+
+def predict_plainly(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> dict[str, Baseline]:
+    """Return all predictions of this file for validation and test, and the seconds that each took.
+
+    Args:
+        tables: of all splits, with targets.
+        spec: of the benchmark.
+    """
+    started = time.perf_counter()
+    name, answer = constant_answer(tables["train"], spec)
+    constant = {split: np.tile(answer, (len(tables[split].columns["y"]), 1)) for split in ("val", "test")}
+    baselines = {name: Baseline(constant, round(time.perf_counter() - started, 2))}
+    if spec.level == EDGE:
+        started = time.perf_counter()
+        for name, predictions in predict_by_features(tables, spec).items():
+            baselines[name] = Baseline(predictions, round(time.perf_counter() - started, 2))
+    return baselines
+
+
+def constant_answer(train: GraphTable, spec: BenchmarkSpec) -> tuple[str, np.ndarray]:
+    """Return name and values `[T]` or `[C]` of the prediction that is the same for every row.
+
+    Args:
+        train: the training split, with targets.
+        spec: of the benchmark.
+    """
+    y = train.columns["y"]
+    if spec.num_classes is None:
+        targets, logged = y.double().reshape(len(y), -1).numpy(), spec.log10_targets
+        mean = torch.from_numpy(to_log10(targets, logged)).nanmean(0).numpy()
+        return "training mean", from_log10(mean, logged)
+    classes = y.reshape(-1).long()
+    counts = torch.bincount(classes[classes >= 0], minlength=spec.num_classes)
+    return "majority class", (counts / counts.sum()).numpy()
 
 
 def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> dict[str, dict[str, np.ndarray]]:

@@ -1,0 +1,159 @@
+"""What learns, and how fast: optimizer and schedule, rates of parts, and parts that are frozen."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.cli import OptimizerCallable
+from torch import nn
+
+from graphbench.contracts.architecture import Architecture
+from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.errors import BadInput, check_range
+from graphbench.training import parts
+from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
+
+logger = logging.getLogger(__name__)
+
+
+class LearningModule(pl.LightningModule):
+    """A module around an architecture that learns as its options say; base of `BenchmarkModule`."""
+
+    architecture: Architecture
+    spec: BenchmarkSpec
+
+    def choose_learning(
+        self,
+        optimizer: OptimizerCallable,
+        schedule: Schedule,
+        lr_scales: dict[str, float] | None,
+        learning_rates: dict[str, float] | str | None,
+        freeze: str | list[str] | None,
+        freeze_epochs: int | None,
+    ) -> None:
+        """Check the options, see `BenchmarkModule`, and freeze parts; the module has all its parameters by then."""
+        self.schedule = schedule
+        self.lr_scales = lr_scales or {}
+        for name, scale in self.lr_scales.items():
+            check_range(f"lr_scales: the factor of {name!r}", scale, at_least=0)
+        self._make_optimizer = optimizer
+        self._found_lr: float | None = None
+        self._rates: list[float] = []
+        self.learning_rates = parts.parse_rates(learning_rates)
+        self.freeze_epochs = freeze_epochs
+        # Last, as patterns name parameters: those of the head and of the task exist by now.
+        self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze), freeze_epochs)
+        self.train(self.training)
+
+    # -- frozen parts --------------------------------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> LearningModule:
+        """Set the mode of all parts but batch norms of frozen ones, which stay in evaluation mode."""
+        super().train(mode)
+        if getattr(self, "frozen", None) and self.is_frozen:
+            parts.rest_frozen_norms(self, self.frozen)
+        return self
+
+    @property
+    def is_frozen(self) -> bool:
+        """Tell whether the parts of `freeze` stay as they are in this epoch."""
+        return bool(self.frozen) and (self.freeze_epochs is None or self.current_epoch < self.freeze_epochs)
+
+    def on_train_epoch_start(self) -> None:
+        """Let parts learn that were frozen for the epochs so far."""
+        if self.freeze_epochs is not None:
+            self.train()  # batch norms of these parts, too
+            if self.current_epoch == self.freeze_epochs:
+                logger.info(
+                    "freeze: from epoch %d on %d frozen tensors learn", self.current_epoch + 1, len(self.frozen)
+                )
+
+    def on_after_backward(self) -> None:
+        """Keep optimizers from parts that are frozen for some epochs."""
+        if self.freeze_epochs is not None and self.is_frozen:
+            parts.drop_gradients(self, self.frozen)
+
+    # -- optimizer and rates -------------------------------------------------------------------------------------
+
+    @property
+    def lr(self) -> float:
+        """The learning rate; Lightning's LearningRateFinder sets it."""
+        return float(self._probe().defaults["lr"]) if self._found_lr is None else self._found_lr
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        self._found_lr = float(rate)
+
+    @property
+    def monitor(self) -> str:
+        """Name of the validation metric that selects the best checkpoint."""
+        return f"val/{self.spec.metric}"
+
+    @property
+    def monitor_mode(self) -> str:
+        """Return "max" or "min", the best end of that metric."""
+        return "max" if self.spec.higher_is_better else "min"
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """As Lightning does; and end the training where the schedule says that this rate does."""
+        super().lr_scheduler_step(scheduler, metric)
+        if self.ended_by_rate:
+            self.trainer.should_stop = True
+
+    @property
+    def ended_by_rate(self) -> bool:
+        """Tell whether the rate has fallen to where the schedule ends the training (`schedule.stop_below`)."""
+        return self.schedule.ends(group["lr"] for group in self.trainer.optimizers[0].param_groups)
+
+    def on_fit_start(self) -> None:
+        """Start at the rate that Lightning's finder found, and warn where frozen parts never learn."""
+        last = self.trainer.max_epochs
+        if self.freeze_epochs is not None and last is not None and 0 <= last <= self.freeze_epochs:
+            logger.warning(
+                "freeze_epochs=%d, and the run ends after %d: these parts never learn", self.freeze_epochs, last
+            )
+        if self._found_lr is not None:
+            factor = self._found_lr / float(self._probe().defaults["lr"])
+            schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+            set_rates(self.trainer.optimizers[0], schedulers, [rate * factor for rate in self._rates])
+
+    def _probe(self) -> torch.optim.Optimizer:
+        """Make the optimizer of one matrix, for its defaults; Muon takes nothing else."""
+        return self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])
+
+    def configure_optimizers(self) -> Any:
+        """Optimizer with its groups, and the schedule.
+
+        Raises:
+            BadInput: the optimizer does not take an option's value or the shapes of these parameters.
+        """
+        optimizer = self.build_optimizer()
+        self._rates = [float(group["lr"]) for group in optimizer.param_groups]
+        scheduler = self.schedule.configure(
+            optimizer,
+            steps=lambda: self.trainer.estimated_stepping_batches,
+            epochs=lambda: self.trainer.max_epochs,
+            monitor=self.monitor,
+            mode=self.monitor_mode,
+        )
+        return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimizer with its groups, without a schedule.
+
+        Raises:
+            BadInput: the optimizer does not take an option's value or the shapes of these parameters.
+        """
+        groups = parameter_groups(
+            self, self.architecture.parameter_groups(), lr=self._probe().defaults["lr"], lr_scales=self.lr_scales
+        )
+        return fuse(self._optimizer_of(parts.with_learning_rates(groups, self, self.learning_rates)))
+
+    def _optimizer_of(self, parameters: list[Any]) -> torch.optim.Optimizer:
+        try:
+            return self._make_optimizer(parameters)
+        except ValueError as error:
+            raise BadInput(f"The optimizer of --model.optimizer cannot be made for this model: {error}") from error
