@@ -1,7 +1,8 @@
 """Every registered architecture trains compiled as it does uncompiled (`--model.compile true`).
 
 A minute for each, so slow. And batches of different sizes share a program, but for the models in `IN_PARTS`, both by
-`aot_eager` and by the default backend, which makes C++ of it.
+`aot_eager` and by the default backend, which makes C++ of it. Models of clouds in `OF_ONE_SIZE` share one where the
+clouds of a batch have one size: benchmarks of clouds sample as many points of each.
 """
 
 import inspect
@@ -24,7 +25,7 @@ CLOUD_SIZES = ([5, 4, 6], [4, 7, 5, 6])
 SPECS = [(kind, task) for kind in ("categorical", "none") for task in ("graph-regression", "map-recovery")]
 SPECS += [("sequence", "graph-classification"), ("coordinates", "graph-classification")]
 
-_CLOUDS = "clouds are computed in a block for each size, and a cached property takes a lock"
+_CLOUDS = "clouds of different sizes are computed in a block for each size, so that their number is one of the program"
 #: Models of several programs, or with graph breaks, and why.
 IN_PARTS = {
     **dict.fromkeys(
@@ -39,6 +40,8 @@ IN_PARTS = {
     "SPN": "the longest distance is a constant of each program",
     "Sequoia": "sizes of clusters depend on numbers",
 }
+#: Of the models in parts by different sizes alone, those that are one program where the clouds of a batch have one size.
+OF_ONE_SIZE = ("DGCNN", "PointNet", "PointNetPlusPlus", "SetTransformer")
 #: Models with Fourier transforms, whose complex views `aot_eager` refuses; the default backend takes them.
 COMPLEX = {"MEGA", "S4D", "SequenceSequoia"}
 
@@ -57,15 +60,16 @@ def small_model(name):
     return None
 
 
-def batches_of_all_sizes(model, spec, number):
-    """Batches that differ in numbers and sizes of graphs."""
+def batches_of_all_sizes(model, spec, number, one_size=False):
+    """Batches that differ in numbers and sizes of graphs; with `one_size` those of a batch have the same."""
     for seed in range(number):
-        sizes = [3 + (7 * seed + 5 * graph) % 11 for graph in range(3 + seed % 4)]
+        count = 3 + seed % 4
+        sizes = [6 + 7 * seed % 11] * count if one_size else [3 + (7 * seed + 5 * graph) % 11 for graph in range(count)]
         table = encode(tiny_table(spec, seed=seed, sizes=sizes), model.required_encodings())
         yield model.precomputed(table.batch(range(len(sizes))), torch.Generator().manual_seed(seed))
 
 
-def compiled_programs(name, batches, backend="aot_eager"):
+def compiled_programs(name, batches, backend="aot_eager", one_size=False):
     """Programs and graph breaks of a compiled model in training, over batches of different sizes."""
     if (made := small_model(name)) is None:
         pytest.skip(f"{name} has no weights")
@@ -73,7 +77,7 @@ def compiled_programs(name, batches, backend="aot_eager"):
     torch._dynamo.reset()
     counters.clear()
     model.train().compile(dynamic=True, backend="eager" if name in COMPLEX else backend)
-    for batch in batches_of_all_sizes(model, spec, batches):
+    for batch in batches_of_all_sizes(model, spec, batches, one_size):
         gradients(model, batch)
     return counted()
 
@@ -130,6 +134,15 @@ def test_compiled_gradients_are_the_uncompiled_ones(name):
 def test_batches_of_any_size_share_a_program(name):
     """Twenty batches of different sizes, forward and backward pass, take at most two programs without a graph break."""
     programs, breaks = compiled_programs(name, batches=20)
+    assert not breaks
+    assert programs <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_ONE_SIZE)
+def test_clouds_of_one_size_share_a_program(name):
+    """As above, where all clouds of a batch have one size, another one in each batch."""
+    programs, breaks = compiled_programs(name, batches=20, one_size=True)
     assert not breaks
     assert programs <= 2
 

@@ -86,11 +86,16 @@ class Clouds:
     def to_rows(self, parts: Sequence[Tensor]) -> Tensor:
         """Join `[b, n, d]` of each block to rows `[T, d]`; inverts `to_blocks`."""
         joined = torch.cat([part.flatten(0, 1) for part in parts])
-        return joined.index_select(0, self._places)
+        # Before Python 3.12 a cached property takes a lock, at which a compiled program would end.
+        places = self._find_places() if torch.compiler.is_compiling() else self._places
+        return joined.index_select(0, places)
 
     @cached_property
     def _places(self) -> Tensor:
-        """Position of each row in the joined blocks `[T]`."""
+        return self._find_places()
+
+    def _find_places(self) -> Tensor:
+        """Find the position of each row in the joined blocks `[T]`."""
         return torch.cat([block.rows.flatten() for block in self.blocks]).argsort()
 
     def transform(self, x: Tensor, matrices: Tensor) -> Tensor:
@@ -246,20 +251,37 @@ def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: 
         >>> farthest_points(torch.tensor([[0.0], [1.0], [2.0], [9.0]]), Clouds.from_batch(batch), 3)[1]
         tensor([3, 0, 2])
     """
+    whole = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    pick = _pick_as_operation if whole else _pick_farthest
     picked = []
     for points, block in zip(clouds.to_blocks(x), clouds.blocks, strict=True):
         size = points.shape[1]
         steps = -(-size // share) if count is None else min(count, size)
-        chosen = torch.empty(points.shape[0], steps, dtype=torch.int64, device=x.device)
-        last = squared_distances(points, points.mean(1, keepdim=True)).squeeze(2).argmax(1)
-        distance = torch.full_like(points[..., 0], torch.inf)
-        for step in range(steps):
-            chosen[:, step] = last
-            here = points.gather(1, last[:, None, None].expand(-1, 1, points.shape[2]))
-            distance = torch.minimum(distance, (points - here).square().sum(-1))
-            last = distance.argmax(1)
-        picked.append(block.rows.gather(1, chosen))
+        picked.append(block.rows.gather(1, pick(points, steps)))
     return clouds.take(picked)
+
+
+def _pick_farthest(points: Tensor, count: int) -> Tensor:
+    """Pick points of each cloud `[b, count]`, by their places in `points [b, n, c]`."""
+    chosen = torch.empty(points.shape[0], count, dtype=torch.int64, device=points.device)
+    last = squared_distances(points, points.mean(1, keepdim=True)).squeeze(2).argmax(1)
+    distance = torch.full_like(points[..., 0], torch.inf)
+    for step in range(count):
+        chosen[:, step] = last
+        here = points.gather(1, last[:, None, None].expand(-1, 1, points.shape[2]))
+        distance = torch.minimum(distance, (points - here).square().sum(-1))
+        last = distance.argmax(1)
+    return chosen
+
+
+#: One operation of a compiled program, which would else repeat the loop's lines for each point, and be another one for
+#: each number of points. Exported programs hold the loop, so that they load without this package.
+_pick_as_operation = torch.library.custom_op("graphbench_point_clouds::pick_farthest", _pick_farthest, mutates_args=())
+
+
+@_pick_as_operation.register_fake
+def _(points: Tensor, count: int) -> Tensor:
+    return points.new_empty(points.shape[0], count, dtype=torch.int64)
 
 
 def interpolate(x: Tensor, pos: Tensor, clouds: Clouds, onto: Tensor, targets: Clouds, k: int = 3) -> Tensor:
