@@ -39,6 +39,8 @@ _SILENT = 600.0
 #: Lines of a log that show why a unit failed, and characters of its end that are read.
 LAST_LINES, _TAIL = 5, 4096
 _MAX_EPOCHS = re.compile(r"^trainer:\n(?:[ #].*\n)*?  max_epochs: (\d+)$", re.MULTILINE)
+#: Finished epochs, as `metrics.csv` has them.
+_EPOCH = re.compile(r"\d{1,9}(\.0)?")
 _SHARE = re.compile(r"\.?share-(\d+)-of-(\d+)")
 
 
@@ -225,13 +227,13 @@ def _epoch(run: RunFolder) -> str:
     except (OSError, ValueError):
         return ""
     cells = [row.split(",")[column] for row in rows if row.count(",") >= column]
-    last = next((int(cell) for cell in reversed(cells) if cell.isdigit()), None)
+    last = next((int(float(cell)) for cell in reversed(cells) if _EPOCH.fullmatch(cell)), None)
     if last is None:
         return ""
     with contextlib.suppress(OSError):
         if match := _MAX_EPOCHS.search(run.config.read_text(encoding="utf-8", errors="replace")):
-            return f"{last + 1} of {match[1]}"
-    return str(last + 1)
+            return f"{last} of {match[1]}"
+    return str(last)
 
 
 def _score(results: Mapping[str, Any], split: str) -> str:

@@ -22,7 +22,7 @@ def run(folder, *, epochs=(), of=9, results=None, holder=None):
     (folder / "config.yaml").write_text(
         f"# a\nseed_everything: 0\ntrainer:\n  devices: 1\n  max_epochs: {of}\ndata: {{}}\n"
     )
-    rows = "".join(f",{epoch},0.5\n,,\n" for epoch in epochs)
+    rows = "".join(f",{epoch + 1}.0,0.5\n,,\n" for epoch in epochs)
     (folder / "metrics.csv").write_text(f"lr,epoch,train/loss\n{rows}")
     if results is not None:
         (folder / "results.json").write_text(json.dumps(results))
