@@ -54,7 +54,7 @@ $(STAMP): $(PYPROJECTS)
 	$(PYTHON) -m venv $(VENV) 2>/dev/null || $(MAKE) --no-print-directory virtualenv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch>=2.10"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,docs,zinc,images,mnist,tune,hub,explain,onnx]" $(PLUGINS:%=--editable ./%)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,docs,zinc,images,mnist,tune,cluster,hub,explain,onnx]" $(PLUGINS:%=--editable ./%)
 	touch $(STAMP)
 
 .PHONY: virtualenv

@@ -22,8 +22,8 @@ from typing import Any, Literal, get_args
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData
-from graphbench.experiments.launchers import ROOM, read_jobs, read_notes, record_of
-from graphbench.experiments.launchers.units import STOPPED
+from graphbench.experiments.launchers.launching import ROOM, read_jobs
+from graphbench.experiments.launchers.units import STOPPED, read_notes, record_of
 from graphbench.experiments.tuning.storage import JOURNAL, RECORD, SQLITE
 from graphbench.runs import RunFolder
 

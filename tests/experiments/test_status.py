@@ -12,7 +12,8 @@ import pytest
 
 from graphbench.errors import BadInput, CorruptData
 from graphbench.experiments import status
-from graphbench.experiments.launchers import ROOM, note_begin, note_end
+from graphbench.experiments.launchers.launching import ROOM
+from graphbench.experiments.launchers.units import note_begin, note_end
 from graphbench.experiments.status import read_status, summarize, write_plan, write_trials
 
 

@@ -37,7 +37,8 @@ from graphbench.cli.trained import (
 from graphbench.contracts import InputPart
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, check_choice
-from graphbench.experiments.launchers import ROOM, Cluster, Unit, launch
+from graphbench.experiments.launchers import Cluster, Unit, launch
+from graphbench.experiments.launchers.launching import ROOM
 from graphbench.experiments.status import read_status, shares_of, summarize
 from graphbench.inference.calibration import Temperature
 from graphbench.inference.class_sets import ClassSets

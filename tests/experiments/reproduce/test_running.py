@@ -8,7 +8,7 @@ import pytest
 
 from graphbench.experiments import CommandFailed
 from graphbench.experiments import trainings as experiments
-from graphbench.experiments.launchers import read_notes
+from graphbench.experiments.launchers.units import read_notes
 from graphbench.experiments.reproduce import running
 from graphbench.experiments.reproduce.plan import Request, jobs, select
 from graphbench.experiments.reproduce.running import missing, planned, run_beside, run_here, stages, units
