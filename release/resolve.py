@@ -20,7 +20,7 @@ UV = (sys.executable, "-m", "uv", "pip")
 #: Certificates of the system, which a company's proxy may need.
 SYSTEM = ("--native-tls",)
 #: The extras of `make env` and of `make speed`.
-EXTRAS = ("dev", "docs", "explain", "hub", "images", "mnist", "onnx", "speed", "tune", "zinc")
+EXTRAS = ("cluster", "dev", "docs", "explain", "hub", "images", "mnist", "onnx", "speed", "tune", "zinc")
 WAYS: dict[str, tuple[str, ...]] = {
     "newest": (),
     "constraints": ("--constraint", "constraints.txt"),

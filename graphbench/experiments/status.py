@@ -22,8 +22,8 @@ from typing import Any, Literal, get_args
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData
-from graphbench.experiments.launchers import ROOM, read_jobs, read_notes, record_of
-from graphbench.experiments.launchers.units import STOPPED
+from graphbench.experiments.launchers.launching import ROOM, read_jobs
+from graphbench.experiments.launchers.units import STOPPED, read_notes, record_of
 from graphbench.experiments.tuning.storage import JOURNAL, RECORD, SQLITE
 from graphbench.runs import RunFolder
 
@@ -39,7 +39,9 @@ _SILENT = 600.0
 #: Lines of a log that show why a unit failed, and characters of its end that are read.
 LAST_LINES, _TAIL = 5, 4096
 _MAX_EPOCHS = re.compile(r"^trainer:\n(?:[ #].*\n)*?  max_epochs: (\d+)$", re.MULTILINE)
-_SHARE = re.compile(r"\.share-(\d+)-of-(\d+)\.json")
+#: Finished epochs, as `metrics.csv` has them.
+_EPOCH = re.compile(r"\d{1,9}(\.0)?")
+_SHARE = re.compile(r"\.?share-(\d+)-of-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ def read_status(folder: Path) -> list[UnitStatus]:
     """
     if not folder.is_dir():
         raise BadInput(f"{folder}: there is no such folder. Name that of a sweep, a study, a table or a prediction.")
-    if any(folder.glob(".share-*")) or (folder / "_manifest.json").is_file():
-        return _of_prediction(folder)
+    if (count := shares_of(folder)) or (folder / "_manifest.json").is_file():
+        return _of_prediction(folder, count)
     if (folder / RECORD).is_file() or (folder / SQLITE).is_file():
         return _of_study(folder)
     if (folder / PLAN).is_file() or (folder / "runs").is_dir():
@@ -225,13 +227,13 @@ def _epoch(run: RunFolder) -> str:
     except (OSError, ValueError):
         return ""
     cells = [row.split(",")[column] for row in rows if row.count(",") >= column]
-    last = next((int(cell) for cell in reversed(cells) if cell.isdigit()), None)
+    last = next((int(float(cell)) for cell in reversed(cells) if _EPOCH.fullmatch(cell)), None)
     if last is None:
         return ""
     with contextlib.suppress(OSError):
         if match := _MAX_EPOCHS.search(run.config.read_text(encoding="utf-8", errors="replace")):
-            return f"{last + 1} of {match[1]}"
-    return str(last + 1)
+            return f"{last} of {match[1]}"
+    return str(last)
 
 
 def _score(results: Mapping[str, Any], split: str) -> str:
@@ -303,23 +305,26 @@ def _ended_trials(path: Path) -> dict[int, tuple[State, str]]:
     return ended
 
 
-def _of_prediction(folder: Path) -> list[UnitStatus]:
-    """Return the shares of a prediction in parts that have begun, of the last number of shares."""
-    shares = {}
-    for path in folder.glob(".share-*.json"):
-        if match := _SHARE.fullmatch(path.name):
-            shares[int(match[1]), int(match[2])] = path
-    if not shares:  # written by an earlier version
+def shares_of(folder: Path) -> int:
+    """Return the number of shares of a prediction: the last that one began with, else that was submitted; 0 if none."""
+    begun = [*folder.glob(".share-*.json"), *(folder / ROOM).glob("share-*.json")]
+    last = sorted(begun, key=lambda path: path.stat().st_mtime)
+    names = [path.stem for path in reversed(last)] or [name for names in read_jobs(folder).values() for name in names]
+    return next((int(match[2]) for name in names if (match := _SHARE.fullmatch(name))), 0)
+
+
+def _of_prediction(folder: Path, count: int) -> list[UnitStatus]:
+    """Return the shares of a prediction in parts."""
+    if not count:  # written by an earlier version
         complete = bool(_json(folder / "_manifest.json").get("complete"))
         return [UnitStatus("1/1", "done" if complete else "stopped")]
-    count = max(shares, key=lambda share: shares[share].stat().st_mtime)[1]
     parts = [int(path.stem[5:]) for path in folder.glob("part-*.parquet") if path.stem[5:].isdigit()]
     units = []
     for number in range(1, count + 1):
-        log = folder / ROOM / f"share-{number}-of-{count}.log"
+        name = f"share-{number}-of-{count}"
         written = sum(part % count == number - 1 for part in parts)
         unit = UnitStatus(f"{number}/{count}", "waiting", note=f"{written} parts")
-        units.append(_of_share(unit, _json(shares[number, count]) if (number, count) in shares else {}, log))
+        units.append(_of_share(unit, _json(folder / f".{name}.json"), folder / ROOM / f"{name}.log"))
     return units
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from graphbench.errors import BadInput, CorruptData
 from graphbench.experiments import status
-from graphbench.experiments.launchers import ROOM, note_begin, note_end
+from graphbench.experiments.launchers.launching import ROOM
+from graphbench.experiments.launchers.units import note_begin, note_end
 from graphbench.experiments.status import read_status, summarize, write_plan, write_trials
 
 
@@ -22,7 +23,7 @@ def run(folder, *, epochs=(), of=9, results=None, holder=None):
     (folder / "config.yaml").write_text(
         f"# a\nseed_everything: 0\ntrainer:\n  devices: 1\n  max_epochs: {of}\ndata: {{}}\n"
     )
-    rows = "".join(f",{epoch},0.5\n,,\n" for epoch in epochs)
+    rows = "".join(f",{epoch + 1}.0,0.5\n,,\n" for epoch in epochs)
     (folder / "metrics.csv").write_text(f"lr,epoch,train/loss\n{rows}")
     if results is not None:
         (folder / "results.json").write_text(json.dumps(results))
@@ -125,6 +126,31 @@ def test_trials_of_a_study(tmp_path):
     assert [unit.state for unit in units] == ["done", "done", "failed", "running", "stopped", "waiting", "waiting"]
     assert [unit.note for unit in units[1:3]] == ["pruned after epoch 3", "out of memory"]
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before, "nothing is written"
+
+
+def test_shares_of_a_prediction(tmp_path):
+    def note(number, count=4, **notes):
+        (tmp_path / f".share-{number}-of-{count}.json").write_text(json.dumps(holder() | notes))
+
+    (tmp_path / ROOM).mkdir()
+    (tmp_path / ROOM / "jobs.json").write_text(json.dumps({"7_0": ["share-1-of-4"], "7_1": ["share-2-of-4"]}))
+    assert states(tmp_path) == dict.fromkeys(("1/4", "2/4", "3/4", "4/4"), "waiting"), "all are queued"
+    note_end(tmp_path / ROOM / "share-3-of-4.json", 1)
+    (tmp_path / ROOM / "share-3-of-4.log").write_text("no such column\n")
+    assert states(tmp_path)["3/4"] == "failed", "before it opened the folder"
+    note(1, 2, done=True)
+    os.utime(tmp_path / ".share-1-of-2.json", (0, 0))
+    note(1, done=True, seconds=5.0)
+    note(2)
+    note(4, process=dead_process())
+    for part in (0, 1, 4, 8):
+        (tmp_path / f"part-{part:06}.parquet").touch()
+    units = {unit.name: unit for unit in read_status(tmp_path)}
+    assert [(name, unit.state) for name, unit in units.items()] == [
+        ("1/4", "done"), ("2/4", "running"), ("3/4", "failed"), ("4/4", "stopped"),
+    ]  # fmt: skip
+    assert [unit.note.partition(" ")[0] for unit in units.values()] == ["3", "1", "0", "0"]
+    assert units["3/4"].lines == ("no such column",)
 
 
 def test_a_study_in_a_database_shows_what_its_trials_left(tmp_path):

@@ -37,8 +37,9 @@ from graphbench.cli.trained import (
 from graphbench.contracts import InputPart
 from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, check_choice
-from graphbench.experiments.launchers import ROOM, Cluster, Unit, launch
-from graphbench.experiments.status import read_status, summarize
+from graphbench.experiments.launchers import Cluster, Unit, launch
+from graphbench.experiments.launchers.launching import ROOM
+from graphbench.experiments.status import read_status, shares_of, summarize
 from graphbench.inference.calibration import Temperature
 from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.distance_bins import DistanceBins
@@ -151,7 +152,8 @@ def _launch(options: argparse.Namespace, cluster: Cluster, arguments: Sequence[s
         Unit(name, ("predict", *line.words, "--if-exists", "resume", "--part", share), folder / ROOM / f"{name}.log")
         for name, share in shares
     ]
-    launch([units], cluster, folder, describe=lambda: summarize(read_status(folder)) if folder.is_dir() else "")
+    waiting = f"{count} units: {count} waiting"
+    launch([units], cluster, folder, describe=lambda: summarize(read_status(folder)) if shares_of(folder) else waiting)
     failed = [unit for unit in read_status(folder) if unit.state != "done"]
     for unit in failed:
         log.error("Share %s is %s, %s; see %s.", unit.name, unit.state, unit.note, folder / ROOM)

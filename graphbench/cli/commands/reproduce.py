@@ -128,7 +128,7 @@ def _request(table: Table, options: argparse.Namespace, extra: tuple[str, ...]) 
 
 def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tuple[str, ...], given: list[str]) -> int:
     """Run missing trainings, or write them as SLURM arrays, and write the tables."""
-    output = folder_to_write("--output", options.output)
+    cluster, output = Cluster.of(options), folder_to_write("--output", options.output)
     wanted = [(*_selected(table, options), _request(table, options, extra)) for table in chosen]
     by_folder = {
         job.training.folder(output): job for _, cells, request in wanted for job in jobs(cells, request, output)
@@ -142,7 +142,6 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
     lacking = missing(plan, output)
     log.info("%d of %d trainings are still to run", len(lacking), len(plan))
     write_plan(output, planned(plan, output))
-    cluster = Cluster.of(options)
     if cluster is not None and lacking and not options.no_train:
         words = ["reproduce", *CommandLine.parse(given).without("--launcher").words]
         last = Unit("tables", (*words, "--no-train"), output / "logs" / "tables.log")

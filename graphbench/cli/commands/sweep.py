@@ -84,6 +84,8 @@ def sweep(arguments: Sequence[str]) -> int:
         failures = run_all(chosen, output, options.jobs, logs=options.only is None)
     if options.only is None and not launched:
         _report(chosen, output)
+    if options.only is not None:  # the last line of the job's log is that of the training
+        return 1 if failures else 0
     if failures:
         log.error("%d of %d trainings failed; the same command tries them again:", len(failures), len(chosen))
     for failure in failures:

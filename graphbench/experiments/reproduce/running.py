@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphbench.experiments import CommandFailed, graphbench
-from graphbench.experiments.launchers import Unit, note_begin, note_end, record_of
+from graphbench.experiments.launchers import Unit
+from graphbench.experiments.launchers.units import note_begin, note_end, record_of
 from graphbench.experiments.reproduce.plan import Job
 from graphbench.experiments.trainings import run_in_parallel
 

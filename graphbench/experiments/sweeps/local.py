@@ -12,7 +12,7 @@ from pathlib import Path
 
 from graphbench.errors import GraphbenchError
 from graphbench.experiments import CommandFailed, Training, graphbench, results, train
-from graphbench.experiments.launchers import note_begin, note_end, read_notes, record_of
+from graphbench.experiments.launchers.units import note_begin, note_end, read_notes, record_of
 from graphbench.experiments.trainings import run_in_parallel, visible_gpus
 
 log = logging.getLogger(__name__)

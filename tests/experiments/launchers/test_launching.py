@@ -13,7 +13,9 @@ import imitated_slurm
 import pytest
 
 from graphbench.errors import CorruptData, GraphbenchError
-from graphbench.experiments.launchers import ROOM, Cluster, Unit, launch, launching, read_jobs, read_notes
+from graphbench.experiments.launchers import Cluster, Unit, launch, launching
+from graphbench.experiments.launchers.launching import ROOM, read_jobs
+from graphbench.experiments.launchers.units import read_notes
 
 submitit = pytest.importorskip("submitit")
 

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from graphbench.experiments.launchers import Bundle, Unit, read_notes
+from graphbench.experiments.launchers import Bundle, Unit
 from graphbench.experiments.launchers import units as module
+from graphbench.experiments.launchers.units import read_notes
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from graphbench.experiments import CommandFailed
 from graphbench.experiments import trainings as experiments
-from graphbench.experiments.launchers import read_notes
+from graphbench.experiments.launchers.units import read_notes
 from graphbench.experiments.reproduce import running
 from graphbench.experiments.reproduce.plan import Request, jobs, select
 from graphbench.experiments.reproduce.running import missing, planned, run_beside, run_here, stages, units
@@ -106,7 +106,7 @@ def test_a_planned_job_may_end_in_the_folder_of_each_of_its_starts(plan, tmp_pat
 
 def test_how_a_job_ended_is_noted(plan, tmp_path, monkeypatch, finish):
     def command(*words):
-        if words[-1].endswith("-1"):
+        if words[-1] == str(plan[1].training.folder(tmp_path)):
             raise CommandFailed("fit", 3)
         finish(tmp_path / "runs" / words[-1].rpartition("/")[2], 0.8)
 
