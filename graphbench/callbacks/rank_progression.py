@@ -1,4 +1,4 @@
-"""Measure depth by depth how many directions the tokens span, and from how far they hear each other."""
+"""Measure depth by depth how many directions the tokens span, and how far information travels between them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RankProgression(ProbeCallback):
 
 
 class InfluenceRange(ProbeCallback):
-    """From how far nodes hear each other, by depth, on probe graphs, before training and after epochs.
+    """How far information travels between nodes, by depth, on probe graphs, before training and after epochs.
 
     The Jacobian of a node's representation with respect to what enters at every other node, by the distance between
     the two; `range` is its mean distance, R of "Towards Quantifying Long-Range Interactions in Graph Machine
@@ -63,7 +63,7 @@ class InfluenceRange(ProbeCallback):
 
     Args:
         num_graphs: probe graphs in all, dealt over the processes.
-        num_targets: nodes of each graph that are asked what they hear.
+        num_targets: nodes of each graph whose representations are differentiated.
         num_probes: backward passes for each of them: channels drawn for "l1", random signs for "squared"; None for all
             channels, which is exact.
         norm: "l1", sum of absolute entries of the Jacobian, or "squared", sum of their squares; see there.

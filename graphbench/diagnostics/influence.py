@@ -1,4 +1,4 @@
-"""Measure from how far the nodes of a graph hear each other.
+"""Measure how far information travels in a graph model: influence by distance, and its mean, the range.
 
 Influence of node u on node v, with h_v `[C]` what a layer or model makes of v and x_u `[d]` what enters at u:
 
@@ -54,8 +54,8 @@ class Influence:
 
     Examples:
         >>> one = torch.ones(1).double()
-        >>> heard = Influence(torch.tensor([[2.0, 1.0, 1.0]]), torch.tensor([[1.0, 2.0, 1.0]]), 0 * one, 0 * one)
-        >>> heard.ranges, heard.means
+        >>> influence = Influence(torch.tensor([[2.0, 1.0, 1.0]]), torch.tensor([[1.0, 2.0, 1.0]]), 0 * one, 0 * one)
+        >>> influence.ranges, influence.means
         (tensor([0.7500]), tensor([[2.0000, 0.5000, 1.0000]]))
     """
 
@@ -66,12 +66,12 @@ class Influence:
 
     @property
     def ranges(self) -> Tensor:
-        """R of each target, mean distance weighted by influence `[S]`; NaN where nothing is heard."""
+        """R of each target, mean distance weighted by influence `[S]`; NaN where no node has any influence."""
         return _mean_distance(self.totals)
 
     @property
     def uniform_ranges(self) -> Tensor:
-        """R of a model that hears all nodes with a path alike: their mean distance `[S]`."""
+        """R if all nodes with a path had equal influence: their mean distance `[S]`."""
         return _mean_distance(self.nodes)
 
     @property
@@ -100,7 +100,7 @@ def influence_by_distance(
     num_probes: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Influence:
-    """Measure what target nodes hear from each distance, in the outputs of any module.
+    """Measure the influence on target nodes by distance, in the outputs of any module.
 
     Args:
         outputs: h `[N, C]`, of a layer or of the model, computed with gradients from `inputs`.
@@ -118,13 +118,13 @@ def influence_by_distance(
         BadInput: the outputs have no gradients or not one row for each input's, or an option is out of range.
 
     Examples:
-        Two layers that add up neighbours hear a node at distance two as loud as themselves.
+        In two layers that add up neighbours, a node at distance two has as much influence as the target itself.
 
         >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         >>> adjacency = torch.zeros(3, 3).index_put((path[1], path[0]), torch.ones(4))
         >>> x = torch.randn(3, 1, requires_grad=True)
-        >>> heard = influence_by_distance(adjacency @ adjacency @ x, x, path, targets=torch.tensor([0]))
-        >>> heard.totals, heard.ranges
+        >>> influence = influence_by_distance(adjacency @ adjacency @ x, x, path, targets=torch.tensor([0]))
+        >>> influence.totals, influence.ranges
         (tensor([[1., 0., 1.]], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
     leaves = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -170,14 +170,14 @@ class _Pairs:
         num_nodes, num_graphs = len(batch), int(batch.max()) + 1 if len(batch) else 0
         source, target = edge_index.numpy()
         # Row v lists the nodes whose messages v reads, so that a search from v goes against the messages.
-        heard = csr_array((np.ones(len(source)), (target, source)), shape=(num_nodes, num_nodes))
+        incoming = csr_array((np.ones(len(source)), (target, source)), shape=(num_nodes, num_nodes))
         turn = Ragged(batch[targets], num_graphs).position()
         rounds, nodes, rows, distances = [], [], [], []
         for number in range(int(turn.max()) + 1 if len(turn) else 0):
             chosen = (turn == number).nonzero().flatten()
             of_graph = torch.full((num_graphs,), -1).index_put((batch[targets[chosen]],), chosen)
             node = (of_graph[batch] >= 0).nonzero().flatten()
-            steps = dijkstra(heard, indices=targets[chosen].numpy(), unweighted=True, min_only=True)
+            steps = dijkstra(incoming, indices=targets[chosen].numpy(), unweighted=True, min_only=True)
             rounds.append(targets[chosen])
             nodes.append(node)
             rows.append(of_graph[batch[node]])
@@ -214,13 +214,13 @@ def _influences(
     for targets, nodes in zip(pairs.rounds, pairs.nodes, strict=True):
         rows = outputs[targets.to(outputs.device)]
         probes, scale = _probes(rows.shape, norm, num_probes, generator)
-        heard = torch.zeros(len(outputs), dtype=torch.float64)
+        total = torch.zeros(len(outputs), dtype=torch.float64)
         for probe in probes.to(rows):
             for part in torch.autograd.grad(rows, inputs, probe, retain_graph=True, allow_unused=True):
                 if part is not None:
                     values = as_double(part.detach()).flatten(1)
-                    heard += (values.abs() if norm == "l1" else values.square()).sum(1).cpu()
-        of_rounds.append(scale * heard[nodes])
+                    total += (values.abs() if norm == "l1" else values.square()).sum(1).cpu()
+        of_rounds.append(scale * total[nodes])
     return torch.cat(of_rounds)
 
 
@@ -266,12 +266,12 @@ def summarise_influence(
     max_distance: int = 20,
     generator: torch.Generator | None = None,
 ) -> Summary:
-    """Measure what nodes hear by depth: means over the targets of each graph, and over graphs.
+    """Measure influence by depth: means over the targets of each graph, and over graphs.
 
     Number l is what enters attention layer l, the number after the last is what leaves the model; a model without
-    attention layers has what leaves it alone. Measures: `range` R, `uniform_range` that of nodes which hear all others
-    alike, `influence` of all nodes together (how the Jacobian grows or fades with depth), its `unreachable` share, and
-    by distance `share_0` to `share_MAX` and `share_beyond`, which add up to one with `unreachable`. A depth whose trace
+    attention layers has what leaves it alone. Measures: `range` R, `uniform_range` R if all nodes had equal
+    influence, `influence` of all nodes together (how the Jacobian grows or fades with depth), its `unreachable` share,
+    and by distance `share_0` to `share_MAX` and `share_beyond`, which add up to one with `unreachable`. A depth whose trace
     has tokens without gradients has no measure.
 
     Args:
@@ -310,26 +310,26 @@ def summarise_influence(
     for number in heard_of or range(len(states)):
         state = states[number]
         _check(state.tokens, inputs, norm, num_probes)
-        heard = _by_distance(_influences(state.tokens, inputs, pairs, norm, num_probes, generator), pairs)
+        influence = _by_distance(_influences(state.tokens, inputs, pairs, norm, num_probes, generator), pairs)
         layer = summary.setdefault(number, LayerSummary(number, state.name))
-        measures = _measures(heard, max_distance)
+        measures = _measures(influence, max_distance)
         layer.add_graphs({name: _mean(value, of_target, state.num_graphs) for name, value in measures.items()})
     return summary
 
 
-def _measures(heard: Influence, max_distance: int) -> dict[str, Tensor]:
+def _measures(influence: Influence, max_distance: int) -> dict[str, Tensor]:
     """Measures of each target `[S]`."""
-    shares, together = heard.shares, heard.totals.sum(1) + heard.unreachable
+    shares, together = influence.shares, influence.totals.sum(1) + influence.unreachable
     nothing = torch.where(together > 0, 0.0, torch.nan).double()
     by_distance = {
         f"share_{distance}": shares[:, distance] if distance < shares.shape[1] else nothing
         for distance in range(max_distance + 1)
     }
     return {
-        "range": heard.ranges,
-        "uniform_range": heard.uniform_ranges,
+        "range": influence.ranges,
+        "uniform_range": influence.uniform_ranges,
         "influence": together,
-        "unreachable": ratio(heard.unreachable, together),
+        "unreachable": ratio(influence.unreachable, together),
         **by_distance,
         "share_beyond": shares[:, max_distance + 1 :].sum(1) + nothing,
     }

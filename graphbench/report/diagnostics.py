@@ -53,10 +53,10 @@ _DIAGNOSTICS = {
         ("effective_rank", "stable_rank", "numerical_rank", "similarity"),
     ),
     "range": _Diagnostic(
-        "Range of the nodes by depth",
-        "From how far a node hears the others: the Jacobian of its representation with respect to what enters at each "
+        "Range of information by depth",
+        "How far information travels: the Jacobian of a node's representation with respect to what enters at each "
         "other node, by the distance between the two, on fixed probe graphs. Range is the mean distance weighted by "
-        "it; if all nodes were heard equally it would be their mean distance, which depends on the graphs alone. "
+        "it; if all nodes had equal influence it would be their mean distance, which depends on the graphs alone. "
         "Shares by distance are those of what leaves the model.",
         "depth",
         ("range", "uniform_range", "influence", "unreachable"),
@@ -83,7 +83,7 @@ _MEASURES = {
     "residual": ("Distance to rank one", "relative"),
     "dirichlet_energy": ("Dirichlet energy", "relative"),
     "range": ("Range", "edges"),
-    "uniform_range": ("Range if all were heard equally", "edges"),
+    "uniform_range": ("Range at equal influence", "edges"),
     "influence": ("Influence of all nodes", "entries of the Jacobian"),
     "unreachable": ("From nodes without a path", "share of influence"),
     "share_beyond": ("From nodes farther than that", "share of influence"),
@@ -244,10 +244,10 @@ def _by_distance(
         shares = {int(match[1]): means[key] for key in means if (match := _OF_DISTANCE.fullmatch(key))}
         if shares:
             tables[number] = shares
-    heard = [k for shares in tables.values() for k, one in shares.items() if float(one.last["mean"].max()) > 0]
-    if not heard:
+    reached = [k for shares in tables.values() for k, one in shares.items() if float(one.last["mean"].max()) > 0]
+    if not reached:
         return []
-    reach = range(max(heard) + 1)
+    reach = range(max(reached) + 1)
     with panel_axes(title, "distance in edges", axis) as (figure, axes):
         for number, shares in tables.items():
             style, last = Style(number), max(max(one.last.index) for one in shares.values())
