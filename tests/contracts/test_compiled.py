@@ -40,8 +40,8 @@ IN_PARTS = {
     "SPN": "the longest distance is a constant of each program",
     "Sequoia": "sizes of clusters depend on numbers",
 }
-#: Of the models in parts by different sizes alone, those that are one program where the clouds of a batch have one size.
-OF_ONE_SIZE = ("DGCNN", "PointNet", "PointNetPlusPlus", "SetTransformer")
+#: Of the models of clouds among these, those that are one program where the clouds of a batch have one size.
+OF_ONE_SIZE = ("DGCNN", "PointConv", "PointNet", "PointNetPlusPlus", "SetTransformer")
 #: Models with Fourier transforms, whose complex views `aot_eager` refuses; the default backend takes them.
 COMPLEX = {"MEGA", "S4D", "SequenceSequoia"}
 
