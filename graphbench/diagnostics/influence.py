@@ -271,8 +271,8 @@ def summarise_influence(
     Number l is what enters attention layer l, the number after the last is what leaves the model; a model without
     attention layers has what leaves it alone. Measures: `range` R, `uniform_range` R if all nodes had equal
     influence, `influence` of all nodes together (how the Jacobian grows or fades with depth), its `unreachable` share,
-    and by distance `share_0` to `share_MAX` and `share_beyond`, which add up to one with `unreachable`. A depth whose trace
-    has tokens without gradients has no measure.
+    and by distance `share_0` to `share_MAX` and `share_beyond`, which add up to one with `unreachable`. A depth whose
+    trace has tokens without gradients has no measure.
 
     Args:
         recording: of one forward pass with gradients.
