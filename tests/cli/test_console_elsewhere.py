@@ -23,14 +23,23 @@ from graphbench.cli import main
 """
 
 
-def run(*commands: str) -> None:
+IMPORT_ALL = """
+import importlib, pkgutil
+import graphbench
+for module in pkgutil.walk_packages(graphbench.__path__, "graphbench."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
+def run(*commands: str, before: str = "") -> None:
     calls = "\n".join(f"assert main({command.split()!r}) == 0" for command in commands)
-    done = subprocess.run([sys.executable, "-c", START + calls], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", START + before + calls], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_commands_without_data_need_no_posix():
-    run("list benchmarks", "params --config quickstart")
+def test_modules_and_commands_without_data_need_no_posix():
+    run("list benchmarks", "params --config quickstart", before=IMPORT_ALL)
 
 
 @pytest.mark.slow

@@ -28,10 +28,17 @@ if TYPE_CHECKING:
 
 #: Seconds between two signs of life of a running unit.
 BEAT = 15.0
+
+
+def _signals(*names: str) -> tuple[signal.Signals, ...]:
+    """Return the signals of these names that this system has; Windows has SIGINT and SIGTERM alone."""
+    return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
+
+
 #: Exit codes of a command that a signal has stopped in good order.
-STOPPED = tuple(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
+STOPPED = tuple(128 + number for number in _signals("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1"))
 #: Signals by which clusters warn; some send them to all processes of a task.
-_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+_WARNINGS = _signals("SIGUSR1", "SIGUSR2")
 #: Variables by which Lightning would take the command for one of several ranks.
 _OF_RANKS = ("SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 
