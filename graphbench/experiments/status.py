@@ -46,7 +46,7 @@ _SHARE = re.compile(r"\.?share-(\d+)-of-(\d+)")
 
 @dataclass(frozen=True)
 class UnitStatus:
-    """How far a unit is.
+    """State of a unit, and what is known of its time.
 
     Args:
         name: of its folder; of a share of a prediction as 3/8.

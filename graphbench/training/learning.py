@@ -1,4 +1,4 @@
-"""What learns, and how fast: optimizer and schedule, rates of parts, and parts that are frozen."""
+"""Choose the parameters that learn and their rates: optimizer, schedule, rates of parts, frozen parts."""
 
 from __future__ import annotations
 

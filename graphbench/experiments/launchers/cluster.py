@@ -1,4 +1,4 @@
-"""Where the units of a command run, by the options `--launcher.NAME` of that command."""
+"""Options `--launcher.NAME` of a command, and the executor of submitit that they describe."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a job asks for.
+    """Resources that a job asks for.
 
     Args:
         kind: of submitit's executors: slurm, local or debug.
@@ -127,9 +127,9 @@ class Cluster:
         import submitit
 
         if self.kind != "slurm":
-            own = {"local_setup": [self.setup]} if self.setup and self.kind == "local" else {}
+            setup = {"local_setup": [self.setup]} if self.setup and self.kind == "local" else {}
             executor = submitit.AutoExecutor(folder, cluster=self.kind)
-            executor.update_parameters(timeout_min=self.minutes, gpus_per_node=self.gpus, name=name, **own)
+            executor.update_parameters(timeout_min=self.minutes, gpus_per_node=self.gpus, name=name, **setup)
             return executor
         executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=_TIMEOUTS)
         further: dict[str, Any] = {"requeue": True, **self.sbatch}

@@ -133,13 +133,13 @@ class Bundle:
             SystemExit: a signal has stopped it.
         """
         note_begin(unit.record)
-        own = {name: value for name, value in os.environ.items() if name not in _OF_RANKS}
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_RANKS}
         with unit.log.open("ab") as output:
             command = [sys.executable, "-m", "graphbench", *unit.words]
             signal.pthread_sigmask(signal.SIG_BLOCK, _WARNINGS)  # the command inherits this
             try:
                 child = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=own, cwd=self.folder
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, cwd=self.folder
                 )
                 self._running = unit, child
             finally:
