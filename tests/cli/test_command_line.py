@@ -174,7 +174,7 @@ def test_own_options_are_no_lists(place, capsys, name):
 #: A line that each other command takes but for its output.
 OTHERS = {
     "export": "--run RUN", "report": "RUN", "push": "RUN hf:a/b", "reproduce": "sft/table-4", "config": "quickstart",
-    "list": "benchmarks", "new-plugin": "mine", "completion": "bash", "version": "",
+    "list": "benchmarks", "new-plugin": "mine", "completion": "bash", "version": "", "status": "RUN",
 }  # fmt: skip
 
 
