@@ -38,6 +38,7 @@ def rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
 def _row(runs: Sequence[Record]) -> tuple[str, ...]:
     first = runs[0]
     scores = [one.test for one in runs if one.test is not None]
+    epochs = sorted({one.epochs for one in runs if one.epochs is not None})
     speeds = [one.steps / one.seconds for one in runs if one.steps and one.seconds]
     return (
         f"{first.name}, {first.column}" if first.column else first.name,
@@ -46,8 +47,8 @@ def _row(runs: Sequence[Record]) -> tuple[str, ...]:
         f"{fmean(scores):.4f}",
         f"{stdev(scores):.4f}" if len(scores) > 1 else "-",
         str(len(scores)),
-        "-" if first.epochs is None else str(first.epochs),
-        "yes" if first.full else "no",
+        " to ".join(map(str, dict.fromkeys([epochs[0], epochs[-1]]))) if epochs else "-",
+        "yes" if all(one.full for one in runs) else "no",
         "-" if first.parameters is None else f"{first.parameters:,}",
         f"{median(speeds):.1f}" if speeds else "-",
         " + ".join(f"`{name}`" for name in first.recipe),

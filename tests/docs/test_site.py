@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -198,9 +199,12 @@ def test_the_reference_has_every_option_of_every_command(site, command):
 
 def test_the_zoo_has_every_training_on_record(site):
     text = html.unescape((site / "reference" / "catalogue" / "zoo.html").read_text(encoding="utf-8"))
-    record = json.loads((ROOT / "experiments" / "records" / "classic-zinc+gin-4.offline-0.json").read_text())
+    files = (ROOT / "experiments" / "records").glob("classic-zinc+gin-4.offline-*.json")
+    records = [json.loads(file.read_text()) for file in files]
     (row,) = [row for row in re.findall(r"<tr.*?</tr>", text, re.DOTALL) if "GIN, 4 layers" in row]
-    for shown in (f"{record['test']:.4f}", f"{record['parameters']:,}", str(record["epochs"])):
+    score = statistics.fmean(record["test"] for record in records)
+    epochs = [str(limit(record["epochs"] for record in records)) for limit in (min, max)]
+    for shown in (f"{score:.4f}", f"{records[0]['parameters']:,}", *epochs):
         assert shown in row
 
 
