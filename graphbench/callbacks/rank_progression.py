@@ -48,7 +48,7 @@ class RankProgression(ProbeCallback):
 
 
 class InfluenceRange(ProbeCallback):
-    """How far information travels between nodes, by depth, on probe graphs, before training and after epochs.
+    """Range of information between nodes by depth, on probe graphs, before training and after epochs.
 
     The Jacobian of a node's representation with respect to what enters at every other node, by the distance between
     the two; `range` is its mean distance, R of "Towards Quantifying Long-Range Interactions in Graph Machine

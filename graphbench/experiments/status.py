@@ -125,8 +125,8 @@ def _of_runs(folder: Path) -> list[UnitStatus]:
     units, seen = [], set()
     for name, folders in _plan(folder / PLAN):
         seen.update(folders)
-        found = [path for path in folders if (path / "config.yaml").is_file()]
-        unit = _of_run(found[-1] if found else folders[0], name, folder / "logs" / f"{name}.log")
+        begun = [path for path in folders if (path / "config.yaml").is_file()]
+        unit = _of_run(begun[-1] if begun else folders[0], name, folder / "logs" / f"{name}.log")
         units.append(replace(unit, note=f"job {jobs[name]}") if unit.state == "waiting" and name in jobs else unit)
     rest = (path.parent for room in ("runs", "trials") for path in folder.glob(f"{room}/*/config.yaml"))
     return units + [_of_run(path, path.name, folder / "logs" / f"{path.name}.log") for path in sorted(set(rest) - seen)]

@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from graphbench.cli import main
-from graphbench.experiments.launchers import launching
 from graphbench.experiments.status import read_status
 
-submitit = pytest.importorskip("submitit")
+pytest.importorskip("submitit")
 
 HERE = ["--launcher", "submitit", "--launcher.cluster", "local", "--launcher.time", "60"]
 
@@ -35,11 +34,7 @@ def config(molecule_file, tmp_path):
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    for name, value in imitated_slurm.install(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(launching, "_SELDOM", 0.2)
-    monkeypatch.setattr(submitit.SlurmJob.watcher, "_delay_s", 1)
-    submitit.SlurmJob.watcher.clear()
+    imitated_slurm.imitate(tmp_path, monkeypatch, seconds=0.2)
     return tmp_path
 
 

@@ -1,7 +1,7 @@
 """`sbatch`, `srun`, `scontrol requeue` and `sacct` of an imitated SLURM, whose jobs are processes of this machine.
 
 It knows arrays with a limit of tasks at a time, `--dependency=afterany`, queueing again, and the states of accounting.
-Tests put `install(folder)` in front of PATH; `warn` sends what SLURM sends before the time is over.
+Tests call `imitate`, which puts them in front of PATH; `warn` sends what SLURM sends before the time is over.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 _TOOLS = ("sbatch", "srun", "scontrol", "sacct")
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -30,6 +31,19 @@ def install(folder: Path) -> dict[str, str]:
         path.chmod(0o755)
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     return {**own, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", "IMITATED_SLURM": str(place)}
+
+
+def imitate(folder: Path, monkeypatch: Any, seconds: float) -> None:
+    """Let submitit find the tools during a test, and launchers look at jobs every so many seconds."""
+    import submitit
+
+    from graphbench.experiments.launchers import launching
+
+    for name, value in install(folder).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launching, "_SELDOM", seconds)
+    monkeypatch.setattr(submitit.SlurmJob.watcher, "_delay_s", 1)
+    submitit.SlurmJob.watcher.clear()
 
 
 def scripts(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from graphbench.experiments.launchers import Cluster, Unit, launch, launching
 from graphbench.experiments.launchers.launching import ROOM, read_jobs
 from graphbench.experiments.launchers.units import read_notes
 
-submitit = pytest.importorskip("submitit")
+pytest.importorskip("submitit")
 
 GOOD, BAD = ("completion", "bash"), ("completion", "fish")
 
@@ -25,11 +25,7 @@ GOOD, BAD = ("completion", "bash"), ("completion", "fish")
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
     """An imitated SLURM; returns the folder of the units."""
-    for name, value in imitated_slurm.install(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(launching, "_SELDOM", 0.1)
-    monkeypatch.setattr(submitit.SlurmJob.watcher, "_delay_s", 1)
-    submitit.SlurmJob.watcher.clear()
+    imitated_slurm.imitate(tmp_path, monkeypatch, seconds=0.1)
     return tmp_path / "out"
 
 

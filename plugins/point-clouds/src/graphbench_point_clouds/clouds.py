@@ -70,11 +70,11 @@ class Clouds:
             rows = torch.arange(batch.num_nodes, device=device).view(num_clouds, batch.max_nodes)
             blocks = [Block(torch.arange(num_clouds, device=device), rows)]
         else:
-            found = batch if "cloud_order" in batch else cloud_order(batch)
-            parts = found["cloud_order"].split([count for _, count in found["cloud_sizes"]])
+            sorted_clouds = batch if "cloud_order" in batch else cloud_order(batch)
+            parts = sorted_clouds["cloud_order"].split([count for _, count in sorted_clouds["cloud_sizes"]])
             blocks = [
                 Block(clouds, batch.ptr[clouds][:, None] + torch.arange(size, device=device))
-                for clouds, (size, _) in zip(parts, found["cloud_sizes"], strict=True)
+                for clouds, (size, _) in zip(parts, sorted_clouds["cloud_sizes"], strict=True)
             ]
         ordered = tuple(Block(block.clouds, _sort_rows(block.rows, keys)) for block in blocks)
         return cls(ordered, batch.batch, num_clouds)
