@@ -26,22 +26,23 @@ SPECS = [(kind, task) for kind in ("categorical", "none") for task in ("graph-re
 SPECS += [("sequence", "graph-classification"), ("coordinates", "graph-classification")]
 
 _CLOUDS = "clouds of different sizes are computed in a block for each size, so that their number is one of the program"
+#: Models of clouds that are one program where the clouds of a batch have one size.
+OF_ONE_SIZE = (
+    *("CNDGCNN", "CNPointNet", "DGCNN", "PointCNN", "PointConv", "PointNet", "PointNetPlusPlus", "PointTransformer"),
+    *("SetTransformer", "VNDGCNN", "VNPointNet"),
+)
 #: Models of several programs, or with graph breaks, and why.
 IN_PARTS = {
-    **dict.fromkeys(
-        ("CNDGCNN", "CNPointNet", "DGCNN", "PointCNN", "PointConv", "PointNet", "PointNetPlusPlus"), _CLOUDS
-    ),
-    **dict.fromkeys(("PointSequoia", "PointTransformer", "SetTransformer", "VNDGCNN", "VNPointNet"), _CLOUDS),
+    **dict.fromkeys(OF_ONE_SIZE, _CLOUDS),
     "DFiFormer": "the adjacency is kept out of programs",
     "DeepGraph": "substructures are kept out of programs",
     "GraphMamba": "the recurrence is kept out of programs",
+    "PointSequoia": "sizes of clusters depend on numbers",
     "SFT": "samples and their relative edges depend on numbers",
     "SFiFormer": "the flow and the adjacency are kept out of programs",
     "SPN": "the longest distance is a constant of each program",
     "Sequoia": "sizes of clusters depend on numbers",
 }
-#: Of the models of clouds among these, those that are one program where the clouds of a batch have one size.
-OF_ONE_SIZE = ("DGCNN", "PointConv", "PointNet", "PointNetPlusPlus", "SetTransformer")
 #: Models with Fourier transforms, whose complex views `aot_eager` refuses; the default backend takes them.
 COMPLEX = {"MEGA", "S4D", "SequenceSequoia"}
 
