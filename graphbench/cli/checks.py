@@ -74,6 +74,7 @@ def check_command(command: str, words: Sequence[str]) -> None:
     _check_values(line, command)
     options, rest = own_parser(command).parse_known_args(list(words))
     others = CommandLine.parse(rest, flags=FLAGS).located()
+    # In the order of a user's mistakes: a wrong class would make all of its options look unknown.
     check_names(others)
     folder = getattr(options, "resume" if command == "fit" else "run", None)
     if command == "predict":
@@ -108,6 +109,24 @@ def check_fit_options(command: str, words: Sequence[str], own: Iterable[str], re
     line = line.located()
     check_names(line)
     _check_options(line, own, CommandLine(()))
+
+
+def check_set_once(words: Sequence[str], setters: Mapping[str, str]) -> None:
+    """Refuse an option of a fit that a command sets for each of its trainings, and which it would override.
+
+    Args:
+        words: options of the fit.
+        setters: dotted name of an option, however it is spelled -> what sets it.
+
+    Raises:
+        BadInput: names both.
+    """
+    by_path = {CommandLine.parse([f"--{option}"]).options[0].path: setter for option, setter in setters.items()}
+    for one in CommandLine.parse(words, flags=FLAGS).options:
+        if one.path in by_path:
+            raise BadInput(
+                f"{one.name} {one.value}: {by_path[one.path]} sets it for each training. Leave one of them out."
+            )
 
 
 # -- values and names --------------------------------------------------------------------------------------------------

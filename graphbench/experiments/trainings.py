@@ -179,7 +179,7 @@ def assign(content: dict[str, Any], assignment: str) -> None:
         assignment: the text.
 
     Raises:
-        BadInput: there is no `=`.
+        BadInput: there is no `=`, or a part of the name stands for a value.
     """
     path, sign, value = assignment.partition("=")
     if not sign:
@@ -187,6 +187,8 @@ def assign(content: dict[str, Any], assignment: str) -> None:
     *parents, last = path.split(".")
     for parent in parents:
         content = content.setdefault(parent, {})
+        if not isinstance(content, dict):
+            raise BadInput(f"--set {assignment}: {parent} is {content!r} in this configuration and holds no options.")
     content[last] = yaml.safe_load(value)
 
 
@@ -270,6 +272,7 @@ def run_in_parallel(
         try:
             return list(pool.map(run, items))
         except BaseException as stop:
+            # Before the signal: a thread whose command ends takes the next item at once.
             pool.shutdown(wait=False, cancel_futures=True)
             pass_on(getattr(stop, "signum", signal.SIGTERM))
             raise

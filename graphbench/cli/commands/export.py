@@ -102,6 +102,8 @@ def _write(
     from graphbench.runs.checkpoints import trained_weights
 
     path = Path(checkpoint) if checkpoint else trained_weights(run)
+    if checkpoint and not path.is_file():
+        raise BadInput(f"--checkpoint {path}: there is no such file.")
     if not path.is_file():
         raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
     predictor = load(run.path, accelerator="cpu", trust=trust)

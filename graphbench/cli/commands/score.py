@@ -114,6 +114,7 @@ def _score_splits(
     comparison = _beside_expected(cli, request, scores)
     stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
     _show(cli, scores, others, comparison, stored.get("fit_seconds"))
+    # Scores of a named checkpoint are not those of the run, which its results and report are about.
     if request.run is None or staged is None or request.options.checkpoint is not None:
         return False
     _compare_validation(request.run, scores)
