@@ -277,15 +277,9 @@ class ParsedCLI(GraphbenchCLI):
 
 
 def build(command: str, words: Sequence[str], parse_alone: bool = False) -> GraphbenchCLI:
-    """Build what `graphbench fit` would train, for a command that hands words on to it; no data are read.
+    """Build what `graphbench fit` would train of `words`, for a command that hands them on; no data are read.
 
-    Args:
-        command: its name, for messages.
-        words: options of `graphbench fit`.
-        parse_alone: leave data, model and trainer out.
-
-    Raises:
-        GraphbenchError: as raised by the fit.
+    With `parse_alone` data, model and trainer are left out. Errors are those of the fit.
     """
     request = split(own_parser(command), words, run_option=None)
     return (ParsedCLI if parse_alone else GraphbenchCLI)(request.arguments)

@@ -207,9 +207,6 @@ def recipe_of(words: Sequence[str]) -> list[str]:
 
     Files behind that one, and all options, alter the recipe.
 
-    Args:
-        words: parsed by LightningCLI.
-
     Raises:
         BadInput: a file cannot be read.
     """

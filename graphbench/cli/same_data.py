@@ -52,11 +52,7 @@ class SameData(pl.Callback):
         self.compare(_fingerprint(trainer), speak=trainer.is_global_zero)
 
     def compare(self, fingerprint: Mapping[str, Any], speak: bool = True) -> None:
-        """Compare data with those of the training; a second call does nothing.
-
-        Args:
-            fingerprint: of the data, see `Benchmark.fingerprint`.
-            speak: whether this process logs the result.
+        """Compare data with those of the training, by `Benchmark.fingerprint`; a second call does nothing.
 
         Raises:
             BadInput: the data differ, and that is not accepted.

@@ -37,11 +37,7 @@ INTERVALS, TEMPERATURE = "intervals", "temperature"
 
 
 def predict_split(requests: Sequence[Request], chosen: str) -> int:
-    """Predict a split and write the table.
-
-    Args:
-        requests: one for each run.
-        chosen: train, val or test.
+    """Predict a split with the runs of some requests, and write the table.
 
     Raises:
         BadInput: several runs but no output are named, or the models cannot answer together.

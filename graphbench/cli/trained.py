@@ -76,11 +76,7 @@ def checkpoint_of(request: Request) -> Path:
 
 
 def predictor_of(request: Request, devices: str = "1") -> Predictor:
-    """Load a run's model for new inputs; its own data stay closed.
-
-    Args:
-        request: names the run or its checkpoint.
-        devices: value of `--trainer.devices` for one device.
+    """Load a run's model for new inputs; its own data stay closed. `devices` is that of the trainer, for one device.
 
     Raises:
         BadInput: the command line names both an input and a split, callbacks, or no checkpoint.

@@ -180,10 +180,7 @@ class GraphTable:
         return self.ptr[axis].diff()
 
     def with_columns(
-        self,
-        columns: Mapping[str, Tensor],
-        layout: Mapping[str, Column],
-        ptr: Mapping[str, Tensor] | None = None,
+        self, columns: Mapping[str, Tensor], layout: Mapping[str, Column], ptr: Mapping[str, Tensor] | None = None
     ) -> GraphTable:
         """Add columns to a copy of the table; the arrays themselves are shared, not copied."""
         joined = dict(self.ptr) | dict(ptr or {})

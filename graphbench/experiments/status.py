@@ -143,14 +143,7 @@ def _plan(path: Path) -> Iterator[tuple[str, list[Path]]]:
 
 
 def _of_run(folder: Path, name: str, log: Path | None, end: str = "test") -> UnitStatus:
-    """Return the state of a run.
-
-    Args:
-        folder: of the run.
-        name: of the unit.
-        log: of its commands, where it has one.
-        end: split whose score the unit ends with.
-    """
+    """Return the state of a run whose commands may have a log; `end` is the split whose score the unit ends with."""
     run = RunFolder(folder)
     results = read_notes(run.results)
     unit = UnitStatus(name, "waiting", epoch=_epoch(run))

@@ -208,24 +208,17 @@ class CommandFailed(SystemExit):
 def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
     """Run a command of graphbench in a process that stops cleanly on a signal to this one.
 
-    Args:
-        arguments: the command line after `graphbench`.
-        log: file to append the output to; the terminal by default.
-        environment: variables beside those of this process.
+    Its output is appended to the file `log` if there is one; `environment` has variables beside those of this process.
 
     Raises:
         CommandFailed: it failed.
     """
     command = [sys.executable, "-m", "graphbench", *arguments]
-    variables = None if environment is None else {**os.environ, **environment}
-    with contextlib.ExitStack() as stack:
-        output = None
-        if log is not None:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            output = stack.enter_context(log.open("ab"))
-        process = subprocess.Popen(
-            command, stdout=output, stderr=None if output is None else subprocess.STDOUT, env=variables
-        )
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.nullcontext() if log is None else log.open("ab") as output:
+        errors = None if output is None else subprocess.STDOUT
+        process = subprocess.Popen(command, stdout=output, stderr=errors, env={**os.environ, **(environment or {})})
         _running.add(process)
         try:
             code = process.wait()

@@ -30,10 +30,7 @@ from graphbench.training.module import BenchmarkModule
 Level = Literal["graph", "node"]
 Quantity = Literal["prediction", "output"]
 #: Tasks whose answers are about other things than graphs, nodes or edges, or need the truth to be scaled.
-_WITHOUT = {
-    "ranking": "it ranks pairs of nodes that are known",
-    "recovery": "its answers are scaled by the truth",
-}
+_WITHOUT = {"ranking": "it ranks pairs of nodes that are known", "recovery": "its answers are scaled by the truth"}
 
 
 class Predictor:

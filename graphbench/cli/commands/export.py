@@ -89,12 +89,7 @@ def push(arguments: Sequence[str]) -> int:
 
 
 def _write(
-    run: RunFolder,
-    output: Path,
-    licence: str | None,
-    trust: bool,
-    checkpoint: str | None = None,
-    form: str = "weights",
+    run: RunFolder, output: Path, licence: str | None, trust: bool, checkpoint: str | None = None, form: str = "weights"
 ) -> None:
     """Export a run; the options are those of `graphbench export`."""
     from graphbench.inference.exporting import export_folder

@@ -32,13 +32,9 @@ class Failure:
 
 
 def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bool = True) -> list[Failure]:
-    """Train and test all trainings that are not finished; failures do not stop the others.
+    """Train and test all trainings that are not finished, several `jobs` at a time; failures do not stop the others.
 
-    Args:
-        trainings: of the sweep.
-        output: folder of the sweep.
-        jobs: number of trainings at a time, each on its own device if there are enough.
-        logs: whether the output of a training goes into `output/logs`.
+    With `logs` the output of a training goes into `output/logs`.
 
     Returns:
         The failures: of this call, then of earlier ones.
