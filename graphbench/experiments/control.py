@@ -25,6 +25,8 @@ ROWS = {
 #: Every option of a command line, and the number of trainable parameters.
 Measure = Callable[[Sequence[str]], tuple[Mapping[str, Any], int]]
 _ARCHITECTURE = "model.architecture.init_args"
+#: Overlay of the first row, which every folder of recipes with a control has.
+_FIRST = "/overlays/control-messages"
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,12 @@ class ControlRow:
 
 def families() -> list[str]:
     """List the folders of recipes that have a control."""
-    return sorted(name.removesuffix("/overlays/control-messages") for name in configurations() if _is_first(name))
-
-
-def _is_first(name: str) -> bool:
-    return name.endswith("/overlays/control-messages")
+    return sorted(name.removesuffix(_FIRST) for name in configurations() if name.endswith(_FIRST))
 
 
 def has_control(recipe: Sequence[str]) -> bool:
     """Tell whether the models of a recipe's folder have a control."""
-    return f"{recipe[0].rpartition('/')[0]}/overlays/control-messages" in configurations()
+    return f"{recipe[0].rpartition('/')[0]}{_FIRST}" in configurations()
 
 
 def control_rows(recipe: Sequence[str], options: Sequence[str], measure: Measure) -> list[ControlRow]:
@@ -112,12 +110,8 @@ def _fit(words: Sequence[str], target: int, measure: Measure) -> tuple[int, tupl
     def options(width: int) -> tuple[str, ...]:
         return tuple(f"--{_ARCHITECTURE}.{name}={width}" for name in names) if width != given_width else ()
 
-    counts = {given_width: count}
-    width = given_width
-    while True:
-        width = max(1, round(width * sqrt(target / counts[width]) / step)) * step
-        if width in counts:
-            break
+    counts, width = {given_width: count}, given_width
+    while (width := max(1, round(width * sqrt(target / counts[width]) / step)) * step) not in counts:
         counts[width] = measure([*words, *options(width)])[1]
     best = min(counts, key=lambda one: abs(counts[one] - target))
     return best, options(best), counts[best]

@@ -165,7 +165,7 @@ def _class_of(value: Any) -> str | None:
 
 def _same(one: Any, other: Any) -> bool:
     """Tell whether two values mean the same: 1 and 1.0, a tuple and a list, paths that end in one class."""
-    if isinstance(one, bool) or isinstance(other, bool):
+    if isinstance(one, bool) or isinstance(other, bool):  # True == 1 in Python, but not in a configuration
         return one is other
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
@@ -178,6 +178,8 @@ def _same(one: Any, other: Any) -> bool:
 
 def _is_several(value: Any) -> bool:
     """Tell whether devices or nodes are certainly more than one; `auto` depends on the machine."""
+    if isinstance(value, str) and "," in value:  # "0,1" is a list of devices for Lightning, and "0," one device
+        value = [part for part in value.split(",") if part.strip()]
     if isinstance(value, (list, tuple)):
         return len(value) > 1
     return bool(re.fullmatch(r"[1-9]\d*", str(value))) and int(value) > 1
@@ -209,7 +211,7 @@ def differing_options(configured: Mapping[str, Any], trained: Mapping[str, Any])
     return [
         f"{name} is {json.dumps(now[name], default=str) if name in now else 'missing'} instead of {json.dumps(value)}"
         for name, value in then.items()
-        if not name.endswith(_TRAINING) and now.get(name, NOTHING) != value
+        if not name.endswith(_TRAINING) and not _same(now.get(name, NOTHING), value)
     ]
 
 
