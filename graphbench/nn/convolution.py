@@ -20,11 +20,7 @@ from graphbench.nn.ops import sum_neighbours, sum_rectified
 
 
 def gcn_edges(
-    edge_index: Tensor,
-    num_nodes: int,
-    dtype: torch.dtype = torch.float32,
-    self_loops: bool = True,
-    mean: bool = False,
+    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, self_loops: bool = True, mean: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Edges of graph convolutions and their weights `1 / sqrt(d_i d_j)`, d the number of edges that arrive at a node.
 

@@ -172,11 +172,7 @@ class EdgeEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        spec: BenchmarkSpec,
-        dim: int,
-        categorical: Categorical = "xavier_uniform",
-        use_features: bool = True,
+        self, spec: BenchmarkSpec, dim: int, categorical: Categorical = "xavier_uniform", use_features: bool = True
     ) -> None:
         super().__init__()
         self.features = _encoder_or_row(spec.edge if use_features else Features(), dim, categorical)

@@ -91,11 +91,7 @@ def _path(value: Callable[..., Any]) -> str:
 
 @contextlib.contextmanager
 def rebuilding(
-    checkpoint: Mapping[str, Any],
-    file: str | Path | None,
-    options: Mapping[str, Any],
-    path: str | Path,
-    trusted: bool,
+    checkpoint: Mapping[str, Any], file: str | Path | None, options: Mapping[str, Any], path: str | Path, trusted: bool
 ) -> Iterator[None]:
     """Within the block, a module is made of hyper-parameters; they import what is registered, admitted or imported yet.
 

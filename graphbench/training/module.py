@@ -14,13 +14,7 @@ from torch_geometric.data import Batch, Data
 from torchmetrics import Metric
 
 from graphbench.contracts.architecture import Architecture, PositionalEncoder, Representation
-from graphbench.contracts.encoding import (
-    Encoding,
-    add_encodings,
-    check_encoded,
-    declared_encodings,
-    merge_encodings,
-)
+from graphbench.contracts.encoding import Encoding, add_encodings, check_encoded, declared_encodings, merge_encodings
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch

@@ -9,11 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.classification import (
-    BinaryAveragePrecision,
-    MulticlassCalibrationError,
-    MulticlassCohenKappa,
-)
+from torchmetrics.classification import BinaryAveragePrecision, MulticlassCalibrationError, MulticlassCohenKappa
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
