@@ -9,14 +9,7 @@ import torch
 from graphbench.callbacks.probe import ProbeCallback
 from graphbench.contracts import Encoding, GraphBatch, GraphTable
 from graphbench.contracts.spec import Split
-from graphbench.diagnostics import (
-    Patterns,
-    Recording,
-    Summary,
-    merge,
-    summarise_attention,
-    summarise_capacity,
-)
+from graphbench.diagnostics import Patterns, Recording, Summary, merge, summarise_attention, summarise_capacity
 from graphbench.encodings import Substructures
 from graphbench.errors import BadInput
 

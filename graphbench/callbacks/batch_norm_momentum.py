@@ -37,12 +37,7 @@ class BatchNormMomentum(pl.Callback):
     """
 
     def __init__(
-        self,
-        momentum: float,
-        gamma: float = 1.0,
-        step_size: int = 1,
-        interval: Interval = "epoch",
-        floor: float = 0.0,
+        self, momentum: float, gamma: float = 1.0, step_size: int = 1, interval: Interval = "epoch", floor: float = 0.0
     ) -> None:
         check_range("BatchNormMomentum: momentum", momentum, above=0, at_most=1)
         check_range("BatchNormMomentum: gamma", gamma, above=0, at_most=1)

@@ -212,12 +212,7 @@ class ProbeCallback(pl.Callback):
     unlogged: ClassVar[str] = "_head"
 
     def __init__(
-        self,
-        num_graphs: int = 32,
-        split: Split = "val",
-        every_n_epochs: int = 2,
-        batch_size: int = 32,
-        seed: int = 0,
+        self, num_graphs: int = 32, split: Split = "val", every_n_epochs: int = 2, batch_size: int = 32, seed: int = 0
     ) -> None:
         check_positive(self, num_graphs=num_graphs, every_n_epochs=every_n_epochs, batch_size=batch_size)
         self.num_graphs, self.split, self.every_n_epochs = num_graphs, split, every_n_epochs

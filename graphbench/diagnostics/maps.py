@@ -65,9 +65,7 @@ class AttentionMap:
 
 
 def attention_maps(
-    recording: Recording | Sequence[LayerTrace],
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
+    recording: Recording | Sequence[LayerTrace], layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> list[list[AttentionMap]]:
     """Return the maps of every graph of a recording, layer by layer; layers without attention matrices have none.
 

@@ -86,12 +86,12 @@ class MultiHeadAttention(Traced):
         layout: DenseLayout | Data | Tensor | None = None,
         bias: Tensor | tuple[Tensor | None, ...] | None = None,
     ) -> Tensor:
-        """Attend within each graph.
+        """Attend within each graph, nodes `[T, dim]`.
 
         Args:
-            x: nodes `[T, dim]`.
-            layout: where they lie in padded graphs; or what `DenseLayout.from_batch` takes, a batch of PyG or its
-                vector `batch`; None for a single graph. Layers that share a layout build it once.
+            x: nodes.
+            layout: where they lie in padded graphs; or what `DenseLayout.from_batch` takes; None for a single graph.
+                Layers that share a layout build it once.
             bias: added to the logits, `[B, H, N, N]` or `[B, 1, N, N]`, rows are queries, padding is ignored; or
                 `layout.block_biases(bias)`, which layers with the same bias share.
         """
@@ -110,7 +110,7 @@ class MultiHeadAttention(Traced):
         biases = layout.block_biases() if biases is None else biases
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
-        w_value = self.in_proj.weight.chunk(3)[2]
+        w_value = self.in_proj.weight.chunk(3)[2]  # rows of q, k and v, one after the other
         return LayerTrace(
             tokens=out.detach(),
             batch=layout.graph_of,
@@ -124,11 +124,7 @@ class MultiHeadAttention(Traced):
 def mixed_values(x: Tensor, w_value: Tensor, w_out: Tensor, num_heads: int) -> Tensor:
     """`x W^V W^O` of every head without bias, `[T, H, dim]`: what a `LayerTrace` calls values.
 
-    Args:
-        x: tokens `[T, in_dim]`.
-        w_value: weight of the value map `[H d, in_dim]`.
-        w_out: weight of the output map `[dim, H d]`.
-        num_heads: heads H.
+    From tokens `[T, in_dim]`, the weight of the value map `[H d, in_dim]` and that of the output map `[dim, H d]`.
 
     Examples:
         >>> mixed_values(torch.randn(5, 8), torch.randn(8, 8), torch.randn(8, 8), num_heads=2).shape
@@ -172,10 +168,11 @@ def attend_within_graphs(
                 [2.],
                 [5.]])
     """
+    layout.check_rows(qkv)
     packing = layout.packing
-    block_biases = [None] * layout.num_blocks if biases is None else _own_biases(packing.padding, biases)
-    if qkv.shape[0] != layout.index.shape[0]:
-        raise BadInput(f"The layout was built for {layout.index.shape[0]} rows, but the tensor has {qkv.shape[0]}.")
+    # A bias that only hides padding is the layout's own: kernels that pad nothing need not read it.
+    shown = [None] * layout.num_blocks if biases is None else biases
+    block_biases = [None if bias is hidden else bias for bias, hidden in zip(shown, packing.padding, strict=True)]
     if packed and type(qkv) is Tensor and not torch.compiler.is_compiling():
         _check_card(qkv.device)
     return packed_attention(qkv, *packing, block_biases, num_heads, dropout, packed)
@@ -188,11 +185,6 @@ def _check_card(device: torch.device) -> None:
             f"Packed attention needs graphbench-kernels and Triton, which do not run on {device}; attention pads.",
             stacklevel=3,
         )
-
-
-def _own_biases(padding: Sequence[Tensor | None], biases: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Return the biases of blocks that do more than hide padding."""
-    return [None if bias is hidden else bias for bias, hidden in zip(biases, padding, strict=True)]
 
 
 def attend_along_edges(

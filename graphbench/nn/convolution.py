@@ -20,11 +20,7 @@ from graphbench.nn.ops import sum_neighbours, sum_rectified
 
 
 def gcn_edges(
-    edge_index: Tensor,
-    num_nodes: int,
-    dtype: torch.dtype = torch.float32,
-    self_loops: bool = True,
-    mean: bool = False,
+    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, self_loops: bool = True, mean: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Edges of graph convolutions and their weights `1 / sqrt(d_i d_j)`, d the number of edges that arrive at a node.
 
@@ -59,15 +55,12 @@ def gcn_edges(
     arriving = weight.new_zeros(num_nodes).index_add_(0, edge_index[1], weight)
     if mean:
         return edge_index, (weight / arriving.clamp(min=1)[edge_index[1]]).to(dtype)
-    scale = arriving.rsqrt().masked_fill(arriving == 0, 0.0)
+    scale = arriving.rsqrt().masked_fill(arriving == 0, 0.0)  # the root of 0 is infinite, and 0 times it NaN
     return edge_index, (scale[edge_index[0]] * weight * scale[edge_index[1]]).to(dtype)
 
 
 class GCNConvolution(pyg.GCNConv):
-    """`GCNConv` of PyG, by `sum_neighbours`.
-
-    Args:
-        arguments: of PyG's class.
+    """`GCNConv` of PyG, by `sum_neighbours`; arguments are PyG's.
 
     Examples:
         >>> index, weight = gcn_edges(torch.tensor([[0, 1], [1, 0]]), 2)
@@ -78,17 +71,13 @@ class GCNConvolution(pyg.GCNConv):
     def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """Nodes `[T, out_channels]`; arguments as for PyG's."""
         if self.normalize or not _are_nodes_and_edges(x, edge_index):
-            out: Tensor = super().forward(x, edge_index, edge_weight)
-            return out
+            return super().forward(x, edge_index, edge_weight)
         new = sum_neighbours(self.lin(x), edge_index, edge_weight)
         return new if self.bias is None else new + self.bias
 
 
 class GINConvolution(pyg.GINConv):
-    """`GINConv` of PyG, by `sum_neighbours`.
-
-    Args:
-        arguments: of PyG's class.
+    """`GINConv` of PyG, by `sum_neighbours`; arguments are PyG's.
 
     Examples:
         >>> GINConvolution(torch.nn.Identity())(torch.eye(2), torch.tensor([[0], [1]]))
@@ -99,17 +88,12 @@ class GINConvolution(pyg.GINConv):
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         """Nodes `[T, out_channels]`; arguments as for PyG's."""
         if size is not None or not _are_nodes_and_edges(x, edge_index):
-            out: Tensor = super().forward(x, edge_index, size)
-            return out
-        new: Tensor = self.nn(_with_own(sum_neighbours, self, x, edge_index))
-        return new
+            return super().forward(x, edge_index, size)
+        return self.nn(_with_own(sum_neighbours, self, x, edge_index))
 
 
 class GINEConvolution(pyg.GINEConv):
-    """`GINEConv` of PyG, by `sum_rectified`.
-
-    Args:
-        arguments: of PyG's class.
+    """`GINEConv` of PyG, by `sum_rectified`; arguments are PyG's.
 
     Examples:
         >>> GINEConvolution(torch.nn.Identity())(torch.eye(2), torch.tensor([[0], [1]]), torch.tensor([[-3.0, 2.0]]))
@@ -122,10 +106,8 @@ class GINEConvolution(pyg.GINEConv):
         if size is None and edge_attr is not None and _are_nodes_and_edges(x, edge_index):
             edges: Tensor = edge_attr if self.lin is None else self.lin(edge_attr)
             if edges.shape[-1] == x.shape[-1]:
-                new: Tensor = self.nn(_with_own(sum_rectified, self, x, edge_index, edges))
-                return new
-        out: Tensor = super().forward(x, edge_index, edge_attr, size)  # which also says what does not fit
-        return out
+                return self.nn(_with_own(sum_rectified, self, x, edge_index, edges))
+        return super().forward(x, edge_index, edge_attr, size)  # which also says what does not fit
 
 
 def _with_own(sums: Callable[..., Tensor], conv: GINConvolution | GINEConvolution, x: Tensor, *edges: Tensor) -> Tensor:
@@ -144,10 +126,6 @@ def _are_nodes_and_edges(x: Any, edge_index: Any) -> bool:
 class GraphConvolution(GCNConvolution):
     """`GCNConv` of PyG with its weights, by `gcn_edges`; for a layer that has no edges made for it.
 
-    Args:
-        in_channels: width of the nodes that come.
-        out_channels: width of those that go.
-
     Examples:
         >>> GraphConvolution(4, 8)(torch.randn(2, 4), torch.tensor([[0, 1], [1, 0]])).shape
         torch.Size([2, 8])
@@ -158,22 +136,14 @@ class GraphConvolution(GCNConvolution):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
         """Nodes `[T, out_channels]` of nodes `[T, in_channels]`."""
-        new: Tensor = super().forward(x, *gcn_edges(edge_index, x.shape[0], x.dtype))
-        return new
+        return super().forward(x, *gcn_edges(edge_index, x.shape[0], x.dtype))
 
 
 def loop_edges(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Give every node one self-loop, where PyG's `add_remaining_self_loops` waits for the device.
+    """Give every node one self-loop, where PyG's `add_remaining_self_loops` waits for the device: `[2, E + T]`.
 
-    Loops that the graph has of its own are moved to one more node, whose output is to be dropped: their number is not
-    read, and messages of the others are as without them.
-
-    Args:
-        edge_index: sources and targets `[2, E]`.
-        num_nodes: T.
-
-    Returns:
-        Edges `[2, E + T]` of T + 1 nodes.
+    Loops that the graph has of its own are moved to one more node, number T, whose output is to be dropped: their
+    number is not read, and messages of the others are as without them.
 
     Examples:
         >>> loop_edges(torch.tensor([[0, 1], [1, 1]]), 2)
@@ -199,21 +169,16 @@ class LoopedGATConv(pyg.GATConv):
         super().__init__(*arguments, **options, add_self_loops=False)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """Return nodes `[T, heads * d]`.
-
-        Args:
-            x: nodes `[T, dim]`.
-            edge_index: sources and targets `[2, E]`, with or without loops.
-            edge_attr: edge vectors `[E, edge_dim]`.
-        """
+        """Return nodes `[T, heads * d]`; the edges `[2, E]`, with vectors `[E, edge_dim]`, may have loops or not."""
         num_nodes = x.shape[0]
         index = loop_edges(edge_index, num_nodes)
         if edge_attr is not None:
             arrive = index[1, : edge_attr.shape[0]]
             total = edge_attr.new_zeros(num_nodes + 1, edge_attr.shape[1]).index_add_(0, arrive, edge_attr)
+            # The further node gathers the moved loops; it is cut off, as a loop's vector is none of its node's means.
             mean = total / count_nodes(arrive, num_nodes + 1).clamp(min=1)[:, None]
             edge_attr = torch.cat([edge_attr, mean[:-1]])
-        return super().forward(F.pad(x, (0, 0, 0, 1)), index, edge_attr)[:-1]  # type: ignore[no-any-return]
+        return super().forward(F.pad(x, (0, 0, 0, 1)), index, edge_attr)[:-1]
 
 
 def count_nodes(index: Tensor, num_nodes: int) -> Tensor:

@@ -55,12 +55,10 @@ class DenseLayout:
 
     @classmethod
     def from_batch(cls, batch: Data | Tensor, limit: int | None = None) -> DenseLayout:
-        """Lay out the nodes of a batch.
+        """Lay out the nodes of a batch; `limit` as in `from_rows`.
 
-        Args:
-            batch: a `GraphBatch`, which knows the size of its largest graph; a `Batch` or `Data` of PyG or the vector
-                `batch [num_nodes]`, for which the sizes are read from the device.
-            limit: see `from_rows`.
+        A `GraphBatch` knows the size of its largest graph; of a `Batch` or `Data` of PyG, or of the vector
+        `batch [num_nodes]`, the sizes are read from the device.
 
         Raises:
             BadInput: the nodes of a graph do not stand together, in the order of the graphs.
@@ -89,15 +87,10 @@ class DenseLayout:
 
     @classmethod
     def from_rows(cls, graph_of: Tensor, ptr: Tensor, max_rows: int, limit: int | None = None) -> DenseLayout:
-        """Lay out any rows that are grouped by graph.
+        """Lay out any rows grouped by graph: `graph_of [T]`, ascending, and the first row of each, `ptr [B + 1]`.
 
-        Nothing here waits for the device, which is why `max_rows` is given and not computed.
-
-        Args:
-            graph_of: graph of each row `[T]`, ascending.
-            ptr: first row of each graph `[B + 1]`.
-            max_rows: rows of the largest graph.
-            limit: the most rows that sizes are rounded up to, for layers with a table of that many; 0: no rounding.
+        Nothing here waits for the device, which is why `max_rows`, of the largest graph, is given and not computed.
+        Sizes are rounded up to `limit` rows at most, for layers with a table of that many; 0: not at all.
         """
         if ptr.device.type not in size_blocks.EXACT_ON and graph_of.shape[0] != (ptr.shape[0] - 1) * max_rows:
             rounded = rounded_size(max_rows)
@@ -140,15 +133,15 @@ class DenseLayout:
     @cached_property
     def _slots(self) -> Tensor:
         """As `index`, in the padded tensors of all blocks of a cut, one after the other `[T]`."""
-        lengths = [0, *(block.layout.mask.numel() for block in self._cut_blocks)]
-        parts = zip(self._cut_blocks, accumulate(lengths), strict=False)
-        slots = torch.cat([block.layout.index + first for block, first in parts])
+        firsts = accumulate((block.layout.mask.numel() for block in self._cut_blocks), initial=0)
+        slots = torch.cat([b.layout.index + first for b, first in zip(self._cut_blocks, firsts, strict=False)])
         rows = torch.cat([block.rows for block in self._cut_blocks if block.rows is not None])
         return torch.empty_like(slots).index_copy_(0, rows, slots)
 
     @property
     def packing(self) -> Packing:
         """Return the positions of the rows in all `blocks` together, for `graphbench.nn.ops.packed_attention`."""
+        # Plain tensors and integers, since an operation of torch.library takes nothing else.
         blocks = [block.layout for block in self.blocks]
         shapes = [length for block in blocks for length in block.mask.shape]
         padding = [None if block.is_full else block.key_bias for block in blocks]
@@ -172,14 +165,18 @@ class DenseLayout:
         key = torch.arange(self.num_pairs, device=row.device) - first
         return graph, row - self.ptr[graph], key
 
+    def check_rows(self, x: Tensor) -> None:
+        """Raise `BadInput` unless `x` has as many rows as the layout."""
+        if x.shape[0] != self.index.shape[0]:
+            raise BadInput(f"The layout was built for {self.index.shape[0]} rows, but the tensor has {x.shape[0]}.")
+
     def to_dense(self, x: Tensor) -> Tensor:
         """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero.
 
         Raises:
             BadInput: the number of rows is not the layout's.
         """
-        if x.shape[0] != self.index.shape[0]:
-            raise BadInput(f"The layout was built for {self.index.shape[0]} rows, but the tensor has {x.shape[0]}.")
+        self.check_rows(x)
         return pad_blocks(x, None if self.is_full else self.index, self.mask.shape)[0]
 
     def to_ragged(self, dense: Tensor) -> Tensor:
@@ -221,7 +218,7 @@ class DenseLayout:
             >>> [tuple(matrix.shape) for matrix in layout.matrices_of_graphs(parts)]
             [(2, 3, 3), (2, 1, 1)]
         """
-        padded: dict[int, Tensor] = {}
+        padded: dict[int, Tensor] = {}  # blocks hold the largest graphs first, callers want the batch's order
         for block, part in zip(self.blocks, parts, strict=True):
             graphs = range(self.num_graphs) if block.graphs is None else block.graphs.tolist()
             padded.update(zip(graphs, part, strict=True))
@@ -261,9 +258,8 @@ class DenseLayout:
             >>> [tuple(part.shape) for part in parts], layout.from_blocks(parts).shape
             ([(1, 80, 2), (1, 1, 2)], torch.Size([81, 2]))
         """
+        self.check_rows(x)
         packing = self.packing
-        if x.shape[0] != self.index.shape[0]:
-            raise BadInput(f"The layout was built for {self.index.shape[0]} rows, but the tensor has {x.shape[0]}.")
         return pad_blocks(x, packing.slots, packing.shapes)
 
     def from_blocks(self, parts: Sequence[Tensor]) -> Tensor:
@@ -300,16 +296,10 @@ class Packing(NamedTuple):
 
 @dataclass(frozen=True)
 class SizeBlock:
-    """Some graphs of a batch, padded among themselves.
+    """Some graphs of a batch, padded among themselves; None for `graphs` or `rows` stands for all, in order."""
 
-    Args:
-        graphs: their numbers in the batch `[b]`; None stands for all, in order.
-        rows: their rows in the ragged tensor `[t]`; None stands for all, in order.
-        layout: their padded layout.
-    """
-
-    graphs: Tensor | None
-    rows: Tensor | None
+    graphs: Tensor | None  # [b]
+    rows: Tensor | None  # [t] of the ragged tensor
     layout: DenseLayout
 
     def take(self, x: Tensor) -> Tensor:

@@ -58,21 +58,14 @@ class FeatureEncoder(ReadsFeatures):
         dense_width = features.dense + (sum(sizes) if self.one_hot else 0)
         self.linear = nn.Linear(dense_width, dim, bias=one_hot_bias or not self.one_hot) if dense_width else None
         if self.table is not None:
-            for rows in self.table.data.split(sizes):
+            for rows in self.table.data.split(sizes):  # each as a table of its own, on whose size xavier depends
                 nn.init.xavier_uniform_(rows) if categorical == "xavier_uniform" else nn.init.normal_(rows)
 
     def forward(self, categories: Tensor | None, dense: Tensor | None) -> Tensor:
-        """Encode rows.
-
-        Args:
-            categories: int64 `[num_rows, columns]`; unused without categorical columns.
-            dense: `[num_rows, width]`; unused without dense columns.
-
-        Returns:
-            `[num_rows, dim]`.
-        """
+        """Encode rows of categories, int64 `[num_rows, columns]`, and dense columns `[num_rows, width]`."""
         parts = []
         if self.vocabularies:
+            # One table for all columns: a single gather and sum, where a table each would launch as many.
             columns = _required(categories, "categorical", len(self.vocabularies))
             if self.one_hot:
                 dense = self._with_one_hot(columns, dense)
@@ -137,13 +130,7 @@ class NodeEncoder(nn.Module):
         return self.encode(batch.get("x"), batch.get("x_dense"), batch)
 
     def encode(self, x: Tensor | None, dense: Tensor | None, batch: GraphBatch) -> Tensor:
-        """As `forward`, with other features in the place of the batch's.
-
-        Args:
-            x: categories `[num_nodes, columns]`, if there are any.
-            dense: numbers `[num_nodes, columns]`, if there are any.
-            batch: everything else.
-        """
+        """As `forward`, with other features in the place of the batch's."""
         if isinstance(self.features, SharedRow):
             encoded = self.features(batch.num_nodes)
         else:
@@ -172,11 +159,7 @@ class EdgeEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        spec: BenchmarkSpec,
-        dim: int,
-        categorical: Categorical = "xavier_uniform",
-        use_features: bool = True,
+        self, spec: BenchmarkSpec, dim: int, categorical: Categorical = "xavier_uniform", use_features: bool = True
     ) -> None:
         super().__init__()
         self.features = _encoder_or_row(spec.edge if use_features else Features(), dim, categorical)

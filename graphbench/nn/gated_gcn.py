@@ -97,16 +97,9 @@ class GatedGCNLayer(nn.Module):
     def forward(
         self, x: Tensor, edge_index: Tensor, edge: Tensor, distances: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One round of messages.
+        """One round of messages: nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, shaped as they came.
 
-        Args:
-            x: nodes `[num_nodes, dim]`.
-            edge_index: `[2, num_edges]`.
-            edge: edges `[num_edges, dim]`.
-            distances: squared distances `[num_edges, 1]`, for a layer with a distance gate.
-
-        Returns:
-            Nodes and edges, shaped as they came.
+        A layer with a distance gate reads squared `distances [num_edges, 1]`.
         """
         gates = None if self.gate is None or distances is None else self.gate(distances)
         x_hat, edge_hat = gated_messages(self.node_maps(x), edge_index, self.edge_map(edge), gates)

@@ -129,19 +129,12 @@ class GPSLayer(nn.Module):
         layout: DenseLayout | None = None,
         distances: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """One layer.
+        """Nodes `[num_nodes, dim]` and edges `[num_edges, dim]`, shaped as they came.
 
-        Args:
-            x: nodes `[num_nodes, dim]`.
-            edge: edges `[num_edges, dim]`, for local layers that read them.
-            batch: the graphs: a `GraphBatch`, or a `Batch` or `Data` of PyG.
-            layout: where nodes lie in padded graphs; of `batch` when left out. Layers in a stack share one.
-            distances: squared distances of the ends of each edge `[num_edges, 1]`, for distance gates.
-
-        Returns:
-            Nodes and edges, shaped as they came.
+        Edges, and squared distances of their ends `[num_edges, 1]`, are for local layers that read them. `layout` says
+        where the nodes of the batch lie in padded graphs; layers in a stack share one.
         """
-        branches = []
+        branches = []  # both read the same `x`: the branches are parallel, not in turn
         if self.local is not None and self.local_norm is not None:
             local, edge = self.local(x, batch.edge_index, edge, distances)
             branches.append(self.local_norm(local))

@@ -97,6 +97,7 @@ class ReleasedFeatures(ReadsFeatures):
     def forward(self, categories: Tensor) -> Tensor:
         """Vectors `[num_rows, d]` of columns `[num_rows, columns]`."""
         columns = torch.arange(categories.shape[1], device=categories.device)
+        # Clamped: the released code fails on values past its table.
         rows = (categories + self.first + self.step * columns).clamp(max=len(self.table) - 1)
         return F.embedding_bag(rows, self.table, mode=self.mode)
 
@@ -193,10 +194,8 @@ class PathEdgeTerm(nn.Module):
     def edges(self, batch: GraphBatch) -> Tensor:
         """Return the vector q of every edge `[E, H]`."""
         if isinstance(self.features, ReleasedFeatures):
-            released: Tensor = self.features(batch.edge_attr)
-            return released
-        encoded: Tensor = self.features(batch.get("edge_attr"), batch.get("edge_dense"))
-        return encoded
+            return self.features(batch.edge_attr)
+        return self.features(batch.get("edge_attr"), batch.get("edge_dense"))
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return the term of every node pair `[P, H]`."""
@@ -205,6 +204,7 @@ class PathEdgeTerm(nn.Module):
         first = steps.mean_over(steps.edge, edges.shape[0])(edges)
         onward = steps.mean_over(steps.following, first.shape[0])
         maps = self.hops.unbind()
+        # From the last hop to the first one, as by Horner's rule.
         total = first @ maps[self.max_hops - 1]
         for hop in reversed(range(self.max_hops - 1)):
             total = torch.addmm(onward(total), first, maps[hop])
@@ -256,9 +256,9 @@ class PairBias(nn.Module):
         self.encodings = (self.paths,)
         self.distance = nn.Embedding(self.paths.num_distances if tables is None else tables.distances, num_heads)
         nn.init.normal_(self.distance.weight, std=EMBEDDING_STD)
-        self.edge_term: PathEdgeTerm | None = None
-        if self.reads_edges or tables is not None:
-            self.edge_term = PathEdgeTerm(spec, num_heads, max_hops, tables)
+        # Released code has its edge tables even where no feature is read; published counts include them.
+        carried = self.reads_edges or tables is not None
+        self.edge_term = PathEdgeTerm(spec, num_heads, max_hops, tables) if carried else None
 
     def pairs(self, batch: GraphBatch) -> Tensor:
         """Return the bias of every node pair `[P, H]`, pair `i * n + j` of a graph."""
@@ -268,13 +268,11 @@ class PairBias(nn.Module):
         return rows
 
     def place(self, batch: GraphBatch, node_slots: Tensor, others: Tensor) -> Tensor:
-        """Place the biases in `[G, H, N, N]`, all pairs of slots in the precision of the parameters; rows are queries.
+        """Place biases of node pairs and `others [G, N, N, H]` of all other pairs in `[G, H, N, N]`; rows are queries.
 
-        Args:
-            batch: the graphs.
-            node_slots: slot of each node among the `G * N` padded ones `[num_nodes]`.
-            others: the bias of all other pairs of slots `[G, N, N, H]`.
+        `node_slots [num_nodes]` is the slot of each node among the `G * N` padded ones.
         """
+        # Without autocast, whose products in the edge term would come in half precision.
         with torch.autocast(batch.ptr.device.type, enabled=False):
             slots = _pair_slots(batch, node_slots, others.shape[1])
             flat = others.reshape(-1, others.shape[-1]).index_copy(0, slots, self.pairs(batch))
@@ -282,13 +280,7 @@ class PairBias(nn.Module):
 
 
 def _pair_slots(batch: GraphBatch, node_slots: Tensor, padded: int) -> Tensor:
-    """Place of every node pair (query, key) among all `G * N * N` pairs of slots `[P]`.
-
-    Args:
-        batch: the graphs, with the pairs of `ShortestPaths`.
-        node_slots: slot of each node among the `G * N` padded ones `[num_nodes]`.
-        padded: padded tokens N of a graph.
-    """
+    """Place of every node pair (query, key) among all `G * N * N` pairs of slots `[P]`, N being `padded`."""
     first, second = node_pairs(batch, batch.shortest_path_distance.shape[0])
     query, key = node_slots[first], node_slots[second]
     return query * padded + key % padded
@@ -298,9 +290,6 @@ class TokenReadout(nn.Module):
     """`LN(GELU(W x + b))` of every token before the task's linear head; `d^2 + 3 d` parameters.
 
     The fairseq code of Graphormer has it, and DeepGraph after it.
-
-    Args:
-        dim: width d.
 
     Examples:
         >>> readout = TokenReadout(dim=8)
@@ -315,8 +304,7 @@ class TokenReadout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens `[T, d]`, shaped as they came."""
-        normed: Tensor = self.norm(F.gelu(self.linear(x)))
-        return normed
+        return self.norm(F.gelu(self.linear(x)))
 
 
 def check_weight_init(init: str) -> None:
@@ -331,10 +319,6 @@ def check_weight_init(init: str) -> None:
 @torch.no_grad()
 def draw_normal_maps(module: nn.Module, std: float = EMBEDDING_STD) -> None:
     """Draw all linear maps within a module from N(0, std^2) and set their biases to zero.
-
-    Args:
-        module: any; what is no `torch.nn.Linear` stays as it is.
-        std: standard deviation.
 
     Examples:
         >>> maps = nn.Sequential(nn.Linear(100, 100), nn.LayerNorm(100))

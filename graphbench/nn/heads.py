@@ -198,7 +198,7 @@ class ScaledNumbers(nn.Module):
 
     def measure(self, values: Tensor) -> None:
         """Take mean and standard deviation of the known values of each training column `[rows, width]`."""
-        values = values.double()
+        values = values.double()  # float32 loses a deviation that is small beside the mean
         present = ~values.isnan()
         count = present.sum(0).clamp(min=1)
         mean = values.nan_to_num(0.0).sum(0) / count
@@ -216,13 +216,7 @@ class ScaledNumbers(nn.Module):
 class GraphHead(nn.Module):
     """Predictions of graphs: from their representation if the architecture has one, else from pooled nodes.
 
-    Numbers beside the graph join the representation, scaled.
-
-    Args:
-        dim: width of the representation.
-        output_dim: numbers per graph.
-        config: options of the head.
-        beside: numbers beside each graph (`BenchmarkSpec.graph`).
+    Numbers beside the graph (`BenchmarkSpec.graph`), `beside` of them, join the representation, scaled.
 
     Examples:
         >>> import torch
@@ -251,11 +245,6 @@ class GraphHead(nn.Module):
 class NodeHead(nn.Module):
     """Predictions of nodes.
 
-    Args:
-        dim: width of the representation.
-        output_dim: numbers per node.
-        config: options of the head.
-
     Examples:
         >>> import torch
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -276,12 +265,9 @@ class NodeHead(nn.Module):
 def _hidden_widths(dim: int, output_dim: int, num_layers: int, width: HeadWidth) -> list[int]:
     check_range("num_layers of a head", num_layers, at_least=1, whole=True)
     check_choice("width of a head", width, get_args(HeadWidth))
-    hidden = range(1, num_layers)
-    if width == "constant":
-        return [dim for _ in hidden]
-    if width == "output":
-        return [output_dim for _ in hidden]
-    widths = [dim // 2**i for i in hidden]
+    if width != "halving":
+        return [dim if width == "constant" else output_dim] * (num_layers - 1)
+    widths = [dim // 2**i for i in range(1, num_layers)]
     if 0 in widths:
         raise BadInput(f"A head of {num_layers} layers halves a width of {dim} to nothing; take fewer layers.")
     return widths
@@ -346,19 +332,13 @@ class EdgeHead(nn.Module):
 
     def _mlp(self, first: Tensor, second: Tensor, edge: Tensor | None) -> Tensor:
         parts = (first, second) if edge is None else (first, second, edge.to(first.dtype))
-        out: Tensor = self.mlp(torch.cat(parts, dim=-1))
-        return out
+        return self.mlp(torch.cat(parts, dim=-1))
 
 
 def with_reverse(edge: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return the mean of every edge and its reverse one `[num_edges, dim]`; an edge without one stays.
+    """Return the mean of every edge `[num_edges, dim]` and its reverse one; an edge without one stays.
 
     Several reverse edges count as their mean. Nothing is read from the device.
-
-    Args:
-        edge: `[num_edges, dim]`.
-        edge_index: `[2, num_edges]`.
-        num_nodes: of the batch.
 
     Examples:
         >>> with_reverse(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([[0, 1, 1], [1, 0, 2]]), num_nodes=3)
@@ -369,6 +349,7 @@ def with_reverse(edge: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
     if not len(edge):
         return edge
     source, target = edge_index
+    # The place of a key among the sorted ones names a pair of nodes; parallel edges share the first such place.
     key, wanted = source * num_nodes + target, target * num_nodes + source
     order = key.sort().values
     position, other = torch.searchsorted(order, key), torch.searchsorted(order, wanted).clamp(max=len(edge) - 1)

@@ -31,7 +31,7 @@ class BatchNorm(nn.BatchNorm1d):
         statistics = self.running_mean, self.running_var
         if self.training and input.shape[0] < 2:
             return F.batch_norm(input, *statistics, self.weight, self.bias, eps=self.eps)
-        if self.momentum is None or not self.track_running_stats:
+        if self.momentum is None or not self.track_running_stats:  # a running mean needs the number of batches
             return super().forward(input)
         return F.batch_norm(input, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps)
 
@@ -47,8 +47,4 @@ def make_norm(name: NormName, dim: int) -> nn.Module:
         'LayerNorm'
     """
     check_choice("norm", name, get_args(NormName))
-    if name == "batch":
-        return BatchNorm(dim)
-    if name == "layer":
-        return nn.LayerNorm(dim)
-    return nn.Identity()
+    return {"batch": BatchNorm, "layer": nn.LayerNorm, "none": nn.Identity}[name](dim)

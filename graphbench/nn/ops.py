@@ -90,14 +90,7 @@ def _add_at_targets(messages: Tensor, target: Tensor, x: Tensor, own: float) -> 
 
 
 def sum_rows(rows: Tensor, table: Tensor) -> Tensor:
-    """`sum_k table[rows_ik]` for every i, the sum of several embeddings.
-
-    Args:
-        rows: row numbers, int64 `[n, k]`.
-        table: `[R, C]`.
-
-    Returns:
-        `[n, C]`.
+    """`sum_k table[rows_ik]` for every i `[n, C]`, of row numbers `[n, k]` and a table `[R, C]`: a sum of embeddings.
 
     Raises:
         IndexError, RuntimeError: a row is not there.
@@ -143,6 +136,7 @@ def gated_messages(
     gates = torch.sigmoid(raw)
     if extra_gates is not None:
         gates = gates * extra_gates
+    # Numerator and denominator side by side, so that one scatter sums both.
     messages = torch.cat([gates * sent.index_select(0, source), gates], dim=-1)
     total, weight = scatter(messages, target, 0, nodes.shape[0], reduce="sum").chunk(2, dim=-1)
     return at_node + total / (weight + _EPSILON), raw
@@ -217,19 +211,12 @@ def packed_attention(
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """Attention with softmax weights, `[B, H, N, d]`.
+    """Attention with the weights of `attention_weights` and dropout (0 outside of training), `[B, H, N, d]`.
 
     Computed by `scaled_dot_product_attention`, which has no second derivative unless it is asked for its backend
     `MATH`. On a processor, which has no fused kernel with dropout, small graphs and dropout take the formula as it is
     written. On a card, heads are padded with zeros to a width that fused kernels take: for others torch falls back to
     the formula, which keeps all weights.
-
-    Args:
-        q: queries `[B, H, N, d]`.
-        k: keys `[B, H, N, d]`.
-        v: values `[B, H, N, d]`.
-        bias: as in `attention_weights`.
-        dropout: probability of dropping a weight; 0 outside of training.
 
     Examples:
         >>> values = torch.tensor([[[[1.0], [3.0]]]])
@@ -264,17 +251,15 @@ def _attend_in_padded_heads(
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`softmax_j(q_i . k_j / sqrt(d) + bias_ij)`: weights `[B, H, N, N]`; every row of a real query sums to one.
+    """`softmax_j(q_i . k_j / sqrt(d) + bias_ij)`: weights `[B, H, N, N]` of queries and keys `[B, H, N, d]`.
 
-    Args:
-        q: queries `[B, H, N, d]`.
-        k: keys `[B, H, N, d]`.
-        bias: added to the logits, `[B, H or 1, N or 1, N]`; minus infinity hides a key.
+    The bias is `[B, H or 1, N or 1, N]`; minus infinity hides a key. Every row of a real query sums to one.
 
     Examples:
         >>> attention_weights(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 3))
         tensor([[[[0.5000, 0.5000],
                   [0.5000, 0.5000]]]])
     """
+    # Queries are scaled, not logits: fewer numbers, and products of float16 overflow later.
     logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     return (logits if bias is None else logits + bias.to(logits.dtype)).softmax(-1)

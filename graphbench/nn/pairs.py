@@ -14,20 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphbench.contracts import GraphBatch
+from graphbench.nn.convolution import count_nodes
 
 
 def node_pairs(batch: GraphBatch, num_pairs: int) -> tuple[Tensor, Tensor]:
-    """Both nodes of every pair of nodes of one graph, in the order of the axis "pair": `i * n + j` within a graph.
+    """Both nodes of every pair of nodes of one graph `[P]`, in the order of the axis "pair", `i * n + j` in a graph.
 
     They are counted, not divided: compiled code divides by the sizes of graphs in lanes that hold no pair, too, where
-    these are 0.
-
-    Args:
-        batch: the graphs.
-        num_pairs: P, the sum of n^2 over the graphs; given, so that nothing waits for the device.
-
-    Returns:
-        Nodes i and nodes j `[P]`, numbers among all nodes of the batch.
+    these are 0. P, the sum of n^2 over the graphs, is given so that nothing waits for the device.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -57,20 +51,18 @@ class PathSteps:
         pair = batch.pair_ptr[graph] + (source - start) * size + batch.path_step_goal - start
         pair, order = pair.sort()
         self.pair, self.edge, self.weight = pair, batch.path_step_edge[order], batch.path_step_weight[order]
+        # A step from i over j leaves the path from j to the same goal: a pair `(j - i) n` further on.
         #: Pair of what is left of the paths after the step `[K]`.
         self.following = pair + ((target - source) * size)[order]
         #: Steps of each pair `[P]`, and the first of them `[P]`.
-        self.number = torch.zeros_like(batch.shortest_path_distance, dtype=torch.int64)
-        self.number.scatter_add_(0, pair, torch.ones_like(pair))
+        self.number = count_nodes(pair, batch.shortest_path_distance.shape[0])
         self.first = self.number.cumsum(0) - self.number
 
     def mean_over(self, rows: Tensor, num_rows: int) -> Callable[[Tensor], Tensor]:
         """Return the map from `values [R, H]` to their weighted mean at `rows [K]` over each pair's steps `[P, H]`."""
         forward = _Bags(rows, self.first, self.weight)
         rows, order = rows.sort()
-        number = torch.zeros(num_rows, dtype=torch.int64, device=rows.device).scatter_add_(
-            0, rows, torch.ones_like(rows)
-        )
+        number = count_nodes(rows, num_rows)
         back = _Bags(self.pair[order], number.cumsum(0) - number, self.weight[order])
         return lambda values: _WeightedSums.apply(values, forward, back)
 
@@ -104,17 +96,11 @@ class _WeightedSums(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Bags:
-    """Rows that are summed with weights, bag by bag.
+    """Rows that are summed with weights, bag by bag."""
 
-    Args:
-        rows: numbers of rows, those of a bag together `[K]`.
-        first: first of each bag `[B]`.
-        weight: of each `[K]`.
-    """
-
-    rows: Tensor
-    first: Tensor
-    weight: Tensor
+    rows: Tensor  # [K], those of a bag together
+    first: Tensor  # [B], of each bag
+    weight: Tensor  # [K]
 
     def sums(self, values: Tensor) -> Tensor:
         """Sum of each bag `[B, H]` of `values [R, H]`; 0 where it is empty."""

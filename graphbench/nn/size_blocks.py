@@ -71,7 +71,7 @@ def block_starts(sizes: list[int]) -> list[int]:
     for size, equal in groupby(sizes):
         slope = size * size
         new = (slope, least - first * slope + BLOCK_COST, first)
-        while len(lines) > 1 and not _is_needed(lines[-2], lines[-1], new):
+        while len(lines) > 1 and not _is_needed(lines[-2], lines[-1], new):  # convex hull trick
             lines.pop()
         lines.append(new)
         end = first + sum(1 for _ in equal)

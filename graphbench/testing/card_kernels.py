@@ -124,13 +124,7 @@ def _attention_gradients(
 
 
 def _weights(
-    query: Tensor,
-    key: Tensor,
-    bias: Tensor | None,
-    seed: Tensor,
-    dropout: float,
-    is_causal: bool,
-    scale: float | None,
+    query: Tensor, key: Tensor, bias: Tensor | None, seed: Tensor, dropout: float, is_causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor | float, float]:
     """Return the weights, what dropout multiplies them with, and the scale of the logits."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale

@@ -95,10 +95,7 @@ class Ledger:
 
 
 def step_memory(
-    module: BenchmarkModule,
-    batch: GraphBatch,
-    clip: float | None = None,
-    numbers: bool = False,
+    module: BenchmarkModule, batch: GraphBatch, clip: float | None = None, numbers: bool = False
 ) -> StepMemory:
     """Count what a training step takes: forward and backward pass, clipping, optimizer.
 

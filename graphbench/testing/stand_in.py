@@ -35,11 +35,7 @@ class StandIn(GraphBenchmark):
     """
 
     def __init__(
-        self,
-        of: str,
-        of_options: dict[str, Any] | None = None,
-        sizes: tuple[int, int, int] = (8, 4, 4),
-        **options: Any,
+        self, of: str, of_options: dict[str, Any] | None = None, sizes: tuple[int, int, int] = (8, 4, 4), **options: Any
     ) -> None:
         super().__init__(**options)
         self.of, self.of_options, self.sizes = of, of_options or {}, sizes

@@ -25,12 +25,7 @@ FEATURE_KINDS: dict[str, tuple[Features, Features, int]] = {
 #: Task -> what its specification adds.
 _TASKS: dict[TaskName, dict[str, Any]] = {
     "graph-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
-    "graph-classification": {
-        "metric": "accuracy",
-        "higher_is_better": True,
-        "loss": "cross_entropy",
-        "num_classes": 3,
-    },
+    "graph-classification": {"metric": "accuracy", "higher_is_better": True, "loss": "cross_entropy", "num_classes": 3},
     "graph-multilabel": {"metric": "AP", "higher_is_better": True, "loss": "BCE", "num_targets": 3},
     "node-classification": {
         "metric": "class_accuracy",
@@ -40,12 +35,7 @@ _TASKS: dict[TaskName, dict[str, Any]] = {
     },
     "node-multilabel": {"metric": "AP", "higher_is_better": True, "loss": "BCE", "num_targets": 3},
     "node-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
-    "edge-classification": {
-        "metric": "accuracy",
-        "higher_is_better": True,
-        "loss": "cross_entropy",
-        "num_classes": 2,
-    },
+    "edge-classification": {"metric": "accuracy", "higher_is_better": True, "loss": "cross_entropy", "num_classes": 2},
     "edge-regression": {"metric": "MAE", "higher_is_better": False, "loss": "L1", "num_targets": 2},
     "link-ranking": {"metric": "MRR", "higher_is_better": True, "loss": "contrastive_BCE"},
     "map-recovery": {"metric": "MSE", "higher_is_better": False, "loss": "normalised_MSE"},

@@ -31,8 +31,10 @@ def parameters(cls: type) -> list[str]:
         >>> [name for name in parameters(CSL) if name in ("self", "batch_size")]
         ['batch_size']
     """
-    every = dict.fromkeys(name for base in _constructors(cls) for name in _named(base))
-    return [name for name in every if name not in ("self", "spec")]
+    signatures = (inspect.signature(base.__init__) for base in _constructors(cls))  # type: ignore[misc]
+    every = (one for signature in signatures for one in signature.parameters.values())
+    named = dict.fromkeys(one.name for one in every if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
+    return [name for name in named if name not in ("self", "spec")]
 
 
 def type_hints(cls: type) -> dict[str, Any]:
@@ -56,12 +58,8 @@ def type_hints(cls: type) -> dict[str, Any]:
 def check_options(argument: str, cls: type, options: object) -> None:
     """Refuse options that a class does not take, and plain values of another type than it says.
 
-    What is annotated as more than numbers, text, choices and unions of these is left to the constructor.
-
-    Args:
-        argument: what the options came in, as a user writes it.
-        cls: whose constructor gets them.
-        options: what came.
+    What is annotated as more than numbers, text, choices and unions of these is left to the constructor. `argument` is
+    what the options came in, as a user writes it.
 
     Raises:
         BadInput: they are no mapping, or a value is of another type.
@@ -78,10 +76,11 @@ def check_options(argument: str, cls: type, options: object) -> None:
         raise BadInput(f"{argument} must be a mapping of options, such as {{'name': value}}, but got {options!r}.")
     accepted, hints = parameters(cls), type_hints(cls)
     for name, value in options.items():
-        if name not in accepted and _tells_all(cls):
+        # A class that takes `**options` to the end may know others than it names.
+        if name not in accepted and not all(map(_hands_on, _constructors(cls))):
             raise UnknownName(f"option of {cls.__name__} in {argument}", str(name), accepted)
         if name in hints and not _fits(value, hints[name]):
-            raise BadInput(f"{argument}: {name} must be {_told(hints[name])}, but got {value!r}.")
+            raise BadInput(f"{argument}: {name} must be {_in_words(hints[name])}, but got {value!r}.")
 
 
 def _constructors(cls: type) -> Iterator[type]:
@@ -98,16 +97,6 @@ def _hands_on(base: type) -> bool:
     return inspect.Parameter.VAR_KEYWORD in kinds
 
 
-def _named(base: type) -> list[str]:
-    every = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
-    return [one.name for one in every if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-
-
-def _tells_all(cls: type) -> bool:
-    """Tell whether a constructor names all its options; `**options` may hold more."""
-    return not all(map(_hands_on, _constructors(cls)))
-
-
 def _fits(value: object, hint: Any) -> bool:
     """Tell whether a value has its annotated plain type; True where the annotation is not a plain type."""
     origin = get_origin(hint)
@@ -117,20 +106,20 @@ def _fits(value: object, hint: Any) -> bool:
         return any(type(value) is type(one) and value == one for one in get_args(hint))
     if hint not in _PLAIN:
         return True
-    flag = isinstance(value, (bool, np.bool_))
+    flag = isinstance(value, (bool, np.bool_))  # bools are integers to Python, but not to a person
     return isinstance(value, _PLAIN[hint][1]) and (hint is bool or not flag)
 
 
-def _told(hint: Any) -> str:
+def _in_words(hint: Any) -> str:
     """Format an annotation in words.
 
     Examples:
-        >>> _told(int | None), _told(Literal["mean", "max"])
+        >>> _in_words(int | None), _in_words(Literal["mean", "max"])
         ('an integer or None', "one of 'mean', 'max'")
     """
     origin = get_origin(hint)
     if origin in (Union, UnionType):
-        return " or ".join(map(_told, get_args(hint)))
+        return " or ".join(map(_in_words, get_args(hint)))
     if origin is Literal:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
     return _PLAIN[hint][0]

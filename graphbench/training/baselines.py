@@ -17,12 +17,7 @@ from graphbench.training.tasks.scores import SplitScores
 
 
 def baselines_of(module: BenchmarkModule, data: Benchmark, splits: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Baselines of a benchmark, fitted on its training split and scored as the model is.
-
-    Args:
-        module: the model, whose task scores.
-        data: the benchmark, open.
-        splits: those to score.
+    """Baselines of an open benchmark, fitted on its training split and scored on `splits` as the model is.
 
     Returns:
         Name -> split -> metric as it is logged ("test/MAE") -> value, without those that are undefined; none for a task
@@ -49,13 +44,10 @@ def baselines_of(module: BenchmarkModule, data: Benchmark, splits: Sequence[str]
 def scores_of_predictions(
     task: Task, predictions: Tensor, targets: Tensor, device: torch.device | None = None
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Score predictions that no loss can be computed of.
+    """Score predictions that no loss can be computed of; on the predictions' device unless another is given.
 
-    Args:
-        task: builds the metrics.
-        predictions: in the units of `Task.predict` `[rows, width]`; a row of NaN alone is not scored.
-        targets: numbers `[rows, T]`, NaN where unknown, or classes `[rows, 1]` (negative or NaN where unknown).
-        device: where to compute; that of the predictions if None.
+    Predictions `[rows, width]` are in the units of `Task.predict`, and a row of NaN alone is not scored. Targets are
+    numbers `[rows, T]`, NaN where unknown, or classes `[rows, 1]`, negative or NaN where unknown.
 
     Returns:
         Metric -> value, and metric -> why it has none.

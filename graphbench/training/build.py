@@ -44,8 +44,7 @@ def _data(benchmark: object, options: object) -> Benchmark:
     if isinstance(benchmark, str):
         cls = registry.load("benchmarks", benchmark)
         check_options("data_options", cls, options)
-        data: Benchmark = cls(**options)  # type: ignore[arg-type]
-        return data
+        return cls(**options)  # type: ignore[arg-type]
     if isinstance(benchmark, type):
         raise BadInput(f"benchmark must be a benchmark or its name, but got the class {benchmark.__name__}: call it.")
     if not isinstance(benchmark, Benchmark):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -17,11 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def over_processes(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Terms of a loss added up over all processes, and how many these are; unchanged where there is one.
-
-    Args:
-        sums: `[groups]`, detached.
-        counts: `[groups]`.
+    """Sum terms of a loss `[groups]`, detached, over all processes, and count these; unchanged where there is one.
 
     Examples:
         >>> over_processes(torch.tensor([3.0]), torch.tensor([4]))
@@ -38,15 +35,12 @@ def share_buffers(module: nn.Module) -> None:
     """Give every process the buffers of the first one, which are those that a checkpoint has.
 
     Each process gathers the statistics of its own graphs in batch norms. A validation by all processes is about the
-    weights that are written only where they evaluate with the same statistics. Nothing happens where there is one
-    process.
-
-    Args:
-        module: the model.
+    weights that are written only where they evaluate with the same statistics.
     """
     if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
         return
     for buffer in module.buffers():
+        # A collective needs contiguous memory, and an expanded buffer has none of its own.
         whole = buffer.detach().contiguous()
         distributed.broadcast(whole, src=0)
         buffer.detach().copy_(whole)
@@ -56,9 +50,6 @@ def shape_for_shards(module: nn.Module) -> None:
     """Give parameters that are single numbers the shape `[1]`, since FSDP shards no others.
 
     PyTorch loads such a number of a checkpoint into a model that has it without a dimension.
-
-    Args:
-        module: the model, not yet wrapped.
 
     Examples:
         >>> module = nn.Module()
@@ -77,11 +68,6 @@ def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], bat
 
     Gradients, buffers and random generators stay as they are.
 
-    Args:
-        module: the model.
-        loss: what it is trained on.
-        batch: graphs on the model's device.
-
     Examples:
         >>> class Layers(nn.Module):
         ...     def __init__(self):
@@ -99,6 +85,7 @@ def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], bat
             value = loss(batch)
             if not value.requires_grad:
                 return list(named)
+            # Not `backward`: it would add to gradients, and run the hooks of whoever watches them.
             gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
     finally:
         for part, mode in modes.items():
@@ -119,20 +106,15 @@ def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor]
     published counts, so they stay, and plain DDP would wait for their gradients and fail at the second step. To look
     for them costs a walk over the graph of every backward pass, so models without any are spared. A strategy that
     stands in a configuration has every option of DDP, so `find_unused_parameters: false` there is nobody's decision.
-
-    Args:
-        module: the model, not yet wrapped, on the CPU.
-        loss: what it is trained on.
-        trainer: with a DDP strategy, and a benchmark that is set up; with any other data DDP looks.
+    Without a benchmark that is set up DDP looks.
     """
     strategy = trainer.strategy
     assert isinstance(strategy, DDPStrategy)
     options = ddp_options(strategy)
     if options.get("find_unused_parameters") or options.get("static_graph"):
         return
-    data = getattr(trainer, "datamodule", None)
-    tables = getattr(data, "tables", None)
-    if data is None or not tables:
+    data: Any = getattr(trainer, "datamodule", None)
+    if not (tables := getattr(data, "tables", None)):
         options.setdefault("find_unused_parameters", True)
         return
     batch = data.on_before_batch_transfer(poorest(tables["train"]), 0)
@@ -145,14 +127,7 @@ def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor]
 def suit_strategy(
     module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor], trainer: pl.Trainer, stage: str
 ) -> None:
-    """Set up what DDP and FSDP need of a model before they wrap it.
-
-    Args:
-        module: the model.
-        loss: what it is trained on.
-        trainer: with any strategy.
-        stage: "fit", or what else the trainer does.
-    """
+    """Set up what DDP and FSDP need of a model before they wrap it."""
     if stage == "fit" and isinstance(trainer.strategy, DDPStrategy):
         expect_idle(module, loss, trainer)
     if isinstance(trainer.strategy, FSDPStrategy):

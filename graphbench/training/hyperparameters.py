@@ -14,7 +14,6 @@ from jsonargparse import ArgumentError
 from torch import nn
 from torch.optim import Optimizer
 
-from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.runs import trust
@@ -43,22 +42,8 @@ def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     plain = {}
     for name, value in arguments.items():
-        try:
+        with contextlib.suppress(_Unknown):
             plain[name] = _plain(value)
-        except _Unknown:
-            continue
-    return plain
-
-
-def plain_spec(spec: BenchmarkSpec) -> dict[str, Any]:
-    """Return a specification as plain values.
-
-    Examples:
-        >>> from graphbench.testing import tiny_spec
-        >>> plain_spec(tiny_spec())["node"]["vocabularies"]
-        [5, 3]
-    """
-    plain: dict[str, Any] = _plain(spec)
     return plain
 
 
@@ -91,20 +76,12 @@ def _path(value: Callable[..., Any]) -> str:
 
 @contextlib.contextmanager
 def rebuilding(
-    checkpoint: Mapping[str, Any],
-    file: str | Path | None,
-    options: Mapping[str, Any],
-    path: str | Path,
-    trusted: bool,
+    checkpoint: Mapping[str, Any], file: str | Path | None, options: Mapping[str, Any], path: str | Path, trusted: bool
 ) -> Iterator[None]:
     """Within the block, a module is made of hyper-parameters; they import what is registered, admitted or imported yet.
 
-    Args:
-        checkpoint: its content.
-        file: YAML with hyper-parameters in place of those in the checkpoint.
-        options: that are given in place of either.
-        path: of the checkpoint.
-        trusted: import whatever they name.
+    Those of the YAML `file`, if given, stand in place of the checkpoint's, and `options` in place of either; `path` is
+    the checkpoint's. With `trusted` they import whatever they name.
 
     Raises:
         BadInput: something is missing, a class may not be imported, or does not take its options.
@@ -122,7 +99,7 @@ def rebuilding(
             "or it was given in Python as an object that plain values cannot describe. Give what is missing: "
             f"load_from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
         )
-    named = list(_dotted({name: value for name, value in merged.items() if name != "spec"}))
+    named = _dotted({name: value for name, value in merged.items() if name != "spec"})  # which names no classes
     imported = frozenset(where for text in named for where in _imported(text))
     try:
         with trust.enforced(trust.Policy(Path(path), imported, trusted)):
@@ -138,11 +115,8 @@ def _dotted(content: Any) -> Iterator[str]:
     if isinstance(content, str):
         if "." in content and all(part.isidentifier() for part in content.split(".")):
             yield content
-    elif isinstance(content, Mapping):
-        for item in content.values():
-            yield from _dotted(item)
-    elif isinstance(content, (list, tuple)):
-        for item in content:
+    elif isinstance(content, (Mapping, list, tuple)):
+        for item in content.values() if isinstance(content, Mapping) else content:
             yield from _dotted(item)
 
 

@@ -53,5 +53,4 @@ def ddp_options(strategy: DDPStrategy) -> dict[str, Any]:
 def epoch_metrics(trainer: pl.Trainer) -> Mapping[str, Tensor]:
     """Return what callbacks and module logged for the epoch that ends."""
     # `Trainer.logged_metrics` adds up values of earlier steps and epochs.
-    metrics: Mapping[str, Tensor] = trainer._logger_connector.metrics["log"]
-    return metrics
+    return trainer._logger_connector.metrics["log"]

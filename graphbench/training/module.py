@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,13 +15,7 @@ from torch_geometric.data import Batch, Data
 from torchmetrics import Metric
 
 from graphbench.contracts.architecture import Architecture, PositionalEncoder, Representation
-from graphbench.contracts.encoding import (
-    Encoding,
-    add_encodings,
-    check_encoded,
-    declared_encodings,
-    merge_encodings,
-)
+from graphbench.contracts.encoding import Encoding, add_encodings, check_encoded, declared_encodings, merge_encodings
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
@@ -45,11 +40,6 @@ from graphbench.training.tasks.scores import SplitScores as SplitScores
 def adam_w(parameters: Any) -> torch.optim.Optimizer:
     """Make the optimizer when none is configured: AdamW at 1e-3 with torch's own defaults."""
     return torch.optim.AdamW(parameters, lr=1e-3)
-
-
-def _with_position_features(spec: BenchmarkSpec, dim: int) -> BenchmarkSpec:
-    node = dataclasses.replace(spec.node, dense=spec.node.dense + dim)
-    return dataclasses.replace(spec, node=node)
 
 
 class BenchmarkModule(LearningModule):
@@ -122,28 +112,23 @@ class BenchmarkModule(LearningModule):
         label_smoothing: float = 0.0,
         matmul_precision: Literal["highest", "high", "medium"] | None = None,
     ) -> None:
+        # First of all: `locals()` holds nothing but the arguments yet.
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
         self.save_hyperparameters(plain_arguments(given) | {"_instantiator": INSTANTIATOR})
         self.positional_encoding = positional_encoding
-        seen = spec if positional_encoding is None else _with_position_features(spec, positional_encoding.dim)
+        seen = spec
+        if positional_encoding is not None:  # its columns join the dense ones, see `represent`
+            node = dataclasses.replace(spec.node, dense=spec.node.dense + positional_encoding.dim)
+            seen = dataclasses.replace(spec, node=node)
         made = architecture(seen)
         if not isinstance(made, Architecture):
             kind = type(made).__name__
             raise BadInput(f"architecture must make an Architecture of a specification, but it made {kind}.")
         self.architecture = made
-        self.task = build_task(
-            spec,
-            self.architecture.dim,
-            head,
-            loss,
-            metrics or (),
-            select_by,
-            class_weights,
-            quantiles,
-            label_smoothing,
-            self.architecture.edge_dim,
-        )
+        choices = (loss, metrics or (), select_by, class_weights, quantiles, label_smoothing)
+        self.task = build_task(spec, made.dim, head, *choices, edge_dim=made.edge_dim)
+        # Not the argument: the task's own specification has the loss and metric that were chosen instead.
         self.spec = self.task.spec
         self.init_from = init_from
         #: Scores without a number, with the reason, that were named in the log.
@@ -177,14 +162,8 @@ class BenchmarkModule(LearningModule):
     ) -> BenchmarkModule:
         """Load the module of a checkpoint: rebuilt from its hyper-parameters, with its weights.
 
-        Args:
-            checkpoint_path: a file.
-            map_location: as in Lightning.
-            hparams_file: as in Lightning: hyper-parameters in place of those in the checkpoint.
-            strict: as in Lightning.
-            weights_only: as in Lightning.
-            trust: import whatever class is named; else only what is registered, imported or in `graphbench.runs.trust`.
-            **options: of the module, in place of those in the checkpoint.
+        Arguments are Lightning's, but that `options` of the module also replace those in the checkpoint, and that
+        `trust` imports whatever class is named; else only what is registered, imported or in `graphbench.runs.trust`.
 
         Raises:
             BadInput: there is no such file, it does not say how its module was made, or names a class that may not be
@@ -213,7 +192,8 @@ class BenchmarkModule(LearningModule):
         """Run the positional encoding and the architecture."""
         if self.positional_encoding is not None:
             position = self.positional_encoding(batch)
-            batch = batch.clone()  # shallow enough: PyG copies the containers and the tensors that change
+            # A shallow copy: the batch may be run again, and `clone` would copy every tensor in each step.
+            batch = copy.copy(batch)
             dense = batch.get("x_dense")
             batch.x_dense = position if dense is None else torch.cat((dense, position), 1)
         return self.architecture(batch)
@@ -281,10 +261,12 @@ class BenchmarkModule(LearningModule):
         self.task.step = self.global_step
         representation = self.represent(batch)
         sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
+        # Detached: `all_reduce` has no gradient, and DDP averages those of the processes anyway.
         all_sums, all_counts, processes = over_processes(sums.detach(), counts)
         epoch = torch.full((), self.epoch_number, device=self.device)  # filled there: a float would be copied, and wait
         logged = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": epoch}
         self.log_dict(logged, batch_size=batch.num_graphs)
+        # `combine` is linear in the sums, so W times this process's share is what the average over W makes whole.
         loss = processes * self.task.combine(sums, all_counts)
         return loss if representation.penalty is None else loss + representation.penalty
 
@@ -334,7 +316,7 @@ class BenchmarkModule(LearningModule):
         scores, of_targets = targets.finish(self, "val")
         self.log_dict(scores, prog_bar=True)
         self.log_dict(of_targets)
-        if self.trainer.state.fn == "fit":
+        if self.trainer.state.fn == "fit":  # a validation alone belongs to no epoch
             self.log("epoch", self.epoch_number)
 
     def on_test_epoch_end(self) -> None:

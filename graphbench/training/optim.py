@@ -18,8 +18,6 @@ from graphbench.errors import BadInput, check_choice, check_range
 logger = logging.getLogger(__name__)
 
 ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "inverse_sqrt", "one_cycle", "plateau"]
-
-
 #: Options of a schedule that not every one reads -> the names of those that do.
 _READ_BY = {
     "floor": ("cosine", "linear", "one_cycle", "step", "exponential"),
@@ -248,10 +246,7 @@ def fuse(optimizer: Optimizer) -> Optimizer:
 
     PyTorch takes a loop over parameters on a CPU by default; `speed/gps_throughput.py` prints what a training step of
     GPS loses by it. A group that says how it is computed (`fused`, `foreach`, `capturable`, `differentiable`) stays,
-    and so do the groups of a checkpoint: a run that began without goes on without.
-
-    Args:
-        optimizer: any; of other classes nothing changes.
+    and so do the groups of a checkpoint: a run that began without goes on without. Other classes stay as they are.
 
     Examples:
         >>> import torch
@@ -260,7 +255,7 @@ def fuse(optimizer: Optimizer) -> Optimizer:
         True
         >>> fuse(torch.optim.AdamW(parameters, foreach=True)).param_groups[0]["fused"]
     """
-    if type(optimizer) not in (Adam, AdamW):
+    if type(optimizer) not in (Adam, AdamW):  # subclasses may compute otherwise
         return optimizer
     for group in optimizer.param_groups:
         set_by_user = any(group.get(option) for option in ("foreach", "capturable", "differentiable"))
@@ -272,11 +267,6 @@ def fuse(optimizer: Optimizer) -> Optimizer:
 
 def set_rates(optimizer: Optimizer, schedulers: Iterable[Any], rates: Sequence[float]) -> None:
     """Give an optimizer before its first step other learning rates, which its schedule multiplies from now on.
-
-    Args:
-        optimizer: of the run.
-        schedulers: that change its rates.
-        rates: one per group.
 
     Examples:
         >>> import torch
@@ -291,6 +281,7 @@ def set_rates(optimizer: Optimizer, schedulers: Iterable[Any], rates: Sequence[f
         if "initial_lr" in group:
             group["initial_lr"] = rate
     for scheduler in schedulers:
+        # ReduceLROnPlateau has no base: it multiplies the rate that it finds.
         if isinstance(scheduler, LambdaLR):
             scheduler.base_lrs = list(rates)
             for group, rate, factor in zip(optimizer.param_groups, rates, scheduler.lr_lambdas, strict=True):

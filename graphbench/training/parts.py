@@ -39,27 +39,23 @@ def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
         >>> parse_rates("head=1e-3, architecture.layers.*=1e-4")
         {'head': 0.001, 'architecture.layers.*': 0.0001}
     """
-    factors: dict[str, float] = {}
+    given: dict[str, Any] = {}
     if isinstance(rates, str):
         for item in parse_patterns(rates):
-            pattern, equals, text = item.rpartition("=")
-            if not (equals and pattern.strip()):
+            pattern, _, text = item.rpartition("=")
+            if not pattern.strip():
                 raise BadInput(
                     f"learning_rates: {item!r} must be PATTERN=RATE, as in 'head=1e-3,architecture.layers.*=1e-4'."
                 )
-            factors[pattern.strip()] = _number(pattern.strip(), text)
-    else:
-        factors = {pattern: _number(pattern, rate) for pattern, rate in (rates or {}).items()}
-    for pattern, rate in factors.items():
-        check_range(f"learning_rates: the rate of {pattern!r}", rate, above=0, below=float("inf"))
+            given[pattern.strip()] = text
+    factors: dict[str, float] = {}
+    for pattern, rate in (given if isinstance(rates, str) else rates or {}).items():
+        try:
+            factors[pattern] = float(rate)
+        except (TypeError, ValueError):
+            raise BadInput(f"learning_rates: the rate of {pattern!r} must be a number, but got {rate!r}.") from None
+        check_range(f"learning_rates: the rate of {pattern!r}", factors[pattern], above=0, below=float("inf"))
     return factors
-
-
-def _number(pattern: str, rate: Any) -> float:
-    try:
-        return float(rate)
-    except (TypeError, ValueError):
-        raise BadInput(f"learning_rates: the rate of {pattern!r} must be a number, but got {rate!r}.") from None
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
@@ -78,10 +74,10 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
         >>> matching("head", names)
         ['task.head.mlp.weight']
     """
-    return [name for name in names if any(fnmatchcase(alias, pattern) for alias in _said(name))]
+    return [name for name in names if any(fnmatchcase(alias, pattern) for alias in _aliases(name))]
 
 
-def _said(name: str) -> Iterator[str]:
+def _aliases(name: str) -> Iterator[str]:
     """List the names that a parameter goes by: its own and those of the parts it lies in."""
     for full in (name, name.removeprefix(_SILENT)) if name.startswith(_SILENT) else (name,):
         words = full.split(".")
@@ -96,7 +92,7 @@ def chosen(option: str, pattern: str, names: Collection[str]) -> list[str]:
     """
     matched = matching(pattern, names)
     if not matched:
-        parts = list(dict.fromkeys(alias for name in names for alias in _said(name)))
+        parts = list(dict.fromkeys(alias for name in names for alias in _aliases(name)))
         near = difflib.get_close_matches(pattern.rstrip("*."), parts, n=3, cutoff=0.5)
         tops = list(dict.fromkeys(name.partition(".")[0] for name in names))
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Names start with {', '.join(tops)}."
@@ -105,12 +101,9 @@ def chosen(option: str, pattern: str, names: Collection[str]) -> list[str]:
 
 
 def freeze_parts(module: nn.Module, patterns: Iterable[str], epochs: int | None = None) -> frozenset[str]:
-    """Let parameters stay as they are: without gradients, so that no optimizer sees them and nothing decays them.
+    """Freeze the parameters that patterns name: without gradients, so that no optimizer sees or decays them.
 
-    Args:
-        module: whose parameters they are.
-        patterns: that name them.
-        epochs: after which they learn like all others. They then keep their gradients, see `drop_gradients`.
+    With `epochs`, after which they learn like all others, they keep their gradients, see `drop_gradients`.
 
     Returns:
         Their names.
@@ -139,10 +132,6 @@ def rest_frozen_norms(module: nn.Module, frozen: Collection[str]) -> None:
 
     A part is frozen when it has parameters and all of them are frozen; batch norms without parameters belong to the
     part around them.
-
-    Args:
-        module: just set to training mode.
-        frozen: names of frozen parameters.
     """
     _rest(module, {id(parameter) for name, parameter in module.named_parameters() if name in frozen}, within=False)
 
@@ -162,10 +151,6 @@ def drop_gradients(module: nn.Module, frozen: Collection[str]) -> None:
     Optimizers neither move nor decay a parameter without a gradient. For parts that are frozen for some epochs: they
     stand in the optimizer from the beginning, and DistributedDataParallel, which asks once which parameters have
     gradients, averages theirs from the epoch on in which they learn.
-
-    Args:
-        module: after a backward pass.
-        frozen: names of parameters.
     """
     for name, parameter in module.named_parameters():
         if name in frozen:
@@ -175,13 +160,9 @@ def drop_gradients(module: nn.Module, frozen: Collection[str]) -> None:
 def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]], source: str) -> None:
     """Refuse to freeze random weights beside those that were read.
 
-    Args:
-        frozen: names of frozen parameters.
-        outcome: what `load_matching` returned.
-        source: the file.
-
     Raises:
-        BadInput: names a frozen parameter that the file lacks or has in another shape.
+        BadInput: names a frozen parameter that `source` lacks or has in another shape, as `outcome` of
+            `load_matching` says.
     """
     for kind, words in (("missing", "does not have it"), ("other_shape", "has it in another shape")):
         random = [name for name in outcome[kind] if name in frozen]
@@ -197,14 +178,9 @@ def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]]
 def with_learning_rates(
     groups: Sequence[Mapping[str, Any]], module: nn.Module, rates: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """Optimizer groups in which the parameters that patterns mean have rates of their own and all else as before.
+    """Split optimizer groups so that parameters matched by a pattern of `rates` get its rate; all else stays.
 
-    Of several patterns that mean a parameter the longest counts. Schedules multiply these rates as they do the others.
-
-    Args:
-        groups: of all trainable parameters, each with `params`, and `name` where it has one.
-        module: whose parameters they are.
-        rates: pattern -> learning rate.
+    Of several patterns that match a parameter the longest counts. Schedules multiply these rates as they do others.
 
     Raises:
         BadInput: a pattern means nothing that is trained.

@@ -30,14 +30,13 @@ def learn(module: BenchmarkModule) -> None:
     Raises:
         BadInput: an option needs training targets, and the trainer has no benchmark that holds them.
     """
-    wanted = {
-        "standardize_targets": module.standardize_targets and module._standardize_asked,
-        "class_weights": module.class_weights is not None,
-    }
     columns = _columns(module, "train")
     if columns is None:
-        for option, value in wanted.items():
-            if value:
+        for option, is_set in (
+            ("standardize_targets", module.standardize_targets and module._standardize_asked),
+            ("class_weights", module.class_weights is not None),
+        ):
+            if is_set:
                 raise BadInput(f"{option} needs a graphbench benchmark as the trainer's data module.")
         if module.standardize_targets and attached_trainer(module) is not None:
             log.warning("Targets are not standardised: the trainer has no graphbench benchmark as its data module.")
@@ -65,7 +64,7 @@ def tell_bounds(module: BenchmarkModule, splits: Iterable[str]) -> None:
         if not bounded or not module.trainer.is_global_zero:
             continue
         counts = torch.stack(bounded).any(0).sum(0).tolist()
-        exact = (~columns["y"].isnan()).sum(0).tolist()
+        exact = (~columns["y"].isnan()).sum(0).tolist()  # a bounded cell is NaN in `y`
         names = target_labels(module.spec)
         shares = [f"{n} of {k + n} of {name}" for name, n, k in zip(names, counts, exact, strict=True) if n]
         if shares:
@@ -129,21 +128,17 @@ def check_selection(module: BenchmarkModule) -> None:
         split, _, name = str(getattr(callback, "monitor", None) or "").partition("/")
         if split == "val":
             watched.setdefault(name, f"is what {type(callback).__name__} watches")
+    defined = " or ".join(name for name in module.task.all_metrics() if name not in reasons)
+    advice = f", or select by another metric (--model.select_by {defined})" if defined else ""
     for name, role in watched.items():
         if name in reasons:
             sizes = [len(trainer.datamodule.tables[split]) for split in SPLITS]  # type: ignore[attr-defined]
             raise BadInput(
                 f"{module.spec.name}: val/{name} {role}, but is undefined on the validation split: {reasons[name]} "
                 f"(graphs in train, val, test: {', '.join(map(str, sizes))}). Give a split whose validation part "
-                f"defines it{_others(module, reasons)}."
+                f"defines it{advice}."
             )
     tell_undefined({f"val/{name}": reason for name, reason in reasons.items()}, module)
-
-
-def _others(module: BenchmarkModule, found: Mapping[str, str]) -> str:
-    """Metrics that the validation split defines, as advice."""
-    names = [name for name in module.task.all_metrics() if name not in found]
-    return f", or select by another metric (--model.select_by {' or '.join(names)})" if names else ""
 
 
 def finish(module: BenchmarkModule, split: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -156,15 +151,10 @@ def finish(module: BenchmarkModule, split: str) -> tuple[dict[str, torch.Tensor]
     return {name: value for name, value in values.items() if name not in of_targets}, of_targets
 
 
-def tell_undefined(found: Mapping[str, str], module: BenchmarkModule) -> None:
-    """Log scores without a number and why, each once for a module.
-
-    Args:
-        found: logged name -> reason.
-        module: remembers what was logged.
-    """
+def tell_undefined(reasons: Mapping[str, str], module: BenchmarkModule) -> None:
+    """Log scores without a number, by logged name, and why; each once for a module."""
     fresh: dict[str, list[str]] = {}
-    for name, reason in found.items():
+    for name, reason in reasons.items():
         if (name, reason) not in module.told_undefined:
             module.told_undefined.add((name, reason))
             fresh.setdefault(reason, []).append(name)

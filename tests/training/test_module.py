@@ -51,6 +51,15 @@ def test_a_positional_encoding_joins_the_dense_features_of_any_architecture(spec
     assert set(batch.keys()) == before
 
 
+def test_a_positional_encoding_leaves_the_tensors_of_the_batch_where_they_are(spec):
+    module, seen = BenchmarkModule(spec, Tiny, positional_encoding=Constant()), []
+    module.architecture.register_forward_pre_hook(lambda architecture, arguments: seen.append(arguments[0]))
+    batch = tiny_table(spec).batch([0, 1, 2])
+    module.represent(batch)
+    assert seen[0] is not batch
+    assert all(seen[0][name] is value for name, value in batch.to_dict().items() if isinstance(value, torch.Tensor))
+
+
 def test_required_encodings_come_from_both_parts(spec):
     module = BenchmarkModule(spec, Tiny, positional_encoding=RWSEEncoder(num_steps=4, dim=2))
     assert module.required_encodings() == (RWSE(4),)

@@ -13,14 +13,9 @@ from graphbench.errors import BadInput
 
 
 def encoded_field(batch: Data, name: str, encoding: Encoding, dtype: torch.dtype | None = None) -> Tensor:
-    """Field `name` that `encoding` adds to a batch.
+    """Field `name` that `encoding` adds to a batch, in the type `dtype` of the encoder's weights if one is given.
 
-    Args:
-        batch: the graphs.
-        name: of the field.
-        encoding: what computes it.
-        dtype: type of the result, that of the encoder's weights; None for the stored one. Batches stay in float32
-            whatever precision the model is trained in.
+    Batches stay in float32 whatever precision the model is trained in.
 
     Raises:
         BadInput: the batch does not have it.
@@ -39,5 +34,6 @@ def valid_eigenvectors(batch: Data, encoding: LapPE) -> Tensor:
     """Mark the columns of `lap_pe_vectors` that hold eigenvectors, not filling: bool `[num_nodes, K]`."""
     graph_of, ptr = graphs_of_nodes(batch)
     available = ptr.diff() - int(encoding.skip_trivial)
+    # A graph of n nodes has n eigenvectors, one less without the trivial one; other columns are zeros.
     columns = torch.arange(encoding.num_eigenvectors, device=available.device)
     return columns < available[graph_of][:, None]

@@ -85,11 +85,11 @@ class LapPEEncoder(PositionalEncoder):
         self.register_buffer("weights", torch.empty(0), persistent=False)
         self.sign = sign
         self.model = model
-        self.encode = {
-            "deepset": lambda: _token_mlp(dim, num_layers or 2),
-            "linear": lambda: nn.Linear(num_eigenvectors, dim),
-            "raw": nn.Identity,
-        }[model]()
+        self.encode: nn.Module = nn.Identity()
+        if model == "deepset":
+            self.encode = _token_mlp(dim, num_layers or 2)
+        elif model == "linear":
+            self.encode = nn.Linear(num_eigenvectors, dim)
 
     def forward(self, batch: Data) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
@@ -110,7 +110,7 @@ class LapPEEncoder(PositionalEncoder):
         graph_of, ptr = graphs_of_nodes(batch)
         draws = len(ptr) - 1 if self.sign == "flip_graph" else 1
         flipped = torch.rand(draws, vectors.shape[1], device=vectors.device) < 0.5
-        flipped = flipped[graph_of] if draws > 1 else flipped
+        flipped = flipped[graph_of] if draws > 1 else flipped  # one row is broadcast: nothing is gathered
         return torch.where(flipped, -vectors, vectors)
 
 

@@ -93,7 +93,8 @@ class SignNetEncoder(PositionalEncoder):
         fields = batch if self._fields[0] in batch else self.precompute(batch)
         place, edges = (fields[name] for name in self._fields)
         tokens = vectors.flatten().index_select(0, place)[:, None]
-        encoded = self._phi(torch.cat([tokens, -tokens]), _both_signs(edges, tokens))
+        # Both signs as two copies of the token graph, so that batch norms see them together.
+        encoded = self._phi(torch.cat([tokens, -tokens]), torch.cat([edges, edges + tokens.shape[0]], dim=1))
         summed = encoded[: tokens.shape[0]] + encoded[tokens.shape[0] :]
         empty = summed.new_zeros(vectors.numel(), summed.shape[-1])
         slots = empty.index_copy_(0, place, summed).view(*vectors.shape, -1)
@@ -123,8 +124,3 @@ def _token_edges(valid: Tensor, edge_index: Tensor) -> Tensor:
     number = (valid.flatten().cumsum(0) - 1).view_as(valid)
     shared = valid[edge_index[0]].flatten().nonzero().squeeze(1)
     return number[edge_index].flatten(1).index_select(1, shared)
-
-
-def _both_signs(token_edges: Tensor, tokens: Tensor) -> Tensor:
-    """Edges of two copies of the token graph, `tokens` and behind them their negatives."""
-    return torch.cat([token_edges, token_edges + tokens.shape[0]], dim=1)

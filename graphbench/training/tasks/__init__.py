@@ -75,8 +75,7 @@ def task_class(spec: BenchmarkSpec) -> type[Task]:
             f"{spec.name} names the task {spec.task!r}; known: {', '.join([*TASKS, *registered])}. A class of "
             "your own is found by its entry point in the group graphbench.tasks."
         )
-    task: type[Task] = registry.load("tasks", spec.task)
-    return task
+    return registry.load("tasks", spec.task)
 
 
 def build_task(
@@ -91,20 +90,11 @@ def build_task(
     label_smoothing: float = 0.0,
     edge_dim: int = 0,
 ) -> Task:
-    """Build the task of `spec` on a representation of width `dim`.
+    """Build the task of `spec` on a representation of width `dim`, and `edge_dim` of edges, 0 where it has none.
 
-    Args:
-        spec: the benchmark's description; that of the task says what was chosen instead.
-        dim: width of the representation.
-        head: options of the head.
-        loss: a loss of the task in place of the benchmark's, the dotted path of one, see `import_loss`, or losses of
-            single targets, see `target_losses`.
-        metrics: further metrics, see `further_metrics`.
-        select_by: the metric that selects the best epoch in place of the benchmark's.
-        class_weights: weights of classes in the loss, see `Classification.weigh_classes`.
-        quantiles: levels of a regression's loss Quantile, see `QuantileSpread`.
-        label_smoothing: of labels in training, see `Classification.smooth_labels`.
-        edge_dim: width of the representation of edges; 0 where the architecture has none.
+    The options are those of `BenchmarkModule`: `loss` see `with_loss`, `metrics` see `further_metrics`, `select_by` see
+    `selecting`, `class_weights` and `label_smoothing` see `Classification`, `quantiles` see `QuantileSpread`. The
+    specification of the task says what was chosen.
 
     Raises:
         BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes, smoothing
@@ -136,6 +126,7 @@ def build_task(
         task.waits_for_device = "rows whose targets are known are picked for a loss of one's own"
         task.spec = dataclasses.replace(task.spec, loss=loss)
     chosen = [*metrics]
+    # A benchmark may select by a metric that its task scores on request alone.
     if spec.metric in task.named_metrics() and spec.metric not in chosen:
         chosen.append(spec.metric)
     task.further = further_metrics(task, chosen)

@@ -31,24 +31,17 @@ def target_labels(spec: BenchmarkSpec) -> tuple[str, ...]:
     names = spec.target_names if len(spec.target_names) == spec.num_targets else map(str, range(spec.num_targets))
     labels: list[str] = []
     for name in names:
-        label = base = re.sub(r"[^\w\-. ]", "_", name).strip() or "target"
-        number = 1
-        while label in labels:
-            number += 1
-            label = f"{base}_{number}"
-        labels.append(label)
+        base = re.sub(r"[^\w\-. ]", "_", name).strip() or "target"
+        candidates = (base, *(f"{base}_{number}" for number in range(2, len(labels) + 3)))
+        labels.append(next(label for label in candidates if label not in labels))
     return tuple(labels)
 
 
 class Task(nn.Module):
     """Head, loss and metrics of one kind of benchmark.
 
-    Subclasses set `losses` (the names of `BenchmarkSpec.loss` they know) and build `self.head` in `__init__`.
-
-    Args:
-        spec: the benchmark's description.
-        dim: width of the representation.
-        head: options of the head.
+    Subclasses set `losses` (the names of `BenchmarkSpec.loss` they know) and build `self.head` in `__init__`, from the
+    description, the width `dim` of the representation and the options of the head.
 
     Examples:
         >>> import torch
@@ -167,6 +160,7 @@ class Task(nn.Module):
             if getattr(metric, "takes_unknown", False):
                 metric.update(predictions, targets)
                 continue
+            # Rows are picked here, which waits for the device: torchmetrics' own have no way to leave rows out.
             compared = self.compared(metric, predictions, targets)
             if len(compared[1]):  # torchmetrics takes no empty batch
                 metric.update(*compared)

@@ -41,11 +41,11 @@ def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> Benchm
         if task.kind != "regression":
             raise BadInput(f"--model.loss {loss}: losses of single targets are for regressions, not for {spec.task}.")
         return spec
-    names = {name.casefold(): name for name in task.losses}
     if "." in loss:
         if not task.comparable:
             raise BadInput(f"--model.loss: {spec.task} has losses of its own ({', '.join(task.losses)}), not {loss!r}.")
         return dataclasses.replace(spec, loss=task.losses[0])
+    names = {name.casefold(): name for name in task.losses}
     if loss.casefold() not in names:
         raise UnknownName(f"loss of {spec.task}", loss, task.losses, "Choose one with --model.loss.")
     return dataclasses.replace(spec, loss=names[loss.casefold()])
@@ -85,11 +85,7 @@ def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
         >>> import_loss("torch.nn.SmoothL1Loss")(torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.0]))
         tensor([0.1250, 1.5000])
     """
-    module, _, name = path.rpartition(".")
-    try:
-        loss = import_object(module, name)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"--model.loss: {path!r} cannot be imported: {error}.") from error
+    loss = _import("--model.loss", path)
     if inspect.isclass(loss):
         options = {"reduction": "none"} if "reduction" in inspect.signature(loss).parameters else {}
         try:
@@ -98,16 +94,14 @@ def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
             raise BadInput(f"--model.loss: {path} needs options ({error}); name one that needs none.") from error
     if not callable(loss):
         raise BadInput(f"--model.loss: {path} is {type(loss).__name__}, not a loss: loss(prediction, target).")
-    return loss  # type: ignore[no-any-return]
+    return loss
 
 
 def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:
-    """Metrics by the name under which they are logged.
+    """Metrics by the name under which they are logged, beside those that the task scores anyway.
 
-    Args:
-        task: whose named metrics count.
-        chosen: names of the task in any case; dotted paths of torchmetrics or of a package of your own, plain or as
-            `class_path` with `init_args`; metrics.
+    Chosen by names of the task in any case; by dotted paths of torchmetrics or of a package of your own, plain or as
+    `class_path` with `init_args`; or as metrics.
 
     Raises:
         UnknownName: the task has no metric of that name.
@@ -154,11 +148,7 @@ def _one(task: Task, choice: Choice) -> tuple[str, Metric]:
 
 def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
     """Make the metric of a dotted path."""
-    module, _, name = path.rpartition(".")
-    try:
-        make = import_object(module, name)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"metrics: {path!r} cannot be imported: {error}.") from error
+    make = _import("metrics", path)
     try:
         made = make(**options)
     except (TypeError, ValueError) as error:
@@ -167,25 +157,28 @@ def _made(path: str, options: dict[str, Any]) -> tuple[str, Metric]:
         ) from error
     if not isinstance(made, Metric):
         raise BadInput(f"metrics: {path} is no metric of torchmetrics.")
-    return name, made
+    return path.rpartition(".")[2], made
+
+
+def _import(option: str, path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        return import_object(module, name)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"{option}: {path!r} cannot be imported: {error}.") from error
 
 
 def selecting(spec: BenchmarkSpec, task: Task, name: str | None) -> BenchmarkSpec:
-    """Return the specification with another metric that selects the best epoch.
-
-    Args:
-        spec: of the benchmark.
-        task: with its further metrics.
-        name: one of the task's or of the further metrics, in any case; None for the benchmark's own.
+    """Return the specification with another metric of the task, in any case, that selects the best epoch.
 
     Raises:
         UnknownName: no metric of that name is scored.
         BadInput: it does not say whether more of it is better.
     """
-    metrics = task.all_metrics()
-    names = {metric.casefold(): metric for metric in metrics}
     if name is None:
         return spec
+    metrics = task.all_metrics()
+    names = {metric.casefold(): metric for metric in metrics}
     if name.casefold() not in names:
         raise UnknownName("metric that is scored", name, metrics, "Add others with --model.metrics.")
     chosen = names[name.casefold()]

@@ -9,11 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.classification import (
-    BinaryAveragePrecision,
-    MulticlassCalibrationError,
-    MulticlassCohenKappa,
-)
+from torchmetrics.classification import BinaryAveragePrecision, MulticlassCalibrationError, MulticlassCohenKappa
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
@@ -114,9 +110,8 @@ class Classification(Task):
     def set_class_weights(self, targets: Tensor, weight: Tensor | None = None) -> None:
         """Weights of classes with mean 1 over the training rows; nothing where `weigh_classes` asked for none.
 
-        Args:
-            targets: classes of the training rows `[rows]` or `[rows, 1]`, -1 where there is no label.
-            weight: of the rows in the loss `[rows]`, if they have some.
+        Targets are the classes of these rows `[rows]` or `[rows, 1]`, -1 where there is no label, weighted in the loss
+        by `weight` `[rows]`.
 
         Raises:
             BadInput: classes are to be balanced of which one has no row.
@@ -129,19 +124,16 @@ class Classification(Task):
         else:
             weights = torch.tensor(self._wanted_weights, dtype=torch.float64)
         mask = target >= 0
-        rows = weights[target[mask]]
+        rows = weights[target[mask]]  # a mean of 1 over rows leaves the size of the loss, hence good rates, alone
         if weight is not None:
             rows = rows * weight.reshape(-1)[mask].double()
         self.class_weights.copy_(weights / rows.mean())
 
     def smooth_labels(self, amount: float) -> None:
-        """Train on `1 - s + s / C` for the label's class and `s / C` for every other one of C.
+        """Train on `1 - s + s / C` for the label's class and `s / C` for every other one of C, s the amount.
 
         That is torch's `CrossEntropyLoss(label_smoothing=s)` (Szegedy et al., "Rethinking the Inception architecture",
         CVPR 2016, section 7). Where classes have weights, a row has that of its label's class as a whole.
-
-        Args:
-            amount: s; 0 for none.
 
         Raises:
             BadInput: s is not in [0, 1), or the loss is focal.
@@ -167,15 +159,15 @@ class Classification(Task):
         """Cross-entropy summed over all labels, or over those of each class; each row with its weights."""
         focus = 2.0 if self.spec.loss == "focal" else 0.0
         logits, target = at_least_single(output), batch.y.reshape(-1)
+        weight = batch.get(WEIGHT)
         if self.chosen_loss is not None:
-            mask, weight = target >= 0, batch.get(WEIGHT)
+            mask = target >= 0
             if logits.shape[1] == 1:  # one logit for two classes
                 logits = torch.cat([torch.zeros_like(logits), logits], 1)
-            return chosen_terms(
-                self.chosen_loss, logits[mask], target[mask], weight if weight is None else weight.reshape(-1)[mask]
-            )
+            weights = None if weight is None else weight.reshape(-1)[mask]
+            return chosen_terms(self.chosen_loss, logits[mask], target[mask], weights)
         smoothing = self.label_smoothing if self.training else 0.0
-        sums, counts = class_terms(logits, target, self.num_classes, focus, batch.get(WEIGHT), smoothing)
+        sums, counts = class_terms(logits, target, self.num_classes, focus, weight, smoothing)
         if self.class_weights is not None:
             sums = sums * self.class_weights.to(sums.dtype)
         if self.groups == 1:
@@ -219,7 +211,7 @@ class Classification(Task):
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a node or edge has no label."""
         logits = output.float()
-        if logits.shape[1] == 1:
+        if logits.shape[1] == 1:  # the softmax of these two is the sigmoid of the one
             logits = torch.cat((-logits, logits), 1) / 2
         return logits.softmax(1), batch.y.reshape(-1, 1)
 
@@ -294,12 +286,6 @@ class EdgeClassification(Classification):
     """One class per directed edge; edges of the class -1 have no label, so neither loss nor metrics count them.
 
     Two classes are also scored by the F1 of the second one, as on TSP.
-
-    Args:
-        spec: the benchmark's description.
-        dim: width of nodes.
-        head: options of the head, see `EdgeHead`.
-        edge_dim: width of the architecture's representation of edges; 0 where it has none.
 
     Examples:
         >>> import torch

@@ -75,12 +75,7 @@ class TargetRange:
 
 
 class TargetRanges(Metric):
-    """Gathers a `TargetRange`, over batches and processes, without a look at the device.
-
-    Args:
-        columns: T.
-        discrete: whether targets are numbers of classes.
-    """
+    """Gathers a `TargetRange`, over batches and processes, without a look at the device."""
 
     is_differentiable = False
     full_state_update = False
@@ -97,7 +92,7 @@ class TargetRanges(Metric):
 
     def update(self, targets: Tensor) -> None:
         """Add targets `[rows, T]`, NaN where unknown."""
-        if not len(targets):
+        if not len(targets):  # `amin` of no rows is an error
             return
         mask = ~targets.isnan()
         self.rows = self.rows + mask.sum(0)

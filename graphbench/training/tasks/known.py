@@ -58,11 +58,7 @@ class KnownMeanSquaredError(MeanSquaredError):
 
 
 class TargetErrors(Metric):
-    """Mean absolute error of each target `[T]`, or the root of its mean squared error; NaN for one without a row.
-
-    Args:
-        targets: T.
-        squared: of squared errors.
+    """Mean absolute error of each target `[T]`, or (squared) the root of its mean squared error; NaN without a row.
 
     Examples:
         >>> metric = TargetErrors(2)
@@ -99,13 +95,8 @@ class TargetErrors(Metric):
 class ScaledError(TargetErrors):
     """The mean over targets of their errors, each divided by the target's standard deviation in training.
 
-    Targets of any unit count alike; those without a known row do not count.
-
-    Args:
-        deviations: returns the standard deviations `[T]`.
-        targets: T.
-        squared: of roots of mean squared errors.
-        transform: of predictions and targets `[rows, T]`, to what deviations are of; by default nothing.
+    Targets of any unit count alike; those without a known row do not count. `deviations` returns these `[T]`, which are
+    of what `transform` makes of predictions and targets `[rows, T]`.
 
     Examples:
         >>> metric = ScaledError(lambda: torch.tensor([1.0, 100.0]), 2)
@@ -122,6 +113,7 @@ class ScaledError(TargetErrors):
         transform: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__(targets, squared)
+        # Asked for when it computes: they are learned from the training targets after the metric was made.
         self._deviations, self._transform = deviations, transform
 
     def update(self, preds: Tensor, target: Tensor) -> None:
@@ -201,7 +193,7 @@ def _count(metric: KnownAccuracy | KnownF1Score, preds: Tensor, target: Tensor) 
     target = target.reshape(-1)
     mask, chosen, true = target >= 0, preds.argmax(1), target.clamp(min=0)
     none = torch.zeros(preds.shape[1], dtype=torch.long, device=target.device)
-    # Sums of integers are the same in any order; `bincount` would read its length from the device
+    # Sums of integers are the same in any order; `bincount` would read its length from the device.
     right = none.index_add(0, true, (mask & (chosen == true)).long())
     false_positive = none.index_add(0, chosen, mask.long()) - right
     false_negative = none.index_add(0, true, mask.long()) - right

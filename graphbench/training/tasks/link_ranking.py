@@ -40,21 +40,19 @@ def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
 def sample_negatives(pairs: Tensor, batch: GraphBatch, seed: int, known: Tensor | None = None) -> Tensor:
     """Pairs of the same heads with wrong tails of the same graph `[at most NEGATIVES * num_pairs, 2]`.
 
+    `pairs [num_pairs, 2]` are true, in both directions, in the batch's node numbers, graph after graph; `known` ones
+    are, too.
+
     True pairs are sampled again up to `ROUNDS` times and then dropped, duplicates are dropped at once. A head may be
     its own tail, as in the published code. Seed and graph decide what is sampled for a graph, whatever shares its
     batch, so that it is the same on any number of processes.
-
-    Args:
-        pairs: true pairs in both directions `[num_pairs, 2]`, in the batch's node numbers, graph after graph.
-        batch: the graphs.
-        seed: of the numbers.
-        known: further true pairs `[num_known, 2]`.
     """
     num_nodes = int(batch.num_nodes)
     true = pair_keys(pairs if known is None else torch.cat((pairs, known)), num_nodes).sort().values
     head = pairs[:, 0].repeat_interleave(NEGATIVES)
     graph = batch.batch[head]
     first, sizes = batch.ptr[graph], batch.ptr.diff()[graph]
+    # Each draw is a function of seed, graph and place within the graph, hence of no batch mate.
     before = torch.bincount(graph, minlength=batch.num_graphs).cumsum(0).roll(1)
     place = torch.arange(len(head), device=head.device) - torch.where(graph > 0, before[graph], 0)
     stream = scramble(scramble(batch.graph_id.to(head.device)[graph] + scramble(head.new_tensor(seed))) + place)
@@ -63,7 +61,7 @@ def sample_negatives(pairs: Tensor, batch: GraphBatch, seed: int, known: Tensor 
         tail = first + (scramble(stream + number) & _POSITIVE) % sizes
         drawn = head * num_nodes + tail
         keys = torch.where((keys < 0) & ~_contains(true, drawn), drawn, keys)
-    keys = keys[keys >= 0].unique()
+    keys = keys[keys >= 0].unique()  # sorted, so that the order of pairs does not matter
     return torch.stack((keys // num_nodes, keys % num_nodes), 1)
 
 
@@ -95,15 +93,10 @@ def tail_ranks(
 ) -> Tensor:
     """Rank of each pair's tail by `<head, tail>` among all nodes of its graph, from 1: `[num_pairs]`.
 
-    Nodes with the same score share the mean of their ranks, so the result does not depend on an order of ties.
+    `node [num_nodes, dim]` holds the ends of pairs. `filtered` leaves the head's other true tails out of the ranking:
+    those of `pairs [num_pairs, 2]`, then all true ones, and of `known`. `self_counts` ranks against the head itself.
 
-    Args:
-        node: ends of pairs `[num_nodes, dim]`.
-        pairs: `[num_pairs, 2]`; with `filtered`, all true pairs.
-        batch: the graphs.
-        filtered: leave the head's other true tails out of the ranking.
-        self_counts: rank against the head itself too.
-        known: with `filtered`, further true pairs `[num_known, 2]`.
+    Nodes with the same score share the mean of their ranks, so the result does not depend on an order of ties.
     """
     num_nodes, head, tail = int(batch.num_nodes), pairs[:, 0], pairs[:, 1]
     sizes = batch.ptr.diff()[batch.batch[head]]
@@ -118,22 +111,17 @@ def tail_ranks(
         counts &= ~_contains(true, head[owner] * num_nodes + candidate)
     if not self_counts:
         counts &= candidate != head[owner]
+    # Ties count half: a model of equal scores then has the mean rank, whatever the order of nodes.
     above = (score > positive).to(node.dtype) + 0.5 * (score == positive).to(node.dtype)
     return 1 + torch.zeros(len(pairs), device=node.device, dtype=node.dtype).index_add_(0, owner, above * counts)
 
 
 def ranks_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor) -> Tensor:
-    """Rank of each true score among the wrong ones of its graph, from 1; equal scores share the mean of their ranks.
+    """Rank of each true score among the wrong ones of its graph (`owner`), from 1; equal ones share their mean rank.
 
     As OGB's evaluator has it: one plus the mean of how many wrong scores are higher and how many are at least as high.
-
-    Args:
-        true: scores `[num_pairs]`.
-        owner: graph of each.
-        wrong: scores `[num_wrong]`.
-        wrong_owner: graph of each.
     """
-    ranks = torch.ones_like(true, dtype=torch.float64)
+    ranks = torch.ones_like(true, dtype=torch.float64)  # float32 has no halves from 2^23 wrong pairs on
     for graph in owner.unique().tolist():  # a handful of graphs: links of one graph are one
         mine, others = owner == graph, wrong[wrong_owner == graph].sort().values
         scores = true[mine].contiguous()
@@ -147,13 +135,6 @@ def hits_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor,
     """Mark the true scores above the k-th highest wrong one of their graph, and return the graphs of all true scores.
 
     Graphs with fewer than k wrong pairs have no such score and are left out, where OGB's evaluator calls them perfect.
-
-    Args:
-        true: scores `[num_pairs]`.
-        owner: graph of each.
-        wrong: scores `[num_wrong]`.
-        wrong_owner: graph of each.
-        k: which wrong score counts.
     """
     hits, graphs = [true.new_empty(0)], [owner[:0]]
     for graph in owner.unique().tolist():
@@ -200,7 +181,7 @@ class LinkRanking(Task):
         """
         true = both_directions(batch.contact_index)
         seed = torch.initial_seed() + self.step & _POSITIVE if self.training else 0
-        wrong = self._wrong(batch)
+        wrong = both_directions(batch.negative_index) if "negatives" in self.spec.extra else None
         if wrong is None or not len(wrong):
             wrong = sample_negatives(true, batch, seed, self._known(batch))
         pairs = torch.cat((true, wrong))
@@ -219,10 +200,6 @@ class LinkRanking(Task):
         """Edges as true pairs `[num_edges, 2]` in both directions, where links are edges."""
         return both_directions(batch.edge_index.t()) if self.spec.extra.get("links") == "edges" else None
 
-    def _wrong(self, batch: GraphBatch) -> Tensor | None:
-        """Wrong pairs that the data give `[num_wrong, 2]`, in both directions."""
-        return both_directions(batch.negative_index) if "negatives" in self.spec.extra else None
-
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
         """Rank every true pair in both directions."""
         pairs, node = both_directions(batch.contact_index), output.float()
@@ -232,9 +209,7 @@ class LinkRanking(Task):
         if any(name.startswith("filtered") for name in metrics):
             true_links = self._known(batch)
             values["filtered_MRR"] = 1 / tail_ranks(node, pairs, batch, True, known=true_links)
-            values["filtered_no_self_MRR"] = 1 / tail_ranks(
-                node, pairs, batch, True, self_counts=False, known=true_links
-            )
+            values["filtered_no_self_MRR"] = 1 / tail_ranks(node, pairs, batch, True, False, true_links)
         scored = {name: (value, owner) for name, value in values.items()}
         if any(name.startswith("ogb") for name in metrics):
             scored |= self._beside_negatives(node, batch)

@@ -11,26 +11,6 @@ from torch.nn import functional as F
 from graphbench.errors import BadInput
 
 
-def weighted_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy weighted by how rare a class is in the batch (Dwivedi et al. 2020, section "SBM").
-
-    With V labels of which n_c are of class c, `w_c = (V - n_c) / V`, and 0 for absent classes. Several classes: the
-    weighted negative log likelihood divided by the sum of the chosen weights; one logit: binary cross-entropy with
-    weight `w_y`, averaged over V.
-
-    Args:
-        logits: `[V, C]`, or `[V]` / `[V, 1]` for two classes.
-        target: `[V]` integer classes.
-
-    Examples:
-        >>> weighted_cross_entropy(torch.zeros(4, 2), torch.tensor([0, 0, 0, 1]))  # log 2 whatever the weights are
-        tensor(0.6931)
-    """
-    binary = logits.dim() == 1 or logits.shape[1] == 1
-    classes = 2 if binary else logits.shape[1]
-    return combine_classes(*class_terms(logits, target, classes), divide_by_weights=not binary)
-
-
 def class_terms(
     logits: Tensor,
     target: Tensor,
@@ -64,9 +44,8 @@ def class_terms(
     if focus:
         values = focal(values, focus)
     values = weighted(values, weight)
-    member = (
-        F.one_hot(target, classes) * mask[:, None]
-    )  # no scatter: its sums come in another order every time on a GPU
+    # No scatter: its sums come in another order every time on a GPU.
+    member = F.one_hot(target, classes) * mask[:, None]
     return (values[:, None] * member).sum(0), member.sum(0)
 
 
@@ -77,6 +56,7 @@ def focal(cross_entropies: Tensor, gamma: float = 2.0) -> Tensor:
         >>> focal(torch.tensor([0.6931]))  # p = 1/2
         tensor([0.1733])
     """
+    # `1 - p` by expm1, since p is near 1 where rows are easy.
     return (-torch.expm1(-cross_entropies)) ** gamma * cross_entropies
 
 
@@ -155,7 +135,10 @@ def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
 
 
 def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Tensor:
-    """Combine `class_terms`, of one batch or added up over several, to the weighted cross-entropy.
+    """Combine `class_terms`, of one batch or added up over several, to a cross-entropy weighted by rarity.
+
+    With V labels of which n_c are of class c, `w_c = (V - n_c) / V`, and 0 for absent classes (Dwivedi et al. 2020,
+    section "SBM"). Of several classes the weighted sum is divided by the sum of the chosen weights, of one logit by V.
 
     Args:
         sums: `[C]`.
@@ -172,17 +155,6 @@ def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Te
     # With two classes or more the weights add up to 1 at least; with one they are 0, and so is the loss
     denominator = (weight * count).sum().clamp(min=0.5) if divide_by_weights else total
     return (weight * sums).sum() / denominator
-
-
-def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
-    """Mean of the entries where `valid`; 0 (with gradients) when there are none. Both `[...]` of one shape.
-
-    Examples:
-        >>> masked_mean(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([True, False, True]))
-        tensor(5.)
-    """
-    sums, counts = masked_terms(values, valid)
-    return (sums / counts.clamp(min=1)).sum()
 
 
 def masked_terms(values: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,7 +191,7 @@ def chosen_terms(
         (tensor([4.]), tensor([2]))
     """
     count = torch.tensor([len(target)], device=target.device)
-    if not len(target):
+    if not len(target):  # a loss of the user's may divide by the number of rows
         return prediction.sum().reshape(1) * 0, count
     values = loss(prediction, target)
     if values.dim() == 0:
@@ -234,71 +206,58 @@ def chosen_terms(
     return (values if weight is None else values * weight).sum().reshape(1), count
 
 
-def column_norms(matrix: Tensor, graph_of: Tensor, num_graphs: int, by_column: bool) -> Tensor:
-    """Euclidean length of each graph's columns `[num_graphs, c]`, or of its whole block `[num_graphs, 1]`; never 0.
+def normalise_map(matrix: Tensor, graph_of: Tensor, num_graphs: int, by_column: bool) -> Tensor:
+    """Bring each graph's columns, or its whole block, to the Euclidean length 1 `[num_nodes, c]`; zeros stay.
 
-    Args:
-        matrix: `[num_nodes, c]`, the nodes of all graphs one after the other.
-        graph_of: graph of each node `[num_nodes]`.
-        num_graphs: how many there are.
-        by_column: lengths of columns, not of blocks.
+    In this and the errors below, a map is `[num_nodes, c]`, the nodes of all graphs one after the other, whose graphs
+    are `graph_of [num_nodes]`.
 
     Examples:
-        >>> column_norms(torch.tensor([[3.0], [4.0], [2.0]]), torch.tensor([0, 0, 1]), 2, by_column=True)
-        tensor([[5.],
-                [2.]])
+        >>> normalise_map(torch.tensor([[3.0], [4.0], [2.0]]), torch.tensor([0, 0, 1]), 2, by_column=True).T
+        tensor([[0.6000, 0.8000, 1.0000]])
     """
     squares = matrix.square() if by_column else matrix.square().sum(1, keepdim=True)
     total = squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares)
-    return total.clamp(min=torch.finfo(total.dtype).tiny).sqrt()
+    return matrix / total.clamp(min=torch.finfo(total.dtype).tiny).sqrt()[graph_of]
 
 
 def normalised_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
     """`‖ Φ / ‖Φ‖_F - T / ‖T‖_F ‖²_F` of each graph `[num_graphs]` (arXiv 2410.16699, section 3.5).
-
-    Args:
-        output: Φ `[num_nodes, c]`, the nodes of all graphs one after the other.
-        target: T `[num_nodes, c]`.
-        graph_of: graph of each node `[num_nodes]`.
-        num_graphs: how many there are.
 
     Examples:
         >>> map_ = torch.tensor([[3.0], [4.0]])
         >>> normalised_map_errors(2 * map_, map_, torch.tensor([0, 0]), 1)  # right up to scale
         tensor([0.])
     """
-    norms = [column_norms(matrix, graph_of, num_graphs, by_column=False) for matrix in (output, target)]
-    squares = (output / norms[0][graph_of] - target / norms[1][graph_of]).square().sum(1)
+    unit, true = (normalise_map(matrix, graph_of, num_graphs, by_column=False) for matrix in (output, target))
+    squares = (unit - true).square().sum(1)
     return squares.new_zeros(num_graphs).index_add(0, graph_of, squares)
 
 
 def column_map_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
     """`‖ φ_i / ‖φ_i‖ - t_i / ‖t_i‖ ‖²` of each graph and column `[num_graphs, c]` (section 3.5 as printed).
 
-    `output`, `target`, `graph_of`, `num_graphs` as above.
-
     Examples:
         >>> map_ = torch.tensor([[3.0, 1.0], [4.0, 0.0]])
         >>> column_map_errors(map_ * torch.tensor([2.0, -1.0]), map_, torch.tensor([0, 0]), 1)  # each up to scale
         tensor([[0., 4.]])
     """
-    norms = [column_norms(matrix, graph_of, num_graphs, by_column=True) for matrix in (output, target)]
-    squares = (output / norms[0][graph_of] - target / norms[1][graph_of]).square()
+    unit, true = (normalise_map(matrix, graph_of, num_graphs, by_column=True) for matrix in (output, target))
+    squares = (unit - true).square()
     return squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares)
 
 
 def sign_invariant_errors(output: Tensor, target: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
     """`min(‖φ_i - v_i‖², ‖φ_i + v_i‖²)` of each graph and column `[num_graphs, c]` (arXiv 2410.16699, section 4.1).
 
-    Columns are brought to unit length first; `output`, `target`, `graph_of`, `num_graphs` as above.
+    Columns are brought to unit length first.
 
     Examples:
         >>> vector = torch.tensor([[3.0], [4.0]])
         >>> sign_invariant_errors(-vector, vector, torch.tensor([0, 0]), 1)
         tensor([[0.]])
     """
-    norms = [column_norms(matrix, graph_of, num_graphs, by_column=True) for matrix in (output, target)]
-    unit, true = output / norms[0][graph_of], target / norms[1][graph_of]
+    unit, true = (normalise_map(matrix, graph_of, num_graphs, by_column=True) for matrix in (output, target))
     squares = torch.cat([(unit - true).square(), (unit + true).square()], dim=1)
     same, opposite = squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares).chunk(2, dim=1)
     return torch.minimum(same, opposite)

@@ -16,7 +16,7 @@ from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.losses import (
     at_least_single,
     column_map_errors,
-    column_norms,
+    normalise_map,
     normalised_map_errors,
     sign_invariant_errors,
 )
@@ -41,11 +41,6 @@ class MapRecovery(Task):
 
     A representation that is as wide as the targets is taken as the answer: the linear transformer returns the map
     itself. Any other width gets a head; so does nothing else.
-
-    Args:
-        spec: the benchmark's description.
-        dim: width of the representation.
-        head: options of the head, where there is one.
 
     Examples:
         >>> import torch
@@ -90,16 +85,13 @@ class MapRecovery(Task):
         """Add the graphs of a batch."""
         errors = self.errors(output, batch)
         for name, metric in metrics.items():
-            _, _, columns = name.partition("loss_")
-            if not columns or name == "log_loss":
-                metric.update(errors)
-                continue
-            first, _, last = columns.partition("-")
-            metric.update(errors[:, int(first) - 1 : int(last or first)])
+            first, _, last = name.removeprefix("loss_").partition("-")  # "loss_3" or "loss_1-5", counted from 1
+            columns = errors[:, int(first) - 1 : int(last or first)] if first.isdecimal() else errors
+            metric.update(columns)
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Predicted and true map `[num_nodes, num_targets]`, both normalised as in the loss."""
         by_column = self.spec.loss != "normalised_MSE"
         target = batch.y.to(output.dtype)
-        norms = [column_norms(matrix, batch.batch, batch.num_graphs, by_column) for matrix in (output, target)]
-        return output / norms[0][batch.batch], target / norms[1][batch.batch]
+        graphs = batch.batch, batch.num_graphs, by_column
+        return normalise_map(output, *graphs), normalise_map(target, *graphs)

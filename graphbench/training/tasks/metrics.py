@@ -77,8 +77,9 @@ class PerTarget(Metric):
         if not self.defined(guesses, truth) or (self.varied and bool((guesses == guesses[0]).all())):
             return none
         shift = truth.mean()  # these scores do not change with it, and small spreads beside large offsets stay exact
-        exact = self.score((guesses.double() - shift), (truth.double() - shift)) if _is_wide(truth) else None
-        return torch.as_tensor(self.score(guesses, truth) if exact is None else exact).to(truth)
+        if truth.dtype == torch.float64:
+            guesses, truth = guesses.double() - shift, truth - shift
+        return torch.as_tensor(self.score(guesses, truth)).to(truth)
 
 
 class PerLabel(PerTarget):
@@ -180,15 +181,12 @@ def matthews(confusion: Tensor) -> Tensor:
 
     torchmetrics has other numbers than 0 there, some above 0.4.
     """
+    # Squares of counts in integers would overflow from 2^31.5 rows on, and float32 would round them.
     counts = confusion.double().cpu()
     true, chosen, rows, right = counts.sum(1), counts.sum(0), counts.sum(), counts.diagonal().sum()
     spread = (rows.square() - true.square().sum()) * (rows.square() - chosen.square().sum())
     value = (right * rows - (true * chosen).sum()) / spread.sqrt()
     return torch.where(spread > 0, value, 0.0).float().to(confusion.device)
-
-
-def _is_wide(values: Tensor) -> bool:
-    return values.dtype == torch.float64
 
 
 class GraphMean(Metric):
@@ -207,6 +205,7 @@ class GraphMean(Metric):
 
     def update(self, values: Tensor, graph: Tensor, num_graphs: int) -> None:
         """Add items `[items]` with the graph of each `[items]`; a graph must come in one update."""
+        # float64: a split has millions of pairs, and float32 counts to 2^24.
         sums = torch.zeros(num_graphs, dtype=torch.float64, device=values.device)
         count = sums.index_add(0, graph, torch.ones_like(graph, dtype=torch.float64))
         sums.index_add_(0, graph, values.detach().double())
@@ -258,6 +257,7 @@ class PartIoU(Metric):
         """
         owns = self.owns.to(category.device)[category]
         predicted = scores.detach().masked_fill(~owns[shape], -torch.inf).argmax(1)
+        # Points of every pair of shape and part, counted by one sum: a loop over parts would launch as many kernels.
         none = torch.zeros(len(category) * self.num_parts, dtype=torch.long, device=target.device)
         true_part, predicted_part = shape * self.num_parts + target, shape * self.num_parts + predicted
         both = none.index_add(0, true_part, (predicted == target).long())

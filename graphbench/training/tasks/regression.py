@@ -43,14 +43,7 @@ class Regression(Task):
     1 and `|e| - 1 / 2` above (Huber 1964). Of targets in `spec.log10_targets`, y is the decimal logarithm, and
     predictions are powers of ten. Losses of cells in `y_lower` and `y_upper` are one-sided, see `meet_bounds`. With the
     losses Gaussian and Quantile the head has several outputs for each target, predictions first, see `GaussianSpread`
-    and `QuantileSpread`.
-
-    Args:
-        spec: the benchmark's description.
-        dim: width of the representation.
-        head: options of the head.
-        quantiles: levels of the loss Quantile, 0.5 among them; 0.05, 0.5 and 0.95 if None.
-        of_head: what else the head takes, by name.
+    and `QuantileSpread`, whose levels are `quantiles`. Subclasses say by `of_head` what else their head takes.
 
     Raises:
         BadInput: there are levels for another loss, or they are none.
@@ -145,7 +138,7 @@ class Regression(Task):
         self._look()
 
     def deviations(self) -> Tensor:
-        """Return the standard deviation of each training target `[T]`."""
+        """Return the standard deviation of each training target `[T]`, for metrics that outlive a move of devices."""
         return self.deviation
 
     def _look(self) -> None:
@@ -153,7 +146,7 @@ class Regression(Task):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Regression:
         """Move to a device; what centres targets stays in float64 where weights get another precision."""
-        exact = {name: getattr(self, name) for name in _EXACT}
+        exact = {name: getattr(self, name) for name in _EXACT}  # as `.half()` would round an offset of 1e4 to 8
         super()._apply(fn, recurse)
         for name, before in exact.items():
             device = getattr(self, name).device
@@ -171,8 +164,7 @@ class Regression(Task):
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """Scaled predictions `[rows, T]`, and behind them what else the loss needs."""
-        output: Tensor = self.head(representation, batch)
-        return output
+        return self.head(representation, batch)
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Errors of the loss, summed over known and bounded targets; each row and target with its weight."""
@@ -181,6 +173,7 @@ class Regression(Task):
         predicted = output[:, : self.spec.num_targets]
         weight = cell_weights(batch.get(WEIGHT), self.target_weights, predicted)
         mask, bounds = ~target.isnan(), None
+        # A number for every cell, as a NaN times a mask of 0 would still spoil the gradient.
         target = torch.where(mask, target, 0.0)
         if BOUNDS[0] in batch:
             bounds = (self._scaled(batch[BOUNDS[0]], output), self._scaled(batch[BOUNDS[1]], output))
@@ -319,7 +312,6 @@ class GraphRegression(Regression):
     """
 
     level = "graph"
-
     head_class = GraphHead  # pools the nodes of each graph
 
     def __init__(
@@ -339,19 +331,11 @@ class NodeRegression(Regression):
     """
 
     level = "node"
-
     head_class = NodeHead
 
 
 class EdgeRegression(Regression):
     """One or several real targets per directed edge, NaN where unknown; see `Regression`.
-
-    Args:
-        spec: the benchmark's description.
-        dim: width of nodes.
-        head: options of the head, see `EdgeHead`.
-        quantiles: see `Regression`.
-        edge_dim: width of the architecture's representation of edges; 0 where it has none.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -362,7 +346,6 @@ class EdgeRegression(Regression):
     """
 
     level = "edge"
-
     head_class = EdgeHead
 
     def __init__(

@@ -15,15 +15,10 @@ OUTPUT = "output"
 
 
 def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
-    """Return graph, node or edge of each prediction of a batch, `[rows]` each.
+    """Return graph, node or edge of each prediction of a batch, `[rows]` each, by the level of the task.
 
-    Args:
-        level: of the task.
-        batch: the graphs.
-
-    Returns:
-        `graph`: its number in the table; and within it the `node` of a task on nodes, `source` and
-        `destination` of an edge, or `head` and `tail` of a pair.
+    `graph` is its number in the table; within it `node`, or `source` and `destination` of an edge, or `head` and `tail`
+    of a pair.
 
     Examples:
         >>> from graphbench.contracts import GraphTable
@@ -41,5 +36,6 @@ def rows_of(level: Level, batch: GraphBatch) -> dict[str, Tensor]:
     else:
         names, nodes = ("node",), torch.arange(batch.batch.shape[0], device=batch.batch.device)[:, None]
     graph = batch.batch[nodes[:, 0]]
+    # Parts of one large graph number their nodes by themselves; `node_id` has the numbers in the whole.
     within = nodes - batch.ptr[graph][:, None] if "node_id" not in batch else batch.node_id[:, None]
     return {"graph": batch.graph_id[graph]} | dict(zip(names, within.unbind(1), strict=True))

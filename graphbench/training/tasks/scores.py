@@ -19,9 +19,6 @@ class SplitLoss(Metric):
     """The loss over all rows of a split, whatever batches they came in.
 
     Sums are compensated (Kahan 1965), because float64 is not to be had on every device.
-
-    Args:
-        task: whose loss it is.
     """
 
     higher_is_better = False
@@ -33,13 +30,14 @@ class SplitLoss(Metric):
 
     def __init__(self, task: Task) -> None:
         super().__init__()
-        self._combine = task.combine
+        self._combine = task.combine  # not the task: a module of a module would be saved twice
         self.add_state("sums", default=torch.zeros(task.groups), dist_reduce_fx="sum")
         self.add_state("lost", default=torch.zeros(task.groups), dist_reduce_fx="sum")
         self.add_state("counts", default=torch.zeros(task.groups, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, sums: Tensor, counts: Tensor) -> None:
         """Add the terms of a batch, both `[groups]`."""
+        # The compensation is what rounding lost of all parts so far; the order of these lines is the algorithm.
         part = sums.float() - self.lost
         total = self.sums + part
         self.lost = (total - self.sums) - part
@@ -58,10 +56,6 @@ class SplitScores(nn.Module):
 
     While training, only the score that selects the model is tracked: it is for watching, not for reporting. In
     evaluation every target of several has scores of its own, as `val/MAE/logS`.
-
-    Args:
-        task: builds the metrics.
-        split: train, val or test; the prefix of the logged names.
     """
 
     def __init__(self, task: Task, split: str) -> None:
@@ -119,9 +113,8 @@ class SplitScores(nn.Module):
 
         A score that the targets or predictions do not define is NaN, and `undefined` says why.
         """
-        with (
-            warnings.catch_warnings()
-        ):  # of torchmetrics, about metrics without a row; all processes must compute alike
+        with warnings.catch_warnings():
+            # Metrics without a row warn; they are computed all the same, since every process must take part.
             warnings.simplefilter("ignore", UserWarning)
             values = self._finish()
         self.reset()
@@ -130,6 +123,7 @@ class SplitScores(nn.Module):
 
     def _finish(self) -> dict[str, Tensor]:
         self.undefined = {}
+        # On every process and in one order: computing is a collective.
         values = {"loss": self.loss.compute()} if self.has_loss else {}
         loss = float(values.get("loss", 0.0))
         targets = self.ranges.result() if self.has_targets else None
@@ -150,11 +144,7 @@ class SplitScores(nn.Module):
 
 
 class Scores(nn.ModuleList):
-    """The scores of all three splits.
-
-    Args:
-        task: builds the metrics.
-    """
+    """The scores of all three splits."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(SplitScores(task, split) for split in SPLITS)

@@ -43,21 +43,10 @@ class Spread(ABC):
 
     @abstractmethod
     def values(self, output: Tensor, offset: Tensor, scale: Tensor) -> Tensor:
-        """Return the values of `names`, in real units `[rows, T * len(names)]`, target after target.
-
-        Args:
-            output: of the head `[rows, T * outputs]`.
-            offset: of each target `[T]`.
-            scale: of each target `[T]`.
-        """
+        """Return the values of `names`, in real units `[rows, T * len(names)]`, target after target."""
 
     def pooled(self, values: np.ndarray, targets: int) -> np.ndarray:
-        """Predictions and `values` of several models as those of one.
-
-        Args:
-            values: predictions `[models, rows, T]`, and behind them what `values` returned.
-            targets: T.
-        """
+        """Pool `[models, rows, T + T * len(names)]`, predictions and behind them `values`, as those of one model."""
         return np.asarray(values.mean(0, dtype=np.float64))
 
 
@@ -86,6 +75,7 @@ class GaussianSpread(Spread):
         variance = F.softplus(raw) + _LEAST
         errors = (variance.log() + (target - mean).square() / variance) / 2
         for bound, sign in zip(bounds or (), (1, -1), strict=False):
+            # `log_ndtr`, not the log of Phi, which is minus infinity from -39 deviations on.
             distance = sign * (mean - bound.nan_to_num()) / variance.sqrt()
             errors = torch.where(bound.isnan(), errors, -torch.special.log_ndtr(distance))
         return errors
@@ -111,8 +101,8 @@ class QuantileSpread(Spread):
     """Quantiles, by the pinball loss averaged over their levels; the median is the prediction.
 
     The loss of a target y and level t is `max(t (y - q), (t - 1) (y - q))` (Koenker and Bassett, 1978), and 0 for a
-    quantile on the right side of a bound. Quantiles never
-    cross: each is the next one nearer to the median plus (or minus) the softplus of an output.
+    quantile on the right side of a bound. Quantiles never cross: each is the next one nearer to the median plus (or
+    minus) the softplus of an output.
 
     Args:
         levels: ascending, 0.5 among them.
@@ -175,12 +165,8 @@ def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
         (0.1, 0.5, 0.9)
     """
     quantiles = tuple(sorted(float(level) for level in levels))
-    if (
-        len(quantiles) < 2
-        or len(set(quantiles)) < len(quantiles)
-        or not (quantiles[0] > 0 and quantiles[-1] < 1)
-        or 0.5 not in quantiles
-    ):
+    distinct = len(set(quantiles)) == len(quantiles) >= 2
+    if not (distinct and quantiles[0] > 0 and quantiles[-1] < 1 and 0.5 in quantiles):
         raise BadInput(
             f"quantiles must be different levels above 0 and below 1, 0.5 (the prediction) among them, as in "
             f"[0.05, 0.5, 0.95], but got {list(levels)}."
