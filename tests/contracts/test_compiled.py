@@ -35,6 +35,7 @@ IN_PARTS = {
     "DFiFormer": "the adjacency is kept out of programs",
     "DeepGraph": "substructures are kept out of programs",
     "GraphMamba": "the recurrence is kept out of programs",
+    "NeuralWalker": "walks are drawn, and read by the recurrence of Mamba, out of programs",
     "SFT": "samples and their relative edges depend on numbers",
     "SFiFormer": "the flow and the adjacency are kept out of programs",
     "SPN": "the longest distance is a constant of each program",

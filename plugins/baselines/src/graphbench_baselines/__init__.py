@@ -1,4 +1,4 @@
-"""Message passing networks, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, Graphormer, SAT and Sequoia."""
+"""Message passing networks, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, Graphormer, SAT, Sequoia and NeuralWalker."""
 
 from graphbench_baselines.exphormer import Exphormer as Exphormer
 from graphbench_baselines.gps import GPS as GPS
@@ -15,6 +15,7 @@ from graphbench_baselines.message_passing.classic import GraphSAGE as GraphSAGE
 from graphbench_baselines.message_passing.gnn_plus import GNNPlus as GNNPlus
 from graphbench_baselines.message_passing.ogb_gnn import OGBGNN as OGBGNN
 from graphbench_baselines.message_passing.spn import SPN as SPN
+from graphbench_baselines.neural_walker import NeuralWalker as NeuralWalker
 from graphbench_baselines.san import SAN as SAN
 from graphbench_baselines.san import TransformerLapPE as TransformerLapPE
 from graphbench_baselines.sat import SAT as SAT
@@ -39,6 +40,7 @@ __all__ = [
     "GraphMamba",
     "GraphSAGE",
     "Graphormer",
+    "NeuralWalker",
     "RandomWalkPE",
     "Sequoia",
     "TransformerLapPE",
