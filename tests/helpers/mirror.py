@@ -157,8 +157,8 @@ TESTED_BY = {
     "graphbench/runs/holding.py": ("tests/cli/test_nothing_is_lost.py", "two processes and one folder"),
     "graphbench/runs/trust.py": ("tests/cli/test_sent_runs.py", "runs that somebody sends, as users load them"),
     "graphbench/testing/precision.py": ("tests/testing/test_architectures.py", "a part of the architecture's contract"),
-    "plugins/baselines/src/graphbench_baselines/message_passing_network.py": (
-        "plugins/baselines/tests/test_message_passing.py", "what all these networks share",
+    "plugins/baselines/src/graphbench_baselines/message_passing/network.py": (
+        "plugins/baselines/tests/message_passing/test_classic.py", "what all these networks share",
     ),
     "plugins/deepgraph/src/graphbench_deepgraph/tokens.py": (
         "plugins/deepgraph/tests/test_layer.py", "tokens whose pairs the bias describes",
