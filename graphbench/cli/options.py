@@ -57,6 +57,7 @@ OWN: dict[str, dict[str, str]] = {
     | {
         "steps": "training steps to time, the first 5 for warming up (default 50)",
         "depth": "levels of modules in the table of operations (default 3)",
+        "output": "file for the numbers as JSON, with the time of a step over that of its own matrix products",
         "card_memory": "train nothing; show what a step takes on a card of this memory, such as 80GB, without a card",
     },
     "validate": {**_SCORE, "data_changed": _DATA_CHANGED},

@@ -36,10 +36,11 @@ _NEUTRAL = re.compile(
 )
 #: Callbacks that only show, measure or write.
 _PASSIVE_CALLBACKS = re.compile(
-    r"trainer\.callbacks\.(AttentionCapacity|AttentionMaps|RankProgression|TrainTestGap|Throughput|Forecast|NonFinite"
-    r"|ExactResume|LastCheckpoint|EpochLines|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary|RichModelSummary"
-    r"|OnExceptionCheckpoint|\w*ProgressBar)(\..*)?"
+    r"trainer\.callbacks\.(AttentionCapacity|AttentionMaps|RankProgression|InfluenceRange|TrainTestGap|Throughput|Forecast"
+    r"|NonFinite|ExactResume|LastCheckpoint|EpochLines|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary"
+    r"|RichModelSummary|OnExceptionCheckpoint|\w*ProgressBar)(\..*)?"
 )
+_LENGTH = re.compile(r"trainer\.(max|min)_(epochs|steps)|trainer\.max_time")
 #: Mappings with a user's own keys, so that one which only one configuration has counts.
 _FREE = (".lr_scales", ".learning_rates", ".dict_kwargs")
 #: Parts of the model's options that decide its output; the others decide its training.
@@ -81,6 +82,11 @@ class Difference:
         if self.option in ("trainer.devices", "trainer.num_nodes"):
             return _is_several(self.now) or _is_several(self.before)
         return not (_NEUTRAL.fullmatch(self.option) or _PASSIVE_CALLBACKS.fullmatch(self.option))
+
+    @property
+    def decides_training(self) -> bool:
+        """Tell whether it makes another training, which a score of another length is as well."""
+        return self.decides_score or _LENGTH.fullmatch(self.option) is not None
 
     def __str__(self) -> str:
         return f"{self.option} is {_show(self.now)} instead of {_show(self.before)}"

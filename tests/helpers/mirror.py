@@ -16,6 +16,7 @@ TESTED_BY = {
     "graphbench/experiments/reproduce/controls.py": (
         "tests/experiments/test_control.py", "beside the rows that it puts into tables",
     ),
+    "graphbench/report/study.py": ("tests/cli/commands/test_study.py", "the page, beside the runs that it is about"),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
@@ -272,7 +273,7 @@ TESTS_OF = {
     "tests/speed/test_growth.py": "costs that docstrings state, and how speed/growth.py measures them",
     "tests/speed/test_large_graph.py": "the graph and the networks that speed/large_graph.py compares",
     "tests/speed/test_launches.py": "ways to compute a layer that speed/launches.py counts",
-    "tests/speed/test_limit.py": "which products speed/limit.py counts",
+    "tests/speed/test_limit.py": "every model of speed/limit.py, and the memory that it says a step needs",
     "tests/speed/test_nested.py": "the encoders that speed/nested.py compares",
     "tests/speed/test_roofline.py": "what operations speed/roofline.py counts",
     "tests/speed/test_scaling.py": "what the processes of speed/scaling.py train on",

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 RESPLITS = ("random", "stratified", "scaffold", "scaffold_balanced", "butina", "leader", "maxmin")
 #: Options of `fit` that the sweep sets itself -> the reason.
-_RESERVED = {
+RESERVED = {
     "--run": "its runs lie in --output",
     "--resume": "the same command goes on where it was cut off",
     "--if-exists": "existing runs are always continued",
@@ -57,7 +57,7 @@ def sweep(arguments: Sequence[str]) -> int:
     cluster = Cluster.of(options)
     plan, output = _plan(options, words), folder_to_write("--output", options.output)
     for config in options.config:
-        check_fit_options("sweep", ["--config", config, *words], parser.names, _RESERVED)
+        check_fit_options("sweep", ["--config", config, *words], parser.names, RESERVED)
     check_set_once(words, _setters(options, plan))
     if cluster is not None and options.jobs != 1:
         raise BadInput(f"--jobs {options.jobs} is for trainings here: with --launcher say --launcher.at_once.")
