@@ -14,6 +14,7 @@ from graphbench.errors import BadInput
 from graphbench.nn import NodeEncoder, RWSEEncoder
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.optim import Schedule
 
 
 class Tiny(Architecture):
@@ -132,3 +133,32 @@ def test_products_have_the_precision_asked_for_while_a_trainer_works(spec, tmp_p
         assert torch.get_float32_matmul_precision() == ("medium" if given else "high")
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize(
+    ("limits", "epochs"),
+    [
+        ({"max_epochs": 50, "max_steps": 7}, 3),  # of three steps each, the last cut short
+        ({"max_epochs": -1, "max_steps": 9}, 3),
+        ({"max_epochs": 2, "max_steps": 100}, 2),
+        ({"max_epochs": 50, "max_steps": 5, "accumulate_grad_batches": 2}, 3),
+    ],
+)
+def test_a_schedule_by_epochs_ends_with_the_run_whichever_limit_ends_it(spec, limits, epochs):
+    module = BenchmarkModule(
+        spec, Tiny, optimizer=partial(torch.optim.SGD, lr=1.0), schedule=Schedule("linear", "epoch")
+    )
+    rates = []
+
+    class Rates(pl.Callback):
+        def on_train_epoch_start(self, trainer, pl_module):
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    table = tiny_table(spec, num_graphs=12)
+    loader = DataLoader([table.batch(range(start, start + 4)) for start in (0, 4, 8)], batch_size=None)
+    trainer = pl.Trainer(
+        **limits, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[Rates()],
+    )  # fmt: skip
+    trainer.fit(module, loader)
+    assert rates == pytest.approx([1 - epoch / epochs for epoch in range(epochs)])
