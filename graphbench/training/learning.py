@@ -77,6 +77,16 @@ class LearningModule(pl.LightningModule):
         if self.freeze_epochs is not None and self.is_frozen:
             parts.drop_gradients(self, self.frozen)
 
+    # -- length of the run ---------------------------------------------------------------------------------------
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Let validation see the weights of the last step where `max_steps` ends the run within an epoch.
+
+        Lightning validates there only in a training that somebody stops.
+        """
+        if 0 <= self.trainer.max_steps <= self.trainer.global_step:
+            self.trainer.should_stop = True
+
     # -- optimizer and rates -------------------------------------------------------------------------------------
 
     @property
