@@ -34,7 +34,7 @@ from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import import_named
 from graphbench.cli.process import keep_memory
-from graphbench.testing.products import Recorded, multiply
+from graphbench.training.products import Recorded, multiply
 
 CONFIGURATIONS = (
     "gps/zinc",

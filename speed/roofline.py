@@ -34,7 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from graphbench.testing.products import ATTENTION, Product, attention_products
+from graphbench.training.products import ATTENTION, Product, attention_products
 
 #: What only makes room, by the start of its name.
 _ROOM = ("aten::empty", "aten::new_empty")

@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("predict:predict", "write a run's predictions of a new input, or of a split, to a file"),
     "embed": ("predict:embed", "write a run's representations of graphs or nodes to a file"),
     "params": ("profile:params", "count trainable parameters; needs no data"),
-    "prepare": ("prepare:prepare", "fill the store with data and encodings ahead of a fit"),
+    "prepare": ("profile:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("profile:profile", "measure throughput, memory and operations"),
     "sweep": ("sweep:sweep", "train and compare several models, seeds and folds in one command"),
     "study": ("study:study", "answer the four questions of a reviewer about a model: control, depth, budget, cost"),

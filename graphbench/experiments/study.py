@@ -134,8 +134,9 @@ class _Base:
         self.given: Mapping[str, Any] = self.settings["model"]["architecture"]["init_args"]
         self.architecture = _class_name(self.settings["model"]["architecture"])
 
-    def row(self, question: Question, label: str, configs: Sequence[str] = (), options: Sequence[str] = (),
-            **facts: Any) -> Row:  # fmt: skip
+    def row(
+        self, question: Question, label: str, configs: Sequence[str] = (), options: Sequence[str] = (), **facts: Any
+    ) -> Row:
         """Return a row that can be trained, with the diagnostics that its configuration lacks."""
         configs, words = tuple(configs or self.study.model), (*self.options, *options)
         settings, _ = self.study.measure(words_of(configs, words))
@@ -157,7 +158,12 @@ class _Base:
             why = f"it has no overlays that switch attention and encodings off; {have} have (`control-messages`, ...)"
             yield self.without("control", self.architecture, why)
             return
-        for one in control_rows(self.study.model, self.options, self.study.measure, family):
+        try:
+            rows = control_rows(self.study.model, self.options, self.study.measure, family)
+        except GraphbenchError as error:
+            yield self.without("control", self.architecture, f"the control of {family} does not fit: {error}")
+            return
+        for one in rows:
             yield self.row("control", one.label, one.recipe, one.options, is_model=one.key == "fused")
 
     def depth(self) -> Iterator[Row]:
@@ -179,14 +185,11 @@ class _Base:
         """
         yield self.row(question, self.architecture, is_model=True)
         for label, words in self._rivals():
+            line = words_of(self.study.model, [*self.options, *words])
             try:
-                settings, _ = self.study.measure(words_of(self.study.model, [*self.options, *words]))
+                settings, _ = self.study.measure(line)
                 if "hidden_dim" not in settings["model"]["architecture"]["init_args"]:
-                    yield self.without(
-                        question, label, "it has no option hidden_dim, so that its size cannot be chosen"
-                    )
-                    continue
-                line = words_of(self.study.model, [*self.options, *words])
+                    raise BadInput("it has no option hidden_dim, by which its size would be chosen")
                 _, width, _ = fit_width(line, self.parameters, self.study.measure)
                 yield self.row(question, label, options=[*words, *width])
             except GraphbenchError as error:

@@ -65,6 +65,8 @@ _COST: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "activations_mb": ("activations [MB]", "{:,.0f}".format),
     "graphs_per_s": ("training speed [graphs/s]", "{:,.0f}".format),
 }
+#: Processes per core beyond which times are those of a busy machine.
+_BUSY = 1.5
 #: p-value above which a difference may be chance.
 _SURE = 0.05
 
@@ -299,11 +301,16 @@ def _cost(answer: Answer, name: str) -> _Part:
         f"{cost['hardware']}, {cost['graphs']} graphs with {cost['nodes']:,} nodes" for _, cost in measured
     )
     section.notes += [f"Measured on {place}." for place in places]
+    busy = [f"{line.label} {cost['load']:.1f}" for line, cost in measured if (cost.get("load") or 0) > _BUSY]
+    if busy:
+        section.notes.append(
+            f"Other programs ran beside (processes per core: {', '.join(busy)}): do not quote these times."
+        )
     model = next((cost for line, cost in measured if line.is_model), None)
     if model is None:
         return _Part(answer, "Nothing has been measured yet.", section)
-    others = [cost["ratio"] for line, cost in measured if not line.is_model]
-    beside = f"; of the others {min(others):.2f} to {max(others):.2f} times" if others else ""
+    others = ", ".join(f"{line.label} {cost['ratio']:.2f}" for line, cost in measured if not line.is_model)
+    beside = f"; {others}" if others else ""
     return _Part(answer, f"A step takes {model['ratio']:.2f} times as long as its products{beside}.", section)
 
 

@@ -16,7 +16,6 @@ TESTED_BY = {
     "graphbench/experiments/reproduce/controls.py": (
         "tests/experiments/test_control.py", "beside the rows that it puts into tables",
     ),
-    "graphbench/report/study.py": ("tests/cli/commands/test_study.py", "the page, beside the runs that it is about"),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
@@ -127,9 +126,6 @@ TESTED_BY = {
     "graphbench/cli/lightning.py": ("tests/cli/commands/test_fit.py", "the parser of all commands that build a model"),
     "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "one run, and several"),
     "graphbench/cli/complaints.py": ("tests/cli/test_options.py", "errors of constructors, with the whole name"),
-    "graphbench/cli/commands/prepare.py": (
-        "tests/cli/commands/test_list_command.py", "prepares what an installed configuration names",
-    ),
     "graphbench/benchmarks/block_models/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
     "graphbench/benchmarks/electric_flow/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
     "graphbench/benchmarks/lrgb/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),

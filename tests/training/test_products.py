@@ -2,7 +2,7 @@
 
 import torch
 
-from graphbench.testing.products import Recorded, time_step
+from graphbench.training.products import Recorded, time_step
 
 NET = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
 
