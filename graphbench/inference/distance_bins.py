@@ -86,12 +86,7 @@ class DistanceBins:
 
     @classmethod
     def fit(cls, coverage: Fraction, distances: np.ndarray, fit: Fit) -> DistanceBins:
-        """Fit one of each bin.
-
-        Args:
-            coverage: stated for every bin.
-            distances: of the validation rows `[n]`.
-            fit: see `Fit`.
+        """Fit one of each bin of the distances of the validation rows `[n]`, with the coverage stated for every bin.
 
         Raises:
             BadInput: the rows are too few.

@@ -148,14 +148,9 @@ def _trainer(config: dict[str, Any], accelerator: str) -> pl.Trainer:
     try:
         with _quiet("pytorch_lightning.utilities.rank_zero"):
             return pl.Trainer(
-                accelerator=accelerator,
-                devices=1,
-                precision=precision,
-                logger=False,
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-            )
+                accelerator=accelerator, devices=1, precision=precision, logger=False, enable_checkpointing=False,
+                enable_progress_bar=False, enable_model_summary=False,
+            )  # fmt: skip
     except (MisconfigurationException, ValueError) as error:
         raise BadInput(f"accelerator={accelerator!r}, precision={precision!r}: {error}") from error
 

@@ -176,12 +176,9 @@ class Predictor:
         return (answer_table(part, self._answer(part, answer, width, level), columns, level) for part in parts)
 
     def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
-        """Answer the rows of a part.
+        """Answer the rows of a part by predictions in real units or probabilities, and behind them the task's spreads.
 
-        Args:
-            part: of an input.
-            quantity: predictions in real units or probabilities, and behind them the task's spreads; or the raw outputs
-                of the head, of classes the logits.
+        As "output" by the raw outputs of the head instead, of classes the logits.
         """
         task = self.module.task
 
@@ -214,8 +211,7 @@ class Predictor:
             pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
             remarks = ["; ".join(filter(None, pair)) for pair in pairs]
         counts = table.lengths(axis_of(level)).numpy()
-        whole = Answers(values, rows, counts, {}, remarks)
-        answered = whole.only([row for row in rows if row not in problems])
+        answered = Answers(values, rows, counts, {}, remarks).only([row for row in rows if row not in problems])
         answered.problems = problems
         return answered
 

@@ -235,11 +235,7 @@ def _expected_score(expected: Expected) -> str:
 def _config_as_json(configuration: Configuration, about: Facts) -> dict[str, Any]:
     return {
         "name": configuration.name,
-        "kind": about.kind,
-        "over": about.over,
-        "benchmark": about.benchmark,
-        "model": about.model,
-        "expected": dataclasses.asdict(about.expected),
+        **dataclasses.asdict(about),
         "summary": configuration.summary,
         "distribution": configuration.distribution,
         "version": configuration.version,

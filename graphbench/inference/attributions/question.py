@@ -22,10 +22,7 @@ _ROWS, _COPIES = 8192, 128
 def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = None) -> Tensor:
     """Return what is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits.
 
-    Args:
-        module: of a task about graphs, or about nodes.
-        batch: the graphs; where nodes are predicted, copies of one.
-        node: which node of each copy.
+    Where nodes are predicted, the batch has copies of one graph, and `node` is the one of each copy.
     """
     output = module(batch).float()
     if isinstance(module.task, Regression):

@@ -181,13 +181,7 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
 def check_answers(
     run: Callable[[dict[str, Tensor]], Tensor], module: BenchmarkModule, fields: Fields, exporter: str
 ) -> None:
-    """Hold what was exported against the model itself, on graphs of other sizes than it was traced with.
-
-    Args:
-        run: what was exported, of the fields of a batch.
-        module: the model.
-        fields: what it takes.
-        exporter: for the message.
+    """Hold what was exported, and takes `fields` of a batch, against the model, on graphs of other sizes than traced.
 
     Raises:
         BadInput: it answers otherwise or not at all.
