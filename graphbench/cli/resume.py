@@ -120,6 +120,7 @@ def find_start(request: Request) -> Start | None:
         return None
     try:
         loaded = load_checkpoint(path)
+        # `epoch` is the one in which the checkpoint was written, which may not be over.
         complete = loaded["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
         return Start(path, int(loaded["global_step"]), int(loaded["epoch"]), int(complete))
     except KeyError as error:

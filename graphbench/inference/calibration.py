@@ -119,6 +119,7 @@ class Temperature:
 
 def _held_out(log_probability: np.ndarray, truth: np.ndarray) -> tuple[float, float] | None:
     """See `Temperature.held_out`."""
+    # Shuffled: a file may be sorted by class, and a part without one defines no temperature.
     fold = np.random.default_rng(0).permutation(len(truth)) % _FOLDS
     sums = np.zeros(2)
     for number in range(_FOLDS):
@@ -166,6 +167,7 @@ def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
             "--calibrate: every row of the validation split is predicted right, so that no temperature is too small. "
             "Calibrate on a larger validation split."
         )
+    # Over the logarithm, since temperatures differ by factors.
     return float(np.exp(brentq(lambda power: slope(math.exp(power)), math.log(_FLATTEST), math.log(_SHARPEST))))
 
 

@@ -55,6 +55,7 @@ def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
     bins = min(_MOST_BINS, len(distances) // fewest)
     ordered = np.sort(distances)
     edges = sorted({float(ordered[number * len(ordered) // bins - 1]) for number in range(1, bins)})
+    # Many equal distances leave few beyond them; those join the bin before.
     while edges and (distances > edges[-1]).sum() < fewest:
         edges.pop()
     if not edges:

@@ -184,6 +184,7 @@ class Ensemble:
             values = np.stack([predicted_values(one) for one in logs])
             means = predicted_values(self.temperature.applied(pooled(logs)))
         if len(values) > 1:
+            # Of predictions alone: behind them are spreads that each model has learned.
             return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64)
         return means, np.empty((len(means), 0), dtype=means.dtype)
 
@@ -256,6 +257,7 @@ class Ensemble:
             means.append(mean)
             spreads.append(spread)
             targets.append(y[answers.rows])
+            # Rows of the split, by which their distances are looked up.
             places.append(np.array(answers.rows, dtype=np.int64) + start)
             start += len(y)
         names = self.first.data.target_labels()

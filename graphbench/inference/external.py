@@ -116,6 +116,7 @@ class ExternalScores:
         targets = self._targets_of(part, answers)
         mask = ~np.isnan(targets).all(1)
         seen = self._note(part, answers, targets, mask)
+        # One array for both, so that rows stay together; answers get their own type back when shown.
         kind, beside = answers.values.dtype, targets if seen is None else np.column_stack([targets, seen])
         answers.values = np.concatenate([answers.values, beside], 1)
 

@@ -281,6 +281,7 @@ def readers_of(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]
     recipes: list[tuple[Any, ...]] = []
     places = []
     for member in members:
+        # A benchmark without a recipe reads as no other does.
         recipe = member.data.input_recipe() or (id(member),)
         if recipe not in recipes:
             readers.append(member)

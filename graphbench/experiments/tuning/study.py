@@ -186,6 +186,7 @@ class Study:
         """Choose the options that a trial does not have yet, and record this process as its owner."""
         trial.set_user_attr("worker", self._worker.name)
         for option, entry in self.space.items():
+            # A resumed trial gets the value that it has.
             trial._suggest(option, entry.distribution())
         return Begun(trial, RunFolder(self.folder / "trials" / str(trial.number)))
 

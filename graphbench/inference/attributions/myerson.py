@@ -151,6 +151,7 @@ def _sampled(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonVa
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(len(neighbours), generator=generator).tolist() for _ in range(samples)]
     steps = [_arrivals(order, neighbours) for order in orders]
+    # Each coalition once: orders share most of them.
     needed = list(dict.fromkeys(part for order in steps for new, old in order for part in (new, *old)))
     worths = dict(zip(needed, worth(needed), strict=True))
     gained = torch.zeros(samples, len(neighbours), dtype=torch.float64)

@@ -94,6 +94,7 @@ class PlainTensors(nn.Module):
         batch.num_nodes = fields["batch"].shape[0]
         batch.num_graphs = fields["ptr"].shape[0]
         largest = batch.ptr.diff().max().item()
+        # Promises to the tracer, which knows sizes only by name.
         torch._check(largest >= 1)
         torch._check(largest <= fields["batch"].shape[0])
         batch.max_nodes = largest + 1
