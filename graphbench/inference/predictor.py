@@ -330,8 +330,9 @@ def _out_of_memory(error: BaseException) -> bool:
 
 def several(inputs: Any) -> Sequence[Any]:
     """Return a sequence of inputs; a single one is wrapped, and a table is not taken for its column names."""
-    if isinstance(inputs, pd.DataFrame):
-        raise BadInput("predict and embed take a list of inputs, such as frame['smiles'], not a whole DataFrame.")
+    if isinstance(inputs, (pd.DataFrame, dict)):
+        kind = type(inputs).__name__
+        raise BadInput(f"predict and embed take a list of inputs, such as frame['smiles'], not a whole {kind}.")
     if isinstance(inputs, pd.Series):
         return [None if missing else value for value, missing in zip(inputs, inputs.isna(), strict=True)]
     if isinstance(inputs, (str, Data)) or hasattr(inputs, "number_of_nodes") or not isinstance(inputs, Iterable):

@@ -51,6 +51,10 @@ def list_installed(arguments: Sequence[str]) -> int:
     if options.group == "configs":
         return _list_configs(options.json, options.check)
     if options.group == "weights":
+        if options.check:
+            raise BadInput(
+                "list weights --check: weights of authors are checked when they are read; leave --check out."
+            )
         return _list_weights(options.json)
     groups = registry.GROUPS if options.group is None else (options.group,)
     clashes = [records for group in groups for records in registry.clashes(group).values()]

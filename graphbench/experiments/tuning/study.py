@@ -193,10 +193,7 @@ class Study:
     def finish(self, begun: Begun, score: float | None, problem: str = "") -> None:
         """Record the outcome of a trial, unless another process has taken it up because this one seemed gone.
 
-        Args:
-            begun: the trial.
-            score: best validation score; None if it failed.
-            problem: reason of the failure.
+        The score is the best one in validation; None if the trial failed, for the reason `problem`.
         """
         from optuna.trial import TrialState
 

@@ -141,5 +141,5 @@ def lines_of(edge_index: Tensor) -> tuple[Tensor, int]:
 
 def spread_over_edges(values: Sequence[float] | Tensor, line: Tensor) -> Tensor:
     """Spread the value of each line `[lines]` in equal parts over its edges `[m]`."""
-    given = torch.as_tensor(values, dtype=torch.float64)
-    return given[line] / line.bincount(minlength=len(given))[line]
+    per_line = torch.as_tensor(values, dtype=torch.float64)
+    return per_line[line] / line.bincount(minlength=len(per_line))[line]

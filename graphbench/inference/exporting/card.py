@@ -107,8 +107,8 @@ def _conditions(results: Mapping[str, Any]) -> str:
     phrases = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
     # Versions that wrote no `epochs_from` counted epochs from 0.
     shift = {"best_epoch": int(results.get("epochs_from", 0) == 0)}
-    known = [key for key in phrases if _number(results.get(key))]
-    return ", ".join(phrases[key].format(results[key] + shift.get(key, 0)) for key in known)
+    present = [key for key in phrases if _number(results.get(key))]
+    return ", ".join(phrases[key].format(results[key] + shift.get(key, 0)) for key in present)
 
 
 def _targets(spec: BenchmarkSpec, data: Benchmark) -> str:
