@@ -41,13 +41,7 @@ def with_whole_name(error: BaseException, configured: Callable[[str], Any]) -> s
     """Complete the option's name in a constructor's message to the one on the command line.
 
     A part of a model may have an option of the same name: then the value that was refused must be the configured one.
-
-    Args:
-        error: raised by a constructor.
-        configured: returns the value of an option of the command line, None for unknown ones.
-
-    Returns:
-        None if the message is about something else, or has the whole name already.
+    None if the message is about something else, or has the whole name already.
     """
     error = _root(error)
     if type(error) is not BadInput:

@@ -218,16 +218,13 @@ class GraphbenchCLI(LightningCLI):
             return False
         assert self.run_folder is not None
         folder = self.run_folder.path
+
+        def repeats_ours(logger: Any) -> bool:
+            return isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve()
+
+        others = [logger for logger in _as_list(configured) if not repeats_ours(logger)]
         if configured in (None, True):
-            others: list[Any] = [
-                TensorBoardLogger(save_dir=str(folder), name="", version="", purge_step=self.continue_at)
-            ]
-        else:
-            others = [
-                logger
-                for logger in _as_list(configured)
-                if not (isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve())
-            ]
+            others = [TensorBoardLogger(save_dir=str(folder), name="", version="", purge_step=self.continue_at)]
         return [*others, RunCSVLogger(folder, self.continue_at)]
 
     def _checkpoints(self, configured: list[pl.Callback]) -> list[pl.Callback]:
@@ -295,9 +292,6 @@ def resolve(arguments: Sequence[str]) -> dict[str, Any]:
     """Return all options of a command line with their defaults, as the plain values of a `config.yaml`.
 
     The default optimizer is written out as its class, so that naming it or not is equal.
-
-    Args:
-        arguments: parsed by LightningCLI, see `graphbench.cli.options.Request`.
 
     Raises:
         BadInput: an option is unknown, missing, or has a value of the wrong type.

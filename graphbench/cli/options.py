@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -147,7 +148,8 @@ def own_parser(command: str) -> CommandParser:
         if names[0] in FLAGS:
             parser.add_argument(*names, help=text, action="store_true")
         else:
-            parser.add_argument(*names, dest=name, help=text, nargs="+" if name == "rows" else None)
+            several: dict[str, Any] = {"nargs": "+", "action": "extend"} if name == "rows" else {}
+            parser.add_argument(*names, dest=name, help=text, **several)
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser
 
@@ -213,10 +215,7 @@ def share_of(options: argparse.Namespace) -> tuple[Share, int, bool]:
 def split(parser: CommandParser, words: Sequence[str], run_option: str | None = "run") -> Request:
     """Split a command line, and import the classes that it names.
 
-    Args:
-        parser: of the command's own options.
-        words: the command line after the command.
-        run_option: own option that names an existing run, whose configuration is read first.
+    The configuration of an existing run, which `run_option` names, is read first.
 
     Raises:
         BadInput: the folder holds no run or one that may not import what it names, or a configuration is missing.
@@ -281,10 +280,7 @@ def _resolved(paths: Mapping[str, Paths], started: Path) -> dict[str, tuple[Path
 
 
 def import_named(words: Sequence[str]) -> None:
-    """Import every registered class that a command line or its configurations name.
-
-    Args:
-        words: the command line after the command, each configuration by the path of its file.
+    """Import every registered class that a command line, with the paths of its configurations, names.
 
     Raises:
         UnknownName: `data` or `model.architecture` names an unregistered class.

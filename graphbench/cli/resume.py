@@ -120,6 +120,7 @@ def find_start(request: Request) -> Start | None:
         return None
     try:
         loaded = load_checkpoint(path)
+        # `epoch` is the one in which the checkpoint was written, which may not be over.
         complete = loaded["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
         return Start(path, int(loaded["global_step"]), int(loaded["epoch"]), int(complete))
     except KeyError as error:
@@ -173,7 +174,7 @@ def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str
         ['--trainer.callbacks+=Timer']
     """
     line = CommandLine.parse(words)
-    given = {one.path for one in line.options if not one.appends}
+    replaced_paths = {one.path for one in line.options if not one.appends}
     result: list[str] = []
     rest = list(line.options)
     while rest:
@@ -183,7 +184,7 @@ def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str
             while rest and rest[0].name.startswith(f"{option.name}."):
                 group += rest.pop(0).words
             lists = (value_at(content, option.path) for _, content in line.contents)
-            replaced = option.path in given or any(isinstance(value, list) for value in lists)
+            replaced = option.path in replaced_paths or any(isinstance(value, list) for value in lists)
             present = value_at(config, option.path)
             if not replaced and _appended(option.value) <= class_names(present if isinstance(present, list) else []):
                 log.info("The run has %s already, as its config.yaml says.", " ".join(group))

@@ -225,10 +225,8 @@ def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
 def answered_on(devices: Sequence[str], make: Callable[[str], Answer], parts: Iterator[Any]) -> Iterator[pd.DataFrame]:
     """Answer parts of an input in their order, with a process per device and a few parts for each in memory.
 
-    Args:
-        devices: value of `--trainer.devices` for each process, see `chosen_devices`.
-        make: makes the answering function for a device; importable.
-        parts: of the input. Their tensors must own their storage: a view would be sent with all of it.
+    `make` makes the answering function of a device and must be importable. Tensors of the parts must own their storage:
+    a view would be sent with all of it.
 
     Raises:
         GraphbenchError: a process was killed. Errors within one are raised here.

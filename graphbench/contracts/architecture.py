@@ -101,6 +101,7 @@ class _ChecksOptions(nn.Module):
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the constructor of a subclass begin with the checks."""
         super().__init_subclass__(**options)
+        # Checks come before the first layer is built, whose error would name no option.
         if "__init__" in cls.__dict__:
             cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
 
@@ -232,6 +233,7 @@ class Architecture(_ChecksOptions):
 
     @functools.cached_property
     def _precomputing(self) -> tuple[Architecture | PositionalEncoder, ...]:
+        # At the first use: a subclass adds its parts after this constructor.
         parts = [part for part in self.modules() if isinstance(part, (Architecture, PositionalEncoder))]
         idle = Architecture.precompute, PositionalEncoder.precompute
         return tuple(part for part in parts if type(part).precompute not in idle)

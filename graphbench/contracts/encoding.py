@@ -108,6 +108,7 @@ class Encoding(ABC):
         )
 
     def __hash__(self) -> int:
+        # Parameters may hold lists, which have no hash; `__eq__` compares them.
         return hash((self.name, self.version))
 
     def __repr__(self) -> str:
@@ -169,6 +170,7 @@ def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
     gathered, device, out = table.batch(range(len(table))), device_of(batch), _encodable(batch, layout)
     axes = {column.axis for column in layout.values()} - {NODE, EDGE}
     names = layout.keys() | ({f"{axis}_{what}" for axis in axes for what in ("ptr", "batch")} & set(gathered.keys()))
+    # Sorted, since sets have no order: equal graphs get equal fields.
     for name in sorted(names):
         out[name] = gathered[name].to(device)
     return out

@@ -143,6 +143,7 @@ def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatc
         if name.endswith("_ptr") and isinstance(value, Tensor) and value.dim() == 2:  # stacked by an EncodedData
             out[name] = pointer(value[:, 1])
     out.batch, out.ptr, out.num_nodes, out.num_graphs = graph_of, ptr, len(graph_of), len(ptr) - 1
+    # Python's integer, once: padding would else wait for the device in every layer.
     out.max_nodes = int(ptr.diff().max()) if len(ptr) > 1 else 0
     out.graph_id = torch.arange(len(ptr) - 1, device=graph_of.device)
     if spec is not None:
@@ -222,6 +223,7 @@ def _features(data: Data, features: Features, categorical: str, dense: str, rows
     named = {}
     if features.vocabularies:
         values = _rows(data, categorical, rows)
+        # Many data sets of PyG keep categories as floats.
         if values.is_floating_point() and not bool((values == values.round()).all()):
             raise BadInput(f"{categorical} must hold the numbers of categories, not real numbers")
         named[categorical] = values.to(torch.int64)

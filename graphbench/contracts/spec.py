@@ -151,6 +151,7 @@ class BenchmarkSpec:
         """Fill in level and kind of a task of graphbench."""
         if self.task in TASK_KINDS:
             level, kind = TASK_KINDS[self.task]
+            # `frozen` guards the finished specification; this still makes it.
             object.__setattr__(self, "level", level)
             object.__setattr__(self, "kind", kind)
         elif self.level is None or self.kind is None:

@@ -91,6 +91,7 @@ def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     """Row numbers `start, start + 1, ...` of every range, one after the other: `[sum(lengths)]`."""
     ends = lengths.cumsum(0)
     total = int(ends[-1]) if len(ends) else 0
+    # With `output_size` torch need not add the lengths up again.
     shift = torch.repeat_interleave(starts - (ends - lengths), lengths, output_size=total)
     return torch.arange(total, dtype=torch.int64) + shift
 

@@ -122,14 +122,16 @@ def read_status(folder: Path) -> list[UnitStatus]:
 def _of_runs(folder: Path) -> list[UnitStatus]:
     """Return the planned units, then runs that are there beside them."""
     jobs = {name: number for number, names in read_jobs(folder).items() for name in names}
-    units, seen = [], set()
+    units, planned = [], set()
     for name, folders in _plan(folder / PLAN):
-        seen.update(folders)
+        planned.update(folders)
         begun = [path for path in folders if (path / "config.yaml").is_file()]
         unit = _of_run(begun[-1] if begun else folders[0], name, folder / "logs" / f"{name}.log")
         units.append(replace(unit, note=f"job {jobs[name]}") if unit.state == "waiting" and name in jobs else unit)
     rest = (path.parent for room in ("runs", "trials") for path in folder.glob(f"{room}/*/config.yaml"))
-    return units + [_of_run(path, path.name, folder / "logs" / f"{path.name}.log") for path in sorted(set(rest) - seen)]
+    return units + [
+        _of_run(path, path.name, folder / "logs" / f"{path.name}.log") for path in sorted(set(rest) - planned)
+    ]
 
 
 def _plan(path: Path) -> Iterator[tuple[str, list[Path]]]:

@@ -310,6 +310,7 @@ def train(
         SystemExit: a command failed.
     """
     run = command or graphbench
+    # `fit` ends by writing `val`, and `test` by `test`: what is there tells what is left to do.
     if "val" not in results(folder):
         if RunFolder(folder).resumable is not None:
             run("fit", "--resume", str(folder), *place)

@@ -53,9 +53,6 @@ class Answers:
 def agreed(members: Sequence[Answers]) -> tuple[np.ndarray, Answers]:
     """Combine the answers of several models for the rows that all of them answer.
 
-    Args:
-        members: of the same rows.
-
     Returns:
         Values `[members, sum(counts), width]`, and the answers of the first one restricted to these rows, with the
         problems and remarks of all.
@@ -82,19 +79,13 @@ def _together(texts: Sequence[str]) -> str:
 def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Level) -> pd.DataFrame:
     """Return the input's rows with their answers: a row each, or one for each of a row's nodes or edges.
 
-    Args:
-        part: the rows.
-        answers: about them.
-        columns: makes columns of values.
-        level: what values are about: graphs, nodes or edges; a row without an answer stays one row.
+    `columns` makes columns of values about graphs, nodes or edges; a row without an answer stays one row.
     """
     frame = part.frame.reset_index(drop=True)
     counts = np.ones(len(frame), dtype=np.int64)
     counts[answers.rows] = answers.counts
     source = np.repeat(np.arange(len(frame)), counts)
-    answered = np.zeros(len(frame), dtype=bool)
-    answered[answers.rows] = True
-    present = answered[source]
+    present = np.isin(source, answers.rows)
     values = np.full((len(source), answers.values.shape[1]), np.nan, dtype=answers.values.dtype)
     values[present] = answers.values
     extra: dict[str, Any] = {}

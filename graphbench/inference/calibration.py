@@ -30,14 +30,9 @@ BINS = 15
 
 
 def log_probabilities(outputs: np.ndarray, spec: BenchmarkSpec) -> np.ndarray:
-    """Log-probabilities of a classification's logits, in float64.
+    """Log-probabilities of logits in float64: `[rows, C]` of classes, `[rows, T, 2]` (no and yes) of labels.
 
-    Args:
-        outputs: logits `[rows, C]`, of two classes `[rows, 1]`; of labels `[rows, T]`.
-        spec: of the benchmark.
-
-    Returns:
-        `[rows, C]`; of labels `[rows, T, 2]`, for no and yes.
+    Logits are `[rows, C]`, of two classes `[rows, 1]`, of labels `[rows, T]`.
     """
     logits = outputs.astype(np.float64)
     if spec.num_classes is None or spec.num_classes == 2:
@@ -58,14 +53,10 @@ def predicted_values(log_probability: np.ndarray) -> np.ndarray:
 
 
 def known_choices(log_probability: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of classes or labels whose truth is known, one after the other.
+    """Return the (log-)probabilities `[n, choices]` of the rows or labels whose truth is known, and the truth `[n]`.
 
-    Args:
-        log_probability: `[rows, C]`, or `[rows, T, 2]`.
-        targets: classes `[rows, 1]`, negative where unknown; labels `[rows, T]`, NaN where unknown.
-
-    Returns:
-        Log-probabilities `[n, choices]` and which choice is true `[n]`.
+    Probabilities are `[rows, C]` with classes `[rows, 1]`, negative where unknown, or `[rows, T, 2]` with labels
+    `[rows, T]`, NaN where unknown.
     """
     truth = targets[:, 0] if log_probability.ndim == 2 else targets
     mask = truth.astype(np.float64) >= 0  # NaN is not
@@ -128,6 +119,7 @@ class Temperature:
 
 def _held_out(log_probability: np.ndarray, truth: np.ndarray) -> tuple[float, float] | None:
     """See `Temperature.held_out`."""
+    # Shuffled: a file may be sorted by class, and a part without one defines no temperature.
     fold = np.random.default_rng(0).permutation(len(truth)) % _FOLDS
     sums = np.zeros(2)
     for number in range(_FOLDS):
@@ -175,6 +167,7 @@ def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
             "--calibrate: every row of the validation split is predicted right, so that no temperature is too small. "
             "Calibrate on a larger validation split."
         )
+    # Over the logarithm, since temperatures differ by factors.
     return float(np.exp(brentq(lambda power: slope(math.exp(power)), math.log(_FLATTEST), math.log(_SHARPEST))))
 
 

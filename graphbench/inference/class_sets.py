@@ -70,8 +70,8 @@ class ClassSets:
         Raises:
             BadInput: the rows, or those of a class, are too few.
         """
-        known, truth = known_choices(probabilities.astype(np.float64), targets)
-        chosen = np.take_along_axis(known, truth[:, None], 1)[:, 0]
+        labelled, truth = known_choices(probabilities.astype(np.float64), targets)
+        chosen = np.take_along_axis(labelled, truth[:, None], 1)[:, 0]
         thresholds, counts = [], []
         for number, name in enumerate(classes):
             scores = 1 - chosen[truth == number] if by_class else 1 - chosen

@@ -15,17 +15,11 @@ PROBLEM, OUTSIDE, NODE, NODE_NAME = "problem", "outside_training", "node", "node
 def prediction_columns(
     data: Benchmark, predictions: np.ndarray, classes: Sequence[str], present: np.ndarray
 ) -> dict[str, np.ndarray | pd.api.extensions.ExtensionArray]:
-    """Columns of predictions by name.
+    """Columns by name of predictions `[rows, targets]` or `[rows, classes]`, NaN for rows that are not `present`.
 
     A regression has `prediction_<target>` in the target's unit. A classification has the most probable class in
     `prediction_<target>`, then `probability_<class>` of each; yes-or-no labels have the more probable answer as 1 or 0
     in `prediction_<label>`, then `probability_<label>`.
-
-    Args:
-        data: the benchmark.
-        predictions: what the task predicts, `[rows, targets]` or `[rows, classes]`; NaN for rows without one.
-        classes: names of the classes, for a classification.
-        present: which rows have a prediction `[rows]`.
     """
     targets = data.target_labels()
     columns: dict[str, np.ndarray | pd.api.extensions.ExtensionArray] = {}

@@ -55,6 +55,7 @@ def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
     bins = min(_MOST_BINS, len(distances) // fewest)
     ordered = np.sort(distances)
     edges = sorted({float(ordered[number * len(ordered) // bins - 1]) for number in range(1, bins)})
+    # Many equal distances leave few beyond them; those join the bin before.
     while edges and (distances > edges[-1]).sum() < fewest:
         edges.pop()
     if not edges:
@@ -86,12 +87,7 @@ class DistanceBins:
 
     @classmethod
     def fit(cls, coverage: Fraction, distances: np.ndarray, fit: Fit) -> DistanceBins:
-        """Fit one of each bin.
-
-        Args:
-            coverage: stated for every bin.
-            distances: of the validation rows `[n]`.
-            fit: see `Fit`.
+        """Fit one of each bin of the distances of the validation rows `[n]`, with the coverage stated for every bin.
 
         Raises:
             BadInput: the rows are too few.

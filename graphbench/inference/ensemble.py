@@ -184,6 +184,7 @@ class Ensemble:
             values = np.stack([predicted_values(one) for one in logs])
             means = predicted_values(self.temperature.applied(pooled(logs)))
         if len(values) > 1:
+            # Of predictions alone: behind them are spreads that each model has learned.
             return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64)
         return means, np.empty((len(means), 0), dtype=means.dtype)
 
@@ -248,7 +249,7 @@ class Ensemble:
             BadInput: the coverage is none, the task is no regression or classification of graphs, `by` does not fit it,
                 the members validate on different graphs, or on too few.
         """
-        wanted, spec = parse_coverage(coverage), self.first.data.spec
+        stated, spec = parse_coverage(coverage), self.first.data.spec
         self._check_intervals(by)
         means, spreads, targets, places, start = [], [], [], [], 0
         for views, y in self._validation("--interval"):
@@ -256,6 +257,7 @@ class Ensemble:
             means.append(mean)
             spreads.append(spread)
             targets.append(y[answers.rows])
+            # Rows of the split, by which their distances are looked up.
             places.append(np.array(answers.rows, dtype=np.int64) + start)
             start += len(y)
         names = self.first.data.target_labels()
@@ -269,13 +271,13 @@ class Ensemble:
         def fit(chosen: np.ndarray, rows: str) -> Conformal:
             v, y = values[chosen], truth[chosen]
             if spec.num_classes is not None:
-                return ClassSets.fit(wanted, v, y, names[0], self.first.classes, "class" in by, rows)
-            return Intervals.fit(wanted, v, y, names, spec.log10_targets, spread[chosen], floors, rows)
+                return ClassSets.fit(stated, v, y, names[0], self.first.classes, "class" in by, rows)
+            return Intervals.fit(stated, v, y, names, spec.log10_targets, spread[chosen], floors, rows)
 
         if "distance" in by:
             self.require_one_split("train", "--interval-by distance")
             distances = self.split_distances("val")[np.concatenate(places)]
-            self.intervals = DistanceBins.fit(wanted, distances, fit)
+            self.intervals = DistanceBins.fit(stated, distances, fit)
         else:
             self.intervals = fit(np.ones(len(values), dtype=bool), "the validation split")
         return self.intervals

@@ -116,6 +116,7 @@ class ExternalScores:
         targets = self._targets_of(part, answers)
         mask = ~np.isnan(targets).all(1)
         seen = self._note(part, answers, targets, mask)
+        # One array for both, so that rows stay together; answers get their own type back when shown.
         kind, beside = answers.values.dtype, targets if seen is None else np.column_stack([targets, seen])
         answers.values = np.concatenate([answers.values, beside], 1)
 
@@ -140,25 +141,25 @@ class ExternalScores:
         y = y.astype(np.float64)
         return np.where(y < 0, np.nan, y) if spec.num_classes is not None else y
 
-    def _note(self, part: InputPart, answers: Answers, targets: np.ndarray, known: np.ndarray) -> np.ndarray | None:
+    def _note(self, part: InputPart, answers: Answers, targets: np.ndarray, mask: np.ndarray) -> np.ndarray | None:
         """Keep what is scored; returns which of the values are of training graphs, None where nobody can tell."""
         result, data = self.result, self.predictor.data
         result.rows += len(part.frame)
         result.failed += len(answers.problems)
-        result.scored += int(known.sum())
-        result.unlabelled += int((~known).sum())
-        self._predictions.append(answers.values[known, : self.predictor.predicted])
-        self._targets.append(targets[known])
+        result.scored += int(mask.sum())
+        result.unlabelled += int((~mask).sum())
+        self._predictions.append(answers.values[mask, : self.predictor.predicted])
+        self._targets.append(targets[mask])
         texts = data.input_texts(part, self.column) if self.opened and self.predictor.level == "graph" else None
         if texts is None or self._texts is None:
             self._texts = None
             return None
         answered = set(answers.rows)
         here = [text for row, text in zip(part.rows, texts, strict=True) if row in answered]
-        self._texts += [text for text, labelled in zip(here, known.tolist(), strict=True) if labelled]
+        self._texts += [text for text, labelled in zip(here, mask.tolist(), strict=True) if labelled]
         seen = data.seen_in_training(here)
         if seen is not None:
-            result.in_training = (result.in_training or 0) + int((seen & known).sum())
+            result.in_training = (result.in_training or 0) + int((seen & mask).sum())
         return seen
 
     def _shown(self, targets: np.ndarray) -> dict[str, Any]:

@@ -57,6 +57,7 @@ def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = No
         raise BadInput(f"run must be the folder of a finished fit, as text or path, but got {run!r}.")
     folder, checkpoint = _places(fetch(HubModel.parse(str(run))) if is_hub_name(run) else Path(run))
     config = _configuration(folder)
+    # Around the parser, which imports what a configuration names.
     with enforced(Policy.of(folder.config, trust)):
         module, data = _build(config, folder)
     warn_of_other_options(folder, load_weights(module, checkpoint))
@@ -132,6 +133,7 @@ def _build(config: dict[str, Any], run: RunFolder) -> tuple[BenchmarkModule, Ben
     parser.add_lightning_class_args(Benchmark, "data", subclass_mode=True)
     parser.link_arguments("data.spec", "model.spec", apply_on="instantiate")
     try:
+        # Initial weights are drawn here, which the caller's generator must not notice.
         with torch.random.fork_rng(devices=[]):
             parsed: Namespace = parser.parse_object({"model": config["model"], "data": config["data"]})
             made = parser.instantiate_classes(parsed)
@@ -148,14 +150,9 @@ def _trainer(config: dict[str, Any], accelerator: str) -> pl.Trainer:
     try:
         with _quiet("pytorch_lightning.utilities.rank_zero"):
             return pl.Trainer(
-                accelerator=accelerator,
-                devices=1,
-                precision=precision,
-                logger=False,
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-            )
+                accelerator=accelerator, devices=1, precision=precision, logger=False, enable_checkpointing=False,
+                enable_progress_bar=False, enable_model_summary=False,
+            )  # fmt: skip
     except (MisconfigurationException, ValueError) as error:
         raise BadInput(f"accelerator={accelerator!r}, precision={precision!r}: {error}") from error
 

@@ -246,6 +246,7 @@ class PartsFolder:
                 waiting.append(self._table(frame))
                 counts.add(frame)
                 ends = first + rows
+                # The next block belongs to another part.
                 if ends // self.part_rows > part:
                     self._commit(part, waiting, Part(start, ends - start, counts))
                     waiting = []

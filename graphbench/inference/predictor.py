@@ -176,12 +176,9 @@ class Predictor:
         return (answer_table(part, self._answer(part, answer, width, level), columns, level) for part in parts)
 
     def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
-        """Answer the rows of a part.
+        """Answer the rows of a part by predictions in real units or probabilities, and behind them the task's spreads.
 
-        Args:
-            part: of an input.
-            quantity: predictions in real units or probabilities, and behind them the task's spreads; or the raw outputs
-                of the head, of classes the logits.
+        As "output" by the raw outputs of the head instead, of classes the logits.
         """
         task = self.module.task
 
@@ -214,8 +211,7 @@ class Predictor:
             pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
             remarks = ["; ".join(filter(None, pair)) for pair in pairs]
         counts = table.lengths(axis_of(level)).numpy()
-        whole = Answers(values, rows, counts, {}, remarks)
-        answered = whole.only([row for row in rows if row not in problems])
+        answered = Answers(values, rows, counts, {}, remarks).only([row for row in rows if row not in problems])
         answered.problems = problems
         return answered
 
@@ -285,6 +281,7 @@ def readers_of(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]
     recipes: list[tuple[Any, ...]] = []
     places = []
     for member in members:
+        # A benchmark without a recipe reads as no other does.
         recipe = member.data.input_recipe() or (id(member),)
         if recipe not in recipes:
             readers.append(member)
@@ -333,8 +330,9 @@ def _out_of_memory(error: BaseException) -> bool:
 
 def several(inputs: Any) -> Sequence[Any]:
     """Return a sequence of inputs; a single one is wrapped, and a table is not taken for its column names."""
-    if isinstance(inputs, pd.DataFrame):
-        raise BadInput("predict and embed take a list of inputs, such as frame['smiles'], not a whole DataFrame.")
+    if isinstance(inputs, (pd.DataFrame, dict)):
+        kind = type(inputs).__name__
+        raise BadInput(f"predict and embed take a list of inputs, such as frame['smiles'], not a whole {kind}.")
     if isinstance(inputs, pd.Series):
         return [None if missing else value for value, missing in zip(inputs, inputs.isna(), strict=True)]
     if isinstance(inputs, (str, Data)) or hasattr(inputs, "number_of_nodes") or not isinstance(inputs, Iterable):

@@ -134,5 +134,6 @@ def _own_card(variables: Mapping[str, str]) -> str | None:
     if local is None or cards < 2:
         return None
     visible = variables.get(_VISIBLE)
+    # torchrun and srun show every card of a machine to each of its ranks.
     names = visible.split(",") if visible else [str(card) for card in range(cards)]
     return names[int(local) % cards]

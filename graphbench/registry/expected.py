@@ -299,6 +299,7 @@ def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
     chosen = expected.chosen
     if chosen.metric is None or chosen.value is None or chosen.metric not in obtained.scores:
         return None
+    # Another training than the recipe's: better or worse than it says nothing.
     if expected.altered or expected.resumed:
         return None
     score = obtained.scores[chosen.metric]

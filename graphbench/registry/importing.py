@@ -84,6 +84,7 @@ def import_object(module: str, name: str, *, listed: bool = True) -> Any:
     loaded: Any = importlib.import_module(module)
     for part in name.split("."):
         loaded = getattr(loaded, part)
+    # An admitted module must not admit all that it imports itself, such as `os`.
     if listed:
         check(_definition(loaded))
     return loaded

@@ -106,11 +106,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def check_instantiator(content: Any, path: str | Path) -> None:
-    """Refuse a checkpoint that names a function to build its module, which Lightning before 2.6.6 would call.
-
-    Args:
-        content: of the checkpoint, or hyper-parameters alone.
-        path: for the message.
+    """Refuse a checkpoint, or hyper-parameters, with a function that Lightning before 2.6.6 would call for the module.
 
     Raises:
         BadInput: hyper-parameters name another function than Lightning's own.
@@ -216,10 +212,7 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
 def folded(names: Collection[str], every: Iterable[str], above: str = "") -> list[str]:
     """Shorten dotted names: a part of the model all of whose n > 1 tensors are named becomes `part.* (n)`.
 
-    Args:
-        names: to shorten.
-        every: all names of the model, in order.
-        above: the part that `every` belongs to; for the recursion.
+    `every` has all names of the model, or of its part `above`, in order.
     """
     parts: dict[str, list[str]] = {}
     for name in every:

@@ -139,6 +139,7 @@ class RunFolder:
                 self.finish_writing()
                 yield place
             finally:
+                # A command that fails before its first row would else leave a folder for each try.
                 if new and place.is_there() and not self.is_begun and not self.metrics.is_file():
                     shutil.rmtree(self.path, ignore_errors=True)
 

@@ -44,7 +44,7 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # the program may change its working directory
-        only_folders = getattr(os, "O_DIRECTORY", None)
+        only_folders = getattr(os, "O_DIRECTORY", None)  # Windows opens no folders
         self._handle = os.open(self.path, os.O_RDONLY | only_folders) if only_folders is not None else None
         self._identity = _identity(self.path)
 

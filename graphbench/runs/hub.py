@@ -68,17 +68,14 @@ def fetch(model: HubModel) -> Path:
         GraphbenchError: the Hub refuses, or cannot be reached and the model is not in the cache.
         MissingExtra: huggingface_hub is not installed.
     """
+    options = {"revision": model.revision, "allow_patterns": list(FETCHED), "library_name": "graphbench"}
     client = _client(f"Loading {model}")
     try:
-        folder = Path(
-            client.snapshot_download(
-                model.name, revision=model.revision, allow_patterns=list(FETCHED), library_name="graphbench"
-            )
-        )
+        folder = Path(client.snapshot_download(model.name, **options))
     except Exception as error:  # of any library below the client
         raise _explain(error, f"{model} cannot be loaded") from error
-    missing = [name for name in FETCHED[:2] if not (folder / name).is_file()]
-    if missing:
+    # Scores, facts of training and card are missing where others wrote the model, and not needed to answer.
+    if missing := [name for name in ("config.yaml", "model.safetensors") if not (folder / name).is_file()]:
         raise BadInput(f"{model} is no model of graphbench: it has no {' and no '.join(missing)}.")
     return folder
 

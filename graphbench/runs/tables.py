@@ -57,6 +57,7 @@ def load_table(path: Path) -> RunTable:
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         text = file.read()
     whole = text[: text.rfind("\n") + 1]
+    # Strict: a torn quotation mark is an error then, and no cell that reaches to the end of the file.
     reader = csv.reader(io.StringIO(whole, newline=""), strict=True)
     columns: tuple[str, ...] = ()
     rows: list[tuple[str, ...]] = []

@@ -32,21 +32,13 @@ from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.registry import importing, listings
 
+_ROOMS = ("benchmarks", "callbacks", "contracts", "encodings", "nn", "tasks", "training")
+_OF_LIGHTNING = ("callbacks", "loggers", "profilers", "strategies")
 #: Packages whose classes any run may name, subpackages included.
 ADMITTED = (
-    *(
-        f"graphbench.{room}"
-        for room in ("benchmarks", "callbacks", "contracts", "encodings", "nn", "tasks", "training")
-    ),
+    *(f"graphbench.{room}" for room in _ROOMS),
     "graphbench.registry.expected",  # plain data that the configuration of every recipe names
-    "lightning.pytorch.callbacks",
-    "lightning.pytorch.loggers",
-    "lightning.pytorch.profilers",
-    "lightning.pytorch.strategies",
-    "pytorch_lightning.callbacks",
-    "pytorch_lightning.loggers",
-    "pytorch_lightning.profilers",
-    "pytorch_lightning.strategies",
+    *(f"{package}.{part}" for package in ("lightning.pytorch", "pytorch_lightning") for part in _OF_LIGHTNING),
     "torch.optim",
     "torchmetrics",
 )
@@ -132,14 +124,13 @@ trust=True).
         self.foreign.add(path)
         if self.trust or path in self.paths or any(path == _definition(named) for named in self.paths):
             return
-        self.refusals.append(
-            BadInput(
-                f"{self.config} names {shown or path}, which is no registered class and not in the list of what a run "
-                "may import; importing it runs its code. Where you know that code and want it, add --trust (in Python: "
-                "trust=True)."
-            )
+        refusal = BadInput(
+            f"{self.config} names {shown or path}, which is no registered class and not in the list of what a run may "
+            "import; importing it runs its code. Where you know that code and want it, add --trust (in Python: "
+            "trust=True)."
         )
-        raise self.refusals[-1]
+        self.refusals.append(refusal)  # jsonargparse turns it into an error of its own, see `enforced`
+        raise refusal
 
 
 def _is_listed(path: str) -> bool:
@@ -202,13 +193,8 @@ def _check_form(config: Path, content: Mapping[str, Any]) -> None:
 
 def _is_class(config: Path, part: Sequence[str], text: str) -> bool:
     """Tell whether a text in place of a mapping is the name of a class, and not of a file."""
-    name = all(piece.isidentifier() for piece in text.split("."))
-    return (
-        part[-1] in ("data", "architecture")
-        and name
-        and not Path(text).exists()
-        and not (config.parent / text).exists()
-    )
+    named = part[-1] in ("data", "architecture") and all(piece.isidentifier() for piece in text.split("."))
+    return named and not Path(text).exists() and not (config.parent / text).exists()
 
 
 def _classes(content: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

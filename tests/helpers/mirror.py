@@ -151,7 +151,6 @@ TESTED_BY = {
     "graphbench/testing/pretend.py": ("tests/testing/test_waiting.py", "counts what the other check forbids"),
     "graphbench/testing/without_numbers.py": ("tests/testing/test_memory.py", "shapes that memory is counted from"),
     "graphbench/data/lost_memory.py": ("tests/cli/test_lost_memory.py", "of the data workers of a fit"),
-    "graphbench/runs/holding.py": ("tests/cli/test_nothing_is_lost.py", "two processes and one folder"),
     "graphbench/runs/trust.py": ("tests/cli/test_sent_runs.py", "runs that somebody sends, as users load them"),
     "graphbench/testing/precision.py": ("tests/testing/test_architectures.py", "a part of the architecture's contract"),
     "plugins/baselines/src/graphbench_baselines/message_passing/network.py": (

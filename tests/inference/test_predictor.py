@@ -178,6 +178,8 @@ def test_what_cannot_be_predicted_is_refused_by_name():
         zinc.predict([])
     with pytest.raises(BadInput, match="not a whole DataFrame"):
         zinc.predict(pd.DataFrame({"smiles": ["CCO"]}))
+    with pytest.raises(BadInput, match="not a whole dict"):
+        zinc.predict({"smiles": ["CCO"]})
     assert len(zinc.predict(pd.Series(["CCO", None]))) == 2
     with pytest.raises(BadInput, match="CSL cannot read new inputs"):
         CSL().read_input("graphs.json")

@@ -38,6 +38,8 @@ _VALUES = {
     "split": SPLITS,
     "if-exists": ("fail", "resume"),
     "data-changed": ("refuse", "accept"),
+    "on-error": ("stop", "skip"),
+    "level": ("graph", "node"),
     "model.loss": (
         "BCE", "Gaussian", "Huber", "L1", "MSE", "Quantile", "cross_entropy", "focal", "weighted_cross_entropy",
     ),
@@ -94,17 +96,17 @@ def completions(words: Sequence[str]) -> list[str]:
 
     if len(words) < 2:
         return _starting("".join(words), COMMANDS)
-    given = spell_out([word for word in words[:-1] if word != "="])
-    command, before, current = given[0], given[-1], words[-1].removeprefix("=")
+    typed = spell_out([word for word in words[:-1] if word != "="])
+    command, before, current = typed[0], typed[-1], words[-1].removeprefix("=")
     if current.startswith("--") and "=" in current:  # zsh leaves it whole
         option, _, value = current.partition("=")
-        return [f"{option}={match}" for match in _starting(value, _values(option))]
+        return [f"{option}={match}" for match in _starting(value, _values(command, option))]
     if current.startswith("-"):
-        return _starting(current, _options(command, given[1:]))
+        return _starting(current, _options(command, typed[1:]))
     if before.startswith("--"):
-        return _starting(current, _values(before))
+        return _starting(current, _values(command, before))
     if command == "list":
-        return _starting(current, (*registry.GROUPS, "configs"))
+        return _starting(current, (*registry.GROUPS, "configs", "weights"))
     if command == "config":
         return _starting(current, configurations())
     return _starting(current, SHELLS) if command == "completion" else []
@@ -114,9 +116,11 @@ def _starting(start: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(start))
 
 
-def _values(option: str) -> Iterable[str]:
+def _values(command: str, option: str) -> Iterable[str]:
     """Return the values of an option; none for numbers, texts and files."""
     name = option.removeprefix("--").rstrip("+")
+    if (command, name) == ("test", "if-exists"):  # no scores go on where they were cut off
+        return ("fail", "replace")
     if name == "config":
         return [*configurations(), *(str(path) for path in Path().glob("*.yaml"))]
     if name in ("run", "resume"):

@@ -48,6 +48,7 @@ def estimate(request: Request, card: int) -> int:
         card: bytes of the card.
     """
     cli = GraphbenchCLI([*request.arguments, *_HERE])
+    # As `fit` does before it asks for data; nothing is trained here.
     cli.trainer.strategy.connect(cli.model)
     cli.datamodule.trainer = cli.trainer
     cli.datamodule.prepare_data()
@@ -64,6 +65,7 @@ def estimate(request: Request, card: int) -> int:
     if rows is None:
         print("Batches are not rows of a table, so no largest batch size is computed.")
         return 0
+    # A second size, so that what does not grow with the batch cancels.
     twice = count_memory(cli, _load(loader, [*rows, *rows]))
     print(_largest(card, len(rows), memory.total, twice.total))
     return 0

@@ -380,6 +380,6 @@ def _record(run: RunFolder, results: dict[str, Any]) -> None:
         log.warning("%s It is written anew, without test scores.", str(error).partition(" Remove it")[0])
         stored = {}
     if all(stored.get(key) == results.get(key) for key in ("best_epoch", "val")):
-        kept = {key: stored[key] for key in ("test", "baselines", "expected", "data_changed") if key in stored}
-        results = kept | results | {"undefined": dict(stored.get("undefined") or {}) | results["undefined"]}
+        unchanged = {key: stored[key] for key in ("test", "baselines", "expected", "data_changed") if key in stored}
+        results = unchanged | results | {"undefined": dict(stored.get("undefined") or {}) | results["undefined"]}
     run.write_results(results)

@@ -51,6 +51,10 @@ def list_installed(arguments: Sequence[str]) -> int:
     if options.group == "configs":
         return _list_configs(options.json, options.check)
     if options.group == "weights":
+        if options.check:
+            raise BadInput(
+                "list weights --check: weights of authors are checked when they are read; leave --check out."
+            )
         return _list_weights(options.json)
     groups = registry.GROUPS if options.group is None else (options.group,)
     clashes = [records for group in groups for records in registry.clashes(group).values()]
@@ -235,11 +239,7 @@ def _expected_score(expected: Expected) -> str:
 def _config_as_json(configuration: Configuration, about: Facts) -> dict[str, Any]:
     return {
         "name": configuration.name,
-        "kind": about.kind,
-        "over": about.over,
-        "benchmark": about.benchmark,
-        "model": about.model,
-        "expected": dataclasses.asdict(about.expected),
+        **dataclasses.asdict(about),
         "summary": configuration.summary,
         "distribution": configuration.distribution,
         "version": configuration.version,

@@ -87,6 +87,7 @@ def _requests(arguments: Sequence[str]) -> list[Request]:
     options, rest = parser.parse_known_args(list(arguments))
     if not options.run:
         return [split(own_parser("predict"), rest)]
+    # Each run's own configuration goes in front of what was typed.
     requests = [split(own_parser("predict"), ["--run", run, *rest]) for run in options.run]
     places = [request.run.path.resolve() for request in requests if request.run is not None]
     for number, (place, name) in enumerate(zip(places, options.run, strict=True)):
@@ -148,6 +149,7 @@ def _launch(options: argparse.Namespace, cluster: Cluster, arguments: Sequence[s
         raise BadInput(f"--output {folder}: parts are there. Go on with --if-exists resume, or name another folder.")
     line = CommandLine.parse(arguments, SEVERAL["predict"], FLAGS).without("--launcher", "--if-exists")
     shares = [(f"share-{number}-of-{count}", f"{number}/{count}") for number in range(1, count + 1)]
+    # With `resume`, since a job that is queued again finds its own parts.
     units = [
         Unit(name, ("predict", *line.words, "--if-exists", "resume", "--part", share), folder / ROOM / f"{name}.log")
         for name, share in shares

@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,9 @@ def _parser() -> CommandParser:
     parser.add_argument("table", nargs="*", metavar="TABLE", help="such as sft/table-4; `sft` stands for all of its")
     parser.add_argument("--list", action="store_true", help="show the tables, or the values of those that are named")
     parser.add_argument("--json", action="store_true", help="with --list: JSON")
-    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="these rows alone")
-    parser.add_argument("--columns", nargs="+", default=[], metavar="COLUMN", help="these columns alone")
+    several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}  # given twice, both count
+    parser.add_argument("--only", metavar="ROW", help="these rows alone", **several)
+    parser.add_argument("--columns", metavar="COLUMN", help="these columns alone", **several)
     parser.add_argument("--scale", choices=SCALES, default="full", help="the recipe, a twentieth of it, or a few steps")
     parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N - 1; as many as the paper when left out")
     parser.add_argument(
@@ -60,7 +62,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--no-train", action="store_true", help="write the tables of what there is")
     parser.add_argument("--job", type=int, metavar="NUMBER", help="run this job of the plan alone, as on a cluster")
     parser.add_argument(
-        "--records", nargs="+", default=[], metavar="FOLDER", help="records of finished runs go to the first of these"
+        "--records", metavar="FOLDER", help="records of finished runs go to the first of these", **several
     )
     parser.add_argument(
         "--page", metavar="FILE", help="write the page of all records in the folders, such as RESULTS.md"
@@ -94,8 +96,11 @@ def reproduce(arguments: Sequence[str]) -> int:
         extra.append(f"{one.name}{'+' * one.appends}={one.value}")
     chosen = [find_table(name) for name in _names(options.table)] if options.table else list(tables().values())
     if options.list:
-        _list(chosen, options.json, details=bool(options.table))
+        listed = [replace(one, cells=tuple(select(one, options.only, options.columns))) for one in chosen]
+        _list(listed, options.json, details=bool(options.table))
         return 0
+    if options.json:
+        raise BadInput("--json belongs to --list, which is missing.")
     pages = {"--page": options.page, "--ledger": options.ledger}
     written = {option: path for option, path in pages.items() if path is not None}
     for option, path in written.items():

@@ -249,9 +249,9 @@ def _seconds(value: object) -> str:
 def _check_input_options(request: Request) -> None:
     """Refuse options about `--input` without it, and unknown values of them."""
     options = request.options
-    given = [f"--{name.replace('_', '-')}" for name in _INPUT_OPTIONS if getattr(options, name) is not None]
-    if options.input is None and given:
-        raise BadInput(f"{given[0]} belongs to --input FILE, which is missing.")
+    typed = [f"--{name.replace('_', '-')}" for name in _INPUT_OPTIONS if getattr(options, name) is not None]
+    if options.input is None and typed:
+        raise BadInput(f"{typed[0]} belongs to --input FILE, which is missing.")
     check_choice("--if-exists", options.if_exists or "fail", ("fail", "replace"))
     check_choice("--on-error", options.on_error or "stop", ("stop", "skip"))
     if options.name is not None and not re.fullmatch(r"\w[\w.-]*", options.name):

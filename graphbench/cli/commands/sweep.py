@@ -77,6 +77,7 @@ def sweep(arguments: Sequence[str]) -> int:
     ]
     _check(plan, trainings, output, train=not options.no_train)
     chosen = [training for _, training in trainings]
+    # Jobs of one training each would overwrite the plan of all.
     if options.only is None:
         write_plan(output, [(training.folder(output).name, [training.folder(output)]) for training in chosen])
     launched = cluster is not None and not all(training.is_finished(output) for training in chosen)

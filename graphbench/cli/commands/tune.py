@@ -224,6 +224,7 @@ def _write(study: Study, base: dict[str, Any]) -> int:
     run = RunFolder(study.folder / "trials" / str(best.number))
     content = yaml.safe_load(run.config.read_text(encoding="utf-8"))
     content.pop("expected", None)  # of the recipe, which the options alter
+    # A trial ran on one device; whoever trains the best one may have several.
     content["trainer"]["devices"] = base["trainer"]["devices"]
     head = f"# Trial {best.number} of {len(attempts)}: {study.metric} {best.value}\n"
     tuning = Tuning(study.metric, study.maximize, attempts, best.number, study.importances())

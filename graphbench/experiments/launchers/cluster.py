@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import shlex
 import shutil
@@ -15,6 +16,8 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 if TYPE_CHECKING:
     import submitit
+
+log = logging.getLogger(__name__)
 
 LAUNCHERS = ("local", "submitit")
 CLUSTERS = ("slurm", "local", "debug")
@@ -85,18 +88,21 @@ class Cluster:
             return None
         kind = given.get("launcher.cluster", "slurm")
         check_choice("--launcher.cluster", kind, CLUSTERS)
+        for name in ("partition", "account", "sbatch") if kind != "slurm" else ():
+            if f"launcher.{name}" in given:
+                log.warning("--launcher.%s has no effect with --launcher.cluster %s: nothing is queued.", name, kind)
         if "launcher.time" not in given:
             raise BadInput("--launcher submitit needs --launcher.time: the time of a job, as 4:00:00 or in minutes.")
         cluster = cls(
             kind=kind,
             minutes=minutes_of(given["launcher.time"]),
-            gpus=_whole(given, "gpus", 0, at_least=0) or 0,
+            gpus=_whole(given, "gpus", at_least=0) or 0,
             partition=given.get("launcher.partition"),
             account=given.get("launcher.account"),
             sbatch=further_options(given.get("launcher.sbatch", "")),
             setup=given.get("launcher.setup"),
-            at_once=_whole(given, "at_once", None, at_least=1),
-            per_task=_whole(given, "per_task", 1, at_least=1) or 1,
+            at_once=_whole(given, "at_once", at_least=1),
+            per_task=_whole(given, "per_task", at_least=1) or 1,
         )
         require_submitit()
         if kind == "slurm" and shutil.which("sbatch") is None:
@@ -198,10 +204,9 @@ def further_options(text: str) -> dict[str, str | bool]:
     return options
 
 
-def _whole(given: Mapping[str, str], name: str, default: int | None, at_least: int) -> int | None:
-    text = given.get(f"launcher.{name}")
-    if text is None:
-        return default
+def _whole(given: Mapping[str, str], name: str, at_least: int) -> int | None:
+    if (text := given.get(f"launcher.{name}")) is None:
+        return None
     number = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else text
     check_range(f"--launcher.{name}", number, at_least=at_least, whole=True)
     return int(number)

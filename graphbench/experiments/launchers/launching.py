@@ -55,6 +55,7 @@ def launch(
         GraphbenchError: the cluster refuses the jobs.
     """
     jobs = Jobs(cluster, folder, describe)
+    # Two commands at once would both find the same units missing.
     with locked(folder / ROOM / "lock", f"Waiting for another process that submits jobs of {folder}."):
         taken = jobs.recover()
         if taken:

@@ -53,6 +53,7 @@ def draw(table: Table, values: Sequence[Obtained], request: Request, output: Pat
 def _svg(figure: Figure, name: str) -> str:
     """Render a figure, equal for equal values."""
     buffer = io.StringIO()
+    # No random ids and no date, so that a repository shows a change only where values changed.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()

@@ -218,6 +218,7 @@ def job_of(cell: Cell, seed: int, request: Request, output: Path) -> Job:
     source = replace(cell, recipe=cell.after, options=(), after=(), starts=1)
     before = _training(source, seed, request, ())
     start = f"--model.init_from={before.folder(output) / 'checkpoints' / 'best.ckpt'}"
+    # Named by the recipe it starts from: the path of the weights depends on where DIR lies.
     training = _training(cell, first, request, [*cell.options, f"from={' + '.join(cell.after)}"])
     return Job(replace(training, options=[*training.options, start]), before, starts)
 

@@ -82,10 +82,10 @@ def scripts(table: Table, cells: Iterable[Cell]) -> list[Script]:
     return list(dict.fromkeys(one for cell in cells if (one := script_of(table, cell)) is not None))
 
 
-def run_missing(wanted: Iterable[Script], output: Path) -> list[Script]:
+def run_missing(chosen: Iterable[Script], output: Path) -> list[Script]:
     """Run scripts without output, with a warning about those that the installation lacks; return those that failed."""
     failed = []
-    for script in wanted:
+    for script in chosen:
         if script.is_finished(output):
             continue
         if script.root is None:

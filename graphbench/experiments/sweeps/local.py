@@ -39,7 +39,8 @@ def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bo
     Returns:
         The failures: of this call, then of earlier ones.
     """
-    finished, missing = [], []
+    finished: list[Training] = []
+    missing: list[Training] = []
     for training in trainings:
         (finished if training.is_finished(output) else missing).append(training)
     if finished:
@@ -125,5 +126,6 @@ def devices(jobs: int) -> list[dict[str, str]]:
     gpus = visible_gpus()
     available: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     cores = len(available(0)) if available is not None else os.cpu_count() or 1
+    # Else every training takes all cores, and each waits for the others.
     threads = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(max(1, cores // jobs))}
     return [threads | ({"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}) for number in range(jobs)]

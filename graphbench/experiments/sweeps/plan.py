@@ -63,8 +63,7 @@ def parse_variation(text: str) -> tuple[str, list[str]]:
     option, sign, values = text.partition("=")
     option = option.strip().lstrip("-")
     try:
-        items = yaml.compose(f"[{values}]").value
-        written = [_as_written(item) for item in items]
+        written = [_as_written(item) for item in getattr(yaml.compose(f"[{values}]"), "value", ())]
     except (yaml.YAMLError, AttributeError, TypeError, ValueError):  # unbalanced brackets
         written = []
     if not sign or not option or not written:

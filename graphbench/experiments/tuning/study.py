@@ -186,16 +186,14 @@ class Study:
         """Choose the options that a trial does not have yet, and record this process as its owner."""
         trial.set_user_attr("worker", self._worker.name)
         for option, entry in self.space.items():
+            # A resumed trial gets the value that it has.
             trial._suggest(option, entry.distribution())
         return Begun(trial, RunFolder(self.folder / "trials" / str(trial.number)))
 
     def finish(self, begun: Begun, score: float | None, problem: str = "") -> None:
         """Record the outcome of a trial, unless another process has taken it up because this one seemed gone.
 
-        Args:
-            begun: the trial.
-            score: best validation score; None if it failed.
-            problem: reason of the failure.
+        The score is the best one in validation; None if the trial failed, for the reason `problem`.
         """
         from optuna.trial import TrialState
 

@@ -97,6 +97,7 @@ class Worker:
         """Return the seconds since a process touched its file; infinite where it is gone."""
         clock = self._file_of(self.name)
         try:
+            # Both times by the clock of the file server, from which that of this machine may differ.
             clock.touch()
             return clock.stat().st_mtime - self._file_of(name).stat().st_mtime
         except FileNotFoundError:

@@ -16,11 +16,7 @@ from graphbench.inference.attributions.question import Question, lines_of, sprea
 
 
 def masking(question: Question) -> tuple[Tensor, Tensor | None]:
-    """Values of the nodes `[n]` and of the directed edges `[m]`, None where the model reads no features of edges.
-
-    Args:
-        question: a prediction of one graph.
-    """
+    """Values of the nodes `[n]` and of the directed edges `[m]`, None where the model reads no features of edges."""
     num_nodes, num_edges = question.num_nodes, question.num_edges
     nodes = torch.zeros(num_nodes, dtype=torch.float64)
     if "node" in question.kinds:

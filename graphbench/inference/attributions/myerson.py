@@ -65,15 +65,12 @@ def myerson(question: Question, samples: int) -> MyersonValues:
             "Take --method masking or integrated_gradients."
         )
     size, ends = question.num_nodes, question.graph.edge_index.cpu()
-    numbers = torch.arange(size)
 
     def worth(coalitions: Sequence[int]) -> list[float]:
-        nodes = torch.tensor([[coalition >> i & 1 for i in numbers.tolist()] for coalition in coalitions]) == 1
-        nodes = nodes.reshape(len(coalitions), size)
-        values: list[float] = (
-            question.masked(nodes, nodes[:, ends[0]] & nodes[:, ends[1]]) - question.at_reference
-        ).tolist()
-        return values
+        bits = [[coalition >> node & 1 for node in range(size)] for coalition in coalitions]
+        nodes = torch.tensor(bits, dtype=torch.bool).reshape(len(coalitions), size)
+        values = question.masked(nodes, nodes[:, ends[0]] & nodes[:, ends[1]])
+        return [float(value) - question.at_reference for value in values]
 
     return values_of(worth, neighbours_of(ends, size), samples)
 
@@ -132,7 +129,8 @@ def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
     """
     parts: list[int] = []
     for root, around in enumerate(neighbours):
-        lower = (1 << root + 1) - 1  # sets with a lower player were found from that one
+        # Sets with a lower player were listed from that one, so that each set is listed once.
+        lower = (1 << root + 1) - 1
         waiting = [(1 << root, around & ~lower, lower)]
         while waiting:
             coalition, border, refused = waiting.pop()
@@ -153,6 +151,7 @@ def _sampled(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonVa
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(len(neighbours), generator=generator).tolist() for _ in range(samples)]
     steps = [_arrivals(order, neighbours) for order in orders]
+    # Each coalition once: orders share most of them.
     needed = list(dict.fromkeys(part for order in steps for new, old in order for part in (new, *old)))
     worths = dict(zip(needed, worth(needed), strict=True))
     gained = torch.zeros(samples, len(neighbours), dtype=torch.float64)

@@ -22,10 +22,7 @@ _ROWS, _COPIES = 8192, 128
 def explained(module: BenchmarkModule, batch: GraphBatch, node: int | None = None) -> Tensor:
     """Return what is attributed `[num_graphs, C]`: regressions in the unit of their targets, else logits.
 
-    Args:
-        module: of a task about graphs, or about nodes.
-        batch: the graphs; where nodes are predicted, copies of one.
-        node: which node of each copy.
+    Where nodes are predicted, the batch has copies of one graph, and `node` is the one of each copy.
     """
     output = module(batch).float()
     if isinstance(module.task, Regression):
@@ -144,5 +141,5 @@ def lines_of(edge_index: Tensor) -> tuple[Tensor, int]:
 
 def spread_over_edges(values: Sequence[float] | Tensor, line: Tensor) -> Tensor:
     """Spread the value of each line `[lines]` in equal parts over its edges `[m]`."""
-    given = torch.as_tensor(values, dtype=torch.float64)
-    return given[line] / line.bincount(minlength=len(given))[line]
+    per_line = torch.as_tensor(values, dtype=torch.float64)
+    return per_line[line] / line.bincount(minlength=len(per_line))[line]

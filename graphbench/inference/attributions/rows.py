@@ -156,12 +156,7 @@ def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribu
 
 
 def line_scores(table: GraphTable, pairs: Tensor, edges: Tensor) -> Tensor:
-    """Attributions of lines `[pairs]`: of both directions of an edge together.
-
-    Args:
-        table: one graph.
-        pairs: ends of the lines `[2, pairs]`.
-        edges: of each directed edge `[num_edges]`.
+    """Add up attributions of edges `[num_edges]` over lines with the ends `[2, pairs]`: both directions of each.
 
     Examples:
         >>> import torch

@@ -24,12 +24,8 @@ def model_card(
 ) -> str:
     """Write the text of a model card, as the Hugging Face Hub shows it: YAML for machines, then Markdown for readers.
 
-    Args:
-        module: the model.
-        data: its benchmark, which need not be open.
-        run: the folder with its scores and the record of its data.
-        files: name -> what is in it, for the files beside the card.
-        licence: of the weights, in the Hub's spelling (`apache-2.0`); None where nobody stated one.
+    The benchmark need not be open. `files` says what is in those beside the card; the licence of the weights is in the
+    Hub's spelling (`apache-2.0`), None where nobody stated one.
 
     Raises:
         CorruptData: a record of the run cannot be read.
@@ -111,8 +107,8 @@ def _conditions(results: Mapping[str, Any]) -> str:
     phrases = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
     # Versions that wrote no `epochs_from` counted epochs from 0.
     shift = {"best_epoch": int(results.get("epochs_from", 0) == 0)}
-    known = [key for key in phrases if _number(results.get(key))]
-    return ", ".join(phrases[key].format(results[key] + shift.get(key, 0)) for key in known)
+    present = [key for key in phrases if _number(results.get(key))]
+    return ", ".join(phrases[key].format(results[key] + shift.get(key, 0)) for key in present)
 
 
 def _targets(spec: BenchmarkSpec, data: Benchmark) -> str:

@@ -94,6 +94,7 @@ class PlainTensors(nn.Module):
         batch.num_nodes = fields["batch"].shape[0]
         batch.num_graphs = fields["ptr"].shape[0]
         largest = batch.ptr.diff().max().item()
+        # Promises to the tracer, which knows sizes only by name.
         torch._check(largest >= 1)
         torch._check(largest <= fields["batch"].shape[0])
         batch.max_nodes = largest + 1
@@ -181,13 +182,7 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
 def check_answers(
     run: Callable[[dict[str, Tensor]], Tensor], module: BenchmarkModule, fields: Fields, exporter: str
 ) -> None:
-    """Hold what was exported against the model itself, on graphs of other sizes than it was traced with.
-
-    Args:
-        run: what was exported, of the fields of a batch.
-        module: the model.
-        fields: what it takes.
-        exporter: for the message.
+    """Hold what was exported, and takes `fields` of a batch, against the model, on graphs of other sizes than traced.
 
     Raises:
         BadInput: it answers otherwise or not at all.

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 import graphbench
 from graphbench.cli import main
+from graphbench.cli.options import own_parser
 
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("captum"), reason="needs the extra explain (captum)")
 
@@ -172,3 +173,8 @@ def test_one_node_of_a_task_on_nodes(tmp_path, capsys):
     ):
         assert main([*words, *given, "--output", str(tmp_path / "no")]) == 1
         assert said in capsys.readouterr().err
+
+
+def test_rows_that_are_named_one_by_one_are_all_explained():
+    options, rest = own_parser("explain").parse_known_args(["--rows", "0", "--rows", "5", "7"])
+    assert (options.rows, rest) == (["0", "5", "7"], [])

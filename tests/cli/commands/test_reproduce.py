@@ -126,6 +126,8 @@ def test_without_training_the_table_says_what_is_missing(trained, tmp_path):
         (["sft/table-44", "--output", "x"], "Did you mean sft/table-4"),
         (["sft/table-4", "--output", "x", "--only", "sfd"], "--only sfd"),
         (["sft/table-4", "--output", "x", "--sedes", "3"], "--sedes"),
+        (["sft/table-4", "--output", "x", "--json"], "--json belongs to --list"),
+        (["sft/table-4", "--list", "--only", "bigbird", "--only", "sfd"], "--only sfd"),
         (["sft/table-4", "--output", "x", "--seeds", "0"], "--seeds must be an integer of at least 1"),
         (["sft/table-4", "--output", "x", "--job", "99"], "--job 99: the plan has jobs 0 to 4"),
     ],
@@ -135,6 +137,14 @@ def test_wrong_options_are_refused_before_anything_runs(words, told, capsys, tra
     assert main(["reproduce", *words]) == 1
     assert told in capsys.readouterr().err
     assert not trained
+
+
+def test_rows_and_columns_that_are_named_one_by_one_are_all_listed(capsys):
+    words = ["--only", "bigbird", "--only", "reformer", "--columns", "listops", "--columns", "text"]
+    assert main(["reproduce", "sft/table-4", "--list", "--json", *words]) == 0
+    (table,) = json.loads(capsys.readouterr().out)
+    cells = [(cell["row"], cell["column"]) for cell in table["cells"]]
+    assert cells == [(row, column) for row in ("bigbird", "reformer") for column in ("listops", "text")]
 
 
 @pytest.mark.slow

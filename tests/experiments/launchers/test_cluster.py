@@ -42,6 +42,12 @@ def test_a_mistake_names_the_option_or_the_value(words, named):
         parsed(*words)
 
 
+def test_options_of_a_queue_that_is_not_there_are_named(caplog):
+    here = ("--launcher", "submitit", "--launcher.time", "60", "--launcher.cluster", "local")
+    assert parsed(*here, "--launcher.partition", "long", "--launcher.gpus", "1").gpus == 1
+    assert [record.message.partition(" ")[0] for record in caplog.records] == ["--launcher.partition"]
+
+
 def test_without_slurm_that_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BadInput, match="sbatch"):
