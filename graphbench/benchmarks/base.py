@@ -30,9 +30,10 @@ from graphbench.contracts import (
 from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.data.checks import check_table
-from graphbench.data.encode import encode, with_encoding
+from graphbench.data.encode import encode, encode_share, with_encoding
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.loader import GraphLoader, PackedBatch
+from graphbench.data.parts.shares import Share
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.data.splits import permutation
 from graphbench.data.store import Store
@@ -211,10 +212,7 @@ class GraphBenchmark(Benchmark):
         """
         if self._opened_with == self.encodings:
             return
-        name = self.spec.name
-        named = {"benchmark": type(self).__name__, "version": self.data_version, "source": self.source_key()}
-        key = {"kind": "table", **named}
-        entry = self.store.open_or_build(key, self._write, f"data of {name}")
+        entry, named = self._open_entry()
         splits = entry.meta["splits"]
         self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in SPLITS}
         contents = {s: {"graphs": self._num_graphs[s], "content": content_key(entry, s)} for s in SPLITS}
@@ -225,6 +223,41 @@ class GraphBenchmark(Benchmark):
         if self.train_fraction < 1:
             self.tables["train"] = self._part(self.tables["train"])
         self._opened_with = self.encodings
+
+    def _open_entry(self) -> tuple[Entry, dict[str, Any]]:
+        """Open the splits without encodings, and return what names them; data that are missing are read."""
+        named = self._named()
+        key = {"kind": "table", **named}
+        return self.store.open_or_build(key, self._write, f"data of {self.spec.name}"), named
+
+    def _named(self) -> dict[str, Any]:
+        return {"benchmark": type(self).__name__, "version": self.data_version, "source": self.source_key()}
+
+    def prepare_share(self, share: Share) -> int:
+        """Compute a share of what takes long, for several jobs that prepare the data in one store.
+
+        First come the data themselves where `read_share` divides them (else one job reads them while others wait), then
+        encodings, whose parts are divided for every benchmark. `prepare_data` joins what is there.
+
+        Returns:
+            Number of parts, of all shares, that are still missing; nothing is begun that needs them.
+        """
+        is_read = self.store.folder({"kind": "table", **self._named()}).is_dir()
+        if not is_read and (missing := self.read_share(share)):
+            return missing
+        (entry, _), missing = self._open_entry(), 0
+        for split in SPLITS:
+            raw, key = read_table(entry, split), content_key(entry, split)
+            for encoding in self.encodings if len(raw) else ():
+                missing += encode_share(raw, encoding, self.store, key, share, f"{self.spec.name} {split}")
+        return missing
+
+    def read_share(self, share: Share) -> int:
+        """Keep a share of the data in the store until `read` joins them; return the number of parts that are missing.
+
+        Here nothing is divided.
+        """
+        return 0
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the key of the source, size and checksum of each split as it was read, and `batch_options`."""

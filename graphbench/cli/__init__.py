@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("predict:predict", "write a run's predictions of a new input, or of a split, to a file"),
     "embed": ("predict:embed", "write a run's representations of graphs or nodes to a file"),
     "params": ("profile:params", "count trainable parameters; needs no data"),
-    "prepare": ("profile:prepare", "fill the store with data and encodings ahead of a fit"),
+    "prepare": ("prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("profile:profile", "measure throughput, memory and operations"),
     "sweep": ("sweep:sweep", "train and compare several models, seeds and folds in one command"),
     "study": ("study:study", "answer the four questions of a reviewer about a model: control, depth, budget, cost"),
@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("list_command:show_config", "print an installed configuration, or copy it to a file"),
     "new-plugin": ("new_plugin:run", "write a small installable package with a model of your own"),
     "completion": ("completion:run", "print what makes names and options complete in bash or zsh"),
-    "version": ("version:run", "show which graphbench this is, and the versions below it"),
+    "version": ("list_command:show_version", "show which graphbench this is, and the versions below it"),
 }
 #: Errors of files and folders that a user named.
 _USER_ERRORS = (

@@ -21,9 +21,9 @@ from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_
 from graphbench.cli.parsers import CommandParser, whole_number
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.nested import texts_in
+from graphbench.data.parts.shares import PART_ROWS, Share
 from graphbench.errors import BadInput, check_choice
 from graphbench.experiments.launchers.cluster import OPTIONS as LAUNCHER_OPTIONS
-from graphbench.inference.shares import PART_ROWS, Share
 from graphbench.registry.describe import options_of
 from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder, trust
@@ -53,7 +53,11 @@ OWN: dict[str, dict[str, str]] = {
         "if_exists": "what to do if --run holds a run: fail (default) or resume, for jobs that are queued again",
     },
     "params": _RUN | {"json": "print the counts as JSON"},
-    "prepare": _RUN,
+    "prepare": _RUN
+    | {
+        "part": "share of the work to do, as 3/8; auto: that of a SLURM array, torchrun or srun",
+        **LAUNCHER_OPTIONS,
+    },
     "profile": _RUN
     | {
         "steps": "training steps to time, the first 5 for warming up (default 50)",

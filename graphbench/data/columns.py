@@ -11,6 +11,8 @@ import numpy as np
 from graphbench.errors import BadInput
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from graphbench.contracts import GraphTable
 
 logger = logging.getLogger(__name__)
@@ -180,21 +182,38 @@ def scaled_weights(splits: Mapping[str, GraphTable]) -> dict[str, GraphTable]:
         tensor([[0.5000],
                 [1.5000]])
     """
+    mean = mean_weight(splits["train"].columns)
+    return {name: divide_weights(table, mean) for name, table in splits.items()}
+
+
+def mean_weight(train: Mapping[str, Tensor]) -> Tensor | None:
+    """Return the mean weight of the labelled rows, see `scaled_weights`; None without weights.
+
+    Args:
+        train: columns `y`, `weight` and the bounds of the training rows, as far as there are any.
+
+    Raises:
+        BadInput: no row has a weight above 0.
+    """
     from graphbench.contracts.table import BOUNDS, WEIGHT  # with torch, which processes that read molecules do without
 
-    train = splits["train"]
-    if WEIGHT not in train.columns:
-        return dict(splits)
-    y = train.columns["y"].reshape(len(train.columns["y"]), -1)
+    if WEIGHT not in train:
+        return None
+    y = train["y"].reshape(len(train["y"]), -1)
     labelled = ~y.isnan() if y.is_floating_point() else y >= 0
-    for name in set(BOUNDS) & set(train.columns):
-        labelled = labelled | ~train.columns[name].isnan()
-    mean = train.columns[WEIGHT][labelled.any(1)].double().mean()
+    for name in set(BOUNDS) & set(train):
+        labelled = labelled | ~train[name].isnan()
+    mean = train[WEIGHT][labelled.any(1)].double().mean()
     if not mean > 0:
         raise BadInput("weight: no training row has a weight above 0.")
-    return {
-        name: table.with_columns(
-            {WEIGHT: (table.columns[WEIGHT].double() / mean).float()}, {WEIGHT: table.layout[WEIGHT]}
-        )
-        for name, table in splits.items()
-    }
+    return mean
+
+
+def divide_weights(table: GraphTable, mean: Tensor | None) -> GraphTable:
+    """Divide the weights of a table by `mean_weight`; return it unchanged without one."""
+    from graphbench.contracts.table import WEIGHT
+
+    if mean is None:
+        return table
+    weights = (table.columns[WEIGHT].double() / mean).float()
+    return table.with_columns({WEIGHT: weights}, {WEIGHT: table.layout[WEIGHT]})

@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from torch import Tensor
 from graphbench.contracts import Encoded, Encoding, GraphTable
 from graphbench.contracts.table import pointer
 from graphbench.data.mapped import trim_mapped
+from graphbench.data.parts.kept import PART_ROWS, KeptParts
+from graphbench.data.parts.shares import Share
 from graphbench.data.progress import progress
 from graphbench.data.store import Store
 from graphbench.data.tables import expected_rows, read_encoded, widen, write_encoded
@@ -52,13 +55,74 @@ def encode(
     Raises:
         GraphbenchError: it fails, on a graph that the message names.
     """
-    identity = {"name": encoding.name, "version": encoding.version, "parameters": encoding.parameters()}
+    identity = _key(encoding, key)
+    kept = KeptParts(store, identity)
     entry = store.open_or_build(
-        {"kind": "encoding", "content": key, **identity},
-        lambda writer: write_encoded(writer, compute_chunks(table, encoding, describe, workers)),
+        identity,
+        lambda writer: write_encoded(writer, _joined(table, encoding, kept, describe, workers)),
         f"{encoding!r} of {describe}",
     )
+    kept.remove()
     return read_encoded(entry)
+
+
+def encode_share(
+    table: GraphTable,
+    encoding: Encoding,
+    store: Store,
+    key: str,
+    share: Share,
+    describe: str = "data",
+    workers: int | None = None,
+) -> int:
+    """Compute a share of the parts from which `encode` then writes the encoding; with the same bits as without parts.
+
+    Args:
+        table: see `encode`, as the other arguments.
+        encoding: to compute.
+        store: of the parts.
+        key: names the content of `table`.
+        share: which parts.
+        describe: name of the graphs, for messages.
+        workers: processes at most; all cores by default.
+
+    Returns:
+        Number of parts, of all shares, that are still missing.
+
+    Raises:
+        GraphbenchError: as `encode`.
+    """
+    identity = _key(encoding, key)
+    if store.folder(identity).is_dir():
+        return 0
+    spans = {(part[0][0], part[-1][1]): part for part in part_spans(table)}
+    missing = KeptParts(store, identity).fill(
+        list(spans),
+        share,
+        lambda span, writer: write_encoded(writer, compute_chunks(table, encoding, describe, workers, spans[span])),
+        f"{encoding!r} of {describe}",
+    )
+    return 0 if store.folder(identity).is_dir() else missing  # another process may have joined and removed them
+
+
+def _key(encoding: Encoding, content: str) -> dict[str, Any]:
+    identity = {"name": encoding.name, "version": encoding.version, "parameters": encoding.parameters()}
+    return {"kind": "encoding", "content": content, **identity}
+
+
+def _joined(
+    table: GraphTable, encoding: Encoding, kept: KeptParts, describe: str, workers: int | None
+) -> Iterator[Encoded]:
+    """Read the parts that are kept, and compute the others."""
+    if not kept.exist():
+        yield from compute_chunks(table, encoding, describe, workers)
+        return
+    for spans in part_spans(table):
+        entry = kept.open((spans[0][0], spans[-1][1]))
+        if entry is None:
+            yield from compute_chunks(table, encoding, describe, workers, spans)
+        else:
+            yield read_encoded(entry)
 
 
 def with_encoding(table: GraphTable, encoding: Encoding, encoded: Encoded) -> GraphTable:
@@ -136,10 +200,20 @@ def chunk_spans(table: GraphTable) -> list[Span]:
     return spans
 
 
+def part_spans(table: GraphTable) -> list[list[Span]]:
+    """Group the spans of a table into parts of about `PART_ROWS` graphs, fewer where graphs are large."""
+    spans, size = chunk_spans(table), PART_ROWS // CHUNK_GRAPHS
+    return [spans[start : start + size] for start in range(0, len(spans), size)]
+
+
 def compute_chunks(
-    table: GraphTable, encoding: Encoding, describe: str = "data", workers: int | None = None
+    table: GraphTable,
+    encoding: Encoding,
+    describe: str = "data",
+    workers: int | None = None,
+    spans: list[Span] | None = None,
 ) -> Iterator[Encoded]:
-    """Encode chunk after chunk, in the order of the graphs.
+    """Encode chunk after chunk, in the order of the graphs; some chunks of the table if their `spans` are given.
 
     The first chunk is computed here and timed; if the rest would take longer than `POOL_FROM` seconds it is
     distributed over processes.
@@ -147,15 +221,17 @@ def compute_chunks(
     Raises:
         GraphbenchError: as `encode`.
     """
-    spans = chunk_spans(table)
+    spans = chunk_spans(table) if spans is None else spans
     workers = min(workers or available_cores(), len(spans) - 1)
-    with progress(f"{encoding.name} of {describe}", len(table), "graphs") as advance:
+    with progress(f"{encoding.name} of {describe}", spans[-1][1] - spans[0][0], "graphs") as advance:
         started = time.monotonic()
         with _one_thread():
             first = _compute(table, encoding, describe, spans[0])
         left = (time.monotonic() - started) * (len(spans) - 1)
         yield first
-        reported = 0  # the first chunk with the second: a bar has a thread, and must not start before processes do
+        reported = spans[0][
+            0
+        ]  # the first chunk with the second: a bar has a thread, and must not start before processes do
         run = _in_processes if workers > 1 and left > POOL_FROM else _in_process
         with closing(run(table, encoding, describe, spans[1:], workers)) as rest:
             for (_, stop), encoded in zip(spans[1:], rest, strict=True):

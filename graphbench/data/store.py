@@ -96,6 +96,10 @@ class Store:
             self._build(folder, key, build, describe)
         return read_entry(folder, key, self.map_above, self.full_below)
 
+    def open(self, key: Mapping[str, Any]) -> Entry | None:
+        """Open the entry of `key`; None when it is missing or damaged."""
+        return self._open(self.folder(key), key, "entry", warn=False)
+
     def _open(self, folder: Path, key: Mapping[str, Any], describe: str, warn: bool) -> Entry | None:
         """Open the entry; None when it is missing or damaged. Only a process that holds the lock warns."""
         if not folder.exists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 from graphbench.contracts import Column, Encoded, GraphTable
 from graphbench.contracts.table import BOUNDS, GRAPH, PAIR
 from graphbench.data.entry import Entry, EntryWriter, digest
+from graphbench.data.mapped import trim_mapped
+from graphbench.data.parts.kept import spans_of
 from graphbench.errors import BadInput
 
 _NARROW = (torch.uint8, torch.int16, torch.int32)
@@ -18,14 +20,60 @@ _NARROW = (torch.uint8, torch.int16, torch.int32)
 
 def narrow(values: Tensor) -> Tensor:
     """Cast integers to the smallest dtype that holds them all; leave other values unchanged."""
+    bounds = _bounds(values)
+    return values if bounds is None else values.to(_smallest(values.dtype, *bounds))
+
+
+def _bounds(values: Tensor) -> tuple[int, int] | None:
+    """Return the smallest and largest of some integers; None of other values, or of none."""
     if values.is_floating_point() or values.dtype == torch.bool or not len(values):
-        return values
-    low, high = (int(bound) for bound in torch.aminmax(values))
-    for dtype in _NARROW:
-        info = torch.iinfo(dtype)
-        if info.min <= low and high <= info.max:
-            return values.to(dtype)
-    return values
+        return None
+    low, high = torch.aminmax(values)
+    return int(low), int(high)
+
+
+def _smallest(dtype: torch.dtype, low: int, high: int) -> torch.dtype:
+    """Return the smallest dtype that holds all integers between two bounds; `dtype` if none of `_NARROW` does."""
+    infos = ((narrow, torch.iinfo(narrow)) for narrow in _NARROW)
+    return next((narrow for narrow, info in infos if info.min <= low and high <= info.max), dtype)
+
+
+class Selection:
+    """Some graphs of a table that is larger than memory, copied a part at a time whenever they are iterated over.
+
+    The integers of all parts have the smallest dtype that holds those of the selection, as `narrow` gives the whole.
+
+    Args:
+        table: whose columns may be memory-mapped.
+        rows: of the graphs, in the order wanted.
+
+    Examples:
+        >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]])}
+        >>> [len(part) for part in Selection(GraphTable.from_graphs([path] * 3), torch.tensor([2, 0]))]
+        [2]
+    """
+
+    def __init__(self, table: GraphTable, rows: Tensor) -> None:
+        self.table, self.rows = table, rows
+
+    def __iter__(self) -> Iterator[GraphTable]:
+        bounds: dict[str, tuple[int, int]] = {}
+        for part in self._parts():
+            for name, found in ((name, _bounds(values)) for name, values in part.columns.items()):
+                if found is not None:
+                    low, high = bounds.get(name, found)
+                    bounds[name] = min(low, found[0]), max(high, found[1])
+        for part in self._parts():
+            for name, limits in bounds.items():
+                part.columns[name] = part.columns[name].to(_smallest(part.columns[name].dtype, *limits))
+            yield part
+
+    def _parts(self) -> Iterator[GraphTable]:
+        for start, stop in spans_of(len(self.rows)) or [(0, 0)]:
+            trim_mapped()
+            part = self.table.select(self.rows[start:stop])
+            part.graph_ids = None
+            yield part
 
 
 def single_precision(table: GraphTable) -> GraphTable:

@@ -29,9 +29,9 @@ from graphbench.data.files.foreign import load_json
 from graphbench.data.files.nested import flatten
 from graphbench.data.files.sharing import acquire_lock, locked
 from graphbench.data.files.writing import write_text, writing
+from graphbench.data.parts.shares import PART_ROWS, Share
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.inference.output import Counts, to_arrow
-from graphbench.inference.shares import PART_ROWS, Share
 from graphbench.runs.environment import timestamp
 
 if TYPE_CHECKING:

@@ -14,13 +14,22 @@ import torch
 from graphbench.contracts import Encoded
 from graphbench.data import encode as module
 from graphbench.data import progress
-from graphbench.data.encode import chunk_spans, compute_chunks, encode, encoded_here, with_encoding
+from graphbench.data.encode import chunk_spans, compute_chunks, encode, encode_share, encoded_here, with_encoding
+from graphbench.data.parts.shares import Share
+from graphbench.data.store import Store
 from graphbench.errors import BadInput, GraphbenchError
 
 
 def columns_of(chunks):
     chunks = list(chunks)
     return {name: torch.cat([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns}
+
+
+def stored(store, table, encoding):
+    """Encode and return the bytes of every array, by name."""
+    encode(table, encoding, store, "content", workers=1)
+    (folder,) = store.root.glob("encoding-*")
+    return {path.name: path.read_bytes() for path in folder.glob("*.npy")}
 
 
 @pytest.fixture
@@ -38,6 +47,30 @@ def test_encoding_equals_one_call_on_the_whole_table(store, make_table, self_sum
     for name, values in expected.columns.items():
         assert torch.equal(encoded.columns[name], values)
     assert torch.equal(encoded.ptr["half"], expected.ptr["half"])
+
+
+def test_shares_give_the_bits_of_one_process(store, tmp_path, make_table, self_sums, small_chunks, monkeypatch):
+    monkeypatch.setattr(module, "PART_ROWS", 12)
+    table, encoding, elsewhere = make_table(), self_sums(), Store(tmp_path / "whole")
+    spans, computed, compute = module.part_spans(table), [], type(encoding).compute
+    assert len(spans) > 2
+    monkeypatch.setattr(type(encoding), "compute", lambda self, part: computed.append(len(part)) or compute(self, part))
+    assert encode_share(table, encoding, store, "content", Share(2, 2), workers=1) == len(spans[::2])
+    assert encode_share(table, encoding, store, "content", Share(1, 2), workers=1) == 0
+    assert sum(computed) == len(table)
+    joined = stored(store, table, encoding)
+    assert sum(computed) == len(table), "joined, not computed again"
+    assert joined == stored(elsewhere, table, encoding)
+    assert encode_share(table, encoding, store, "content", Share(1, 3), workers=1) == 0
+    assert sum(computed) == 2 * len(table), "by the other store alone"
+
+
+def test_missing_parts_are_computed_in_place(store, tmp_path, make_table, self_sums, small_chunks, monkeypatch):
+    monkeypatch.setattr(module, "PART_ROWS", 12)
+    table, encoding = make_table(), self_sums()
+    assert encode_share(table, encoding, store, "content", Share(1, 2), workers=1)
+    assert stored(store, table, encoding) == stored(Store(tmp_path / "whole"), table, encoding)
+    assert not list((store.root / "parts").iterdir())
 
 
 def test_processes_give_what_one_process_gives(make_table, self_sums, small_chunks):

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphbench.contracts import GraphTable
+from graphbench.contracts import Column, GraphTable
+from graphbench.data.parts import kept
 from graphbench.data.store import Store
-from graphbench.data.tables import content_key, narrow, read_table, widen, write_table
+from graphbench.data.tables import Selection, content_key, narrow, read_table, widen, write_table
 from graphbench.errors import BadInput
 
 
@@ -95,3 +96,20 @@ def test_parts_with_other_columns_are_refused(store, make_table):
 def test_a_split_without_graphs_is_refused(store):
     with pytest.raises(BadInput, match="holds no graph"):
         stored(store, [])
+
+
+def test_a_selection_in_parts_has_the_numbers_and_types_of_the_whole(make_table, monkeypatch):
+    """Two parts of three graphs and one of one; a number that needs 16 bits stands in one of them alone."""
+    monkeypatch.setattr(kept, "PART_ROWS", 3)
+    table = make_table()
+    large = torch.zeros(len(table), dtype=torch.int64)
+    large[5] = 300
+    table = table.with_columns({"large": large}, {"large": Column("graph")})
+    rows = torch.tensor([4, 0, 2, 5, 1, 3, 6])
+    whole = table.select(rows)
+    parts = list(Selection(table, rows))
+    assert [len(part) for part in parts] == [3, 3, 1]
+    for name, values in whole.columns.items():
+        joined = torch.cat([part.columns[name] for part in parts])
+        assert torch.equal(joined, narrow(values))
+        assert {part.columns[name].dtype for part in parts} == {narrow(values).dtype}

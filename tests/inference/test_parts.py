@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphbench.contracts import InputPart
+from graphbench.data.parts.shares import Share
 from graphbench.errors import BadInput, CorruptData
 from graphbench.inference.parts import PartsFolder
-from graphbench.inference.shares import Share
 
 IDENTITY = {"input": {"bytes": 7, "sha256": "a" * 64}, "models": [{"weights": "b" * 64}]}
 PART_ROWS = 10

@@ -71,5 +71,5 @@ def read_nci(track: Track | None = None) -> dict[str, GraphTable]:
     smiles, names = zip(*(lines[row] for row in arrays.rows[chosen]), strict=True)
     table = with_targets(subset(to_table(arrays), chosen), combine_terms(arrays.terms[chosen]))
     table = with_text(table, {"smiles": smiles, "id": names})
-    split = scaffold_split([arrays.scaffolds[place] for place in chosen])
+    split = scaffold_split([arrays.scaffolds[place] for place in chosen.tolist()])
     return {name: subset(table, rows) for name, rows in split.items()}

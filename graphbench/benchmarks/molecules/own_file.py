@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from rdkit import Chem, rdBase
 
+from graphbench.benchmarks.base import Chunks
 from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.descriptors import DescriptorSet, compute_descriptors
@@ -18,7 +19,7 @@ from graphbench.benchmarks.molecules.chemistry.files import TargetTask
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
 from graphbench.benchmarks.molecules.chemistry.several_files import check_columns, read_user_files
-from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets
+from graphbench.benchmarks.molecules.chemistry.tables import with_targets
 from graphbench.benchmarks.molecules.chemistry.user_file import (
     METRICS,
     FileRequest,
@@ -26,20 +27,25 @@ from graphbench.benchmarks.molecules.chemistry.user_file import (
     UserMolecules,
     check_targets,
     count_classes,
+    read_file_share,
     read_split_labels,
     read_user_file,
+    recipe_of,
 )
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
 from graphbench.contracts import SPLITS, Baseline, BenchmarkSpec, GraphTable, InputPart
 from graphbench.contracts.benchmark import Wanted
 from graphbench.contracts.spec import TaskName
-from graphbench.data.columns import relative_weights, scaled_weights
+from graphbench.contracts.table import BOUNDS, WEIGHT
+from graphbench.data.columns import divide_weights, mean_weight, relative_weights
 from graphbench.data.entry import Entry
 from graphbench.data.package_files import file_sha256
+from graphbench.data.parts.kept import KeptParts
+from graphbench.data.parts.shares import Share
 from graphbench.data.progress import track
 from graphbench.data.splits import check_fractions, without_share
-from graphbench.data.tables import content_key
+from graphbench.data.tables import Selection, content_key
 from graphbench.errors import BadInput, check_choice
 from graphbench.tables.reader import MOLECULES, check_table, open_table
 from graphbench.tables.text import suffix_of
@@ -342,22 +348,44 @@ class Molecules(MoleculeBenchmark):
             **({"masked": "cells"} if request.on_error == "skip" and len(request.targets) > 1 else {}),
         }
 
-    def read(self) -> dict[str, GraphTable]:
-        """Read, check and split the file, or the files."""
+    def read(self) -> dict[str, Chunks]:
+        """Read, check and split the file, or the files; graphs of a large one stay on the disk."""
         molecules = self._read_files(self.train_files)
         others = {name: self._read_files([path], timed=False) for name, path in self.split_request.files.items()}
         self.left_out = molecules.left_out + sum(other.left_out for other in others.values())
         rows, self.split_words = self.split_request.divide(molecules, others)
-        tables = {name: subset(molecules.table, chosen) for name, chosen in rows.items()}
-        tables |= {name: other.table for name, other in others.items()}
-        return scaled_weights({name: tables[name] for name in SPLITS})
+        rows |= {name: torch.arange(len(other.table)) for name, other in others.items()}
+        labels = {name: values for name, values in molecules.table.columns.items() if name in ("y", WEIGHT, *BOUNDS)}
+        mean = mean_weight({name: values[rows["train"]] for name, values in labels.items()})
+        sources = {name: divide_weights(others.get(name, molecules).table, mean) for name in SPLITS}
+        return {name: Selection(sources[name], rows[name]) for name in SPLITS}
 
     def _read_files(self, files: Sequence[Path], timed: bool = True) -> UserMolecules:
         """Read files as one; columns of targets may be missing where the training part has several files."""
         request = self.request if timed else replace(self.request, time_column=None)
         if len(self.train_files) > 1:
-            return read_user_files(request, files, track, gaps=len(files) == 1)
-        return read_user_file(replace(request, file=files[0]), track)
+            return read_user_files(request, files, track, gaps=len(files) == 1, kept=self._kept)
+        return read_user_file(replace(request, file=files[0]), track, self._kept(files[0]))
+
+    def _kept(self, file: Path) -> KeptParts:
+        """Return the parts of a file, which depend on its molecules alone."""
+        key = {
+            "kind": "molecules", "version": self.data_version, "file": file_sha256(file), "format": suffix_of(file),
+            "column": self.smiles_column, "rdkit": rdBase.rdkitVersion, "recipe": asdict(recipe_of(self.request)),
+        }  # fmt: skip
+        return KeptParts(self.store, key)
+
+    def read_share(self, share: Share) -> int:
+        """Read a share of the molecules of all files; return the number of parts that are missing."""
+        files = (*self.train_files, *self.split_request.files.values())
+        requests = (replace(self.request, file=path) for path in files)
+        return sum(read_file_share(request, share, self._kept(request.file), track) for request in requests)
+
+    def open_tables(self) -> None:
+        """Open as `GraphBenchmark`; parts of the files are removed when the table is there."""
+        super().open_tables()
+        for path in (*self.train_files, *self.split_request.files.values()):
+            self._kept(path).remove()
 
 
 def _distinct_files(file: str | list[str]) -> tuple[Path, ...]:

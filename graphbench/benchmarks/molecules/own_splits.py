@@ -20,7 +20,7 @@ from graphbench.benchmarks.molecules.chemistry.clusters import (
     maxmin_picks,
     morgan_bits,
 )
-from graphbench.benchmarks.molecules.chemistry.problems import describe_leaks, find_repeats
+from graphbench.benchmarks.molecules.chemistry.problems import describe_leaks, find_repeats, has_repeats
 from graphbench.benchmarks.molecules.chemistry.scaffolds import scaffold_split
 from graphbench.benchmarks.molecules.chemistry.tables import read_text
 from graphbench.benchmarks.molecules.chemistry.user_file import SPLIT_WORDS, UserMolecules
@@ -38,6 +38,7 @@ from graphbench.data.splits import (
     without_share,
 )
 from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.tables.texts import Texts
 
 logger = logging.getLogger(__name__)
 
@@ -224,11 +225,11 @@ class MoleculeSplit:
     ) -> dict[str, np.ndarray]:
         """Split the molecules `source` as `kind` says, a column at random."""
         share = dict(zip(names, shares.tolist(), strict=True))
-        canonical = [molecules.canonical[row] for row in source.tolist()]
+        canonical = Texts(molecules.canonical[row] for row in source)
         groups = self._groups(canonical)
         if self.kind.startswith("scaffold") or self.kind in _CLUSTERS:
             seed = None if self.kind == "scaffold" else self.seed
-            wholes = [molecules.scaffolds[row] for row in source.tolist()] if molecules.scaffolds else []
+            wholes = [molecules.scaffolds[row] for row in source] if molecules.scaffolds else []
             wholes = wholes or self._clusters(canonical)
             what = "cluster" if self.kind in _CLUSTERS else "scaffold"
             split = scaffold_split(wholes, [share.get(name, 0.0) for name in SPLITS], seed, what)
@@ -267,9 +268,9 @@ class MoleculeSplit:
         note = "; molecules that are there more than once count with their first time" if repeated else ""
         return f"by {self.time[0]}: {', '.join(spans)}{note}"
 
-    def _groups(self, canonical: list[str]) -> list[str] | None:
+    def _groups(self, canonical: Sequence[str]) -> Sequence[str] | None:
         """Return groups that stay in one split; None without repeats, whose splits stay as in earlier versions."""
-        return None if self.repeats == "apart" or len(set(canonical)) == len(canonical) else canonical
+        return canonical if self.repeats == "together" and has_repeats(canonical) else None
 
     def _log_leaks(
         self, molecules: UserMolecules, rows: Mapping[str, Tensor], others: Mapping[str, UserMolecules]

@@ -1,14 +1,17 @@
-"""`graphbench list` and `graphbench config`: show what is installed, without importing any of it."""
+"""`graphbench list`, `config` and `version`: show what is installed, without importing any of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import graphbench
 from graphbench import registry
 from graphbench.cli.console import console, plain_table
 from graphbench.cli.parsers import CommandParser, file_to_write
@@ -17,9 +20,14 @@ from graphbench.errors import BadInput, BrokenPlugin, UnknownName
 from graphbench.registry import Group, Record
 from graphbench.registry.configurations import Configuration, Facts, configurations, facts, missing, resolve
 from graphbench.registry.expected import Expected
+from graphbench.runs.environment import describe_kernels
 
 #: Columns of tables that go to a file or a pipe.
 _WIDTH, _CONFIG_WIDTH = 200, 240
+DISTRIBUTION = "graphbench-lightning"
+#: Shown beside it, as scores depend on them.
+_BELOW = ("torch", "pytorch-lightning", "torch-geometric")
+
 _GENERATED = "*"  # marks sizes of graphs that are generated here
 _NUMBERS = ("graphs", "mean nodes", "mean edges", "on disk")
 _GROUPS = (*registry.GROUPS, "configs", "weights")
@@ -275,4 +283,56 @@ def show_config(arguments: Sequence[str]) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
     print(f"Wrote {target}. Next: graphbench fit --config {target}")
+    return 0
+
+
+# -- version ---------------------------------------------------------------------------------------------------------
+
+
+def other_distributions() -> list[str]:
+    """Return other installed distributions that provide the import name `graphbench`, as "name version", sorted.
+
+    PyPI has some (`graphbench-lib` installs a package `graphbench` too), and pip does not notice when one overwrites
+    the files of another.
+    """
+    others = {
+        f"{distribution.metadata['Name']} {distribution.version}"
+        for distribution in metadata.distributions()
+        if _provides_graphbench(distribution) and distribution.metadata["Name"] not in (None, DISTRIBUTION)
+    }
+    return sorted(others)
+
+
+def _provides_graphbench(distribution: metadata.Distribution) -> bool:
+    top_level = (distribution.read_text("top_level.txt") or "").split()
+    installed = distribution.read_text("RECORD") or ""
+    return "graphbench" in top_level or installed.startswith("graphbench/") or "\ngraphbench/" in installed
+
+
+def version_lines() -> Iterator[str]:
+    """Yield lines with the versions, the kernels and clashing distributions."""
+    yield f"{DISTRIBUTION} {graphbench.__version__}, imported as graphbench from {Path(graphbench.__file__).parent}"
+    yield ", ".join([f"Python {platform.python_version()}", *map(_installed, _BELOW)])
+    yield f"kernels: {describe_kernels()}"
+    for other in other_distributions():
+        name = other.split()[0]
+        yield (
+            f"Warning: {other} is another project that installs the import name graphbench too; files of one may have "
+            f"overwritten the other's. Keep them in separate environments, or repair this one: pip uninstall {name}; "
+            f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
+        )
+
+
+def _installed(name: str) -> str:
+    try:
+        return f"{name} {metadata.version(name)}"
+    except metadata.PackageNotFoundError:
+        return f"{name} not installed"
+
+
+def show_version(arguments: Sequence[str]) -> int:
+    """Print the report, without importing torch."""
+    CommandParser("version", description="Show which graphbench this is.").parse_args(arguments)
+    for line in version_lines():
+        print(line)
     return 0

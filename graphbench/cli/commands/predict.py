@@ -36,6 +36,7 @@ from graphbench.cli.trained import (
 )
 from graphbench.contracts import InputPart
 from graphbench.data.package_files import file_sha256
+from graphbench.data.parts.shares import AUTO, alone
 from graphbench.errors import BadInput, check_choice
 from graphbench.experiments.launchers import Cluster, Unit, launch
 from graphbench.experiments.launchers.launching import ROOM
@@ -48,7 +49,6 @@ from graphbench.inference.intervals import Intervals
 from graphbench.inference.output import STANDARD_OUTPUT, Counts, check_output, names_parts, write_frames
 from graphbench.inference.parts import PartsFolder
 from graphbench.inference.predictor import Level, parts_of_split
-from graphbench.inference.shares import AUTO, alone
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import trained_weights
 from graphbench.runs.environment import describe_kernels

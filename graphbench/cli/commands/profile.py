@@ -1,4 +1,4 @@
-"""`graphbench profile`, `params` and `prepare`: what a step takes, how large a model is, and data ahead of a fit."""
+"""`graphbench profile` and `graphbench params`: what a training step takes, and how large a model is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from graphbench.cli.console import count_parameters, peak_memory_mb, show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import own_parser, split
 from graphbench.cli.parsers import file_to_write, whole_number
-from graphbench.contracts import Benchmark
 from graphbench.contracts.table import GraphBatch
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
@@ -31,7 +30,6 @@ from graphbench.training.products import time_step
 
 log = logging.getLogger(__name__)
 _WARM_UP = 5
-_MOST_TARGETS = 40
 
 
 class StepClock(pl.Callback):
@@ -241,35 +239,3 @@ def params(arguments: Sequence[str]) -> int:
         rows = [[part, f"{number:,}"] for part, number in parts.items()]
         show_table(f"{name} on {model.spec.name}", ["part", "parameters"], [*rows, ["total", f"{total:,}"]])
     return 0
-
-
-def prepare(arguments: Sequence[str]) -> int:
-    """Fill the store for a configuration and show the sizes of its splits."""
-    request = split(own_parser("prepare"), arguments)
-    cli = GraphbenchCLI(request.arguments)
-    cli.datamodule.prepare_data()
-    cli.datamodule.setup()
-    rows = []
-    for name, table in cli.datamodule.tables.items():
-        if not len(table):
-            rows.append([name, "0", *["-"] * 3])
-            continue
-        nodes, edges = table.num_nodes.double(), table.num_edges.double()
-        rows.append([name, f"{len(table):,}", f"{nodes.mean():.1f}", f"{int(nodes.max())}", f"{edges.mean():.1f}"])
-    show_table(cli.model.spec.name, ["split", "graphs", "mean nodes", "max nodes", "mean edges"], rows)
-    if counts := _count_targets(cli.datamodule):
-        show_table("Rows with each target", ["target", *cli.datamodule.tables], counts)
-    if words := getattr(cli.datamodule, "split_words", ""):
-        log.info("Split: %s", words)
-    encodings = ", ".join(map(repr, cli.datamodule.encodings)) or "none"
-    log.info("Encodings: %s", encodings)
-    return 0
-
-
-def _count_targets(data: Benchmark) -> list[list[str]]:
-    """Count the values of each target in every split; empty if none is missing, or there are too many targets."""
-    targets = [table.columns["y"] for table in data.tables.values() if "y" in table.columns]
-    if not 1 < data.spec.num_targets <= _MOST_TARGETS or not any(y.isnan().any() for y in targets):
-        return []
-    counts = [y.isfinite().sum(0).tolist() for y in targets]
-    return [[name, *(f"{count[n]:,}" for count in counts)] for n, name in enumerate(data.target_labels())]

@@ -11,7 +11,7 @@ import pytest
 
 import graphbench
 from graphbench.cli import COMMANDS, main
-from graphbench.cli.commands.version import other_distributions
+from graphbench.cli.commands.list_command import other_distributions
 
 
 def _fake(site, name, version, **files):
@@ -90,7 +90,7 @@ def test_interrupt_has_its_own_exit_code(monkeypatch):
     def interrupted(arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("graphbench.cli.commands.version.run", interrupted)
+    monkeypatch.setattr("graphbench.cli.commands.list_command.show_version", interrupted)
     assert main(["version"]) == 130
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import sys
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from graphbench.tables.formats import BLANK
 from graphbench.tables.layout import has_decimal_commas, point_for_comma
 from graphbench.tables.reader import MOLECULES, Table, as_texts, lines_table, open_table
 from graphbench.tables.records import RECORD_END
+from graphbench.tables.texts import Texts
 
 logger = logging.getLogger(__name__)
 STANDARD_INPUT = "-"
@@ -63,8 +65,8 @@ class MoleculeRows:
 
     source: str
     header: list[str]
-    columns: dict[str, list[str]]
-    lines: list[int] = field(default_factory=list)
+    columns: dict[str, Sequence[str]]
+    lines: Sequence[int] = ()
     problems: list[RowProblem] = field(default_factory=list)
     unit: str = "line"
     separator: str = ""
@@ -85,8 +87,9 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
         MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
     """
     table = open_table(path, smiles_column, others, MOLECULES, "molecules")
-    rows = MoleculeRows(path.name, table.header, {name: [] for name in (smiles_column, *others)}, unit=table.unit,
-                        separator=table.separator, notes=table.notes)  # fmt: skip
+    read, lines = {name: Texts() for name in (smiles_column, *others)}, array("q")
+    rows = MoleculeRows(path.name, table.header, dict(read), lines, unit=table.unit, separator=table.separator,
+                        notes=table.notes)  # fmt: skip
     for part in _parts(table, smiles_column, _PART):
         columns = {name: as_texts(part.frame[table.column(name)]) for name in others}
         columns[smiles_column] = part.smiles
@@ -94,9 +97,9 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
             if kind != BLANK:
                 rows.problems.append(RowProblem(kind, part.numbers[row], detail))
         intact = [row for row in range(len(part.frame)) if row not in part.problems]
-        rows.lines += [part.numbers[row] for row in intact]
+        lines.extend(part.numbers[row] for row in intact)
         for name, texts in columns.items():
-            rows.columns[name] += [texts[row] for row in intact]
+            read[name].extend(texts[row] for row in intact)
     return rows
 
 

@@ -81,10 +81,31 @@ def find_repeats(canonical: Sequence[str], y: np.ndarray) -> Repeats:
         Repeats(rows=[[0, 2], [1, 3]], contradicting=[0])
     """
     groups: dict[str, list[int]] = {}
-    for row, text in enumerate(canonical):
-        groups.setdefault(text, []).append(row)
+    for row in _maybe_repeated(canonical):
+        groups.setdefault(canonical[row], []).append(row)
     rows = [group for group in groups.values() if len(group) > 1]
     return Repeats(rows, [number for number, group in enumerate(rows) if _contradict(y[group])])
+
+
+def has_repeats(texts: Sequence[str]) -> bool:
+    """Return whether a text is there more than once.
+
+    Examples:
+        >>> has_repeats(["C", "CC"]), has_repeats(["C", "CC", "C"])
+        (False, True)
+    """
+    rows = _maybe_repeated(texts)
+    return len({texts[row] for row in rows}) < len(rows)
+
+
+def _maybe_repeated(texts: Sequence[str]) -> list[int]:
+    """Return the rows of texts whose hash is there more than once, ascending: all repeats, and hardly another text.
+
+    Of ten million texts the hashes take 80 MB, and texts in a dictionary several gigabytes.
+    """
+    hashes = np.fromiter(map(hash, texts), dtype=np.int64, count=len(texts))
+    _, number, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    return np.flatnonzero(counts[number.reshape(-1)] > 1).tolist()
 
 
 def _contradict(values: np.ndarray) -> bool:

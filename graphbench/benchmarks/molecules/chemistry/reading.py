@@ -27,6 +27,7 @@ from graphbench.benchmarks.molecules.chemistry.properties import RingTerm, logp_
 from graphbench.benchmarks.molecules.chemistry.scaffolds import murcko_scaffold
 from graphbench.benchmarks.molecules.chemistry.smiles import parse_smiles, remarks_about, without_labels
 from graphbench.data.worker_pool import available_cores, ordered_map
+from graphbench.tables.texts import Texts
 
 _CHUNK = 256  # molecules per task: about a tenth of a second of work
 
@@ -80,9 +81,9 @@ class MoleculeArrays:
     edge_index: np.ndarray
     edge_attr: np.ndarray
     terms: np.ndarray
-    scaffolds: list[str]
+    scaffolds: Sequence[str]
     problems: list[tuple[int, str, str]]
-    canonical: list[str] = field(default_factory=list)
+    canonical: Sequence[str] = ()
     remarks: list[tuple[int, str]] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -176,7 +177,11 @@ def concatenate(parts: Sequence[MoleculeArrays]) -> MoleculeArrays:
     joined: dict[str, Any] = {}
     for item in fields(MoleculeArrays):
         values = [getattr(part, item.name) for part in parts]
-        joined[item.name] = list(chain.from_iterable(values)) if isinstance(values[0], list) else np.concatenate(values)
+        if isinstance(values[0], np.ndarray):
+            joined[item.name] = np.concatenate(values)
+        else:
+            texts = item.name in ("scaffolds", "canonical")
+            joined[item.name] = (Texts if texts else list)(chain.from_iterable(values))
     return MoleculeArrays(**joined)
 
 
@@ -187,6 +192,7 @@ def read_molecules(
     num_workers: int | None = None,
     track: Track | None = None,
     description: str = "Reading molecules",
+    first: int = 0,
 ) -> MoleculeArrays:
     """Read SMILES on all cores: the readable molecules in input order, and the problems of the others.
 
@@ -196,8 +202,11 @@ def read_molecules(
         num_workers: processes; None for one per core, 0 to read in this process.
         track: shows a progress bar over chunks.
         description: of the progress bar.
+        first: row of the first molecule in the whole input.
     """
-    parts: Iterable[MoleculeArrays] = read_parts(smiles, recipe, num_workers=num_workers, description=description)
+    parts: Iterable[MoleculeArrays] = read_parts(
+        smiles, recipe, num_workers=num_workers, description=description, first=first
+    )
     if track is not None:
         num_chunks = max(-(-len(smiles) // _CHUNK), 1)
         parts = track(parts, description, num_chunks, f"chunks of {_CHUNK} molecules")
@@ -211,6 +220,7 @@ def read_parts(
     num_workers: int | None = None,
     description: str = "Reading molecules",
     size: int = _CHUNK,
+    first: int = 0,
 ) -> Iterator[MoleculeArrays]:
     """Read SMILES on all cores, `size` molecules per part, for sets that are larger than memory.
 
@@ -220,7 +230,7 @@ def read_parts(
     workers = min(available_cores() if num_workers is None else num_workers, len(starts))
     prepare = partial(warm_up, recipe)
     prepare()
-    chunks = ((start, smiles[start : start + size]) for start in starts)
+    chunks = ((first + start, smiles[start : start + size]) for start in starts)
     return ordered_map(partial(read_chunk, recipe), chunks, workers, description, prepare)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, join_tables,
 from graphbench.benchmarks.molecules.chemistry.user_file import FileRequest, UserMolecules, read_user_file
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import BOUNDS, GRAPH
+from graphbench.data.parts.kept import KeptParts
 from graphbench.errors import BadInput
 from graphbench.tables.reader import MOLECULES, open_table
 
@@ -26,7 +27,11 @@ _NAMED = 5  # molecules that a message names
 
 
 def read_user_files(
-    request: FileRequest, files: Sequence[Path], track: Track | None = None, gaps: bool = False
+    request: FileRequest,
+    files: Sequence[Path],
+    track: Track | None = None,
+    gaps: bool = False,
+    kept: Callable[[Path], KeptParts | None] = lambda path: None,
 ) -> UserMolecules:
     """Read and check files as `read_user_file` does one, and join them; names of molecules are `FILE:LINE` by default.
 
@@ -35,6 +40,7 @@ def read_user_files(
         files: the files.
         track: shows progress.
         gaps: whether a target may have no column in any of the files.
+        kept: parts of each file; the graphs of several files are joined in memory.
 
     Raises:
         BadInput: as `read_user_file`; a file has no column of any target, or no file has that of one.
@@ -42,7 +48,7 @@ def read_user_files(
     parts = []
     for path, names in check_columns(request, files, gaps).items():
         logged = tuple(name for name in request.log10 if name in names)
-        part = read_user_file(replace(request, file=path, targets=names, log10=logged), track)
+        part = read_user_file(replace(request, file=path, targets=names, log10=logged), track, kept(path))
         parts.append(
             replace(part, table=_with_gaps(part.table, [request.targets.index(name) for name in names], request))
         )

@@ -1,22 +1,42 @@
-"""Convert arrays of molecules to a `GraphTable`, and store text beside the graphs as ragged bytes."""
+"""Convert arrays of molecules to a `GraphTable`, and store text beside the graphs as ragged bytes.
+
+Molecules of a large file are read in parts that are kept in the store (`read_kept`), their graphs stay on the disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays
+from graphbench.benchmarks.molecules.chemistry.reading import (
+    MoleculeArrays,
+    Recipe,
+    Track,
+    concatenate,
+    read_molecules,
+)
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE, WEIGHT, pointer
 from graphbench.data.columns import exact_numbers, split_bounds
+from graphbench.data.entry import Entry, EntryWriter
+from graphbench.data.parts.kept import KeptParts, Span, spans_of
+from graphbench.data.parts.shares import Share
+from graphbench.data.tables import read_table, write_table
+from graphbench.tables.texts import Texts
 
 #: Text columns of the molecule benchmarks.
 TEXTS = ("smiles", "id")
+#: Takes numbers of readable molecules, and returns the table of their graphs.
+Graphs = Callable[[np.ndarray], GraphTable]
+_GRAPHS = ("x", "edge_index", "edge_attr")
 
 
 def to_table(arrays: MoleculeArrays) -> GraphTable:
@@ -53,19 +73,15 @@ def with_weights(table: GraphTable, weights: np.ndarray) -> GraphTable:
 
 def with_text(table: GraphTable, texts: Mapping[str, Sequence[str]]) -> GraphTable:
     """Add one string per graph under each name: UTF-8 bytes `[bytes]` on an axis of the same name."""
-    columns: dict[str, Tensor] = {}
-    ptr: dict[str, Tensor] = {}
-    for name, strings in texts.items():
-        encoded = [text.encode("utf-8") for text in strings]
-        columns[name] = torch.from_numpy(np.frombuffer(b"".join(encoded), dtype=np.uint8).copy())
-        ptr[name] = pointer(torch.tensor([len(part) for part in encoded], dtype=torch.int64))
+    packed = {name: strings if isinstance(strings, Texts) else Texts(strings) for name, strings in texts.items()}
+    columns = {name: torch.from_numpy(strings.data.copy()) for name, strings in packed.items()}
+    ptr = {name: torch.from_numpy(strings.ptr.copy()) for name, strings in packed.items()}
     return table.with_columns(columns, {name: Column(name) for name in texts}, ptr)
 
 
 def read_text(table: GraphTable, name: str) -> list[str]:
     """Return the strings that `with_text` stored under `name`."""
-    data, ptr = table.columns[name].numpy().tobytes(), table.ptr[name].tolist()
-    return [data[start:stop].decode("utf-8") for start, stop in pairwise(ptr)]
+    return list(Texts.of_arrays(table.columns[name].numpy(), table.ptr[name].numpy()))
 
 
 def subset(table: GraphTable, rows: np.ndarray | Tensor) -> GraphTable:
@@ -92,3 +108,80 @@ def without(table: GraphTable, names: Iterable[str]) -> GraphTable:
         {axis: ptr for axis, ptr in table.ptr.items() if axis not in dropped},
         table.graph_ids,
     )
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def read_kept(
+    smiles: Sequence[str], recipe: Recipe, track: Track | None = None, kept: KeptParts | None = None
+) -> tuple[MoleculeArrays, Graphs]:
+    """Read molecules as `read_molecules`; of more than one part the graphs stay on the disk.
+
+    Args:
+        smiles: of each molecule.
+        recipe: values to compute.
+        track: shows progress.
+        kept: parts that have been read, and those that are read now; None reads all into memory.
+
+    Returns:
+        The values of all readable molecules, without graphs where there are several parts; and how to get the graphs.
+    """
+    spans = spans_of(len(smiles))
+    if kept is None or (len(spans) < 2 and not kept.exist()):
+        arrays = read_molecules(smiles, recipe, track=track)
+        return arrays, lambda rows: subset(to_table(arrays), rows)
+    build = partial(_read_part, smiles, recipe, track)
+    entries = [kept.open_or_build(span, partial(build, span), "the molecules") for span in spans]
+    values = concatenate([_without_graphs(_stored_arrays(entry)) for entry in entries])
+    return values, partial(_join_graphs, kept, entries)
+
+
+def read_share(smiles: Sequence[str], recipe: Recipe, kept: KeptParts, share: Share, track: Track | None) -> int:
+    """Read a share of the parts; return the number of parts, of all shares, that are still missing."""
+    return kept.fill(spans_of(len(smiles)), share, partial(_read_part, smiles, recipe, track), "the molecules")
+
+
+def _read_part(smiles: Sequence[str], recipe: Recipe, track: Track | None, span: Span, writer: EntryWriter) -> None:
+    """Read the molecules of some rows, and write their values."""
+    start, stop = span
+    arrays = read_molecules(smiles[start:stop], recipe, track=track, first=start)
+    for item in fields(MoleculeArrays):
+        values = getattr(arrays, item.name)
+        if isinstance(values, np.ndarray):
+            writer.append(item.name, values)
+        elif item.name in ("problems", "remarks"):
+            writer.meta[item.name] = values
+        else:
+            texts = Texts(values)
+            writer.append(f"{item.name}.data", texts.data)
+            writer.append(f"{item.name}.ptr", texts.ptr)
+
+
+def _stored_arrays(entry: Entry) -> MoleculeArrays:
+    """Return what `_read_part` has written."""
+    values: dict[str, Any] = {name: array for name, array in entry.arrays.items() if "." not in name}
+    for name in ("scaffolds", "canonical"):
+        values[name] = Texts.of_arrays(entry.arrays[f"{name}.data"], entry.arrays[f"{name}.ptr"])
+    for name in ("problems", "remarks"):
+        values[name] = [tuple(item) for item in entry.meta[name]]
+    return MoleculeArrays(**values)
+
+
+def _without_graphs(arrays: MoleculeArrays) -> MoleculeArrays:
+    return replace(arrays, **{name: getattr(arrays, name)[:0] for name in _GRAPHS})
+
+
+def _join_graphs(kept: KeptParts, entries: Sequence[Entry], rows: np.ndarray) -> GraphTable:
+    """Write the graphs of chosen molecules (ascending) of all parts into one table, which is memory-mapped."""
+
+    def parts() -> Iterator[GraphTable]:
+        first = 0
+        for entry in entries:
+            arrays = _stored_arrays(entry)
+            chosen = rows[(rows >= first) & (rows < first + len(arrays))] - first
+            first += len(arrays)
+            yield subset(to_table(arrays), chosen)
+
+    key = {"kind": "usable", "rows": sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()}
+    return read_table(kept.joined(key, lambda writer: write_table(writer, "all", parts()), "the molecules"), "all")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,10 +33,11 @@ from graphbench.benchmarks.molecules.chemistry.problems import (
     refuse_problems,
 )
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
-from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track, read_molecules
+from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track
 from graphbench.benchmarks.molecules.chemistry.tables import (
-    subset,
-    to_table,
+    Graphs,
+    read_kept,
+    read_share,
     with_bounds,
     with_targets,
     with_text,
@@ -43,8 +45,11 @@ from graphbench.benchmarks.molecules.chemistry.tables import (
 )
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures, with_numbers
 from graphbench.contracts import GraphTable
+from graphbench.data.parts.kept import KeptParts
+from graphbench.data.parts.shares import Share
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, split_signs
+from graphbench.tables.texts import Texts
 
 logger = logging.getLogger(__name__)
 
@@ -175,15 +180,31 @@ class UserMolecules:
     """
 
     table: GraphTable
-    scaffolds: list[str]
-    canonical: list[str]
+    scaffolds: Sequence[str]
+    canonical: Sequence[str]
     split_labels: list[str]
     left_out: int = 0
     times: list[tuple[float, str]] = field(default_factory=list)
 
 
-def read_user_file(request: FileRequest, track: Track | None = None) -> UserMolecules:
+def recipe_of(request: FileRequest) -> Recipe:
+    """Return the values to compute for every molecule of a file."""
+    return Recipe(request.features, "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
+
+
+def read_file_share(request: FileRequest, share: Share, kept: KeptParts, track: Track | None = None) -> int:
+    """Read a share of the molecules of a file for `read_user_file`; return the number of parts that are missing."""
+    smiles = read_rows(request.file, request.smiles_column, []).columns[request.smiles_column]
+    return read_share(smiles, recipe_of(request), kept, share, track)
+
+
+def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptParts | None = None) -> UserMolecules:
     """Read and check a file of molecules.
+
+    Args:
+        request: of the file.
+        track: shows progress.
+        kept: parts in the store, on which the graphs of a large file stay; None for all in memory.
 
     Raises:
         BadInput: a problem with the file as a whole, or (with `on_error="stop"`) with any row; the message counts
@@ -206,17 +227,16 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
         problems += faults
     beside, marred = request.beside.parse(rows.columns)
     problems += [RowProblem(fault, rows.lines[row], shorten(text)) for row, fault, text in marred]
-    recipe = Recipe(request.features, "smallest_rings" if request.computed else None, request.scaffold, canonical=True)
-    arrays = read_molecules(rows.columns[request.smiles_column], recipe, track=track)
+    arrays, graphs = read_kept(rows.columns[request.smiles_column], recipe_of(request), track, kept)
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
     _report(problems, rows, request)
     _log_remarks(arrays, rows)
     bad = {problem.line for problem in problems}
-    usable = np.array([place for place, row in enumerate(arrays.rows) if rows.lines[row] not in bad], dtype=np.int64)
+    usable = np.flatnonzero(~np.isin(np.asarray(rows.lines)[arrays.rows], list(bad)))
     if len(usable) == 0:
         description = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
         raise BadInput(f"{description}\nNo usable molecule is left.")
-    molecules = _collect(request, rows, arrays, (y, signs), weights, usable)
+    molecules = _collect(request, rows, arrays, graphs, (y, signs), weights, usable)
     if times is not None:
         source = arrays.rows[usable].tolist()
         molecules.times = [(float(times[row]), rows.columns[request.time_column or ""][row]) for row in source]
@@ -226,7 +246,7 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     return molecules
 
 
-def read_split_labels(request: FileRequest) -> list[str]:
+def read_split_labels(request: FileRequest) -> Sequence[str]:
     """Read the split column of a file alone."""
     assert request.split_column is not None
     return read_rows(request.file, request.smiles_column, [request.split_column]).columns[request.split_column]
@@ -237,8 +257,10 @@ def _take_signs(request: FileRequest, rows: MoleculeRows) -> np.ndarray | None:
     if request.computed or request.task != "regression":
         return None
     numbers, signs = split_signs({name: rows.columns[name] for name in request.targets})
+    if not signs.any():
+        return None
     rows.columns |= numbers
-    return signs if signs.any() else None
+    return signs
 
 
 def _parse_numbers(request: FileRequest, rows: MoleculeRows) -> tuple[np.ndarray, np.ndarray | None, list[RowProblem]]:
@@ -319,29 +341,30 @@ def _collect(
     request: FileRequest,
     rows: MoleculeRows,
     arrays: MoleculeArrays,
+    graphs: Graphs,
     numbers: tuple[np.ndarray, np.ndarray | None],
     weights: np.ndarray | None,
     usable: np.ndarray,
 ) -> UserMolecules:
     """Attach targets with their signs, weights and texts to the molecules `usable` (indices into the readable ones)."""
     y, signs = numbers
-    source = arrays.rows[usable].tolist()
+    source = arrays.rows[usable]
 
-    def texts(column: str) -> list[str]:
-        return [rows.columns[column][row] for row in source]
+    def texts(column: str) -> Texts:
+        return Texts(rows.columns[column][row] for row in source)
 
-    smiles, lines = texts(request.smiles_column), [rows.lines[row] for row in source]
+    smiles, lines = texts(request.smiles_column), np.asarray(rows.lines)[source]
     targets = combine_terms(arrays.terms[usable]).reshape(len(usable), -1) if request.computed else y[source]
-    table = with_targets(subset(to_table(arrays), usable), targets, exact=True)
+    table = with_targets(graphs(usable), targets, exact=True)
     if signs is not None:
         table = with_bounds(table, targets, signs[source])
         targets = np.where(signs[source] == 0, targets, np.nan)
     table = table if weights is None else with_weights(table, weights[source])
-    ids = texts(request.id_column) if request.id_column else [str(line) for line in lines]
+    ids = texts(request.id_column) if request.id_column else Texts(map(str, lines.tolist()))
     molecules = UserMolecules(
         with_text(table, {"smiles": smiles, "id": ids}),
-        [arrays.scaffolds[place] for place in usable] if request.scaffold else [],
-        [arrays.canonical[place] for place in usable],
+        Texts(arrays.scaffolds[place] for place in usable) if request.scaffold else [],
+        Texts(arrays.canonical[place] for place in usable),
         [label.lower() for label in texts(request.split_column)] if request.split_column else [],
         rows.num_rows - len(usable),
     )
@@ -350,7 +373,7 @@ def _collect(
 
 
 def _log_repeats(
-    molecules: UserMolecules, targets: np.ndarray, smiles: list[str], lines: list[int], rows: MoleculeRows
+    molecules: UserMolecules, targets: np.ndarray, smiles: Sequence[str], lines: Sequence[int], rows: MoleculeRows
 ) -> None:
     """Log which molecules are repeated, as a warning if that can harm."""
     repeats = find_repeats(molecules.canonical, targets)

@@ -60,13 +60,13 @@ def sdf(tmp_path):
 def test_tables_of_text(write, name, text, lines):
     rows = read_rows(write(name, text), "smiles", ["y"])
     assert rows.columns == {"smiles": SMILES, "y": VALUES}
-    assert (rows.lines, rows.problems, rows.num_rows) == (lines, [], 3)
+    assert (list(rows.lines), rows.problems, rows.num_rows) == (lines, [], 3)
 
 
 def test_smiles_file_without_header_has_names(write):
     rows = read_rows(write("a.smi", "CCO ethanol\n\nc1ccccc1\nCC(C)N\tthe amine\n"), "smiles", [NAME])
     assert rows.columns == {"smiles": SMILES, NAME: ["ethanol", "", "the amine"]}
-    assert rows.lines == [1, 3, 4]
+    assert list(rows.lines) == [1, 3, 4]
 
 
 def test_smiles_file_with_header_has_columns(write):
@@ -79,7 +79,7 @@ def test_sdf_has_properties_and_names(sdf):
     rows = read_rows(sdf, "smiles", ["y", NAME])
     assert rows.columns == {"smiles": SMILES, "y": VALUES, NAME: ["mol 0", "mol 1", "mol 2"]}
     starts = [number for number, line in enumerate(sdf.read_text().splitlines(), 1) if line.startswith("mol ")]
-    assert rows.lines == starts
+    assert list(rows.lines) == starts
 
 
 def test_broken_sdf_record_is_named_by_line(sdf):
@@ -97,7 +97,7 @@ def test_parquet_counts_rows(tmp_path):
     pd.DataFrame({"smiles": SMILES, "y": [1.5, None, -2.0]}).to_parquet(tmp_path / "a.parquet")
     rows = read_rows(tmp_path / "a.parquet", "smiles", ["y"])
     assert rows.columns == {"smiles": SMILES, "y": ["1.5", "", "-2.0"]}
-    assert (rows.lines, rows.unit) == ([1, 2, 3], "row")
+    assert (list(rows.lines), rows.unit) == ([1, 2, 3], "row")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_first_sheet_of_a_workbook(tmp_path):
     book.save(tmp_path / "a.xlsx")
     rows = read_rows(tmp_path / "a.xlsx", "smiles", ["y"])
     assert rows.columns == {"smiles": ["CCO", "c1ccccc1"], "y": ["1.5", ""]}
-    assert (rows.lines, rows.unit, [problem.line for problem in rows.problems]) == ([2, 4], "row", [5])
+    assert (list(rows.lines), rows.unit, [problem.line for problem in rows.problems]) == ([2, 4], "row", [5])
 
 
 # -- part by part ---------------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_blank_rows_come_out_of_a_prediction_and_cost_a_training_nothing(tmp_pat
     assert part.smiles == ["CCO", "", "", "CC"]
     assert list(part.problems) == [1, 2]
     rows = read_rows(tmp_path / "a.csv", "smiles", ["y"])
-    assert (rows.columns["smiles"], rows.lines, rows.num_rows) == (["CCO", "CC"], [2, 6], 2)
+    assert (rows.columns["smiles"], list(rows.lines), rows.num_rows) == (["CCO", "CC"], [2, 6], 2)
 
 
 def rows(**columns):

@@ -7,8 +7,8 @@ import os
 import pytest
 import torch
 
+from graphbench.data.parts.shares import Share, alone
 from graphbench.errors import BadInput
-from graphbench.inference.shares import Share, alone
 
 
 @pytest.mark.parametrize("count", [1, 3, 7])

@@ -1,0 +1,1 @@
+"""Long computations in parts: `shares` divides them between jobs, `kept` keeps what is finished."""

@@ -1,0 +1,73 @@
+"""Peak memory of `graphbench prepare` for a file of molecules that is read in parts, by its length, and of two shares.
+
+Files of 2, 4, 8, ... parts of distinct molecules are prepared, each in a process of its own that has one core. A line
+gives the peak and what every further row adds to it, beside the size of the entry that is written. The longest file is
+then prepared by two shares, one after the other, and joined; the entries are compared byte by byte.
+
+    python speed/prepare_parts.py
+    python speed/prepare_parts.py --most 1048576
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+from predict_memory import run
+from timing import provenance
+
+#: Rows of two parts.
+FIRST = 1 << 15
+_ATOMS = "CNOS"
+
+
+def molecule(number: int) -> str:
+    """A chain of 13 heavy atoms, another one for each number below 4^12."""
+    return "F" + "".join(_ATOMS[number >> 2 * place & 3] for place in range(12))
+
+
+def write_rows(path: Path, count: int) -> Path:
+    """Write a file of molecules with a target."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write("smiles,value\n")
+        file.writelines(f"{molecule(n)},{n % 97}\n" for n in range(count))
+    return path
+
+
+def entry(store: Path) -> dict[str, bytes]:
+    """Return the arrays of the one table in a store."""
+    return {path.name: path.read_bytes() for path in store.glob("table-*/*.npy")}
+
+
+def main() -> None:
+    """Prepare the files, and print a line for each length."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, default=FIRST * 8, help="rows of the longest file")
+    parser.add_argument("--folder", type=Path, help="where the files go; temporary ones by default")
+    options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    print(f"{'rows':>12} {'seconds':>9} {'peak MB':>9} {'bytes/row':>10} {'entry MB':>10}")
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder, rows, before = Path(name), FIRST, (0, 0.0)
+        while rows <= options.most:
+            source = write_rows(folder / f"{rows}.csv", rows)
+            words = ["prepare", "--data", "Molecules", "--data.file", str(source), "--data.target", "value",
+                     "--model.architecture", "GCN", "--data.store"]  # fmt: skip
+            seconds, peak = run([*words, f"{name}/{rows}"])
+            size = sum(map(len, entry(folder / str(rows)).values()))
+            added = f"{(peak - before[1]) / (rows - before[0]):.0f}" if before[0] else ""
+            print(f"{rows:>12,} {seconds:>9.1f} {peak / 1e6:>9.1f} {added:>10} {size / 1e6:>10.1f}", flush=True)
+            before, rows = (rows, peak), rows * 2
+        for share in (["--part", "1/2"], ["--part", "2/2"], []):
+            seconds, peak = run([*words, f"{name}/shares", *share])
+            print(f"{' '.join(share) or 'joined':>12} {seconds:>9.1f} {peak / 1e6:>9.1f}", flush=True)
+        equal = entry(folder / "shares") == entry(folder / str(before[0]))
+        print("the entry of the shares is", "that of one process" if equal else "ANOTHER ONE")
+    print(", ".join(f"{key} {value}" for key, value in provenance().items() if value))  # imports torch: the last step
+
+
+if __name__ == "__main__":
+    main()
