@@ -7,7 +7,7 @@ PLUGINS := $(sort $(wildcard plugins/*))
 STAMP := $(VENV)/.installed
 PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
 
-.PHONY: help quickstart picture test test-plain test-triton test-slow survive env lint docs speed release-check dist resolve audit lower-bounds docker-check clean
+.PHONY: help quickstart picture test test-plain test-triton test-slow survive env lint docs gallery speed release-check dist resolve audit lower-bounds docker-check clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -79,6 +79,9 @@ speed: env  ## one table of speed against baselines and against the limit; JSON=
 docs: export OMP_NUM_THREADS ?= 1
 docs: env  ## the site, with its notebooks executed: docs/_build/html/index.html
 	NB_EXECUTE=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
+gallery: docs  ## docs/tutorials/pictures, out of the notebooks that `docs` executed
+	$(BIN)/python docs/_ext/gallery.py
 
 release-check: env  ## build all wheels, install them into an empty environment, train there; FRESH=1 downloads the rest
 	$(BIN)/python release/check.py $(if $(FRESH),--fresh)

@@ -3,21 +3,23 @@
     python experiments/starting_weights.py ../shared/data/aqsol/thousand.csv --target logS
     python experiments/starting_weights.py FILE --target logS --weights runs/pretrain/run --ways whole -- \
         --data.descriptors rdkit2d
+    python experiments/starting_weights.py FILE --target active --classes 2 --splits scaffold_0 --sizes 1000
 
 Every split is a column of the file with train, val and test, or `scaffold_0` and so on: whole Murcko scaffolds in a
 random order by that seed, of the molecules that RDKit reads. Of the training molecules, so many as `--sizes` says are
 drawn by a fixed seed, while validation and test stay whole. `random` starts from random weights; `frozen` trains the
-head alone, `staged` the head for some epochs and then everything, `whole` everything at once. Options behind `--` go to
-every fit. A run that has test scores is taken as it is, so that a stopped command goes on. The table has validation
-errors, by which settings are chosen, and test errors, by which none is; those of the simple models of `graphbench test`
-on the same molecules; with `--members N` those of the mean prediction of N seeds, the first among them; and with
-`--chemprop COMMAND` those of chemprop's defaults, from an environment of its own:
+head alone, `staged` the head for 10 epochs and then everything, `whole` everything at once, `gentle` everything with a
+lower rate for what the weights brought. Options behind `--` go to every fit. A run that has test scores is taken as it
+is, so that a stopped command goes on. The table has validation errors, by which settings are chosen, and test errors,
+by which none is; those of the simple models of `graphbench test` on the same molecules; with `--members N` those of the
+mean prediction of N seeds, the first among them; and with `--chemprop COMMAND` those of chemprop's defaults, from an
+environment of its own:
 
     python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
     python experiments/starting_weights.py ... --chemprop chemprop/bin/chemprop
 
-`seconds` are of the processor: of `fit`, and of training and prediction by chemprop; those of the simple models are of
-the clock, with their features.
+Errors are MAE, or 1 - AUROC with `--classes 2`. `seconds` are of the processor: of `fit`, and of training and
+prediction by chemprop; those of the simple models are of the clock, with their features.
 """
 
 from __future__ import annotations
@@ -29,13 +31,14 @@ import resource
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import pandas as pd
 from rdkit import Chem, rdBase
+from sklearn.metrics import roc_auc_score
 
 from graphbench.benchmarks.molecules.chemistry.scaffolds import murcko_scaffold, scaffold_split
 from graphbench.cli import main as graphbench
@@ -43,12 +46,14 @@ from graphbench.runs import RunFolder
 
 CONFIG = Path(__file__).parents[1] / "configs" / "molecules.yaml"
 SEED = 0
-#: The configuration is `staged`.
+_AS_THE_HEAD = ["--model.learning_rates", "null"]
+#: The configuration is `gentle`.
 WAYS = {
-    "random": ["--model.init_from", "null", "--model.freeze", "null", "--model.freeze_epochs", "null"],
-    "frozen": ["--model.freeze_epochs", "null"],
-    "staged": [],
-    "whole": ["--model.freeze", "null", "--model.freeze_epochs", "null"],
+    "random": ["--model.init_from", "null", *_AS_THE_HEAD],
+    "frozen": [*_AS_THE_HEAD, "--model.freeze", "architecture"],
+    "staged": [*_AS_THE_HEAD, "--model.freeze", "architecture", "--model.freeze_epochs", "10"],
+    "whole": _AS_THE_HEAD,
+    "gentle": [],
 }
 COLUMNS = ("size", "split", "model", "epoch", "val", "test", "seconds")
 
@@ -99,6 +104,18 @@ def train(file: Path, target: str, split: str, run: Path, options: Sequence[str]
     run.with_suffix(".seconds").write_text(str(processor_seconds() - started))
 
 
+def error(scores: Mapping[str, float], part: str) -> float:
+    """Return the error on a part: MAE, or 1 - AUROC of classes."""
+    return scores[f"{part}/MAE"] if f"{part}/MAE" in scores else 1 - scores[f"{part}/AUROC"]
+
+
+def error_of(prediction: pd.Series, truth: pd.Series, classes: bool) -> float:
+    """Return the same of predicted numbers, or of probabilities of class 1."""
+    if classes:
+        return 1 - float(roc_auc_score(truth, prediction))
+    return float((prediction - truth).abs().mean())
+
+
 def score(file: Path, target: str, split: str, run: Path, options: Sequence[str]) -> dict[str, tuple]:
     """Train and test unless the run has test scores: model -> best epoch, errors on val and test, seconds.
 
@@ -109,10 +126,12 @@ def score(file: Path, target: str, split: str, run: Path, options: Sequence[str]
     if "test" not in RunFolder(run).read_results() and (code := graphbench(["test", "--run", str(run)])):
         raise SystemExit(code)
     results = RunFolder(run).read_results()
-    scores = {"model": (results["best_epoch"], results["val"]["val/MAE"], results["test"]["test/MAE"])}
+    scores: dict[str, tuple] = {
+        "model": (results["best_epoch"], error(results["val"], "val"), error(results["test"], "test"))
+    }
     scores["model"] += (float(run.with_suffix(".seconds").read_text()),)
     for name, one in results["baselines"].items():
-        scores[name] = ("", one["val"]["val/MAE"], one["test"]["test/MAE"], one.get("seconds", ""))
+        scores[name] = ("", error(one["val"], "val"), error(one["test"], "test"), one.get("seconds", ""))
     return scores
 
 
@@ -130,11 +149,14 @@ def score_ensemble(file: Path, target: str, split: str, runs: Sequence[Path], op
         if code := graphbench(["predict", "--run", *map(str, runs), "--split", part, "--output", str(path)]):
             raise SystemExit(code)
         frame = pd.read_csv(path)
-        errors.append(float((frame["prediction"] - frame["target"]).abs().mean()))
+        predicted = frame["prediction"] if "prediction" in frame else frame["prediction_1"]
+        errors.append(error_of(predicted, frame["target"], "prediction_1" in frame))
     return "", *errors, sum(float(run.with_suffix(".seconds").read_text()) for run in runs)
 
 
-def score_chemprop(command: Sequence[str], file: Path, target: str, split: str, folder: Path) -> tuple:
+def score_chemprop(
+    command: Sequence[str], file: Path, target: str, split: str, folder: Path, classes: bool = False
+) -> tuple:
     """Train chemprop by its defaults unless the folder has predictions: errors on val and test, seconds."""
     frame, clock = pd.read_csv(file), folder / "seconds"
     asked, answers = folder / "asked.csv", folder / "answers.csv"
@@ -143,13 +165,18 @@ def score_chemprop(command: Sequence[str], file: Path, target: str, split: str, 
         frame[frame[split] != "train"].to_csv(asked, index=False)
         columns = ["--smiles-columns", "smiles", "--accelerator", "cpu"]
         train = ["train", "--data-path", str(file), "--target-columns", target, "--splits-column", split, *columns]
+        train += ["--task-type", "classification"] if classes else []
         predict = ["predict", "--test-path", str(asked), "--model-paths", str(folder / "model_0"), *columns]
         started = processor_seconds()
         for words in ([*train, "--output-dir", str(folder)], [*predict, "--preds-path", str(answers)]):
             subprocess.run([*command, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         clock.write_text(str(processor_seconds() - started))
-    errors = (pd.read_csv(answers)[target] - pd.read_csv(asked)[target]).abs().groupby(pd.read_csv(asked)[split]).mean()
-    return "", errors["val"], errors["test"], float(clock.read_text())
+    truth, predicted = pd.read_csv(asked), pd.read_csv(answers)[target]
+    errors = [
+        error_of(predicted[rows], truth[target][rows], classes)
+        for rows in (truth[split] == "val", truth[split] == "test")
+    ]
+    return "", *errors, float(clock.read_text())
 
 
 def table(rows: Sequence[dict]) -> str:
@@ -171,6 +198,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--target", required=True)
+    parser.add_argument("--classes", type=int, choices=[2], help="the target is a class, 0 or 1")
     parser.add_argument("--weights", default="molecules-base", help="as --model.init_from takes them")
     parser.add_argument("--splits", nargs="+", default=["split_0", "split_1", "split_2"], metavar="COLUMN")
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 300, 800], help="training molecules")
@@ -179,13 +207,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--chemprop", metavar="COMMAND", help="that starts chemprop, to train it as well")
     parser.add_argument("--output", type=Path, default=Path("runs/starting-weights"), help="folder of the runs")
     own = parser.parse_args(words[: words.index("--")] if "--" in words else words)
+    if own.classes:
+        options += ["--data.task", "classification", "--data.num_classes", str(own.classes)]
     rows: list[dict] = []
     for size, way, split in itertools.product(
         own.sizes, [*own.ways, *(["chemprop"] if own.chemprop else [])], own.splits
     ):
         file, run = draw(own.file, split, size, own.output / "data"), own.output / f"{size}-{split}-{way}"
         if way == "chemprop":
-            scores = {way: score_chemprop(shlex.split(own.chemprop), file, own.target, split, run)}
+            command = shlex.split(own.chemprop)
+            scores = {way: score_chemprop(command, file, own.target, split, run, bool(own.classes))}
         else:
             start = [] if way == "random" else ["--model.init_from", own.weights]
             scores = score(file, own.target, split, run, [*start, *WAYS[way], *options])

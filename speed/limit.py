@@ -24,19 +24,17 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from timing import in_turns, medians, note, note_memory, peak_bytes
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphbench import BenchmarkModule, GraphBatch
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import import_named
 from graphbench.cli.process import keep_memory
+from graphbench.testing.products import Recorded, multiply
 
 CONFIGURATIONS = (
     "gps/zinc",
@@ -48,69 +46,6 @@ CONFIGURATIONS = (
     "sfi-former/peptides-func",
     "sft/peptides-func",
 )
-_PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
-ATTENTION = "aten::_scaled_dot_product"
-
-
-@dataclass(frozen=True)
-class Product:
-    """Both operands of a product, each by a function that makes one like it."""
-
-    operands: tuple[Callable[[], Tensor], ...]
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations: `2 m k n` of `[..., m, k]` and `[..., k, n]`."""
-        left, right = self.make()
-        if left.layout is not torch.strided:
-            return 2 * left._nnz() * right.shape[-1]
-        return 2 * left.numel() * right.shape[-1]
-
-    @classmethod
-    def of(cls, left: Tensor, right: Tensor) -> Product:
-        """That of two tensors."""
-        return cls((_like(left), _like(right)))
-
-    def make(self) -> tuple[Tensor, ...]:
-        """Random operands."""
-        return tuple(operand() for operand in self.operands)
-
-
-def _like(operand: Tensor) -> Callable[[], Tensor]:
-    """Makes random numbers of the same shape, stride and type; a sparse matrix, which is its pattern, stays itself."""
-    if operand.layout is not torch.strided:
-        return operand.detach
-    size, stride, dtype, device = operand.shape, operand.stride(), operand.dtype, operand.device
-    last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))  # expanded ones share numbers
-    return lambda: torch.randn(last + 1, dtype=dtype, device=device).as_strided(size, stride)
-
-
-class Recorded(TorchDispatchMode):
-    """Notes the products of whatever runs inside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.products: list[Product] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run, and note."""
-        name, tensors = func._schema.name, [argument for argument in args if isinstance(argument, Tensor)]
-        if name in _PRODUCTS:
-            self.products.append(Product.of(*tensors[-2:]))
-        elif name.startswith(ATTENTION):
-            self.products += attention_products(tensors, "backward" in name)
-        return func(*args, **(kwargs or {}))
-
-
-def attention_products(tensors: list[Tensor], backward: bool) -> list[Product]:
-    """Forward: Q K^T and P V. Backward: Q K^T again, dO V^T, P^T dO, dS K and dS^T Q."""
-    query, key, value = tensors[1:4] if backward else tensors[:3]
-    weights = query.new_empty(*query.shape[:-1], key.shape[-2])
-    if not backward:
-        return [Product.of(query, key.mT), Product.of(weights, value)]
-    grad = tensors[0]
-    pairs = ((query, key.mT), (grad, value.mT), (weights.mT, grad), (weights, key), (weights.mT, query))
-    return [Product.of(*pair) for pair in pairs]
 
 
 def made(configuration: str, batch_size: int, device: str = "cpu") -> tuple[BenchmarkModule, GraphBatch]:
@@ -216,9 +151,7 @@ def main() -> None:
         operands = [product.make() for product in recorded.products]
 
         def products(operands: list[tuple[Tensor, ...]] = operands, batch: GraphBatch = batch) -> None:
-            with torch.no_grad():
-                for left, right in operands:
-                    left @ right
+            multiply(operands)
             wait_for(batch)
 
         seconds = in_turns({"step": step, "products": products}, options.rounds)

@@ -27,12 +27,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from limit import ATTENTION, Product, attention_products, made, parser_of, prepare, unwaited_step_of, wait_for
+from limit import made, parser_of, prepare, unwaited_step_of, wait_for
 from timing import in_turns, medians, note
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
+
+from graphbench.testing.products import ATTENTION, Product, attention_products
 
 #: What only makes room, by the start of its name.
 _ROOM = ("aten::empty", "aten::new_empty")

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("profile:profile", "measure throughput, memory and operations"),
     "sweep": ("sweep:sweep", "train and compare several models, seeds and folds in one command"),
+    "study": ("study:study", "answer the four questions of a reviewer about a model: control, depth, budget, cost"),
     "tune": ("tune:tune", "search for better options by validation scores, with Optuna"),
     "explain": ("explain:explain", "show which atoms and bonds (nodes, edges) a prediction rests on"),
     "export": ("export:export", "write a run's model as a folder that others can load, or as a program"),

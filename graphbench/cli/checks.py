@@ -74,6 +74,7 @@ def check_command(command: str, words: Sequence[str]) -> None:
     _check_values(line, command)
     options, rest = own_parser(command).parse_known_args(list(words))
     others = CommandLine.parse(rest, flags=FLAGS).located()
+    # In the order of a user's mistakes: a wrong class would make all of its options look unknown.
     check_names(others)
     folder = getattr(options, "resume" if command == "fit" else "run", None)
     if command == "predict":
@@ -89,13 +90,9 @@ def check_command(command: str, words: Sequence[str]) -> None:
 
 
 def check_fit_options(command: str, words: Sequence[str], own: Iterable[str], reserved: Mapping[str, str]) -> None:
-    """Check the words that a command hands on to `graphbench fit`.
+    """Check the words that a command hands on to `graphbench fit`, without the command's own options.
 
-    Args:
-        command: its name, for messages.
-        words: the command line without the command's own options.
-        own: names of these, as suggestions.
-        reserved: options of `fit` that the command sets itself, and why.
+    Names of its own options are suggestions; `reserved` are options of `fit` that it sets itself, and why.
 
     Raises:
         BadInput: an option is unknown or reserved, or a configuration is missing or is no mapping.
@@ -108,6 +105,22 @@ def check_fit_options(command: str, words: Sequence[str], own: Iterable[str], re
     line = line.located()
     check_names(line)
     _check_options(line, own, CommandLine(()))
+
+
+def check_set_once(words: Sequence[str], setters: Mapping[str, str]) -> None:
+    """Refuse an option of a fit that a command sets for each of its trainings, and would override.
+
+    `setters` has what sets an option, by its dotted name in any spelling.
+
+    Raises:
+        BadInput: names both.
+    """
+    by_path = {CommandLine.parse([f"--{option}"]).options[0].path: setter for option, setter in setters.items()}
+    for one in CommandLine.parse(words, flags=FLAGS).options:
+        if one.path in by_path:
+            raise BadInput(
+                f"{one.name} {one.value}: {by_path[one.path]} sets it for each training. Leave one of them out."
+            )
 
 
 # -- values and names --------------------------------------------------------------------------------------------------
@@ -159,13 +172,7 @@ def check_names(line: CommandLine) -> None:
 
 
 def _check_name(option: str, slot: str, value: str) -> None:
-    """Refuse a file, or its name, in place of a class.
-
-    Args:
-        option: where it stands, for the message.
-        slot: `data` or `model.architecture`.
-        value: name of a class, or a dotted path.
-    """
+    """Refuse a file, or its name, in place of a class; `option` is where it stands, for the message."""
     dotted = all(part.isidentifier() for part in value.split("."))
     if dotted and not _DATA_FILES.search(value) and ("." not in value or not Path(value).exists()):
         return
@@ -189,12 +196,9 @@ def _with_article(noun: str) -> str:
 
 
 def _check_options(line: CommandLine, own: Iterable[str], run: CommandLine) -> None:
-    """Refuse unknown options in words and files.
+    """Refuse unknown options in words and files, without the command's `own`, which are suggestions.
 
-    Args:
-        line: without the command's own options.
-        own: names of these, as suggestions.
-        run: the configuration of a run, which is not checked: it was trained.
+    The configuration of a `run` is not checked: it was trained.
     """
     _check_contents(line, run)
     names = {name.replace("_", "-") for name in own} | set(_COMMON)
@@ -281,12 +285,9 @@ def _check_top_key(key: str, classes: Mapping[str, str]) -> None:
 
 
 def _check_option(option: str, names: Collection[str], classes: Mapping[str, str]) -> None:
-    """Refuse an unknown option, and one of a class that is not named.
+    """Refuse an unknown option, and one of a class that is not among `classes` (slot -> class that is named).
 
-    Args:
-        option: without dashes.
-        names: options without a prefix.
-        classes: slot -> class that is named.
+    `names` are the options without a prefix.
     """
     first, *rest = option.split(".")
     if first == "expected":

@@ -96,13 +96,7 @@ def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def plain_table(title: str, header: Sequence[str], numeric: Sequence[str] = ()) -> Table:
-    """Return an empty table without lines, whose first column is never folded.
-
-    Args:
-        title: above it.
-        header: names of the columns.
-        numeric: columns that are aligned at the right.
-    """
+    """Return an empty table without lines, whose first column is never folded; `numeric` columns align at the right."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for number, name in enumerate(header):
         table.add_column(name, justify="right" if name in numeric else "left", no_wrap=number == 0, overflow="fold")
@@ -118,12 +112,9 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def peak_memory_mb(device: torch.device) -> float | None:
-    """Return the peak of memory in MB (1e6 bytes): tensors on a CUDA device, else all memory of this process.
+    """Return the peak of memory in MB (1e6 bytes): tensors on a CUDA device that trains, else all of this process.
 
     None for a process on Windows, where Python has no count of it.
-
-    Args:
-        device: the one that trains; a run on the CPU reports the process's memory whether or not there is a GPU.
     """
     if device.type == "cuda":
         import torch

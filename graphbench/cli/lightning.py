@@ -140,7 +140,7 @@ class GraphbenchCLI(LightningCLI):
         self.stop = OrderlyStop(self.signals)
         if self.run_folder is not None:
             self._watch()
-        self.store = meet_on_loopback(self.trainer)
+        self.store = meet_on_loopback(self.trainer)  # kept: torch finds the server while this object lives
 
     def _watch(self) -> None:
         """Compare notes of the processes after all work of a step, and before checkpoints are written."""
@@ -277,27 +277,16 @@ class ParsedCLI(GraphbenchCLI):
 
 
 def build(command: str, words: Sequence[str], parse_alone: bool = False) -> GraphbenchCLI:
-    """Build what `graphbench fit` would train, for a command that hands words on to it; no data are read.
+    """Build what `graphbench fit` would train of `words`, for a command that hands them on; no data are read.
 
-    Args:
-        command: its name, for messages.
-        words: options of `graphbench fit`.
-        parse_alone: leave data, model and trainer out.
-
-    Raises:
-        GraphbenchError: as raised by the fit.
+    With `parse_alone` data, model and trainer are left out. Errors are those of the fit.
     """
     request = split(own_parser(command), words, run_option=None)
     return (ParsedCLI if parse_alone else GraphbenchCLI)(request.arguments)
 
 
 def measure(command: str, words: Sequence[str]) -> tuple[Mapping[str, Any], int]:
-    """Return every option of what a command line builds, and the number of its trainable parameters.
-
-    Args:
-        command: see `build`.
-        words: see `build`.
-    """
+    """Return every option of what `build` builds, and the number of its trainable parameters."""
     cli = build(command, words)
     return cli.settings(), count_parameters(cli.model)
 
@@ -327,5 +316,5 @@ def _as_list(value: Any) -> list[Any]:
 
 def write_config(path: Path, cli: GraphbenchCLI) -> None:
     """Write the resolved configuration, headed by the version that wrote it."""
-    yaml.safe_load(text := cli.resolved_config())  # fail now rather than when the run is read
+    yaml.safe_load(text := cli.resolved_config())  # fails now rather than when the run is read
     write_text(path, f"# graphbench-lightning=={__version__}\n{text}")

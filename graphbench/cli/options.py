@@ -9,10 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -20,6 +19,7 @@ from graphbench import registry
 from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_in, value_at
 from graphbench.cli.parsers import CommandParser, whole_number
 from graphbench.data.files.foreign import load_json
+from graphbench.data.files.nested import texts_in
 from graphbench.errors import BadInput, check_choice
 from graphbench.experiments.launchers.cluster import OPTIONS as LAUNCHER_OPTIONS
 from graphbench.inference.shares import PART_ROWS, Share
@@ -57,6 +57,7 @@ OWN: dict[str, dict[str, str]] = {
     | {
         "steps": "training steps to time, the first 5 for warming up (default 50)",
         "depth": "levels of modules in the table of operations (default 3)",
+        "output": "file for the numbers as JSON, with the time of a step over that of its own matrix products",
         "card_memory": "train nothing; show what a step takes on a card of this memory, such as 80GB, without a card",
     },
     "validate": {**_SCORE, "data_changed": _DATA_CHANGED},
@@ -236,6 +237,7 @@ def split(parser: CommandParser, words: Sequence[str], run_option: str | None = 
         return Request(options, arguments, None, changed=bool(arguments))
     run = RunFolder.existing(folder)
     names = trust.named_in([*arguments, getattr(options, "input", None) or ""])
+    # Before any class is imported: a run that somebody sent may name one whose module runs code.
     trust.require(trust.Policy.of(run.config, options.trust, names))
     moved = _moved_paths(run)
     stored = ["--config", str(run.config)]
@@ -294,23 +296,15 @@ def import_named(words: Sequence[str]) -> None:
     for place, content in line.contents:
         if place.startswith("--config "):
             Expected.parse(content.get("expected"), place)
-        texts.update(_strings(content))
+        texts.update(texts_in(content))
         for slot, name in classes_in(content).items():
             if name.isidentifier():  # dotted paths are left to jsonargparse
                 registry.load(REQUIRED[slot], name)
     for one in line.options:
-        texts.update(_strings(one.read()))
+        texts.update(texts_in(one.read()))
     for group in registry.GROUPS:
         for name in texts & registry.records(group).keys():
             registry.load(group, name)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (Mapping, list)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _strings(item)
 
 
 def with_optimizer(words: Sequence[str]) -> list[str]:

@@ -48,13 +48,7 @@ _PLAIN = (int, float, str, bool, NoneType, Path, list, tuple, dict, Sequence, Ma
 
 
 def explain(error: Exception, parser: ArgumentParser, words: Sequence[str]) -> str:
-    """Return one readable message for a parser's error.
-
-    Args:
-        error: raised by the parser.
-        parser: knows the options outside of classes.
-        words: the command line that was parsed.
-    """
+    """Return one readable message for the error of a parser, which knows the options outside of classes."""
     with contextlib.suppress(TypeError, ValueError):  # a user's class, whose signature cannot be read
         if message := next(_mistakes(CommandLine.parse(words), parser, str(error)), ""):
             return message

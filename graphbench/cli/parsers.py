@@ -155,13 +155,7 @@ def near_options(option: str, names: Iterable[str], prefix: str = "") -> str:
 
 
 def unknown_option(option: str, names: Iterable[str], hint: str = ALL_OPTIONS) -> BadInput:
-    """Return the error for an unknown option.
-
-    Args:
-        option: as typed, or without dashes.
-        names: all options, without dashes.
-        hint: how to list them.
-    """
+    """Return the error for an unknown option, as typed or without dashes, among `names` without dashes."""
     typed = option if option.startswith("-") else f"--{option}"
     return BadInput(f"Unknown option {typed}. {near_options(option.lstrip('-'), names)}{hint}")
 

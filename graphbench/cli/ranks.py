@@ -137,9 +137,7 @@ class OrderlyStop(pl.Callback):
     def compare(self, trainer: pl.Trainer, whole: bool = False) -> None:
         """Compare notes, and leave if the run's folder is gone.
 
-        Args:
-            trainer: of the processes.
-            whole: whether a checkpoint written now would hold all that a run needs to go on.
+        `whole` tells whether a checkpoint written now would hold all that a run needs to go on.
 
         Raises:
             FolderLost: the folder was moved or removed.
@@ -221,13 +219,7 @@ def is_in_place(place: Place) -> bool:
 
 
 def lost_folder(path: Path, now: Path | None, step: int) -> str:
-    """Say that a run's folder was moved, removed or emptied, and how to go on.
-
-    Args:
-        path: its place when the run began.
-        now: its place now; None if unknown.
-        step: optimizer steps done.
-    """
+    """Say that a run's folder, `now` elsewhere or (None) unknown, was moved, removed or emptied, and how to go on."""
     change = "emptied" if now == path.absolute() else "moved or removed"
     text = f"The run's folder {path} was {change} while it was trained in: the fit ended after step {step}."
     if now is None:
@@ -249,9 +241,6 @@ def join_again(trainer: pl.Trainer) -> None:
     torchrun keeps its store of addresses from one start to the next (PyTorch 2.13: `--standalone`, c10d and static
     rendezvous). A process that reads before another one has written its new address gets the address of a process that
     ended, and the restart fails with "Connection refused". So the keys of a restart begin with its number.
-
-    Args:
-        trainer: with one process or several.
     """
     restart, shared = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
     strategy = trainer.strategy

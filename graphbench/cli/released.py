@@ -29,11 +29,7 @@ def check_weights(request: Request) -> None:
 
 
 def load_released(cli: GraphbenchCLI, named: str) -> None:
-    """Give the model of a recipe the weights that its authors released.
-
-    Args:
-        cli: with the model.
-        named: value of `--weights`: `official`, or a file of the same layout.
+    """Give the model of a recipe the weights that its authors released: `official`, or a file of the same layout.
 
     Raises:
         BadInput: the recipe names no released weights, there is no such file, or the weights are of another model.

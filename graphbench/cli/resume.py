@@ -115,7 +115,7 @@ def find_start(request: Request) -> Start | None:
     if path is None:
         if run.is_begun and not _is_first(run):
             raise BadInput(f"{run.path} has no {run.last.name} to continue from. {_suggest_other(run, run.last)}")
-        run.best.unlink(missing_ok=True)  # else the folder would count as a run
+        run.best.unlink(missing_ok=True)  # else the folder would count as a run, and the fit be refused
         log.info("%s has no checkpoint: it stopped before its first one and starts anew.", run.path)
         return None
     try:
@@ -206,9 +206,6 @@ def recipe_of(words: Sequence[str]) -> list[str]:
     """Return the words that name the recipe: the files up to the last one that says what is expected.
 
     Files behind that one, and all options, alter the recipe.
-
-    Args:
-        words: parsed by LightningCLI.
 
     Raises:
         BadInput: a file cannot be read.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
 
 from graphbench.data.files.foreign import load_json
+from graphbench.data.files.nested import flatten
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData, check_choice
 from graphbench.runs import RunFolder
@@ -51,18 +52,14 @@ class SameData(pl.Callback):
         self.compare(_fingerprint(trainer), speak=trainer.is_global_zero)
 
     def compare(self, fingerprint: Mapping[str, Any], speak: bool = True) -> None:
-        """Compare data with those of the training; a second call does nothing.
-
-        Args:
-            fingerprint: of the data, see `Benchmark.fingerprint`.
-            speak: whether this process logs the result.
+        """Compare data with those of the training, by `Benchmark.fingerprint`; a second call does nothing.
 
         Raises:
             BadInput: the data differ, and that is not accepted.
         """
         if self.run is None or self.fresh or self._compared:
             return
-        self._compared, now = True, json.loads(json.dumps(fingerprint))
+        self._compared, now = True, json.loads(json.dumps(fingerprint))  # with lists for tuples, as the record has them
         self._earlier = _read_record(self.run)
         if self._earlier is None:
             if now and speak:
@@ -135,7 +132,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     if splits == splits_now:
         return []
     source, source_now = (
-        dict(_flatten({"benchmark": one.get("benchmark"), "version": one.get("version")} | dict(one.get("source", {}))))
+        dict(flatten({"benchmark": one.get("benchmark"), "version": one.get("version")} | dict(one.get("source", {}))))
         for one in (before, now)
     )
     lines = [
@@ -167,14 +164,6 @@ def other_batches(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
         for name, value in first.items()
         if name in second and second[name] != value
     ]
-
-
-def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        yield name, value
-        return
-    for key, item in value.items():
-        yield from _flatten(item, f"{name}.{key}" if name else str(key))
 
 
 def _shorten(value: Any) -> str:

@@ -37,11 +37,7 @@ INTERVALS, TEMPERATURE = "intervals", "temperature"
 
 
 def predict_split(requests: Sequence[Request], chosen: str) -> int:
-    """Predict a split and write the table.
-
-    Args:
-        requests: one for each run.
-        chosen: train, val or test.
+    """Predict a split with the runs of some requests, and write the table.
 
     Raises:
         BadInput: several runs but no output are named, or the models cannot answer together.
@@ -50,7 +46,8 @@ def predict_split(requests: Sequence[Request], chosen: str) -> int:
     if len(requests) > 1 and not first.options.output:
         raise BadInput("--output is missing: predictions of several runs have no folder of their own.")
     run = first.run if len(requests) == 1 else None
-    output = file_to_write("--output", check_output(first.options.output or str(_default_output(first, chosen))))
+    default = (first.run or RunFolder(Path())).predictions(chosen)
+    output = file_to_write("--output", check_output(first.options.output or str(default)))
     if _is_recorded(run, output):
         run.read_results()  # a torn file must be named before anything is computed
     together = len(requests) > 1 or bool(first.options.interval or first.options.calibrate)
@@ -104,6 +101,7 @@ def _member(request: Request, chosen: str, folder: Sequence[str], one_process: b
     path = checkpoint_of(request)
     same = SameData(request.run, request.options.data_changed)
     stored = len(request.stored)
+    # Behind the run's own devices, which are about its training, and before those that were typed.
     words = [*request.arguments[:stored], *ONE_PROCESS, *request.arguments[stored:]]
     forced = [*ONE_PROCESS, "--trainer.strategy", "auto"] if one_process else []
     cli = GraphbenchCLI([*words, *forced, *folder])
@@ -214,10 +212,6 @@ def _joined(batches: Any, world_size: int) -> dict[str, Tensor] | None:
     keys = [columns["node"].numpy()] if "node" in columns else []
     order = torch.from_numpy(np.lexsort([*keys, columns["graph"].numpy()]))  # stable
     return {name: values[order] for name, values in columns.items()}
-
-
-def _default_output(request: Request, chosen: str) -> Path:
-    return (request.run or RunFolder(Path())).predictions(chosen)
 
 
 def _is_recorded(run: RunFolder | None, output: Path) -> TypeGuard[RunFolder]:

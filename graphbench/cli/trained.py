@@ -60,13 +60,15 @@ def checkpoint_of(request: Request) -> Path:
         )
     if named is not None:
         path = Path(named)
+        if not path.is_file():
+            raise BadInput(f"--checkpoint {named}: there is no such file.")
     else:
         assert request.run is not None
         path = trained_weights(request.run)
         if path == request.run.last and "best_epoch" in request.run.read_results():
             log.warning("%s is gone: %s is taken, which may be worse.", request.run.best, path.name)
-    if not path.is_file():
-        raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
+        if not path.is_file():
+            raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
     content = load_checkpoint(path)  # a torn file must be named before data and model are built
     if request.run is not None:
         warn_of_other_options(request.run, content)
@@ -74,11 +76,7 @@ def checkpoint_of(request: Request) -> Path:
 
 
 def predictor_of(request: Request, devices: str = "1") -> Predictor:
-    """Load a run's model for new inputs; its own data stay closed.
-
-    Args:
-        request: names the run or its checkpoint.
-        devices: value of `--trainer.devices` for one device.
+    """Load a run's model for new inputs; its own data stay closed. `devices` is that of the trainer, for one device.
 
     Raises:
         BadInput: the command line names both an input and a split, callbacks, or no checkpoint.
@@ -132,6 +130,7 @@ def _load(request: Request, options: Sequence[str]) -> Predictor:
             "them, without --input."
         )
     cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, *options, "--trainer.strategy", "auto"])
+    # After the options: a run that was fine-tuned reads the weights of its `init_from` first.
     if path is None:
         load_released(cli, weights)
     else:

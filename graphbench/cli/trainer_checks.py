@@ -32,13 +32,7 @@ _LEAST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_
 def check_trainer(
     config: Mapping[str, Any], callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace], model: BenchmarkModule
 ) -> None:
-    """Check the options of a trainer.
-
-    Args:
-        config: arguments of `Trainer`.
-        callbacks: the configured ones, built.
-        parsed: the same as they were parsed, with their options.
-        model: will be trained.
+    """Check the options of a trainer: arguments of `Trainer`, and the callbacks as they were built and as `parsed`.
 
     Raises:
         BadInput: names the option, its value and what would be right.
@@ -105,11 +99,7 @@ def _check_monitors(callbacks: Sequence[pl.Callback], model: BenchmarkModule) ->
 def store_findings(config: Namespace, trainer: pl.Trainer, model: BenchmarkModule, data: Any) -> None:
     """Write what Lightning's finders found into the configuration, so that a continued run has it.
 
-    Args:
-        config: the parsed command line.
-        trainer: its callbacks have begun their fit.
-        model: has the learning rate that was found.
-        data: has the batch size that was found.
+    They have searched as the fit began; the model has the learning rate, and the data the batch size.
 
     Raises:
         BadInput: a search for a learning rate was cut short or found none.

@@ -204,7 +204,7 @@ class Architecture(_ChecksOptions):
         if not isinstance(batch, GraphBatch):
             batch = to_graph_batch(batch, self.spec)
             check_encoded(batch, self)
-        if self.precomputes:
+        if self.precomputes:  # nothing is done where the loader's workers did it
             batch = self.precomputed(batch, torch.default_generator if self.training else None)
         return super().__call__(batch)  # type: ignore[no-any-return]
 
@@ -239,10 +239,6 @@ class Architecture(_ChecksOptions):
     def precomputed(self, batch: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
         """Return a shallow copy of the batch with the fields of `precompute`; the batch itself where it has them.
 
-        Args:
-            batch: the graphs.
-            generator: as in `precompute`.
-
         Examples:
             >>> from graphbench.testing import tiny_batch, tiny_spec
             >>> class Longest(Architecture):
@@ -252,7 +248,7 @@ class Architecture(_ChecksOptions):
             >>> model.precomputed(tiny_batch(model)).most_edges > 0
             True
         """
-        # Another model of the class may have other options.
+        # By model, since another one of the class may have other options; by mode, since training draws at random.
         mark = f"model {self._number}, {'evaluation' if generator is None else 'training'}"
         if batch.get("precomputed_for", None) == mark:
             return batch

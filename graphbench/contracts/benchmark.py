@@ -146,6 +146,15 @@ class Benchmark(pl.LightningDataModule):
             "graphs of your own (--data Molecules, --data Graphs) can be split in other ways."
         )
 
+    def check_source(self) -> None:
+        """Refuse options that contradict the heading of a user's files, such as a misspelt target; reads no rows.
+
+        Commands that plan many trainings call it once, before the first of them. Nothing to check by default.
+
+        Raises:
+            BadInput: names the option and what the file has.
+        """
+
     def check_split_seed(self) -> None:
         """Refuse seeds of the split that change nothing.
 
@@ -186,16 +195,9 @@ class Benchmark(pl.LightningDataModule):
     def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
         """Read as `read_input`, for a caller who needs the graphs of some parts only.
 
-        A reader that overrides this does not make the other graphs: their parts have a `frame` of the same length, and
-        neither graphs nor problems. By default all graphs are made.
-
-        Args:
-            source: see `read_input`.
-            column: see `read_input`.
-            wanted: tells by the number of a part's first row whether its graphs are needed.
-
-        Raises:
-            BadInput: see `read_input`.
+        `wanted` tells by the number of a part's first row whether its graphs are needed. A reader that overrides this
+        does not make the other graphs: their parts have a `frame` of the same length, and neither graphs nor problems.
+        By default all graphs are made.
         """
         return self.read_input(source, column)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache, wraps
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
@@ -58,6 +58,7 @@ def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
         @wraps(plain)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            # Not through the dispatcher: a program that names the operation could not be loaded without graphbench.
             if torch.compiler.is_compiling() or whole in _LEFT_OUT or not kernels_run():
                 return plain(*args, **kwargs)
             return cast("T", registered(*args, **kwargs))
@@ -114,10 +115,14 @@ def register_kernels() -> tuple[str, ...]:
     Returns:
         Names of their entry points.
     """
-    entries = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
-    for entry in entries:
+    for entry in _entry_points():
         entry.load()()
-    return tuple(entry.name for entry in entries)
+    return tuple(entry.name for entry in _entry_points())
+
+
+@cache
+def _entry_points() -> tuple[metadata.EntryPoint, ...]:
+    return tuple(sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name))
 
 
 def runs_numba(*tensors: Tensor) -> bool:
@@ -142,5 +147,4 @@ def runs_triton(device: torch.device) -> bool:
 
 @cache
 def _package() -> Any:
-    entry = next(iter(sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)))
-    return __import__(entry.module.partition(".")[0])
+    return import_module(_entry_points()[0].module.partition(".")[0])

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data, Dataset
 
 from graphbench.contracts.spec import BenchmarkSpec, Features
-from graphbench.contracts.table import Column, GraphBatch, GraphTable
+from graphbench.contracts.table import Column, GraphBatch, GraphTable, pointer
 from graphbench.errors import BadInput
 
 #: Field of an `EncodedData` that says how the others batch.
@@ -113,7 +113,8 @@ def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
             f"{vector.dtype} {list(vector.shape)} that is not."
         )
     ptr = None if isinstance(batch, Tensor) else batch.get("ptr")
-    return vector, _pointer(vector) if ptr is None else ptr
+    # Without PyG's `ptr` an empty graph shows as a gap in the numbers alone, and one at the end not at all.
+    return vector, pointer(torch.bincount(vector)) if ptr is None else ptr
 
 
 def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatch:
@@ -140,7 +141,7 @@ def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatc
         out.edge_index = torch.empty(2, 0, dtype=torch.int64, device=graph_of.device)
     for name, value in out.to_dict().items():
         if name.endswith("_ptr") and isinstance(value, Tensor) and value.dim() == 2:  # stacked by an EncodedData
-            out[name] = torch.cat([value.new_zeros(1), value[:, 1].cumsum(0)])
+            out[name] = pointer(value[:, 1])
     out.batch, out.ptr, out.num_nodes, out.num_graphs = graph_of, ptr, len(graph_of), len(ptr) - 1
     out.max_nodes = int(ptr.diff().max()) if len(ptr) > 1 else 0
     out.graph_id = torch.arange(len(ptr) - 1, device=graph_of.device)
@@ -238,12 +239,6 @@ def _rows(data: Data, name: str, rows: int) -> Tensor:
     if values.dim() == 0 or len(values) != rows:
         raise BadInput(f"{name!r} has {len(values) if values.dim() else 0} rows instead of {rows}")
     return values[:, None] if values.dim() == 1 else values.flatten(1)
-
-
-def _pointer(vector: Tensor) -> Tensor:
-    """Return the first row of each graph; no graph is empty but by a gap in the numbers."""
-    sizes = torch.bincount(vector)
-    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
 def device_of(batch: Data) -> torch.device:

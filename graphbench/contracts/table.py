@@ -10,7 +10,7 @@ Legend: G graphs; an axis is a way of counting rows: "graph" (one row per graph)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -96,8 +96,8 @@ def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
 
 
 def pointer(lengths: Tensor) -> Tensor:
-    """Cumulative row numbers `[G + 1]` of ragged rows with `lengths [G]`, starting at 0."""
-    ptr = torch.zeros(len(lengths) + 1, dtype=torch.int64)
+    """Cumulative row numbers `[G + 1]` of ragged rows with `lengths [G]`, starting at 0, on the device of `lengths`."""
+    ptr = lengths.new_zeros(len(lengths) + 1, dtype=torch.int64)
     torch.cumsum(lengths, 0, out=ptr[1:])
     return ptr
 
@@ -123,7 +123,7 @@ class GraphTable:
     columns: dict[str, Tensor]
     layout: dict[str, Column]
     ptr: dict[str, Tensor]
-    graph_ids: Tensor | None = field(default=None)
+    graph_ids: Tensor | None = None
 
     @classmethod
     def from_graphs(cls, graphs: Iterable[Mapping[str, Any]], layout: Mapping[str, Column] | None = None) -> GraphTable:
@@ -180,10 +180,7 @@ class GraphTable:
         return self.ptr[axis].diff()
 
     def with_columns(
-        self,
-        columns: Mapping[str, Tensor],
-        layout: Mapping[str, Column],
-        ptr: Mapping[str, Tensor] | None = None,
+        self, columns: Mapping[str, Tensor], layout: Mapping[str, Column], ptr: Mapping[str, Tensor] | None = None
     ) -> GraphTable:
         """Add columns to a copy of the table; the arrays themselves are shared, not copied."""
         joined = dict(self.ptr) | dict(ptr or {})
@@ -216,25 +213,27 @@ class GraphTable:
         part = self.select(torch.as_tensor(indices, dtype=torch.int64))
         batch = GraphBatch()
         graph_of: dict[str, Tensor] = {}
+        indexed = {column.axis for column in part.layout.values() if column.index_of}
         for axis, ptr in part.ptr.items():
-            if axis in (NODE, EDGE) or any(c.axis == axis for c in part.layout.values() if c.index_of):
+            # Pairs are n^2 rows a graph, whose graph hardly any column needs.
+            if axis != PAIR or axis in indexed:
                 graph_of[axis] = torch.repeat_interleave(torch.arange(len(part)), ptr.diff(), output_size=int(ptr[-1]))
             if axis not in (NODE, EDGE):
                 batch[f"{axis}_ptr"] = ptr
+            if axis not in AXES:
+                batch[f"{axis}_batch"] = graph_of[axis]
         for name, column in part.layout.items():
             value = part.columns[name]
             if column.index_of is not None:
                 offset = part.ptr[column.index_of][:-1]
                 offset = offset if column.axis == GRAPH else offset[graph_of[column.axis]]
                 value = value.to(torch.int64) + offset.reshape(-1, *[1] * (value.dim() - 1))
+            # The store keeps small integers and half precision, which embeddings and losses do not take.
             elif not value.is_floating_point() and value.dtype != torch.bool:
                 value = value.to(torch.int64)
             elif value.dtype == torch.float16:
                 value = value.float()
             batch[name] = value.t().contiguous() if name == "edge_index" else value
-        for axis in part.ptr:
-            if axis not in AXES:
-                batch[f"{axis}_batch"] = torch.repeat_interleave(torch.arange(len(part)), part.ptr[axis].diff())
         batch.batch, batch.ptr = graph_of[NODE], part.ptr[NODE]
         batch.graph_id = part.graph_ids
         batch.num_nodes = int(part.ptr[NODE][-1])

@@ -83,8 +83,8 @@ def open_zip(archive: Path) -> zipfile.ZipFile:
         raise damaged_zip(archive, error) from error
     try:
         for number, info in enumerate(opened.infolist(), 1):
-            mode = info.external_attr >> 16
-            special = stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)
+            # The upper half has the Unix mode of the member; archives of other systems have 0 there.
+            special = stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR)
             _check_member(archive, info.filename, number, special)
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 method = NotImplementedError(f"{info.filename} is packed by method {info.compress_type}")
@@ -146,6 +146,7 @@ def read_tar(archive: Path, wanted: Callable[[str], bool], publisher: str) -> It
         with tarfile.open(archive, "r:gz") as members:
             for number, member in enumerate(members, 1):
                 _check_member(archive, member.name, number, not (member.isfile() or member.isdir()))
+                # Also members that nobody reads: a packed tar is unpacked in order to get past them.
                 unpacked += member.size
                 check_size(archive.name, unpacked, packed)
                 if member.isfile() and wanted(member.name):
@@ -170,12 +171,9 @@ class _Limited(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer.
-
-        Raises:
-            CorruptData: the content exceeds the limits.
-        """
+        """Fill a buffer, or raise `CorruptData` where the content exceeds the limits."""
         count = self._stream.readinto(buffer)
+        # Counted while it is read: the size in a .gz file is that modulo 2^32, of its last part alone.
         self._read += count
         check_size(self._path.name, self._read, self._packed)
         if self._read > MOST_IN_MEMORY:

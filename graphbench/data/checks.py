@@ -40,26 +40,16 @@ def check_table(table: GraphTable, spec: BenchmarkSpec, split: str, first_graph:
 
 
 def check_targets(table: GraphTable, spec: BenchmarkSpec, split: str) -> None:
-    """Check only sizes and targets of a split whose graphs `check_table` has checked.
-
-    Raises:
-        BadInput: as `check_table`.
-    """
+    """Check only sizes and targets of a split whose graphs `check_table` has checked."""
     check = _TableCheck(table, spec, f"{spec.name}, {split} split", 0)
     check.sizes()
     check.targets()
 
 
 def check_graphs(table: GraphTable, spec: BenchmarkSpec, where: str) -> None:
-    """Check graphs from outside a benchmark like `check_table`, without targets and the largest size.
+    """Check graphs from outside a benchmark, called `where`, like `check_table`, without targets.
 
-    Args:
-        table: the graphs.
-        spec: whose features they must have.
-        where: name of the graphs, for messages.
-
-    Raises:
-        BadInput: as `check_table`.
+    They may be larger than those of the benchmark.
     """
     check = _TableCheck(table, replace(spec, max_nodes=None), where, 0)
     check.sizes()
@@ -81,7 +71,6 @@ class _TableCheck:
         self.targets()
 
     def targets(self) -> None:
-        """Check the targets."""
         spec = self.spec
         axis = _AXES.get(spec.level or "")
         if axis is not None and spec.kind == "classification":
@@ -154,7 +143,9 @@ class _TableCheck:
         values = self.column(name, axis, width)
         if not values.is_floating_point():
             raise BadInput(f"{self.where}: {name} must hold floating-point numbers, got {values.dtype}.")
-        extremes = torch.stack(values.aminmax()) if values.numel() else values  # of a NaN, NaN
+        # Two passes without a mask of all values, which of a large table would not fit into memory; a NaN is its own
+        # extreme.
+        extremes = torch.stack(values.aminmax()) if values.numel() else values
         if not bool(extremes.isfinite().all()):
             self.forbid(~values.isfinite().all(1), axis, f"has a value in {name} that is not finite")
 
@@ -200,8 +191,7 @@ class _TableCheck:
         if not bool(wrong.any()):
             return
         row = int(wrong.nonzero()[0])
-        graph = row
-        if axis != GRAPH:
-            graph = int(torch.searchsorted(self.table.ptr[axis], row, right=True)) - 1
+        # right=True: graphs without a row of this axis share their pointer with the next graph, which owns the row.
+        graph = row if axis == GRAPH else int(torch.searchsorted(self.table.ptr[axis], row, right=True)) - 1
         value = "" if values is None else f": {values[row].item()}"
         raise BadInput(f"{self.where}: graph {graph + self.first_graph} {fault}{value}.")

@@ -25,19 +25,21 @@ def columns_lost(values: np.ndarray) -> list[int]:
     Rounding moves one of their values by more than 1e-4 standard deviations.
 
     Args:
-        values: `[rows]` or `[rows, columns]`, NaN where unknown.
+        values: `[rows]` or `[rows, columns]`, integers, or real numbers with NaN where unknown.
 
     Examples:
-        >>> columns_lost(np.array([[1e6, 1.5], [1e6 + 1e-3, 2.5]]))
-        [0]
+        >>> columns_lost(np.array([[1e6, 1.5], [1e6 + 1e-3, 2.5]])), columns_lost(np.array([10**9, 10**9 + 1]))
+        ([0], [0])
     """
-    if values.dtype != np.float64 or not values.size:
+    # Narrower real numbers have lost their digits before, and booleans have none to lose.
+    if not values.size or not (values.dtype == np.float64 or values.dtype.kind in "iu"):
         return []
-    rows = values.reshape(len(values), -1)
+    rows = values.reshape(len(values), -1).astype(np.float64, copy=False)
     mask = np.isfinite(rows)
     exact = np.where(mask, rows, 0.0)
     count = mask.sum(0).clip(min=1)
     mean = exact.sum(0) / count
+    # The mean is subtracted first: E[x^2] - E[x]^2 would cancel for just those columns that are looked for.
     spread = np.sqrt((np.where(mask, exact - mean, 0.0) ** 2).sum(0) / count)
     with np.errstate(over="ignore"):
         error = np.abs(exact.astype(np.float32).astype(np.float64) - exact).max(0)

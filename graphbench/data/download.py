@@ -78,10 +78,12 @@ def fetch(
     target, url = folder / file, _secure(url)
     with _alone(folder, what, lambda: target.is_file()) as absent:
         if absent:
+            remedy = by_hand(folder, {file: url, **(others or {})}, advice)
             with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
                 fetched = Path(temporary, PurePosixPath(file).name)
-                _download(url, fetched, what, by_hand(folder, {file: url, **(others or {})}, advice))
-                check_content(fetched, sha256=sha256, md5=md5)
+                _download(url, fetched, what, remedy)
+                with _sent_by(url, what, remedy):
+                    check_content(fetched, sha256=sha256, md5=md5)
                 _publish({file: fetched}, folder, _check_recorded(folder, {file: fetched}, every=True))
             return target
     check_content(target, sha256=sha256, md5=md5)
@@ -140,13 +142,31 @@ def fetch_members(
         _check_recorded(folder, {name: path for name, path in paths.items() if name not in absent})
         if not absent:
             return paths
-        if local.is_file():
-            _local_members(local, folder, absent, sha256, md5)
-        else:
-            held = f"{url} (or {', '.join(absent)}, which it holds{'' if place == folder else f', into {folder}'})"
-            remedy = by_hand(place, {local.name: held, **(others or {})}, advice)
-            _download_members(url, folder, local.name, absent, what, remedy, sha256, md5)
+        # The temporary folder is below `folder`, so that the last step is a rename on one file system.
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+            faults: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+            if is_download := not local.is_file():
+                held = f"{url} (or {', '.join(absent)}, which it holds{'' if place == folder else f', into {folder}'})"
+                remedy = by_hand(place, {local.name: held, **(others or {})}, advice)
+                local, faults = Path(temporary, local.name), _sent_by(url, what, remedy)
+                _download(url, local, what, remedy)
+            sums = _check_recorded(folder, {local.name: local}, every=is_download)
+            files = {name: Path(temporary, "members", name) for name in absent}
+            with faults:
+                check_content(local, sha256=sha256, md5=md5)
+                extract(local, Path(temporary, "members"), absent)
+                sums |= _check_recorded(folder, files, every=True)
+            _publish(files, folder, sums)
     return paths
+
+
+@contextlib.contextmanager
+def _sent_by(url: str, what: str, remedy: str) -> Iterator[None]:
+    """Let a fault of a download name its address: there is no file yet that a user could delete."""
+    try:
+        yield
+    except CorruptData as error:
+        raise CorruptData(f"{what}, as {url} sent it: {error}\n{remedy}") from error
 
 
 @contextlib.contextmanager
@@ -164,6 +184,7 @@ def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bo
     if complete():
         yield False
         return
+    # An ExitStack, since a PermissionError of the caller's block must not be taken for one of the lock.
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(
@@ -181,40 +202,6 @@ def _publish(files: Mapping[str, Path], folder: Path, sums: Mapping[str, str]) -
         make_folder((folder / name).parent)
         file.replace(folder / name)
     _record(folder, sums)
-
-
-def _local_members(
-    archive: Path, folder: Path, members: Mapping[str, str], sha256: str | None, md5: str | None
-) -> None:
-    """Extract files of an existing archive to `folder`."""
-    check_content(archive, sha256=sha256, md5=md5)
-    _check_recorded(folder, {archive.name: archive})
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        files, sums = _extract_checked(archive, Path(temporary), folder, members)
-        _publish(files, folder, sums)
-
-
-def _download_members(
-    url: str,
-    folder: Path,
-    archive: str,
-    members: Mapping[str, str],
-    what: str,
-    remedy: str,
-    sha256: str | None,
-    md5: str | None,
-) -> None:
-    """Download an archive and extract files of it to `folder`."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        fetched = Path(temporary, archive)
-        _download(url, fetched, what, remedy)
-        sums = _check_recorded(folder, {archive: fetched}, every=True)
-        try:
-            check_content(fetched, sha256=sha256, md5=md5)
-            files, inside = _extract_checked(fetched, Path(temporary, "members"), folder, members)
-        except CorruptData as error:
-            raise CorruptData(f"{what}, as {url} sent it: {error}\n{remedy}") from error
-        _publish(files, folder, sums | inside)
 
 
 def _secure(url: str) -> str:
@@ -284,15 +271,6 @@ def extract(archive: Path, folder: Path, members: Mapping[str, str] | Iterable[s
             raise damaged_zip(archive, error) from error
 
 
-def _extract_checked(
-    archive: Path, temporary: Path, folder: Path, members: Mapping[str, str]
-) -> tuple[dict[str, Path], dict[str, str]]:
-    """Unpack to a temporary folder; return files and checksums by name, each compared with its recorded one."""
-    extract(archive, temporary, members)
-    files = {name: temporary / name for name in members}
-    return files, _check_recorded(folder, files, every=True)
-
-
 # -- checksums -------------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +302,7 @@ def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False
     Raises:
         CorruptData: one differs.
     """
+    # An unreadable record must not stop a folder whose files nobody asks for.
     recorded = _recorded(folder) if files else {}
     sums = {name: compute_digest(path, "sha256") for name, path in files.items() if every or name in recorded}
     for name, actual in sums.items():

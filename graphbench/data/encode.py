@@ -10,10 +10,11 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any
 
+import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
+from torch import Tensor
 
 from graphbench.contracts import Encoded, Encoding, GraphTable
 from graphbench.contracts.table import pointer
@@ -177,7 +178,9 @@ def _in_processes(
 ) -> Generator[Encoded, None, None]:
     """Like `_in_process` on several cores, at most a few chunks ahead of the reader."""
     start = partial(_start_worker, table, encoding, describe)
-    return ordered_map(_work, spans, workers, f"{encoding!r} of {describe}", start)
+    with closing(ordered_map(_work, spans, workers, f"{encoding!r} of {describe}", start)) as results:
+        for columns, ptr in results:
+            yield Encoded(_as_tensors(columns), _as_tensors(ptr))
 
 
 _job: tuple[GraphTable, Encoding, str] | None = None
@@ -190,13 +193,16 @@ def _start_worker(table: GraphTable, encoding: Encoding, describe: str) -> None:
     torch.set_num_threads(1)
 
 
-def _work(span: Span) -> Encoded:
+def _work(span: Span) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Encode the graphs `span`: columns and pointers as arrays, since each tensor sent would take a file descriptor."""
     assert _job is not None
     encoded = _compute(*_job, span)
-    # NumPy arrays are sent through a pipe; tensors would each take a file descriptor
-    columns: dict[str, Any] = {name: values.numpy() for name, values in encoded.columns.items()}
-    ptr: dict[str, Any] = {axis: values.numpy() for axis, values in encoded.ptr.items()}
-    return Encoded(columns, ptr)
+    columns = {name: values.numpy() for name, values in encoded.columns.items()}
+    return columns, {axis: values.numpy() for axis, values in encoded.ptr.items()}
+
+
+def _as_tensors(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
 
 def _compute(table: GraphTable, encoding: Encoding, describe: str, span: Span) -> Encoded:

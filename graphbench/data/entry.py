@@ -17,7 +17,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ import torch
 from torch import Tensor
 
 from graphbench.data.files.sharing import write_shared
+from graphbench.data.files.writing import sync_path
 from graphbench.data.mapped import map_array
 from graphbench.data.progress import progress
 from graphbench.errors import BadInput, CorruptData
@@ -111,6 +111,7 @@ class EntryWriter:
                 f"Array {name!r} was begun with rows {stream.dtype}{list(stream.tail)} and now gets "
                 f"{values.dtype}{list(values.shape[1:])}: every chunk must have the same dtype and width."
             )
+        # Bytes without a copy; `tobytes` would double the memory of a chunk.
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
         stream.file.write(data)
         stream.hash.update(data)
@@ -156,14 +157,11 @@ def _provenance() -> dict[str, str]:
 
 
 def sync_entry(folder: Path) -> None:
-    """Sync an entry to the disk, unless it is gone again. Windows cannot sync folders."""
+    """Sync an entry to the disk, unless it is gone again."""
     with contextlib.suppress(OSError):
-        for path in (*folder.iterdir(), *((folder, folder.parent) if os.name == "posix" else ())):
-            descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        # The folders last, which Windows cannot sync: names must not reach the disk before the content of the files.
+        for path in (*folder.iterdir(), folder, folder.parent):
+            sync_path(path)
 
 
 def boot_id() -> str:
@@ -217,11 +215,7 @@ def read_manifest(folder: Path, key: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_record(name: str, record: Any) -> None:
-    """Refuse a record that `EntryWriter` does not write, even if its checksum is right.
-
-    Raises:
-        CorruptData: its path leads out of the entry, or it does not describe an array of numbers.
-    """
+    """Refuse a record that `EntryWriter` does not write: whoever altered it could compute its checksum anew."""
     try:
         dtype, shape, size = np.dtype(record["dtype"]), record["shape"], record["bytes"]
         rows = math.prod(shape)
@@ -239,7 +233,7 @@ def _check_record(name: str, record: Any) -> None:
 
 
 def _stamps(folder: Path, arrays: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Size, time of last change and inode of every array's file."""
+    """Return size, time of last change and inode of every array's file."""
     stats = {name: (folder / f"{name}.npy").stat() for name in arrays}
     return {name: [stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in stats.items()}
 
@@ -260,6 +254,7 @@ def note_verified(folder: Path, arrays: Mapping[str, Any], until_restart: bool =
 def _already_verified(folder: Path, arrays: Mapping[str, Any]) -> bool:
     try:
         record = json.loads((folder / VERIFIED).read_bytes())
+        # Two empty identifiers are two systems without one, not the same boot.
         is_current = "start" not in record or record["start"] == boot_id() != ""
         return bool(is_current and record["files"] == _stamps(folder, arrays))
     except (OSError, ValueError, TypeError, KeyError):

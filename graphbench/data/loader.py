@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.data.mapped import Prefetcher, trim_mapped
 from graphbench.data.sampler import SizeBucketSampler
+from graphbench.data.worker_pool import random_state
 from graphbench.errors import check_range
 
 #: Batches between two checks of the resident size of memory maps.
@@ -142,8 +143,7 @@ class _Seeded:
 
 def _generator(seeds: Sequence[int]) -> torch.Generator:
     """Make a generator that follows from the seeds alone."""
-    state = np.random.RandomState([seed % (1 << 32) for seed in seeds]).randint(1 << 63, dtype=np.int64)
-    return torch.Generator().manual_seed(int(state))
+    return torch.Generator().manual_seed(int(random_state(*seeds).randint(1 << 63, dtype=np.int64)))
 
 
 def _unchanged(batch: Any) -> Any:
@@ -200,6 +200,7 @@ class GraphLoader:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[GraphBatch]:
+        # Read before the sampler starts: it sets `start` back to 0 with its first batch.
         epoch, done = self.batch_sampler.epoch, self.batch_sampler.start
         self._progress = (epoch, done)
         if self._loader is None:
@@ -211,6 +212,7 @@ class GraphLoader:
 
     def _open(self) -> DataLoader[GraphBatch | PackedBatch]:
         """Build the underlying loader: forked workers where possible, and a generator of its own."""
+        # Forked workers inherit the table; spawned ones would each get a copy through a pipe.
         context = None
         if self.num_workers and "fork" in multiprocessing.get_all_start_methods():
             context = multiprocessing.get_context("fork")

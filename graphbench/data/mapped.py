@@ -34,7 +34,7 @@ def map_array(path: Path, allow_pickle: bool = False) -> np.ndarray:
     """Memory-map an .npy file copy-on-write. Treat it as read-only: changes never reach the disk and may be lost."""
     array = np.load(path, mmap_mode="c", allow_pickle=allow_pickle)
     mapping = getattr(array, "_mmap", None)
-    if mapping is not None:
+    if mapping is not None:  # an empty array is no map
         scattered = array.nbytes > SCATTER_ABOVE and hasattr(mmap, "MADV_RANDOM")
         if scattered:
             mapping.madvise(mmap.MADV_RANDOM)
@@ -86,6 +86,7 @@ class Prefetcher:
             return
         rows = torch.as_tensor(graphs)
         for mapping, offset, row_bytes, ptr in self._columns:
+            # madvise takes whole pages; the first one is shared with the graph before.
             starts = (offset + ptr[rows] * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
             ends = offset + ptr[rows + 1] * row_bytes
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True):

@@ -122,20 +122,14 @@ class SizeBucketSampler(Sampler[list[int]]):
 
     def _identity(self) -> dict[str, Any]:
         """Options that decide which graphs a step sees."""
-        return {
-            "graphs": len(self.num_nodes),
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "bucketing": self.bucketing,
-            "pool": self.pool,
-            "world_size": self.world_size,
-        }
+        names = ("batch_size", "seed", "shuffle", "bucketing", "pool", "world_size")
+        return {"graphs": len(self.num_nodes)} | {name: getattr(self, name) for name in names}
 
     def _cuts(self) -> np.ndarray:
         """First positions of the global batches in the order, and its end: `[steps + 1]`."""
         total, full = len(self.num_nodes), self.batch_size * self.world_size
         cuts = np.append(np.arange(0, total, full), total)
+        # A rank without a graph in the last step would wait for the others for ever in their all-reduce.
         if len(cuts) > 2 and cuts[-1] - cuts[-2] < self.world_size:
             cuts = np.delete(cuts, -2)
         return cuts
@@ -148,6 +142,7 @@ class SizeBucketSampler(Sampler[list[int]]):
             return order
         size = self.pool * self.batch_size * self.world_size if self.shuffle else total
         pools = np.arange(total) // size
+        # By pool, then by size; lexsort is stable, so graphs of one size stay in the shuffled order.
         return order[np.lexsort((self.num_nodes[order], pools))]
 
     def _steps(self) -> np.ndarray:

@@ -13,9 +13,16 @@ import torch
 from torch import Tensor
 
 from graphbench.contracts import SPLITS
+from graphbench.data.worker_pool import random_state
 from graphbench.errors import BadInput
 
 Split = dict[str, Tensor]
+#: Words for the splits in a user's data, in lower case.
+SPLIT_WORDS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 #: Shares of train, val and test by default.
 USUAL_SHARES = (0.8, 0.1, 0.1)
 _FEWEST_FOLDS = 3
@@ -64,13 +71,11 @@ def unused_shares(fractions: Sequence[float]) -> str:
 def permutation(size: int, *seeds: int) -> np.ndarray:
     """Return a permutation of `0 .. size - 1` that depends on the seeds alone: `[size]`, int64.
 
-    NumPy promises the same stream for `RandomState` in every version, which its newer generators do not.
-
     Examples:
         >>> permutation(5, 0)
         array([3, 0, 1, 2, 4])
     """
-    return np.random.RandomState([seed % (1 << 32) for seed in seeds]).permutation(size)
+    return random_state(*seeds).permutation(size)
 
 
 def random_split(
@@ -94,6 +99,7 @@ def random_split(
         >>> {name: rows.tolist() for name, rows in random_split(6, {"train": 0.5, "test": 0.5}, 0, "aabbcc").items()}
         {'train': [3, 2, 0, 1], 'test': [4, 5]}
     """
+    # 0.29 * 100 is 28.999999999999996: without the tiny addend a share of whole rows would lose one.
     sizes = {name: part if isinstance(part, int) else int(part * num_graphs + 1e-9) for name, part in parts.items()}
     shares = [part for part in parts.values() if not isinstance(part, int)]
     if len(shares) == len(parts) and abs(sum(shares) - 1) < 1e-9:
@@ -173,10 +179,10 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
     if not all(len(part) for part in parts):
         counts = f"{num_graphs:,} graphs" + (f" in {len(set(groups)):,} groups" if groups is not None else "")
         raise BadInput(f"folds={folds}: {counts} cannot be cut into {folds} parts; take fewer folds.")
-    test, val = fold % folds, (fold + 1) % folds
-    train = [part for place, part in enumerate(parts) if place not in (test, val)]
-    chosen = {"train": np.concatenate(train), "val": parts[val], "test": parts[test]}
-    return {name: torch.from_numpy(np.sort(rows)).to(torch.int64) for name, rows in chosen.items()}
+    fold_of = np.empty(num_graphs, dtype=np.int64)
+    for number, part in enumerate(parts):
+        fold_of[part] = number
+    return column_folds(fold_of, fold)
 
 
 def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
@@ -193,7 +199,7 @@ def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
         (array([0, 2, 1]), None)
     """
     try:
-        values = np.array([float(label) for label in labels])
+        values = np.array([float(label) for label in labels])  # "1.0" too: a column with gaps was read as real numbers
     except (TypeError, ValueError):
         return None
     if not len(values):
@@ -315,7 +321,7 @@ def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -
     Args:
         labels: one per row.
         names: label in the file -> name of the split; rows with other labels are left out. By default every label
-            must be one of the three names, or "valid" or "validation" for "val".
+            must be one of `SPLIT_WORDS`: the three names, "valid", "validation" and the like.
 
     Raises:
         BadInput: for an unknown label (by default) or a split without a row.
@@ -324,17 +330,13 @@ def given_split(labels: Sequence[str], names: Mapping[str, str] | None = None) -
         >>> {name: rows.tolist() for name, rows in given_split(["train", "test", "valid", "train"]).items()}
         {'train': [0, 3], 'val': [2], 'test': [1]}
     """
-    default = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
-    split_of = default if names is None else dict(names)
-    values = np.asarray(labels, dtype=str)
-    unknown = sorted(set(np.unique(values).tolist()) - set(split_of))
+    split_of, texts = SPLIT_WORDS if names is None else names, [str(label) for label in labels]
+    unknown = sorted(set(texts) - set(split_of))
     if unknown and names is None:
         raise BadInput(f"Rows are labelled {unknown[:5]}; a split label must be one of {sorted(split_of)}.")
-    split = {}
-    for name in dict.fromkeys(split_of.values()):
-        matching = [label for label, target in split_of.items() if target == name]
-        split[name] = torch.from_numpy(np.flatnonzero(np.isin(values, matching))).to(torch.int64)
-    check_split(split, len(values))
+    of_row = np.array([split_of.get(text, "") for text in texts])
+    split = {name: torch.from_numpy(np.flatnonzero(of_row == name)) for name in dict.fromkeys(split_of.values())}
+    check_split(split, len(labels))
     return split
 
 

@@ -87,12 +87,11 @@ class Store:
                 nothing behind.
         """
         folder = self.folder(key)
-        entry = self._open(folder, key, describe, warn=False)
-        if entry is not None:
+        if (entry := self._open(folder, key, describe, warn=False)) is not None:
             return entry
         with self._locked(folder, describe):
-            entry = self._open(folder, key, describe, warn=True)
-            if entry is not None:
+            # Again under the lock: another process may have built it while this one waited.
+            if (entry := self._open(folder, key, describe, warn=True)) is not None:
                 return entry
             self._build(folder, key, build, describe)
         return read_entry(folder, key, self.map_above, self.full_below)

@@ -37,12 +37,13 @@ def single_precision(table: GraphTable) -> GraphTable:
 
 def widen(table: GraphTable) -> GraphTable:
     """Cast columns to int64 and float32 (float64 stays), so that arithmetic on them cannot overflow."""
-    columns = dict(table.columns)
-    for name, values in columns.items():
+
+    def wide(values: Tensor) -> Tensor:
         if values.is_floating_point():
-            columns[name] = values.float() if values.itemsize < 4 else values
-        elif values.dtype != torch.bool:
-            columns[name] = values.to(torch.int64)
+            return values.float() if values.itemsize < 4 else values
+        return values if values.dtype == torch.bool else values.to(torch.int64)
+
+    columns = {name: wide(values) for name, values in table.columns.items()}
     return GraphTable(columns, dict(table.layout), dict(table.ptr), table.graph_ids)
 
 
@@ -57,6 +58,7 @@ class _Pointers:
         """Add a chunk's pointers, each starting at 0."""
         for axis, local in ptr.items():
             offset = self.rows.get(axis)
+            # Only the first chunk keeps its leading 0, which the end of the chunk before stands for in the others.
             self.writer.append(f"{self.prefix}{axis}", local if offset is None else local[1:] + offset)
             self.rows[axis] = (offset or 0) + int(local[-1])
 

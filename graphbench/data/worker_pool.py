@@ -19,6 +19,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from typing import TypeVar
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from graphbench.data.progress import progress
@@ -91,10 +92,12 @@ def ordered_map(
     if workers <= 1 or multiprocessing.current_process().daemon:  # a daemon may not have children
         yield from map(function, jobs)
         return
+    # Not multiprocessing.Pool: that waits for ever for the result of a worker that the kernel has killed.
     pool = ProcessPoolExecutor(workers, context or worker_context(), _start_worker, (initializer,))
     waiting = iter(jobs)
     ahead: deque[Future[Result]] = deque()
     try:
+        # Two jobs for each worker: none waits for the reader, and results that are not read yet stay few.
         ahead.extend(pool.submit(function, job) for job in islice(waiting, 2 * workers))
         while ahead:
             result = ahead.popleft().result()
@@ -107,6 +110,14 @@ def ordered_map(
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def random_state(*seeds: int) -> np.random.RandomState:
+    """Return the generator of a job, which depends on the seeds alone; they may be negative, as users write them.
+
+    NumPy promises the same stream for `RandomState` in every version, which its newer generators do not.
+    """
+    return np.random.RandomState([seed % (1 << 32) for seed in seeds])
 
 
 def available_cores() -> int:

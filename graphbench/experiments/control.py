@@ -25,6 +25,8 @@ ROWS = {
 #: Every option of a command line, and the number of trainable parameters.
 Measure = Callable[[Sequence[str]], tuple[Mapping[str, Any], int]]
 _ARCHITECTURE = "model.architecture.init_args"
+#: Overlay of the first row, which every folder of recipes with a control has.
+_FIRST = "/overlays/control-messages"
 
 
 @dataclass(frozen=True)
@@ -58,47 +60,65 @@ class ControlRow:
 
 def families() -> list[str]:
     """List the folders of recipes that have a control."""
-    return sorted(name.removesuffix("/overlays/control-messages") for name in configurations() if _is_first(name))
-
-
-def _is_first(name: str) -> bool:
-    return name.endswith("/overlays/control-messages")
+    return sorted(name.removesuffix(_FIRST) for name in configurations() if name.endswith(_FIRST))
 
 
 def has_control(recipe: Sequence[str]) -> bool:
     """Tell whether the models of a recipe's folder have a control."""
-    return f"{recipe[0].rpartition('/')[0]}/overlays/control-messages" in configurations()
+    return f"{recipe[0].rpartition('/')[0]}{_FIRST}" in configurations()
 
 
-def control_rows(recipe: Sequence[str], options: Sequence[str], measure: Measure) -> list[ControlRow]:
+def family_of(recipe: Sequence[str], architecture: str) -> str | None:
+    """Return the folder whose control a recipe has: its own, else one whose rows with attention are of its class.
+
+    Args:
+        recipe: configurations, first to last; files are in no folder of recipes.
+        architecture: path of the class.
+    """
+    if has_control(recipe):
+        return recipe[0].rpartition("/")[0]
+    name, installed = architecture.rpartition(".")[2], configurations()
+    for folder in families():
+        overlays = (f"{folder}/overlays/control-{row}" for row in ("attention", "fused"))
+        contents = (one.content() for key in overlays for one in installed.get(key, ()))
+        if any(content["model"]["architecture"]["class_path"] == name for content in contents):
+            return folder
+    return None
+
+
+def control_rows(
+    recipe: Sequence[str], options: Sequence[str], measure: Measure, family: str | None = None
+) -> list[ControlRow]:
     """Return the four rows of a recipe, in the order of `ROWS`.
 
     Args:
         recipe: configurations, first to last.
         options: further options of all rows.
         measure: called with command lines of `graphbench fit`.
+        family: see `family_of`; by default the folder of the recipe.
 
     Raises:
         BadInput: the recipe's model has no control.
     """
-    if not has_control(recipe):
+    if family is None and not has_control(recipe):
         raise BadInput(f"--control: {' + '.join(recipe)} has none; recipes in {', '.join(families())} have.")
-    folder, installed = recipe[0].rpartition("/")[0], configurations()
+    folder, installed = family or recipe[0].rpartition("/")[0], configurations()
     overlays = {key: f"{folder}/overlays/control-{key}" for key in ROWS}
     recipes = {key: (*recipe, *([name] if name in installed else [])) for key, name in overlays.items()}
-    _, target = measure(_words(recipes["fused"], options))
+    _, target = measure(words_of(recipes["fused"], options))
     rows = []
     for key, names in recipes.items():
-        width, extra, count = _fit(_words(names, options), target, measure)
+        width, extra, count = fit_width(words_of(names, options), target, measure)
         rows.append(ControlRow(key, names, extra, width, count, count / target))
     return rows
 
 
-def _words(recipe: Sequence[str], options: Sequence[str]) -> list[str]:
+def words_of(recipe: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the command line of a recipe with further options."""
     return [*(word for name in recipe for word in ("--config", name)), *options]
 
 
-def _fit(words: Sequence[str], target: int, measure: Measure) -> tuple[int, tuple[str, ...], int]:
+def fit_width(words: Sequence[str], target: int, measure: Measure) -> tuple[int, tuple[str, ...], int]:
     """Return the width that comes nearest to a number of parameters, its options, and the parameters with it.
 
     The width is a multiple of the number of heads. Parameters grow about with its square, which gives the next one to
@@ -112,12 +132,8 @@ def _fit(words: Sequence[str], target: int, measure: Measure) -> tuple[int, tupl
     def options(width: int) -> tuple[str, ...]:
         return tuple(f"--{_ARCHITECTURE}.{name}={width}" for name in names) if width != given_width else ()
 
-    counts = {given_width: count}
-    width = given_width
-    while True:
-        width = max(1, round(width * sqrt(target / counts[width]) / step)) * step
-        if width in counts:
-            break
+    counts, width = {given_width: count}, given_width
+    while (width := max(1, round(width * sqrt(target / counts[width]) / step)) * step) not in counts:
         counts[width] = measure([*words, *options(width)])[1]
     best = min(counts, key=lambda one: abs(counts[one] - target))
     return best, options(best), counts[best]

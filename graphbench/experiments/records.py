@@ -95,14 +95,12 @@ class Record:
         """
         if not isinstance(content, Mapping):
             raise BadInput(f"{where} must hold records, mappings with the key 'recipe', not {content!r}.")
-        fields = {field.name: field for field in dataclasses.fields(cls)}
+        defaults = {field.name: field.default for field in dataclasses.fields(cls)}
         for key in content:
-            if key not in fields:
-                raise BadInput(f"{where}: a record has no key {key!r}. Known: {', '.join(fields)}.")
-        lacking = [
-            name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in content
-        ]
-        if lacking:
+            if key not in defaults:
+                raise BadInput(f"{where}: a record has no key {key!r}. Known: {', '.join(defaults)}.")
+        required = [name for name, default in defaults.items() if default is dataclasses.MISSING]
+        if lacking := [name for name in required if name not in content]:
             raise BadInput(f"{where}: a record lacks {', '.join(lacking)}; what is not known is null.")
         for name in ("recipe", "options", "curve", "altered"):
             if not isinstance(content.get(name, []), (list, tuple)):
@@ -143,13 +141,7 @@ def _name_of(config: str | Path | Mapping[str, Any]) -> str:
 
 
 def record_of(training: Training, folder: Path, told: Mapping[str, Any]) -> Record:
-    """Make the record of a finished run.
-
-    Args:
-        training: of the run.
-        folder: of the run.
-        told: fields that the folder does not contain: experiment, name, options, full and the like.
-    """
+    """Make the record of a finished run; `told` are fields that its folder does not have: experiment, name, ..."""
     stored, origin = results(folder), provenance(folder)
     metric = str(stored["metric"])
     environment = RunFolder(folder).environment

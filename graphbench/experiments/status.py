@@ -143,22 +143,14 @@ def _plan(path: Path) -> Iterator[tuple[str, list[Path]]]:
 
 
 def _of_run(folder: Path, name: str, log: Path | None, end: str = "test") -> UnitStatus:
-    """Return the state of a run.
-
-    Args:
-        folder: of the run.
-        name: of the unit.
-        log: of its commands, where it has one.
-        end: split whose score the unit ends with.
-    """
+    """Return the state of a run whose commands may have a log; `end` is the split whose score the unit ends with."""
     run = RunFolder(folder)
-    results = _json(run.results)
+    results = read_notes(run.results)
     unit = UnitStatus(name, "waiting", epoch=_epoch(run))
     if end in results:
         return replace(unit, state="done", seconds=results.get("fit_seconds"), note=_score(results, end))
     notes = {} if log is None else read_notes(record_of(log))
-    running = _running(run, None if log is None else record_of(log), notes)
-    if running is not None:
+    if (running := _running(run, None if log is None else record_of(log), notes)) is not None:
         seconds, note = running
         return replace(unit, state="running", seconds=seconds, note=note)
     code = notes.get("code")
@@ -175,7 +167,7 @@ def _of_run(folder: Path, name: str, log: Path | None, end: str = "test") -> Uni
 
 def _running(run: RunFolder, record: Path | None, notes: Mapping[str, Any]) -> tuple[float, str] | None:
     """Return for how long a run has been written to, and by whom; None if nobody writes."""
-    holder = _json(run.path / ".holder")
+    holder = read_notes(run.path / ".holder")
     if {"host", "process", "since"} <= holder.keys():
         if holder["host"] == socket.gethostname():
             if _lives(holder["process"]):
@@ -184,6 +176,7 @@ def _running(run: RunFolder, record: Path | None, notes: Mapping[str, Any]) -> t
             silent = min(_age(run.metrics), _age(run.path / ".holder"))
             last = f", last written {silent / 60:.0f} minutes ago" if silent > _SILENT else ""
             return _since(holder["since"]), f"on {holder['host']}{last}"
+    # A unit imports torch for some seconds before its run has a holder.
     if "began" in notes and "ended" not in notes and record is not None:
         here = notes.get("host") == socket.gethostname()
         if _lives(notes.get("process")) if here else _age(record) < STALE:
@@ -222,6 +215,7 @@ def _epoch(run: RunFolder) -> str:
     try:
         with run.metrics.open("rb") as file:
             column = file.readline().decode().rstrip("\r\n").split(",").index("epoch")
+            # The end alone: a table of metrics has a row per twenty steps, and a sweep a thousand of them.
             file.seek(max(file.tell(), run.metrics.stat().st_size - _TAIL))
             rows = file.read().decode(errors="replace").split("\n")[:-1]
     except (OSError, ValueError):
@@ -241,14 +235,6 @@ def _score(results: Mapping[str, Any], split: str) -> str:
     name = f"{split}/{results.get('metric')}"
     value = results[split].get(name) if isinstance(results[split], Mapping) else None
     return f"{name} {value:.4g}" if isinstance(value, (int, float)) else ""
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty if there is none, or it is being written."""
-    with contextlib.suppress(OSError, ValueError):
-        content = load_json(path)
-        return content if isinstance(content, dict) else {}
-    return {}
 
 
 def last_lines(path: Path) -> tuple[str, ...]:
@@ -274,7 +260,7 @@ def _of_study(folder: Path) -> list[UnitStatus]:
         unit = _of_run(folder / "trials" / str(number), str(number), None, end="val")
         state, note = ended.get(number, (unit.state, unit.note))
         units.append(replace(unit, state=state, note=note or unit.note))
-    trials = _json(folder / PLAN).get("trials", 0)
+    trials = read_notes(folder / PLAN).get("trials", 0)
     return units + [UnitStatus(str(number), "waiting") for number in range(len(units), trials)]
 
 
@@ -294,14 +280,14 @@ def _ended_trials(path: Path) -> dict[int, tuple[State, str]]:
         raise CorruptData(f"{path} cannot be read as a study: {type(error).__name__}: {error}") from error
     ended: dict[int, tuple[State, str]] = {}
     for trial in trials:
-        facts = trial.user_attrs
-        if trial.state.name == "PRUNED":
-            epoch = facts.get("pruned_in_epoch")
-            ended[trial.number] = "done", "pruned" if epoch is None else f"pruned after epoch {epoch + 1}"
-        elif trial.state.name == "FAIL":
-            ended[trial.number] = "failed", str(facts.get("problem", ""))
-        elif trial.state.name == "COMPLETE":
-            ended[trial.number] = "done", ""
+        match trial.state.name:
+            case "PRUNED":
+                epoch = trial.user_attrs.get("pruned_in_epoch")
+                ended[trial.number] = "done", "pruned" if epoch is None else f"pruned after epoch {epoch + 1}"
+            case "FAIL":
+                ended[trial.number] = "failed", str(trial.user_attrs.get("problem", ""))
+            case "COMPLETE":
+                ended[trial.number] = "done", ""
     return ended
 
 
@@ -316,7 +302,7 @@ def shares_of(folder: Path) -> int:
 def _of_prediction(folder: Path, count: int) -> list[UnitStatus]:
     """Return the shares of a prediction in parts."""
     if not count:  # written by an earlier version
-        complete = bool(_json(folder / "_manifest.json").get("complete"))
+        complete = bool(read_notes(folder / "_manifest.json").get("complete"))
         return [UnitStatus("1/1", "done" if complete else "stopped")]
     parts = [int(path.stem[5:]) for path in folder.glob("part-*.parquet") if path.stem[5:].isdigit()]
     units = []
@@ -324,7 +310,7 @@ def _of_prediction(folder: Path, count: int) -> list[UnitStatus]:
         name = f"share-{number}-of-{count}"
         written = sum(part % count == number - 1 for part in parts)
         unit = UnitStatus(f"{number}/{count}", "waiting", note=f"{written} parts")
-        units.append(_of_share(unit, _json(folder / f".{name}.json"), folder / ROOM / f"{name}.log"))
+        units.append(_of_share(unit, read_notes(folder / f".{name}.json"), folder / ROOM / f"{name}.log"))
     return units
 
 

@@ -179,7 +179,7 @@ def assign(content: dict[str, Any], assignment: str) -> None:
         assignment: the text.
 
     Raises:
-        BadInput: there is no `=`.
+        BadInput: there is no `=`, or a part of the name stands for a value.
     """
     path, sign, value = assignment.partition("=")
     if not sign:
@@ -187,6 +187,8 @@ def assign(content: dict[str, Any], assignment: str) -> None:
     *parents, last = path.split(".")
     for parent in parents:
         content = content.setdefault(parent, {})
+        if not isinstance(content, dict):
+            raise BadInput(f"--set {assignment}: {parent} is {content!r} in this configuration and holds no options.")
     content[last] = yaml.safe_load(value)
 
 
@@ -206,24 +208,17 @@ class CommandFailed(SystemExit):
 def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
     """Run a command of graphbench in a process that stops cleanly on a signal to this one.
 
-    Args:
-        arguments: the command line after `graphbench`.
-        log: file to append the output to; the terminal by default.
-        environment: variables beside those of this process.
+    Its output is appended to the file `log` if there is one; `environment` has variables beside those of this process.
 
     Raises:
         CommandFailed: it failed.
     """
     command = [sys.executable, "-m", "graphbench", *arguments]
-    variables = None if environment is None else {**os.environ, **environment}
-    with contextlib.ExitStack() as stack:
-        output = None
-        if log is not None:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            output = stack.enter_context(log.open("ab"))
-        process = subprocess.Popen(
-            command, stdout=output, stderr=None if output is None else subprocess.STDOUT, env=variables
-        )
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.nullcontext() if log is None else log.open("ab") as output:
+        errors = None if output is None else subprocess.STDOUT
+        process = subprocess.Popen(command, stdout=output, stderr=errors, env={**os.environ, **(environment or {})})
         _running.add(process)
         try:
             code = process.wait()
@@ -270,6 +265,7 @@ def run_in_parallel(
         try:
             return list(pool.map(run, items))
         except BaseException as stop:
+            # Before the signal: a thread whose command ends takes the next item at once.
             pool.shutdown(wait=False, cancel_futures=True)
             pass_on(getattr(stop, "signum", signal.SIGTERM))
             raise

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from graphbench.inference.calibration import known_choices
 from graphbench.inference.intervals import conformal_quantile
 
 #: Between the names of the classes in a set.
@@ -61,21 +62,16 @@ class ClassSets:
         by_class: bool = False,
         rows: str = "the validation split",
     ) -> ClassSets:
-        """Fit the thresholds to validation rows.
+        """Fit the thresholds to `probabilities` and `targets` of rows that the model was not trained on.
 
-        Args:
-            coverage: see the class.
-            probabilities: of rows that the model was not trained on `[n, C]`.
-            targets: their classes `[n, 1]`, negative where unknown.
-            target: see the class.
-            classes: see the class.
-            by_class: see the class.
-            rows: which rows these are, for messages.
+        Probabilities are `[n, C]`, targets their classes `[n, 1]`, negative where unknown; `rows` calls them in
+        messages. The other arguments are those of the class.
 
         Raises:
             BadInput: the rows, or those of a class, are too few.
         """
-        truth, chosen = _true_probabilities(probabilities, targets)
+        known, truth = known_choices(probabilities.astype(np.float64), targets)
+        chosen = np.take_along_axis(known, truth[:, None], 1)[:, 0]
         thresholds, counts = [], []
         for number, name in enumerate(classes):
             scores = 1 - chosen[truth == number] if by_class else 1 - chosen
@@ -126,11 +122,3 @@ class ClassSets:
             f"Set of {self.target}: {name} from a probability of {threshold:.4g} on, {stated} from {rows} of its rows"
             for name, threshold, rows in zip(self.classes, self.thresholds, self.rows, strict=True)
         ]
-
-
-def _true_probabilities(probabilities: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the classes of rows with a known one, and their probabilities, each `[n]`."""
-    truth = targets[:, 0].astype(np.float64)
-    mask = truth >= 0  # NaN is not
-    chosen = truth[mask].astype(np.int64)
-    return chosen, probabilities[mask, chosen].astype(np.float64)

@@ -89,11 +89,7 @@ class Ensemble:
         return whole(self.predict_parts(parts, "smiles"))
 
     def predict_input(self, source: str, column: str | None = None) -> Iterator[pd.DataFrame]:
-        """Predictions of a file, part by part; models that read alike read it once.
-
-        Raises:
-            BadInput: see `Benchmark.read_input`.
-        """
+        """Predictions of a file, part by part; models that read alike read it once."""
         return self.predict_parts(self.read_input(source, column), column)
 
     def read_input(
@@ -101,13 +97,7 @@ class Ensemble:
     ) -> Iterator[list[InputPart]]:
         """Parts of a file, each as every model reads it; models with one `Benchmark.input_recipe` share theirs.
 
-        Args:
-            source: see `Benchmark.read_input`.
-            column: see `Benchmark.read_input`.
-            wanted: parts whose graphs are needed, see `Benchmark.read_chosen`; all of them if None.
-
-        Raises:
-            BadInput: see `Benchmark.read_input`.
+        Arguments and errors are those of `Benchmark.read_chosen`; all graphs are needed if `wanted` is None.
         """
         readers = [member.data for member in self._readers]
         if wanted is None:
@@ -151,13 +141,16 @@ class Ensemble:
             Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
             model); and the answers of the first model restricted to the rows that all answer.
         """
-        views = self._encoded(views)
-        per_member = [member.answers(view, self.quantity) for member, view in zip(self.members, views, strict=True)]
-        values, answers = agreed(per_member)
+        values, answers = self._agreed(views, self.quantity)
         return *self.combine(values), answers
+
+    def _agreed(self, views: Sequence[InputPart], quantity: Quantity) -> tuple[np.ndarray, Answers]:
+        views = self._encoded(views)
+        return agreed([member.answers(view, quantity) for member, view in zip(self.members, views, strict=True)])
 
     def _encoded(self, views: Sequence[InputPart]) -> Sequence[InputPart]:
         """Encode what several models see once for all of them; a part with a graph that fails is left to each."""
+        # By the table's identity: models that read alike share the very object, see `readers_of`.
         done: dict[tuple[int, Encoding], Encoded] = {}
         tables = [view.table for view in views]
         if len(views) == 1 or not all(map(len, tables)):
@@ -194,12 +187,6 @@ class Ensemble:
             return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64)
         return means, np.empty((len(means), 0), dtype=means.dtype)
 
-    def _log_probabilities(self, views: Sequence[InputPart]) -> tuple[np.ndarray, Answers]:
-        views = self._encoded(views)
-        per_member = [member.answers(view, "output") for member, view in zip(self.members, views, strict=True)]
-        outputs, answers = agreed(per_member)
-        return np.stack([log_probabilities(one, self.first.data.spec) for one in outputs]), answers
-
     def _columns(self, values: np.ndarray, present: np.ndarray, widths: tuple[int, int]) -> dict[str, Any]:
         means, spreads, distances = np.split(values, np.cumsum(widths), axis=1)
         return self.first.columns(means, present) | self.further_columns(means, spreads, distances[:, :1].reshape(-1))
@@ -209,10 +196,7 @@ class Ensemble:
     ) -> dict[str, Any]:
         """Return spreads, and intervals or sets, by name, beside the predictions.
 
-        Args:
-            means: as `answers` returns them.
-            spreads: as `answers` returns them.
-            distances: to the training set, where intervals depend on them `[rows]`.
+        Means and spreads are those of `answers`; distances to the training set `[rows]` are read by `DistanceBins`.
         """
         spec, data = self.first.data.spec, self.first.data
         names = data.target_labels() if spec.num_classes is None else self.first.classes
@@ -224,16 +208,10 @@ class Ensemble:
         return columns if self.intervals is None else columns | self.intervals.columns(values, spreads)
 
     def covered(self, means: np.ndarray, spreads: np.ndarray, targets: np.ndarray, split: str) -> np.ndarray:
-        """Return which targets of an open split their intervals or sets hold.
+        """Return which targets of an open split their intervals or sets hold, with `answers` in its order.
 
-        Args:
-            means: as `answers` returns them, in the order of the split.
-            spreads: as `answers` returns them.
-            targets: NaN or, of classes, negative where unknown `[rows, T]`.
-            split: which one.
-
-        Returns:
-            1 where a target is held, 0 where not, NaN where it is unknown `[rows, T]`.
+        Targets `[rows, T]` are NaN or, of classes, negative where unknown. The result `[rows, T]` is 1 where a target
+        is held, 0 where not, and NaN where it is unknown.
         """
         assert self.intervals is not None
         values = means[:, : self.first.predicted]
@@ -281,11 +259,8 @@ class Ensemble:
             places.append(np.array(answers.rows, dtype=np.int64) + start)
             start += len(y)
         names = self.first.data.target_labels()
-        values, truth, spread = (
-            np.concatenate(means)[:, : self.first.predicted],
-            np.concatenate(targets),
-            np.concatenate(spreads),
-        )
+        values, truth, spread = map(np.concatenate, (means, targets, spreads))
+        values = values[:, : self.first.predicted]
         floors: tuple[float, ...] = ()
         if "spread" in by:
             trained = self.first.data.tables["train"].columns["y"].numpy()
@@ -338,8 +313,8 @@ class Ensemble:
             raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
         outputs, targets = [], []
         for views, y in self._validation("--calibrate"):
-            logs, answers = self._log_probabilities(views)
-            outputs.append(pooled(logs))
+            logits, answers = self._agreed(views, "output")
+            outputs.append(pooled(np.stack([log_probabilities(one, spec) for one in logits])))
             targets.append(_targets_of(views[0], y, answers, self.first.level))
         self.temperature = Temperature.fit(np.concatenate(outputs), np.concatenate(targets))
         return self.temperature

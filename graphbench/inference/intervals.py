@@ -139,17 +139,11 @@ class Intervals:
         floors: Sequence[float] = (),
         rows: str = "the validation split",
     ) -> Intervals:
-        """Fit the widths to the errors of validation rows.
+        """Fit the widths to the errors of `predictions` of rows that the model was not trained on.
 
-        Args:
-            coverage: see above.
-            predictions: of rows that the model was not trained on `[n, T]`.
-            targets: of the same rows, NaN where unknown `[n, T]`.
-            names: of the targets.
-            logged: see the class.
-            spreads: of the predictions, in the unit of the target `[n, T]`; read where there are `floors`.
-            floors: see the class.
-            rows: which rows these are, for messages.
+        Predictions, targets (NaN where unknown) and `spreads` of the predictions, in the unit of the target, are
+        `[n, T]`; spreads are read where there are `floors`, and `rows` calls the rows in messages. The other arguments
+        are those of the class.
 
         Raises:
             BadInput: a target is known for too few rows.

@@ -19,6 +19,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from graphbench import registry
 from graphbench.contracts import Benchmark
 from graphbench.data.files.foreign import load_yaml
+from graphbench.data.files.nested import texts_in
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.inference.predictor import Predictor
 from graphbench.inference.training import TrainingFacts
@@ -122,7 +123,7 @@ def _configuration(run: RunFolder) -> dict[str, Any]:
 
 def _build(config: dict[str, Any], run: RunFolder) -> tuple[BenchmarkModule, Benchmark]:
     """Build module and benchmark from a run's configuration; the global generator stays as it was."""
-    for name in set(_words(config["model"])) | set(_words(config["data"])):
+    for name in {*texts_in(config["model"]), *texts_in(config["data"])}:
         for group in registry.GROUPS:
             if name in registry.records(group):  # the parser finds a class by its name once it is imported
                 registry.load(group, name)
@@ -139,14 +140,6 @@ def _build(config: dict[str, Any], run: RunFolder) -> tuple[BenchmarkModule, Ben
     except (ArgumentError, ValueError, TypeError, ImportError) as error:
         raise BadInput(f"The model of {run.path} cannot be made of its config.yaml: {error}") from error
     return made.model, made.data
-
-
-def _words(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _words(item)
 
 
 def _trainer(config: dict[str, Any], accelerator: str) -> pl.Trainer:

@@ -124,12 +124,14 @@ def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.Da
     from graphbench.data.files.cells import without_formulas
 
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    for number, frame in enumerate(frames):
-        quoting = _quoting(frame)
-        without_formulas(frame).to_csv(text, index=False, header=number == 0, lineterminator="\n", quoting=quoting)
-        text.flush()
-        after(frame)
-    text.detach()
+    try:
+        for number, frame in enumerate(frames):
+            quoting = _quoting(frame)
+            without_formulas(frame).to_csv(text, index=False, header=number == 0, lineterminator="\n", quoting=quoting)
+            text.flush()
+            after(frame)
+    finally:
+        text.detach()  # else the wrapper would close standard output where an error ends the frames
 
 
 def _quoting(frame: pd.DataFrame) -> Literal[0, 2]:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import Timeout
 
 from graphbench.data.files.foreign import load_json
+from graphbench.data.files.nested import flatten
 from graphbench.data.files.sharing import acquire_lock, locked
 from graphbench.data.files.writing import write_text, writing
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
@@ -97,15 +98,9 @@ class PartsFolder:
         part_rows: int = PART_ROWS,
         resume: bool = False,
     ) -> Iterator[PartsFolder]:
-        """Open a folder to write a share of the parts; no other process writes that share meanwhile.
+        """Open a folder, made where it is missing, to write a share of the parts; no other process writes that share.
 
-        Args:
-            folder: made where it is missing.
-            identity: see the class.
-            named: see the class.
-            share: see the class.
-            part_rows: see the class.
-            resume: go on where parts of this share are there.
+        With `resume` it goes on where parts of this share are there. The other arguments are those of the class.
 
         Raises:
             BadInput: another process writes this share, parts are there and `resume` is not set, the folder holds
@@ -164,7 +159,7 @@ class PartsFolder:
 
     def _require_same(self, manifest: Mapping[str, Any]) -> None:
         """Refuse a folder that was begun with something else, and name it."""
-        before, now = _flat(manifest["identity"]), _flat(self._identity)
+        before, now = (dict(flatten(one, lists=True)) for one in (manifest["identity"], self._identity))
         differing = [
             f"{name} was {_short(before.get(name, 'absent'))}, now {_short(now.get(name, 'absent'))}"
             for name in dict.fromkeys((*before, *now))
@@ -353,22 +348,3 @@ def _name(number: int) -> str:
 def _short(value: object) -> str:
     """Write a value for a message; of a checksum its beginning."""
     return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1...", str(value))
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested JSON values by dotted names.
-
-    Examples:
-        >>> _flat({"input": {"bytes": 3}, "models": [{"weights": "ab"}]})
-        {'input.bytes': 3, 'models.0.weights': 'ab'}
-    """
-    if isinstance(value, Mapping):
-        items: Iterable[tuple[Any, Any]] = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    else:
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for name, inner in items:
-        flat |= _flat(inner, f"{prefix}.{name}" if prefix else str(name))
-    return flat

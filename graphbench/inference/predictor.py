@@ -30,10 +30,7 @@ from graphbench.training.module import BenchmarkModule
 Level = Literal["graph", "node"]
 Quantity = Literal["prediction", "output"]
 #: Tasks whose answers are about other things than graphs, nodes or edges, or need the truth to be scaled.
-_WITHOUT = {
-    "ranking": "it ranks pairs of nodes that are known",
-    "recovery": "its answers are scaled by the truth",
-}
+_WITHOUT = {"ranking": "it ranks pairs of nodes that are known", "recovery": "its answers are scaled by the truth"}
 
 
 class Predictor:
@@ -236,7 +233,7 @@ class Predictor:
         if not len(table):
             return output, missing
         table = _with_unknown_targets(table, self.data)
-        waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]
+        waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]  # a stack
         with torch.inference_mode():
             while waiting:
                 graphs = waiting.pop()
@@ -252,6 +249,7 @@ class Predictor:
                         missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
                     continue
                 places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
+                # float64 where the model answers in it; the type is known only from its first answer
                 output = output.astype(np.promote_types(output.dtype, values.dtype), copy=False)
                 output[np.concatenate(places)] = values
                 for graph, place in zip(graphs, places, strict=True):
@@ -261,7 +259,7 @@ class Predictor:
 
     def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
         """Answer one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
-        batch = self.data.on_before_batch_transfer(batch, 0)
+        batch = self.data.on_before_batch_transfer(batch, 0)  # Lightning's hooks, which only its loops would call
         batch = self.data.transfer_batch_to_device(batch, self.device, 0)
         batch = self._precision.convert_input(self.data.on_after_batch_transfer(batch, 0))
         context: AbstractContextManager[None] = self._precision.predict_step_context()

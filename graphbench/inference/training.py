@@ -74,19 +74,14 @@ class TrainingFacts:
         try:
             facts: dict[str, Any] = load_json(run.training)
             low, high = facts["nodes"]
+            shares, means = facts.get("shares", {}), facts.get("means", {})  # missing in runs of older versions
             return cls(
                 (int(low), int(high)),
-                {
-                    name: [[int(v) for v in column] for column in columns]
-                    for name, columns in facts["categories"].items()
-                },
+                {name: [list(map(int, column)) for column in columns] for name, columns in facts["categories"].items()},
                 {name: [(float(a), float(b)) for a, b in columns] for name, columns in facts["ranges"].items()},
                 tuple(map(str, facts["classes"])),
-                {
-                    name: [[float(share) for share in column] for column in columns]
-                    for name, columns in facts.get("shares", {}).items()
-                },
-                {name: [float(mean) for mean in columns] for name, columns in facts.get("means", {}).items()},
+                {name: [list(map(float, column)) for column in columns] for name, columns in shares.items()},
+                {name: list(map(float, columns)) for name, columns in means.items()},
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptData(
@@ -123,7 +118,7 @@ class TrainingFacts:
             CorruptData: the facts are of other columns than the specification has.
         """
         self.check_columns(data.spec)
-        remarks: list[dict[str, None]] = [{} for _ in range(len(table))]
+        remarks: list[dict[str, None]] = [{} for _ in range(len(table))]  # as sets that keep their order
         spec = data.spec
         for name, axis, features in _categorical(spec):
             width = len(features.vocabularies)
@@ -134,19 +129,18 @@ class TrainingFacts:
                 values = columns[:, number].to(torch.int64)
                 seen = torch.zeros(size, dtype=torch.bool)
                 seen[self.categories[name][number]] = True
-                label = _label(features, number)
-                for row in (~seen[values]).nonzero()[:, 0].tolist():
-                    remarks[_graph_of(table, axis, row)][data.value_words(label, int(values[row]))] = None
+                label, rows = _label(features, number), (~seen[values]).nonzero()[:, 0]
+                for graph, value in zip(_graphs_of(table, axis, rows), values[rows].tolist(), strict=True):
+                    remarks[graph][data.value_words(label, value)] = None
         for name, axis, features in _dense(spec):
             columns = _column(table, name, features.dense)
             if columns is None:
                 continue
             for number, (low, high) in enumerate(self.ranges.get(name, ())):
-                column = columns[:, number].float()
-                label = _label(features, len(features.vocabularies) + number)
-                for row in ((column < low) | (column > high)).nonzero()[:, 0].tolist():
-                    words = f"{label} outside {low:.4g} to {high:.4g}"
-                    remarks[_graph_of(table, axis, row)][words] = None
+                column, label = columns[:, number].float(), _label(features, len(features.vocabularies) + number)
+                rows = ((column < low) | (column > high)).nonzero()[:, 0]
+                for graph in _graphs_of(table, axis, rows):
+                    remarks[graph][f"{label} outside {low:.4g} to {high:.4g}"] = None
         unit, (fewest, most) = "atom" if spec.molecules else "node", self.nodes
         for graph, count in enumerate(table.num_nodes.tolist()):
             if not fewest <= count <= most:
@@ -163,17 +157,13 @@ class TrainingFacts:
         vocabularies = {name: features.vocabularies for name, _, features in _categorical(spec)}
         widths = {name: features.dense for name, _, features in _dense(spec)}
         measured = dict(_measured(spec))
+
+        def within(columns: list[list[int]], sizes: tuple[int, ...]) -> bool:
+            pairs = zip(columns, sizes, strict=False)
+            return len(columns) == len(sizes) and all(0 <= value < size for values, size in pairs for value in values)
+
         fits = (
-            all(
-                name in vocabularies
-                and len(columns) == len(vocabularies[name])
-                and all(
-                    0 <= value < size
-                    for values, size in zip(columns, vocabularies[name], strict=True)
-                    for value in values
-                )
-                for name, columns in self.categories.items()
-            )
+            all(within(columns, vocabularies.get(name, ())) for name, columns in self.categories.items())
             and all(len(columns) == widths.get(name) for name, columns in self.ranges.items())
             and all(tuple(map(len, columns)) == vocabularies.get(name) for name, columns in self.shares.items())
             and all(len(columns) == measured.get(name) for name, columns in self.means.items())
@@ -245,8 +235,9 @@ def _label(features: Features, number: int) -> str:
     return features.names[number] if features.names else f"feature {number}"
 
 
-def _graph_of(table: GraphTable, axis: str, row: int) -> int:
-    return int(torch.searchsorted(table.ptr[axis], row, right=True)) - 1
+def _graphs_of(table: GraphTable, axis: str, rows: Tensor) -> list[int]:
+    graphs: list[int] = (torch.searchsorted(table.ptr[axis], rows, right=True) - 1).tolist()
+    return graphs
 
 
 def _counts_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[Tensor]:

@@ -94,6 +94,7 @@ def folder_of(package: str, name: str = _FOLDER) -> Path | None:
     spec = importlib.util.find_spec(package)
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         inside = Path(location)
+        # A clone has the package at its top or in `src`, the configurations at its top.
         beside = [root for root in (inside.parent, inside.parent.parent) if (root / "pyproject.toml").is_file()]
         for root in (inside, *beside):
             if (root / name).is_dir():
@@ -139,14 +140,15 @@ def _files_of(entry: entry_points.ConfigEntry) -> Iterator[Configuration]:
 
 def _find_in(entry: entry_points.ConfigEntry, name: str) -> Configuration | None:
     """Find a configuration by name without listing the hundreds of others."""
-    if name != entry.prefix and not name.startswith(f"{entry.prefix}/"):
+    is_file, below = name == entry.prefix, name[len(entry.prefix) + 1 :]
+    if not is_file and not name.startswith(f"{entry.prefix}/"):
         return None
-    place, below = _place(entry), name[len(entry.prefix) + 1 :]
-    if place is None or place.is_file() != (name == entry.prefix):
+    place = _place(entry)
+    if place is None or place.is_file() != is_file:
         return None
-    if name != entry.prefix and not {"", ".", ".."}.isdisjoint(below.split("/")):  # it would leave the folder
+    if not is_file and not {"", ".", ".."}.isdisjoint(below.split("/")):  # it would leave the folder
         return None
-    path = place / f"{below}{_SUFFIX}" if below else place
+    path = place if is_file else place / f"{below}{_SUFFIX}"
     return Configuration(name, path, entry.distribution, entry.version) if path.is_file() else None
 
 

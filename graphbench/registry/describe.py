@@ -65,7 +65,7 @@ def _parse(module: str) -> _Source | None:
     stub = path.with_suffix(".pyi")  # lists the names that a package loads on first use
     try:
         bindings = _bindings(ast.parse(stub.read_bytes()).body) if stub.is_file() else {}
-        bindings |= _bindings(ast.parse(path.read_bytes()).body)
+        bindings |= _bindings(ast.parse(path.read_bytes()).body)  # what the module itself defines goes before its stub
     except (SyntaxError, ValueError, OSError):  # loading the class reports the reason; a list goes on
         return None
     parts = module.split(".")

@@ -94,14 +94,11 @@ class Record:
         Raises:
             BrokenPlugin: it cannot be imported, breaks the contract or has another name than registered.
         """
-        module, _, attribute = self.target.partition(":")
         try:
-            loaded = importlib.import_module(module)
-            for part in attribute.split("."):
-                loaded = getattr(loaded, part)
+            loaded = _import(self.target)
         except (Exception, SystemExit) as error:  # a plug-in's module can fail in any way
             raise self._broken(f"{type(error).__name__}: {error}") from error
-        allowed = tuple(_locate(contract) for contract in _CONTRACTS[self.group])
+        allowed = tuple(map(_import, _CONTRACTS[self.group]))
         if not isinstance(loaded, type) or not issubclass(loaded, allowed):
             expected = " or ".join(contract.replace(":", ".") for contract in _CONTRACTS[self.group])
             raise self._broken(f"it is not a subclass of {expected}")
@@ -139,6 +136,7 @@ class ConfigEntry:
 def _spec(record: Record) -> BenchmarkSpec | None:
     module = record.target.partition(":")[0]
     for package in (module, module.rpartition(".")[0]):
+        # Found before it is imported: importing a `specs` that is not there would run the package around it.
         if package and describe.find_source(f"{package}.specs") is not None:
             try:
                 specs = vars(importlib.import_module(f"{package}.specs")).values()
@@ -154,9 +152,8 @@ def _spec(record: Record) -> BenchmarkSpec | None:
     return spec if isinstance(spec, BenchmarkSpec) else None
 
 
-def _locate(target: str) -> type[Any]:
-    module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+def _import(target: str) -> Any:
+    return metadata.EntryPoint(name="", value=target, group="").load()
 
 
 @dataclass(frozen=True)
@@ -176,11 +173,9 @@ def _entries(distribution: metadata.Distribution) -> Iterator[Record | ConfigEnt
     if not name:
         raise ValueError("METADATA gives no name")
     is_core = _identity(name) == listings.DISTRIBUTION
-    if is_core:
-        for core_group, listed in listings.LISTINGS.items():
-            for listing in listed:
-                for class_name, target in listing.targets():
-                    yield Record(class_name, core_group, name, distribution.version, target)
+    for core_group, listed in listings.LISTINGS.items() if is_core else ():
+        for class_name, target in (named for listing in listed for named in listing.targets()):
+            yield Record(class_name, core_group, name, distribution.version, target)
     for entry in distribution.entry_points:
         prefix, _, group = entry.group.partition(".")
         target = entry.value.partition("[")[0].replace(" ", "")  # "module : Class [extra]" is allowed, if rare

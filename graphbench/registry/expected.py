@@ -132,25 +132,24 @@ class Expected:
         """
         if content is None:
             return cls()
-        check_keys(content, [one.name for one in dataclasses.fields(cls)], f"{where}: expected", _EXAMPLE)
-        variants = content.get("variants") or {}
-        keys = [one.name for one in dataclasses.fields(Variant)]
+        keys, of_variants, of_weights = (
+            [one.name for one in dataclasses.fields(kind)] for kind in (cls, Variant, ReleasedWeights)
+        )
+        check_keys(content, keys, f"{where}: expected", _EXAMPLE)
+        variants, released = content.get("variants") or {}, content.get("weights")
+        if not isinstance(variants, Mapping):
+            raise BadInput(f"{where}: expected.variants must be a mapping of overlays to scores, not {variants!r}.")
         for name, variant in variants.items():
-            check_keys(variant, keys, f"{where}: expected.variants.{name}", _EXAMPLE)
+            check_keys(variant, of_variants, f"{where}: expected.variants.{name}", _EXAMPLE)
         if content.get("data") is not None:
             check_choice(f"{where}: expected.data", content["data"], get_args(Data))
-        released = content.get("weights")
         if released is not None:
-            check_keys(
-                released, [one.name for one in dataclasses.fields(ReleasedWeights)], f"{where}: expected.weights"
-            )
+            check_keys(released, of_weights, f"{where}: expected.weights")
             if lacking := [name for name in ("page", "file", "layout") if not released.get(name)]:
                 raise BadInput(f"{where}: expected.weights lacks {' and '.join(lacking)}.")
-        made = {
-            "variants": {name: Variant(**variant) for name, variant in variants.items()},
-            "weights": None if released is None else ReleasedWeights(**released),
-        }
-        return cls(**{**content, **made})
+            released = ReleasedWeights(**released)
+        made = {name: Variant(**variant) for name, variant in variants.items()}
+        return cls(**{**content, "variants": made, "weights": released})
 
     @property
     def chosen(self) -> Expected:

@@ -72,10 +72,12 @@ LISTINGS: dict[Literal["benchmarks", "encodings", "callbacks"], tuple[Listing, .
 PLUGINS: dict[str, dict[str, str]] = {
     "graphbench-baselines": {
         "architectures": (
-            "Exphormer GAT GCN GIN GINE GNNPlus GPS GRIT GT GatedGCN GraphMamba GraphSAGE Graphormer OGBGNN "
-            "SAN SAT SPN Sequoia"
+            "Exphormer GAT GCN GIN GINE GNNPlus GPS GRIT GT GatedGCN GraphMamba GraphSAGE Graphormer NeuralWalker "
+            "OGBGNN SAN SAT SPN Sequoia"
         ),
-        "configs": "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model san sat sequoia",
+        "configs": (
+            "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model neuralwalker san sat sequoia"
+        ),
         "tables": "benchmarking-gnns",
     },
     "graphbench-deepgraph": {

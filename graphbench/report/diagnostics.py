@@ -118,7 +118,7 @@ def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
     title = stem.replace("_", " ").capitalize()
     texts = _DIAGNOSTICS.get(stem, _Diagnostic(title, f"From diagnostics/{stem}.csv.", "layer", ()))
     section = Section(name, texts.title, f"{texts.intro} {_HOW_TO_READ}")
-    by_group = {number: means for number, group in enumerate(groups) if (means := _over_seeds(group, stem))}
+    by_group = {number: means for number, group in enumerate(groups) if (means := over_seeds(group, stem))}
     of_groups = dict.fromkeys(measure for means in by_group.values() for measure in means)
     measures = [measure for measure in of_groups if not _OF_DISTANCE.fullmatch(measure)]
     main = [measure for measure in texts.main if measure in measures] or list(measures)
@@ -144,7 +144,7 @@ def _titles(measure: str) -> tuple[str, str]:
     return _MEASURES.get(measure, (measure.replace("_", " ").capitalize(), ""))
 
 
-def _over_seeds(group: Group, stem: str) -> dict[str, _Means]:
+def over_seeds(group: Group, stem: str) -> dict[str, _Means]:
     """Average each measure over the group's runs, leaving out values that are not finite."""
     tables = [_finite(run.layers[stem]).assign(run=n) for n, run in enumerate(group.runs) if stem in run.layers]
     rows = pd.concat(tables) if tables else pd.DataFrame({"measure": []})

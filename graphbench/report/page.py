@@ -67,23 +67,28 @@ def render(tables: Sequence[ResultTable], first: Sequence[Section] = ()) -> str:
     parts = [_part(table, f"p{number}") for number, table in enumerate(tables)]
     across = across_section(tables)
     parts[0].sections[:0] = [*first, *([across] if across is not None else [])]
-    return _template().render(
+    return template("page.html.jinja").render(
         title=_title(tables),
-        lead=_lead(runs),
+        lead=describe_runs(runs),
         problems=[(run.name, sentence) for run in runs for sentence in run.problems],
         parts=parts,
-        surroundings=_surroundings(runs),
+        surroundings=surroundings(runs),
         texts={"Markdown": as_markdown(tables), "CSV": as_csv(tables), "LaTeX": as_latex(tables)},
-        css=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
+        css=css(),
     )
 
 
+def css() -> str:
+    """Return the style of all pages."""
+    return (_TEMPLATES / "page.css").read_text(encoding="utf-8")
+
+
 @cache
-def _template() -> Template:
-    """Load the page's template, which escapes all values but our own figures."""
+def template(name: str) -> Template:
+    """Load the template of a page, which escapes all values but our own figures."""
     # Escaped: names of runs, options and molecules are the user's.
     options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
-    return Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, **options).get_template("page.html.jinja")
+    return Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, **options).get_template(name)
 
 
 def _part(table: ResultTable, name: str) -> Part:
@@ -121,7 +126,7 @@ def _title(tables: Sequence[ResultTable]) -> str:
     return f"{model} on {benchmark}"
 
 
-def _lead(runs: Sequence[Run]) -> str:
+def describe_runs(runs: Sequence[Run]) -> str:
     """Say how many runs there are, when they started, and the version that wrote the page."""
     count = "One run" if len(runs) == 1 else f"{len(runs)} runs"
     seeds = list(dict.fromkeys(run.seed for run in runs))
@@ -171,7 +176,7 @@ def _notes(table: ResultTable) -> list[str]:
     return notes
 
 
-def _surroundings(runs: Sequence[Run]) -> list[Surroundings]:
+def surroundings(runs: Sequence[Run]) -> list[Surroundings]:
     """Group runs by hardware and software, whenever they started."""
     names: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run in runs:

@@ -96,9 +96,11 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         return {"state_dict": weights.read_weights(path)}
     check_whole(path)
     try:
-        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle may raise anything
         raise CorruptData(f"The checkpoint {path} cannot be read: {unreadable_reason(Path(path), error)}") from error
+    if not isinstance(loaded, dict):
+        raise CorruptData(f"The checkpoint {path} holds no mapping, but {type(loaded).__name__}.")
     check_instantiator(loaded, path)
     return loaded
 
@@ -191,27 +193,19 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
     file = weights_file(path)
     content = load_checkpoint(file)
     source, target = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
-    outcome: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "other_shape": []}
-    for name, value in target.items():
-        if name not in source:
-            outcome["missing"].append(name)
-        elif source[name].shape != value.shape:
-            outcome["other_shape"].append(name)
-        else:
-            outcome["loaded"].append(name)
-    outcome["unused"] = [name for name in source if name not in target]
+    shared = [name for name in target if name in source]
+    outcome = {
+        "loaded": [name for name in shared if source[name].shape == target[name].shape],
+        "missing": [name for name in target if name not in source],
+        "unused": [name for name in source if name not in target],
+        "other_shape": [name for name in shared if source[name].shape != target[name].shape],
+    }
     if not outcome["loaded"]:
         raise BadInput(f"init_from: no weight of {path} fits this model by name and shape.")
     module.load_state_dict({name: source[name] for name in outcome["loaded"]}, strict=False)
     loaded = ", ".join(folded(outcome["loaded"], target))
-    log.info(
-        "init_from %s: %d of the model's %d tensors loaded from %s: %s",
-        path,
-        len(outcome["loaded"]),
-        len(target),
-        file,
-        loaded,
-    )
+    counts = len(outcome["loaded"]), len(target)
+    log.info("init_from %s: %d of the model's %d tensors loaded from %s: %s", path, *counts, file, loaded)
     for kind, every, words in _NOT_LOADED:
         if outcome[kind]:
             names = ", ".join(folded(outcome[kind], target if every == "model" else source))

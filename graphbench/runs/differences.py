@@ -36,10 +36,11 @@ _NEUTRAL = re.compile(
 )
 #: Callbacks that only show, measure or write.
 _PASSIVE_CALLBACKS = re.compile(
-    r"trainer\.callbacks\.(AttentionCapacity|AttentionMaps|RankProgression|TrainTestGap|Throughput|Forecast|NonFinite"
-    r"|ExactResume|LastCheckpoint|EpochLines|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary|RichModelSummary"
-    r"|OnExceptionCheckpoint|\w*ProgressBar)(\..*)?"
+    r"trainer\.callbacks\.(AttentionCapacity|AttentionMaps|RankProgression|InfluenceRange|TrainTestGap|Throughput|Forecast"
+    r"|NonFinite|ExactResume|LastCheckpoint|EpochLines|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary"
+    r"|RichModelSummary|OnExceptionCheckpoint|\w*ProgressBar)(\..*)?"
 )
+_LENGTH = re.compile(r"trainer\.(max|min)_(epochs|steps)|trainer\.max_time")
 #: Mappings with a user's own keys, so that one which only one configuration has counts.
 _FREE = (".lr_scales", ".learning_rates", ".dict_kwargs")
 #: Parts of the model's options that decide its output; the others decide its training.
@@ -81,6 +82,11 @@ class Difference:
         if self.option in ("trainer.devices", "trainer.num_nodes"):
             return _is_several(self.now) or _is_several(self.before)
         return not (_NEUTRAL.fullmatch(self.option) or _PASSIVE_CALLBACKS.fullmatch(self.option))
+
+    @property
+    def decides_training(self) -> bool:
+        """Tell whether it makes another training, which a score of another length is as well."""
+        return self.decides_score or _LENGTH.fullmatch(self.option) is not None
 
     def __str__(self) -> str:
         return f"{self.option} is {_show(self.now)} instead of {_show(self.before)}"
@@ -165,7 +171,7 @@ def _class_of(value: Any) -> str | None:
 
 def _same(one: Any, other: Any) -> bool:
     """Tell whether two values mean the same: 1 and 1.0, a tuple and a list, paths that end in one class."""
-    if isinstance(one, bool) or isinstance(other, bool):
+    if isinstance(one, bool) or isinstance(other, bool):  # True == 1 in Python, but not in a configuration
         return one is other
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
@@ -178,6 +184,8 @@ def _same(one: Any, other: Any) -> bool:
 
 def _is_several(value: Any) -> bool:
     """Tell whether devices or nodes are certainly more than one; `auto` depends on the machine."""
+    if isinstance(value, str) and "," in value:  # "0,1" is a list of devices for Lightning, and "0," one device
+        value = [part for part in value.split(",") if part.strip()]
     if isinstance(value, (list, tuple)):
         return len(value) > 1
     return bool(re.fullmatch(r"[1-9]\d*", str(value))) and int(value) > 1
@@ -209,7 +217,7 @@ def differing_options(configured: Mapping[str, Any], trained: Mapping[str, Any])
     return [
         f"{name} is {json.dumps(now[name], default=str) if name in now else 'missing'} instead of {json.dumps(value)}"
         for name, value in then.items()
-        if not name.endswith(_TRAINING) and now.get(name, NOTHING) != value
+        if not name.endswith(_TRAINING) and not _same(now.get(name, NOTHING), value)
     ]
 
 

@@ -200,11 +200,7 @@ class RunFolder:
                 return
             part = {name: now[name] for name in ("started", "commit", "packages")} | {"step": step}
             stored["continued"] = [*stored.get("continued", []), part]
-        except (
-            OSError,
-            ValueError,
-            AttributeError,
-        ):  # of an earlier version, or damaged
+        except (OSError, ValueError, AttributeError):  # of an earlier version, or damaged
             return
         write_text(self.environment, json.dumps(stored, indent=2) + "\n")
 

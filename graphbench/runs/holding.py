@@ -129,10 +129,14 @@ def _describe(holder: Path) -> tuple[str, bool]:
     try:
         record = load_json(holder)
         words = f"process {record['process']} on {record['host']} (since {record['since']})"
-        if record["host"] == socket.gethostname():
-            os.kill(int(record["process"]), 0)
+        is_here, process = record["host"] == socket.gethostname(), int(record["process"])
+    except (OSError, ValueError, KeyError, TypeError):  # no readable holder
+        return "another process", True
+    try:
+        if is_here:
+            os.kill(process, 0)
     except ProcessLookupError:
         return words, False
-    except (OSError, ValueError, KeyError, TypeError):  # no readable holder, or a process of another user
-        return "another process", True
+    except PermissionError:  # a living process of another user
+        pass
     return words, True

@@ -27,6 +27,7 @@ import yaml
 
 from graphbench import registry
 from graphbench.data.files.foreign import load_json, load_yaml
+from graphbench.data.files.nested import texts_in
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.registry import importing, listings
@@ -240,16 +241,8 @@ def named_in(words: Sequence[str]) -> frozenset[str]:
                 content = load_yaml(Path(text).read_text(encoding="utf-8"))
             elif text.startswith(("{", "[")):
                 content = load_yaml(text)
-        paths.update(path for piece in _texts(content) for path in _paths_in(piece))
+        paths.update(path for piece in texts_in(content) for path in _paths_in(piece))
     return frozenset(paths)
-
-
-def _texts(content: Any) -> Iterator[str]:
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, (Mapping, list)):
-        for value in content.values() if isinstance(content, Mapping) else content:
-            yield from _texts(value)
 
 
 def _paths_in(text: str) -> Iterator[str]:

@@ -45,6 +45,7 @@ class Missing:
     @classmethod
     def of(cls, further: Sequence[Any] | None) -> Missing:
         """Take the usual words and further ones or numbers; with an empty list, only empty cells and NaN."""
+        # None and an empty list differ: an empty list says that the usual words are values.
         chosen = (*_ALWAYS, *(() if further is not None and not further else USUAL), *(further or ()))
         numbers = {as_number(word) for word in further or ()}
         return cls(
@@ -60,11 +61,11 @@ def as_number(value: Any) -> float:
     """Convert a value to a number; NaN where it is none.
 
     Examples:
-        >>> as_number("-999"), as_number("ND")
-        (-999.0, nan)
+        >>> as_number("-999"), as_number("ND"), as_number("1_000")
+        (-999.0, nan, nan)
     """
     try:
-        return float(value)
+        return math.nan if isinstance(value, str) and "_" in value else float(value)  # Python alone reads 1_000
     except (TypeError, ValueError):
         return math.nan
 
@@ -125,7 +126,7 @@ def parse_cells(
     faults = []
     for place, (name, cells) in enumerate(columns.items()):
         for row, text in enumerate(cells):
-            if text in classes:
+            if text in classes:  # first: "NA" or "-" may be the name of a class
                 values[row, place] = classes[text]
                 continue
             if text in missing:
@@ -152,11 +153,10 @@ def parse_number(text: str, kind: str, num_classes: int = 0) -> tuple[float, str
     """
     if kind == "multilabel" and text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()], ""
-    try:
-        value = float(text.replace("_", "?"))  # Python alone reads 1_000 as a number
-    except ValueError:
+    value = as_number(text)
+    if math.isnan(value):
         return math.nan, "is not a number"
-    if not abs(value) <= _LARGEST:
+    if abs(value) > _LARGEST:
         return value, "is not a finite number in single precision"
     if kind == "multilabel" and value not in (0.0, 1.0):
         return value, "is not 0 or 1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from collections import deque
@@ -80,7 +81,7 @@ def distinct_names(header: Sequence[str]) -> list[str]:
 
 
 def _first_row(rows: Iterator[Row]) -> list[str]:
-    """Read the first row that is not blank."""
+    """Read the first row that is not blank; blank ones come as tuples, see `Row`."""
     return [name.strip() for name in next((cells for _, cells in rows if isinstance(cells, list)), [])]
 
 
@@ -121,7 +122,8 @@ def open_format(
     if suffix in SEPARATED:
         return _open_separated(path, SEPARATED[suffix], wanted)
     if suffix == PARQUET:
-        header = _parquet_header(path)
+        with _parquet(path) as file:
+            header = list(file.schema_arrow.names)
         return "", header, partial(_parquet_parts, path, distinct_names(header))
     rows = _rows(path, suffix, key, notes)
     header = _first_row(rows)
@@ -153,9 +155,10 @@ def _separated_parts(path: Path, separator: str, names: Sequence[str], line: int
         deque(islice(file, line), maxlen=0)
         while lines := list(islice(file, size)):
             text = "".join(lines)
-            if '"' in text or "\0" in text:  # a quoted cell may span lines, and end in a later block
+            if '"' in text or "\0" in text:  # a quoted cell may span lines and blocks; pandas ends a cell at NUL
                 yield from parts_of_rows(_csv_rows(path, chain(lines, file), line, separator), names, separator, size)
                 return
+            # Only rows that are whole and not blank: pandas would fill, shift or skip others without a word.
             if set(map(count, lines)) == {len(names) - 1} and all(map(strip, lines)):
                 options: dict[str, Any] = {"dtype": object, "na_filter": False, "quoting": csv.QUOTE_NONE}
                 frame = pd.read_csv(StringIO(text), sep=separator, header=None, names=list(names), **options)
@@ -168,6 +171,7 @@ def _separated_parts(path: Path, separator: str, names: Sequence[str], line: int
 
 def _csv_rows(path: Path, lines: Iterable[str], line: int, separator: str) -> Iterator[Row]:
     """Yield rows of CSV after some lines; a quoted cell may span lines."""
+    # Python's limit of 131,072 characters is below some sequences and records; the limit is that of the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
     reader = csv.reader(chain(lines, [_END]), delimiter=separator)
     start, number = line, line
@@ -220,9 +224,9 @@ def _records(path: Path, key: str, notes: list[str]) -> Generator[Row, None, Non
 def _property_names(path: Path, errors: str) -> list[str] | None:
     """List the names of properties beside that of the molecule; None where the file is empty."""
     with open_text(path, None, errors) as file:
-        if not any(line.strip() for line in file):
+        if not any(line.strip() for line in file):  # stops at the first line with content, which is no property
             return None
-        return [name for name in property_names(file) if name != NAME]  # the first line that has content is no property
+        return [name for name in property_names(file) if name != NAME]
 
 
 def _objects(path: Path) -> Generator[Row, None, None]:
@@ -245,35 +249,35 @@ def _members(line: str) -> dict[str, str] | None:
         value = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError):
         return None
-    return {name: _text(cell) for name, cell in value.items()} if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return {
+        name: cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell, ensure_ascii=False)
+        for name, cell in value.items()
+    }
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _parquet_header(path: Path) -> list[str]:
+@contextlib.contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file by pyarrow."""
     import pyarrow as pa  # slow to import and seldom needed
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            return list(file.schema_arrow.names)
+            yield file
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"{path}: not a Parquet file that pyarrow can read ({error}).") from error
 
 
 def _parquet_parts(path: Path, names: list[str], size: int) -> Iterator[Rows]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     start = 1
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=size):
-                table = pa.Table.from_batches([batch]).replace_schema_metadata().rename_columns(names)
-                frame = table.to_pandas(types_mapper=pd.ArrowDtype)
-                yield Rows(frame, list(range(start, start + len(frame))))
-                start += len(frame)
-    except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{path}: not a Parquet file that pyarrow can read ({error}).") from error
+    with _parquet(path) as file:
+        for batch in file.iter_batches(batch_size=size):
+            # Without the metadata of pandas, which would make an index of columns that others take for data.
+            table = pa.Table.from_batches([batch]).replace_schema_metadata().rename_columns(names)
+            frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+            yield Rows(frame, list(range(start, start + len(frame))))
+            start += len(frame)

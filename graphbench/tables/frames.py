@@ -69,7 +69,7 @@ class TypedTable:
         Args:
             only: a single column to convert; all by default.
         """
-        table = _open(self.path, self.needed)
+        table = open_table(self.path, "", optional=self.needed)
         names = [only] if only is not None else list(self.kinds)
         is_empty = True
         for cells in _chunks(table, self.rows):
@@ -105,7 +105,7 @@ def read_frame(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
 
 def table_columns(path: Path, needed: Sequence[str]) -> list[str]:
     """Read the names of the columns alone, but for blank ones, see `typed_table`."""
-    table = _open(path, needed)
+    table = open_table(path, "", optional=needed)
     titled = {name for name, title in zip(table.names, table.header, strict=True) if title}
     return [renamed for name, renamed in _named(table).items() if name in titled]
 
@@ -127,7 +127,7 @@ def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> Ty
         CorruptData: it unpacks to far more than its size.
         MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
     """
-    table = _open(path, needed)
+    table = open_table(path, "", optional=needed)
     facts: dict[str, set[str]] = {name: set() for name in _named(table).values()}
     for cells in track(_chunks(table, rows), f"Inferring types of {path.name}", unit="chunks"):
         for name, values in cells.items():
@@ -145,10 +145,6 @@ def typed_table(path: Path, needed: Sequence[str] = (), rows: int = CHUNK) -> Ty
     commas = [name for name in kinds if kinds[name] == "float" and "commas" in facts[name]]
     notes = [*table.notes, *([f"numbers have decimal commas in {', '.join(commas)}"] if commas else [])]
     return TypedTable(path, tuple(needed), kinds, rows, tuple(notes))
-
-
-def _open(path: Path, needed: Sequence[str]) -> Table:
-    return open_table(path, "", optional=needed)
 
 
 def _named(table: Table) -> dict[str, str]:
@@ -268,14 +264,14 @@ def _convert(cells: pd.Series, kind: str) -> pd.Series:
         if pd.api.types.is_numeric_dtype(values.dtype):
             return values
         cells = values.astype(object).fillna("")  # text with words for missing numbers
-    codes, texts = pd.factorize(cells)
+    codes, texts = pd.factorize(cells)  # each different text is parsed once: columns of categories are long
     parsed = _parse([text.strip() for text in texts], kind)[codes]
     return pd.Series(parsed, index=cells.index, dtype=parsed.dtype)
 
 
 def _from_arrow(values: pd.Series) -> pd.Series:
     """Convert a column of a Parquet file as pandas does: integers with gaps to floats."""
-    import pyarrow as pa  # slow to import and seldom needed
+    import pyarrow as pa
 
     return pa.array(values).to_pandas().set_axis(values.index)
 
@@ -308,8 +304,8 @@ def row_words(path: Path, *rows: int) -> str:
     """Name rows of a file by their numbers, which are lines of text files.
 
     Examples:
-        >>> row_words(Path("nodes.csv"), 2, 6), row_words(Path("nodes.parquet"), 1)
+        >>> row_words(Path("nodes.csv"), 2, 6), row_words(Path("nodes.XLSX"), 1)
         ('lines 2 and 6', 'row 1')
     """
-    word = "row" if path.suffix in (PARQUET, WORKBOOK) else "line"
+    word = "row" if suffix_of(path) in (PARQUET, WORKBOOK) else "line"
     return f"{word}{'s' if len(rows) > 1 else ''} {' and '.join(map(str, rows))}"

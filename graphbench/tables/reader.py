@@ -129,7 +129,13 @@ def open_table(
         MissingExtra: it is an `.xlsx` file, and openpyxl is not installed.
         CorruptData: it unpacks to far more than its size.
     """
-    suffix = _check_file(path, formats, what)
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder; {what} are read from a file.")
+    suffix = check_table(path, formats, what)
+    if not path.is_file():
+        beside = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1)
+        hint = f" Did you mean {path.with_name(beside[0])}?" if beside else ""
+        raise BadInput(f"{path}: there is no such file.{hint}")
     notes: list[str] = []
     separator, header, read = open_format(path, suffix, key, [key] if key else optional, notes)
     if not header:
@@ -149,18 +155,6 @@ def open_table(
         notes.append(f"columns without a name of their own are called {', '.join(renamed)}")
     unit = "row" if suffix in (PARQUET, WORKBOOK) else "line"
     return Table(str(path), header, places, read, unit, separator, notes, is_record)
-
-
-def _check_file(path: Path, formats: Sequence[str], what: str) -> str:
-    """Check that a file exists and has one of the formats; return its suffix, without `.gz`."""
-    if path.is_dir():
-        raise BadInput(f"{path} is a folder; {what} are read from a file.")
-    suffix = check_table(path, formats, what)
-    if not path.is_file():
-        beside = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1)
-        hint = f" Did you mean {path.with_name(beside[0])}?" if beside else ""
-        raise BadInput(f"{path}: there is no such file.{hint}")
-    return suffix
 
 
 def lines_table(source: str, lines: Iterable[str], key: str) -> Table:
@@ -194,7 +188,8 @@ def as_texts(column: pd.Series, strip: bool = True) -> list[str]:
         (['1.5', ''], ['CCO', ''])
     """
     values: Iterable[Any] = column
-    if str(column.dtype) in ("float[pyarrow]", "halffloat[pyarrow]"):  # a float32 0.1 is the text 0.1
+    # As float32, whose text is "0.1": pyarrow hands out Python floats, of which the text is "0.10000000149011612".
+    if str(column.dtype) in ("float[pyarrow]", "halffloat[pyarrow]"):
         values = column.astype(np.float32)
     texts = ["" if missing else str(cell) for cell, missing in zip(values, column.isna(), strict=True)]
     return [text.strip() for text in texts] if strip else texts

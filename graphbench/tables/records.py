@@ -88,6 +88,6 @@ def properties(lines: Sequence[str]) -> dict[str, str]:
             current = values.setdefault(match[1], [])
         elif current is not None and line.strip():
             current.append(line)
-        else:
+        else:  # a blank line ends a value; what follows without a header of its own belongs to none
             current = None
     return {name: "\n".join(text).strip() for name, text in values.items()}

@@ -43,6 +43,7 @@ def encoding_of(head: bytes) -> str:
     if marked is not None:
         return marked
     even, odd = head[:_HEAD:2], head[1:_HEAD:2]
+    # Every second byte of ASCII in UTF-16 is 0, which no text in UTF-8 holds.
     if odd and not any(odd) and all(even):
         return "utf-16-le"
     return "utf-16-be" if odd and not any(even) and all(odd) else "utf-8-sig"  # spreadsheets put a mark first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import zipfile
 from collections.abc import Generator
@@ -52,21 +53,19 @@ def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str
     import openpyxl  # an extra
 
     try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException) as error:
+        # Sheets are parsed while their rows are read, so a damaged one raises in the midst of them.
+        with contextlib.closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+            sheet = book.worksheets[0]
+            if len(book.worksheets) > 1:
+                notes.append(f"the sheet {sheet.title!r} is read, the first of {len(book.worksheets)}")
+            sheet.reset_dimensions()  # the size that the file states may be wrong
+            width = 0
+            for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
+                cells = ["" if value is None else str(value).strip() for value in values]
+                while len(cells) > width and not cells[-1]:
+                    cells.pop()
+                if any(cells):
+                    width = width or len(cells)
+                    yield number, cells + [""] * (width - len(cells))
+    except Exception as error:  # openpyxl raises whatever the altered XML leads it to, also an AttributeError
         raise BadInput(f"{path}: not a workbook that openpyxl can read ({error}).") from error
-    try:
-        sheet = book.worksheets[0]
-        if len(book.worksheets) > 1:
-            notes.append(f"the sheet {sheet.title!r} is read, the first of {len(book.worksheets)}")
-        sheet.reset_dimensions()  # the size that the file states may be wrong
-        width = 0
-        for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
-            cells = ["" if value is None else str(value).strip() for value in values]
-            while len(cells) > width and not cells[-1]:
-                cells.pop()
-            if any(cells):
-                width = width or len(cells)
-                yield number, cells + [""] * (width - len(cells))
-    finally:
-        book.close()

@@ -58,7 +58,9 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
     if precision == "16-mixed":
         options = {"plugins": [MixedPrecision(precision, "cpu", torch.amp.GradScaler("cpu", init_scale=1.0))]}
     with silenced(("pytorch_lightning", "lightning.pytorch", "lightning_fabric")):
-        silent = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "logger"), False)
+        silent: dict[str, Any] = dict.fromkeys(
+            ("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "logger"), False
+        )
         trainer = pl.Trainer(
             accelerator="cpu", devices=1, max_epochs=1, num_sanity_val_steps=0, limit_val_batches=1,
             callbacks=[watch], **silent, **options,

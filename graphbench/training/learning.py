@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import pytorch_lightning as pl
@@ -77,6 +78,16 @@ class LearningModule(pl.LightningModule):
         if self.freeze_epochs is not None and self.is_frozen:
             parts.drop_gradients(self, self.frozen)
 
+    # -- length of the run ---------------------------------------------------------------------------------------
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Let validation see the weights of the last step where `max_steps` ends the run within an epoch.
+
+        Lightning validates there only in a training that somebody stops.
+        """
+        if 0 <= self.trainer.max_steps <= self.trainer.global_step:
+            self.trainer.should_stop = True
+
     # -- optimizer and rates -------------------------------------------------------------------------------------
 
     @property
@@ -134,11 +145,25 @@ class LearningModule(pl.LightningModule):
         scheduler = self.schedule.configure(
             optimizer,
             steps=lambda: self.trainer.estimated_stepping_batches,
-            epochs=lambda: self.trainer.max_epochs,
+            epochs=self._epochs,
             monitor=self.monitor,
             mode=self.monitor_mode,
         )
         return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
+
+    def _epochs(self) -> int | None:
+        """Return the epochs of the whole run by `max_epochs` or `max_steps`, whichever ends it first; None if open."""
+        trainer = self.trainer
+        epochs = None if trainer.max_epochs is None or trainer.max_epochs < 0 else trainer.max_epochs
+        if trainer.max_steps < 0:
+            return epochs
+        if trainer.train_dataloader is None:  # as Lightning's estimated_stepping_batches does
+            trainer.fit_loop.setup_data()
+        batches = trainer.num_training_batches
+        if not 0 < batches < math.inf:
+            return epochs
+        begun = math.ceil(trainer.max_steps / math.ceil(batches / trainer.accumulate_grad_batches))
+        return begun if epochs is None else min(epochs, begun)
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimizer with its groups, without a schedule."""

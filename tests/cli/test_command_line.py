@@ -175,6 +175,7 @@ def test_own_options_are_no_lists(place, capsys, name):
 OTHERS = {
     "export": "--run RUN", "report": "RUN", "push": "RUN hf:a/b", "reproduce": "sft/table-4", "config": "quickstart",
     "list": "benchmarks", "new-plugin": "mine", "completion": "bash", "version": "", "status": "RUN",
+    "study": "--model quickstart",
 }  # fmt: skip
 
 
@@ -187,9 +188,10 @@ def test_a_short_output_is_taken_or_named(place, capsys, spelling):
         line = f"{OTHERS.get(command, '--run RUN' if command in OWN else '-c q.yaml')} {NEEDS.get(command, '')}"
         line = line.replace("--checkpoint w.ckpt", "").replace("-o OUT.csv", "").replace("-o OUT", "")
         line = line.replace("--run OUT", "--run RUN")
-        takes = command in ("predict", "embed", "explain", "sweep", "export", "report", "reproduce")
-        if takes and "OUT" in spelling and command in ("sweep", "reproduce"):
-            line += " --jobs 0" if command == "sweep" else " --seeds 0"
+        takes = command in ("predict", "embed", "explain", "sweep", "study", "export", "report", "reproduce", "profile")
+        if takes and "OUT" in spelling and command in ("sweep", "study", "reproduce"):
+            line += " --seeds 0" if command == "reproduce" else " --jobs 0"
+        line += " --steps 1" if takes and "OUT" in spelling and command == "profile" else ""
         assert main(shlex.split(f"{command} {line} {spelling}")) == 1, command
         said = capsys.readouterr().err
         assert said.count("graphbench: ") == said.splitlines()[-1].count("graphbench: ") == 1, said

@@ -72,7 +72,7 @@ def test_a_sweep_whose_job_is_warned_is_queued_again_and_ends_with_the_bits_of_o
 
 @pytest.mark.slow
 def test_a_training_that_fails_is_named_with_its_last_lines(config, tmp_path, capsys):
-    words = ["sweep", "--config", str(config), "--vary", "data.init_args.target=length,nothing", "--output",
+    words = ["sweep", "--config", str(config), "--vary", "data.init_args.target=length,smiles", "--output",
              str(tmp_path / "out"), *HERE, "--launcher.per_task", "2"]  # fmt: skip
     assert main(words) == 1
     said = capsys.readouterr().err
@@ -80,7 +80,7 @@ def test_a_training_that_fails_is_named_with_its_last_lines(config, tmp_path, ca
     assert (tmp_path / "out" / "report.html").is_file(), "over what there is"
     assert main(["status", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
-    assert any("nothing" in line for line in shown.splitlines() if line.startswith("    |"))
+    assert any("smiles" in line for line in shown.splitlines() if line.startswith("    |"))
     assert "2 units: 1 done, 1 failed" in shown
     assert main(["status", str(tmp_path / "out"), "--json"]) == 0
     assert sorted(unit["state"] for unit in json.loads(capsys.readouterr().out)) == ["done", "failed"]

@@ -14,6 +14,7 @@ from graphbench.testing import ArchitectureContract
 DRAWN = {
     "DeepGraph": "equivariant in expectation, see plugins/deepgraph/tests/test_model.py",
     "GraphMamba": "nodes of equal degree are read in an order that their numbers decide, as in the authors' code",
+    "NeuralWalker": "walks are drawn from the numbers of the nodes; equivariant in expectation",
 }
 
 #: Architectures whose weights belong to edges by their number, and the option that makes them independent of it.
@@ -76,6 +77,7 @@ BUDGETS = {
     "Luna": (0, 383),
     "MEGA": (0, 1059),
     "NAGphormer": (0, 203),
+    "NeuralWalker": (0, 1428),
     "NodeFormer": (0, 1140),
     "OGBGNN": (0, 259),
     "PointCNN": (0, 891),

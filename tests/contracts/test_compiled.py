@@ -37,6 +37,7 @@ IN_PARTS = {
     "DFiFormer": "the adjacency is kept out of programs",
     "DeepGraph": "substructures are kept out of programs",
     "GraphMamba": "the recurrence is kept out of programs",
+    "NeuralWalker": "walks are drawn, and read by the recurrence of Mamba, out of programs",
     "PointSequoia": "sizes of clusters depend on numbers",
     "SFT": "samples and their relative edges depend on numbers",
     "SFiFormer": "the flow and the adjacency are kept out of programs",

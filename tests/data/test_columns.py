@@ -27,14 +27,18 @@ ENERGIES = 1e6 + NOISE
         (np.full(5, 0.1), []),  # a constant has no spread to lose
         (np.full((3, 2), np.nan), []),
         (np.zeros((0, 2)), []),
-        (np.arange(5) + 2**24, [0]),  # as floats; odd numbers of this size are no float32
+        (np.arange(5.0) + 2**24, [0]),  # odd numbers of this size are no float32
+        (np.arange(5) + 2**24, [0]),
+        (np.arange(5) - 2, []),
+        (np.array([True, False]), []),
         (ENERGIES.astype(np.float32), []),
     ],
 )
 def test_columns_that_float32_cannot_hold(values, lost):
-    values = values.astype(np.float64) if values.dtype.kind == "i" else values
     assert columns_lost(values) == lost
     assert exact_numbers(values).dtype == (np.float64 if lost else np.float32)
+    mapped = np.unique(values.astype(np.float32)).size < np.unique(values).size  # of NaN there is one
+    assert lost or not mapped
 
 
 def test_features_that_lose_their_spread_are_named(caplog):

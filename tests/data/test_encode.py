@@ -20,7 +20,7 @@ from graphbench.errors import BadInput, GraphbenchError
 
 def columns_of(chunks):
     chunks = list(chunks)
-    return {name: torch.cat([torch.as_tensor(c.columns[name]) for c in chunks]) for name in chunks[0].columns}
+    return {name: torch.cat([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns}
 
 
 @pytest.fixture
@@ -201,10 +201,11 @@ def test_a_killed_encode_leaves_no_worker_and_no_lock(store, make_table, self_su
     assert len(encoded.columns["total"]) == 40
 
 
-def test_graphs_of_an_input_are_encoded_as_those_of_the_store(store, make_table, self_sums, small_chunks):
+@pytest.mark.parametrize("workers", [1, 3])
+def test_graphs_of_an_input_are_encoded_as_those_of_the_store(store, make_table, self_sums, small_chunks, workers):
     table, encoding = make_table(), self_sums(3)
     stored = encode(table, encoding, store, "content", workers=1)
-    encoded, kept, problems = encoded_here(table, [encoding], workers=1)
+    encoded, kept, problems = encoded_here(table, [encoding], workers=workers)
     assert (kept, problems) == (list(range(len(table))), {})
     for name, values in stored.columns.items():
         assert torch.equal(encoded.columns[name], values)

@@ -57,3 +57,14 @@ def test_its_scores_are_those_of_the_records(benchmark, column):
     for name, score in shown.items():
         model = NAMES.get(name, name.partition(" (")[0])
         assert score in ("-", scores[model])
+
+
+def test_what_it_says_to_be_met_is_met_in_the_ledger():
+    """The models of its sentence on published lengths, and no fewer than the ledger has of that table."""
+    sentence = re.search(r"At published length (.+?) with 4 layers meet their printed MAE on ZINC", README, re.DOTALL)
+    named = set(re.split(r", | and ", sentence[1].replace("\n", " ")))
+    ledger = (ROOT / "LEDGER.md").read_text(encoding="utf-8")
+    section = ledger.partition("\n## benchmarking-gnns/zinc:")[2].partition("\n## ")[0]
+    head, _, *body = rows(section)
+    met = {row[head.index("row")] for row in body if row[head.index("status")] == "met"}
+    assert named == met

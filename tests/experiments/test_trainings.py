@@ -52,6 +52,8 @@ def test_assignments_reach_nested_options():
     assert content["trainer"] == {"accelerator": "gpu"}
     with pytest.raises(BadInput, match="NAME=VALUE"):
         assign(content, "trainer.accelerator")
+    with pytest.raises(BadInput, match="data is 'ZINC' in this configuration"):
+        assign({"data": "ZINC"}, "data.init_args.batch_size=8")
 
 
 def test_a_training_starts_with_its_options_and_is_tested(calls, tmp_path):

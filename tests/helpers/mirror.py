@@ -16,6 +16,7 @@ TESTED_BY = {
     "graphbench/experiments/reproduce/controls.py": (
         "tests/experiments/test_control.py", "beside the rows that it puts into tables",
     ),
+    "graphbench/report/study.py": ("tests/cli/commands/test_study.py", "the page, beside the runs that it is about"),
     "graphbench/tables/text.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "encodings and packed files"),
     "graphbench/tables/records.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "files of molecules, read through the one reader",
@@ -156,8 +157,8 @@ TESTED_BY = {
     "graphbench/runs/holding.py": ("tests/cli/test_nothing_is_lost.py", "two processes and one folder"),
     "graphbench/runs/trust.py": ("tests/cli/test_sent_runs.py", "runs that somebody sends, as users load them"),
     "graphbench/testing/precision.py": ("tests/testing/test_architectures.py", "a part of the architecture's contract"),
-    "plugins/baselines/src/graphbench_baselines/message_passing_network.py": (
-        "plugins/baselines/tests/test_message_passing.py", "what all these networks share",
+    "plugins/baselines/src/graphbench_baselines/message_passing/network.py": (
+        "plugins/baselines/tests/message_passing/test_classic.py", "what all these networks share",
     ),
     "plugins/deepgraph/src/graphbench_deepgraph/tokens.py": (
         "plugins/deepgraph/tests/test_layer.py", "tokens whose pairs the bias describes",
@@ -190,6 +191,7 @@ TESTS_OF = {
     "tests/experiments/test_gpu.py": "experiments/gpu.sh",
     "tests/experiments/test_starting_weights.py": "experiments/starting_weights.py",
     "tests/experiments/test_pretraining.py": "experiments/pretraining/",
+    "plugins/weights/tests/test_configuration.py": "configs/molecules.yaml, on classes, labels and gaps",
     "plugins/weights/tests/test_molecules_base.py": "plugins/weights/weights/molecules-base.safetensors",
     "tests/docs/test_lightning.py": "docs/lightning.md",
     "tests/docs/test_how_to.py": "docs/how-to/",
@@ -267,11 +269,12 @@ TESTS_OF = {
     "tests/training/tasks/test_waiting.py": "which tasks read numbers from the device",
     "tests/speed/test_architectures.py": "the plain forms that speed/architectures.py holds ours against",
     "tests/speed/test_data_peers.py": "the other projects' data sets of speed/data_path.py",
+    "tests/speed/test_featurisation.py": "the processes that speed/featurisation.py asks",
     "tests/speed/test_gps_throughput.py": "the networks that speed/gps_throughput.py compares",
     "tests/speed/test_growth.py": "costs that docstrings state, and how speed/growth.py measures them",
     "tests/speed/test_large_graph.py": "the graph and the networks that speed/large_graph.py compares",
     "tests/speed/test_launches.py": "ways to compute a layer that speed/launches.py counts",
-    "tests/speed/test_limit.py": "which products speed/limit.py counts",
+    "tests/speed/test_limit.py": "every model of speed/limit.py, and the memory that it says a step needs",
     "tests/speed/test_nested.py": "the encoders that speed/nested.py compares",
     "tests/speed/test_roofline.py": "what operations speed/roofline.py counts",
     "tests/speed/test_scaling.py": "what the processes of speed/scaling.py train on",

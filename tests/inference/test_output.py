@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import gc
+import io
+import sys
 
 import pandas as pd
 import pytest
 
 from graphbench.errors import BadInput, GraphbenchError
-from graphbench.inference.output import check_output, write_frames
+from graphbench.inference.output import STANDARD_OUTPUT, check_output, write_frames
 
 PARTS = [
     pd.DataFrame({"name": ["a, b", ""], "p": [1.5, None], "problem": ["", "why"]}),
@@ -40,6 +43,21 @@ def test_an_error_leaves_the_old_file(tmp_path, name):
         write_frames(torn(), tmp_path / name, lambda frame: None)
     assert (tmp_path / name).read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_an_error_leaves_standard_output_open(monkeypatch):
+    class Terminal:
+        buffer = io.BytesIO()
+
+    def torn():
+        yield PARTS[0]
+        raise BadInput("the input ends badly")
+
+    monkeypatch.setattr(sys, "stdout", Terminal)
+    with pytest.raises(BadInput, match="ends badly"):
+        write_frames(torn(), STANDARD_OUTPUT, lambda frame: None)
+    gc.collect()
+    assert Terminal.buffer.getvalue().startswith(b'name,p,problem\n"a, b",1.5,')
 
 
 def test_a_carriage_return_in_a_cell_starts_no_row(tmp_path):

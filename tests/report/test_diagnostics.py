@@ -48,12 +48,12 @@ def test_one_epoch_or_one_layer_has_no_map(make_run, add_layers):
     assert len(section.panels) == 1
 
 
-def test_mean_over_seeds_equals_pandas(make_run, add_layers):
+def test_meanover_seeds_equals_pandas(make_run, add_layers):
     folders = [make_run(f"g{seed}", seed=seed) for seed in range(3)]
     for base, folder in zip((0.0, 0.5, 2.0), folders, strict=True):
         add_layers(folder, base=base)
     (group,) = group_runs(load_runs(folders))
-    means = depth._over_seeds(group, "attention_capacity")["capacity"]
+    means = depth.over_seeds(group, "attention_capacity")["capacity"]
     files = pd.concat(pd.read_csv(folder.diagnostics / "attention_capacity.csv") for folder in folders)
     values = files[(files.measure == "capacity") & (files.epoch == 2) & (files.layer == 1)]["value"]
     assert len(values) == 3
@@ -67,7 +67,7 @@ def test_seeds_that_stop_early_count_with_their_own_last_epoch(make_run, add_lay
     add_layers(folders[0], epochs=(0, 1, 2))
     add_layers(folders[1], base=10.0, epochs=(0, 1))
     (group,) = group_runs(load_runs(folders))
-    means = depth._over_seeds(group, "attention_capacity")["capacity"]
+    means = depth.over_seeds(group, "attention_capacity")["capacity"]
     assert list(means.epochs.index.unique("epoch")) == [0, 1]
     assert means.last.loc[0, "mean"] == pytest.approx((0.2 + 10.1) / 2)
 

@@ -103,6 +103,12 @@ def test_bad_files_are_named_and_run_nothing(tmp_path, kind, told, capsys):
     assert "must never" not in capsys.readouterr().out
 
 
+def test_a_file_with_something_else_is_no_checkpoint(tmp_path):
+    torch.save([torch.ones(2)], tmp_path / "list.pt")
+    with pytest.raises(CorruptData, match=r"list\.pt holds no mapping, but list"):
+        load_matching(network(), tmp_path / "list.pt")
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(BadInput, match=r"no checkpoint .*none\.ckpt"):
         load_checkpoint(tmp_path / "none.ckpt")

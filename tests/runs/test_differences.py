@@ -105,6 +105,14 @@ def test_what_a_score_follows_from(option, decides):
     assert Difference(option, 1, 2).decides_score is decides
 
 
+@pytest.mark.parametrize(
+    ("devices", "several"),
+    [(1, False), ("1", False), ("0,", False), ([0], False), (2, True), ("0,1", True), ([0, 1], True)],
+)
+def test_several_devices_multiply_the_batch_however_they_are_written(devices, several):
+    assert Difference("trainer.devices", "auto", devices).decides_score is several
+
+
 TRAINED = {
     "architecture": {"class_path": "package.GPS", "init_args": {"num_heads": 4, "dropout": 0.1, "encoders": [1, 2]}},
     "head": {"pooling": "mean"},
@@ -116,6 +124,7 @@ def test_equal_options_say_nothing():
     later = TRAINED["architecture"] | {"init_args": TRAINED["architecture"]["init_args"] | {"new": 3}}
     assert differing_options(TRAINED, TRAINED) == []
     assert differing_options(TRAINED | {"architecture": later, "lr_scales": {"a": 2}}, TRAINED) == []
+    assert differing_options(TRAINED | {"head": {"layers": []}}, TRAINED | {"head": {"layers": ()}}) == []
 
 
 @pytest.mark.parametrize(

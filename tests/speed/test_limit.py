@@ -1,4 +1,4 @@
-"""Which products of matrices a step is said to consist of."""
+"""The table of steps and their products: every model is in it, and the memory that a step needs."""
 
 import importlib
 import subprocess
@@ -11,48 +11,11 @@ import torch
 
 SPEED = Path(__file__).parents[2] / "speed"
 
-NET = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
-
 
 @pytest.fixture
 def limit(monkeypatch):
     monkeypatch.syspath_prepend(str(SPEED))
     return importlib.import_module("limit")
-
-
-def shapes(recorded):
-    return [tuple(tuple(operand.shape) for operand in product.make()) for product in recorded.products]
-
-
-def test_products_of_a_linear_map_and_its_gradients(limit):
-    layer, x = torch.nn.Linear(4, 2), torch.randn(3, 4, requires_grad=True)
-    with limit.Recorded() as recorded:
-        layer(x).sum().backward()
-    assert sorted(shapes(recorded)) == sorted([((3, 4), (4, 2)), ((3, 2), (2, 4)), ((2, 3), (3, 4))])
-
-
-def test_a_sparse_matrix_takes_part_as_it_is(limit):
-    matrix = NET.to_sparse_csr()
-    with limit.Recorded() as recorded:
-        matrix @ torch.randn(3, 5)
-    (left, right) = recorded.products[0].make()
-    assert left.layout is torch.sparse_csr
-    assert left.to_dense().equal(NET)
-    assert right.shape == (3, 5)
-
-
-SCORES, MIX = ((1, 2, 6, 4), (1, 2, 4, 6)), ((1, 2, 6, 6), (1, 2, 6, 4))
-
-
-def test_attention_counts_as_its_products(limit):
-    """Backward: the scores anew and the gradient of the probabilities; then those of values, queries and keys."""
-    query = torch.randn(1, 2, 6, 4, requires_grad=True)
-    with limit.Recorded() as forward, torch.no_grad():
-        torch.nn.functional.scaled_dot_product_attention(query, query, query)
-    assert shapes(forward) == [SCORES, MIX]
-    with limit.Recorded() as both:
-        torch.nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()
-    assert sorted(shapes(both)) == sorted([SCORES, MIX, SCORES, SCORES, MIX, MIX, MIX])
 
 
 @pytest.mark.slow

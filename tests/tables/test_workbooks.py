@@ -55,6 +55,27 @@ def test_a_workbook_that_unpacks_to_far_more_is_refused_before_it_is_opened(book
         next(workbook_rows(packed, []))
 
 
+def test_a_damaged_sheet_is_named_as_a_file_that_cannot_be_read(book):
+    """Its XML is parsed only while rows are read."""
+    damaged = book.with_name("damaged.xlsx")
+    with zipfile.ZipFile(book) as source, zipfile.ZipFile(damaged, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            target.writestr(name, content[: len(content) // 2] if name.endswith("sheet1.xml") else content)
+    with pytest.raises(BadInput, match=r"damaged\.xlsx"):
+        list(workbook_rows(damaged, []))
+
+
+def test_a_workbook_of_charts_alone_has_no_rows_to_read(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    made = openpyxl.Workbook()
+    made.create_chartsheet("Plot")
+    del made["Sheet"]
+    made.save(tmp_path / "charts.xlsx")
+    with pytest.raises(BadInput, match=r"charts\.xlsx"):
+        list(workbook_rows(tmp_path / "charts.xlsx", []))
+
+
 @needs_openpyxl
 def test_other_files_are_no_workbooks(tmp_path):
     (tmp_path / "a.xlsx").write_text("smiles,y\n")

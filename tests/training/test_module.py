@@ -14,6 +14,7 @@ from graphbench.errors import BadInput
 from graphbench.nn import NodeEncoder, RWSEEncoder
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.optim import Schedule
 
 
 class Tiny(Architecture):
@@ -141,3 +142,49 @@ def test_products_have_the_precision_asked_for_while_a_trainer_works(spec, tmp_p
         assert torch.get_float32_matmul_precision() == ("medium" if given else "high")
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+class Watch(pl.Callback):
+    """Rates at the beginning of each epoch, and the steps after which validation ran."""
+
+    def __init__(self):
+        self.rates, self.validated = [], []
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    def on_validation_end(self, trainer, pl_module):
+        self.validated.append(trainer.global_step)
+
+
+def watched(spec, limits):
+    """Train by a rate that falls evenly from 1 to 0 with the epochs, of three batches each."""
+    schedule = Schedule("linear", "epoch")
+    module = BenchmarkModule(spec, Tiny, optimizer=partial(torch.optim.SGD, lr=1.0), schedule=schedule)
+    table = tiny_table(spec, num_graphs=12)
+    loader = DataLoader([table.batch(range(start, start + 4)) for start in (0, 4, 8)], batch_size=None)
+    watch = Watch()
+    trainer = pl.Trainer(
+        **limits, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0, callbacks=[watch],
+    )  # fmt: skip
+    trainer.fit(module, loader, loader)
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("limits", "epochs"),
+    [
+        ({"max_epochs": 50, "max_steps": 7}, 3),  # the last cut short
+        ({"max_epochs": -1, "max_steps": 9}, 3),
+        ({"max_epochs": 2, "max_steps": 100}, 2),
+        ({"max_epochs": 50, "max_steps": 5, "accumulate_grad_batches": 2}, 3),
+    ],
+)
+def test_a_schedule_by_epochs_ends_with_the_run_whichever_limit_ends_it(spec, limits, epochs):
+    assert watched(spec, limits).rates == pytest.approx([1 - epoch / epochs for epoch in range(epochs)])
+
+
+@pytest.mark.parametrize(("steps", "validated"), [(7, [3, 6, 7]), (6, [3, 6]), (2, [2])])
+def test_the_weights_of_the_last_step_are_validated(spec, steps, validated):
+    assert watched(spec, {"max_steps": steps}).validated == validated

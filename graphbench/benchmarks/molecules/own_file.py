@@ -17,7 +17,7 @@ from graphbench.benchmarks.molecules.chemistry.descriptors import DescriptorSet,
 from graphbench.benchmarks.molecules.chemistry.files import TargetTask
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molecules
-from graphbench.benchmarks.molecules.chemistry.several_files import read_user_files
+from graphbench.benchmarks.molecules.chemistry.several_files import check_columns, read_user_files
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets
 from graphbench.benchmarks.molecules.chemistry.user_file import (
     METRICS,
@@ -41,7 +41,7 @@ from graphbench.data.progress import track
 from graphbench.data.splits import check_fractions, without_share
 from graphbench.data.tables import content_key
 from graphbench.errors import BadInput, check_choice
-from graphbench.tables.reader import MOLECULES, check_table
+from graphbench.tables.reader import MOLECULES, check_table, open_table
 from graphbench.tables.text import suffix_of
 
 Chirality = Literal["CIP", "RDKit"]
@@ -303,6 +303,16 @@ class Molecules(MoleculeBenchmark):
         else:
             self.split_request.check_free(f"--folds {count}")
         return [{"folds": count, "fold": fold} for fold in range(count)]
+
+    def check_source(self) -> None:
+        """Check that the header of every file has the columns that options name."""
+        untimed = replace(self.request, time_column=None)
+        others = [(untimed, (path,)) for path in self.split_request.files.values()]
+        for request, files in [(self.request, self.train_files), *others]:
+            if len(self.train_files) > 1:
+                check_columns(request, files, gaps=len(files) == 1)
+            else:
+                open_table(files[0], request.smiles_column, request.columns, MOLECULES, "molecules")
 
     def check_split_seed(self) -> None:
         """Refuse seeds if the file or the scaffolds decide the split."""

@@ -55,7 +55,7 @@ def estimate(request: Request, card: int) -> int:
     loader = cli.datamodule.train_dataloader()
     rows = largest_batch(loader)
     batch = next(iter(loader)) if rows is None else _load(loader, rows)
-    memory = _memory(cli, batch)
+    memory = count_memory(cli, batch)
     title = f"A training step on {batch.num_graphs} graphs, {batch.num_nodes} nodes"
     table = [[part, f"{size / 1e6:,.1f}", f"{size / card:.1%}"] for part, size in memory.parts.items()]
     total = ["total at the peak", f"{memory.total / 1e6:,.1f}", f"{memory.total / card:.1%}"]
@@ -64,7 +64,7 @@ def estimate(request: Request, card: int) -> int:
     if rows is None:
         print("Batches are not rows of a table, so no largest batch size is computed.")
         return 0
-    twice = _memory(cli, _load(loader, [*rows, *rows]))
+    twice = count_memory(cli, _load(loader, [*rows, *rows]))
     print(_largest(card, len(rows), memory.total, twice.total))
     return 0
 
@@ -95,12 +95,16 @@ def _largest(card: int, graphs: int, once: int, twice: int) -> str:
     return f"Largest batch size that fits, of graphs such as these: {most:,}."
 
 
-def _memory(cli: GraphbenchCLI, batch: GraphBatch) -> StepMemory:
-    """Count a step in a child process; with numbers if shapes depend on them."""
+def count_memory(cli: GraphbenchCLI, batch: GraphBatch) -> StepMemory:
+    """Count a step in a child process; with numbers if shapes depend on them.
+
+    Raises:
+        BadInput: the precision is mixed, or a shape depends on numbers that only a real step has.
+    """
     precision = cli.trainer.precision_plugin
     if isinstance(precision, MixedPrecision):
         raise BadInput(
-            f"--card-memory does not count mixed precision, but got --trainer.precision {precision.precision}: which "
+            f"Memory of mixed precision is not counted, but got --trainer.precision {precision.precision}: which "
             "tensors autocast makes of half the size is known on a card alone. 32-true takes more, bf16-true less."
         )
     clip = cli.trainer.gradient_clip_val if cli.trainer.gradient_clip_algorithm != "value" else None

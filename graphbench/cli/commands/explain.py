@@ -22,7 +22,7 @@ from graphbench.inference.attributions.rows import (
     Wanted,
     choose_rows,
     drawing_of,
-    explanations,
+    explain_row,
     figure_of,
     tables_of,
     target_column,
@@ -96,8 +96,8 @@ def _write(predictor: Predictor, rows: Sequence[ChosenRow], wanted: Wanted, outp
     name = predictor.data.target_labels()[target] if spec.num_classes is None else "logit"
     unit = spec.target_units[target] if spec.kind == "regression" and spec.target_units else ""
     nodes, lines, summary = [], [], []
-    for row, explanation in explanations(predictor, rows, wanted):
-        drawing = drawing_of(row)
+    for row in rows:
+        explanation, drawing = explain_row(predictor, row, wanted), drawing_of(row)
         of_nodes, of_lines = tables_of(row, explanation, drawing)
         nodes.append(of_nodes)
         lines.append(of_lines)

@@ -89,12 +89,7 @@ def push(arguments: Sequence[str]) -> int:
 
 
 def _write(
-    run: RunFolder,
-    output: Path,
-    licence: str | None,
-    trust: bool,
-    checkpoint: str | None = None,
-    form: str = "weights",
+    run: RunFolder, output: Path, licence: str | None, trust: bool, checkpoint: str | None = None, form: str = "weights"
 ) -> None:
     """Export a run; the options are those of `graphbench export`."""
     from graphbench.inference.exporting import export_folder
@@ -102,6 +97,8 @@ def _write(
     from graphbench.runs.checkpoints import trained_weights
 
     path = Path(checkpoint) if checkpoint else trained_weights(run)
+    if checkpoint and not path.is_file():
+        raise BadInput(f"--checkpoint {path}: there is no such file.")
     if not path.is_file():
         raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
     predictor = load(run.path, accelerator="cpu", trust=trust)

@@ -76,8 +76,9 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
         _note(cli, "altered", altered)
         _introduce(cli)
     cli.trainer.callbacks += list(callbacks)  # type: ignore[attr-defined]
-    if changed:
+    if changed:  # first, so that the other callbacks already see the new rates
         cli.trainer.callbacks.insert(0, ChangedOptions(changed))  # type: ignore[attr-defined]
+    # Not before the trainer is built: a mistake in an option then leaves no folder behind.
     with _hold_folder(cli):
         if request.run is not None and start is not None:
             start.refuse_past(cli.trainer, request.run)
@@ -100,6 +101,7 @@ def _resume_if_begun(parser: CommandParser, arguments: Sequence[str]) -> Sequenc
     if config is None or not config.is_file():
         return arguments
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError):  # a damaged one is reported when it is read
+        # What the run appended, or a finder found, would else be appended or searched for a second time.
         stored = load_yaml(config.read_text(encoding="utf-8")) or {}
         rest = [*without_repeats(CommandLine.parse(rest).located().words, stored), *stored_findings(stored)]
     return ["--resume", str(options.run), *rest]
@@ -317,8 +319,8 @@ def _finish(cli: GraphbenchCLI) -> int:
     _check_place(cli)
     _save_averaged(trainer, run)
     if run.best.is_file():
-        results["best_epoch"] = load_checkpoint(run.best)["epoch"] + 1
-        results["epochs_from"] = 1
+        results["best_epoch"] = load_checkpoint(run.best)["epoch"] + 1  # Lightning counts from 0
+        results["epochs_from"] = 1  # results without this key count from 0
         trainer.loggers = []  # the best epoch's scores are in the logs already
         scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
         results["val"] = scores_of("val", scores[0])
@@ -377,10 +379,7 @@ def _record(run: RunFolder, results: dict[str, Any]) -> None:
     except CorruptData as error:  # the results of this fit are worth more
         log.warning("%s It is written anew, without test scores.", str(error).partition(" Remove it")[0])
         stored = {}
-    same = all(stored.get(key) == results.get(key) for key in ("best_epoch", "val"))
-    unchanged = {
-        key: stored[key] for key in ("test", "baselines", "expected", "data_changed") if same and key in stored
-    }
-    if same:
-        results["undefined"] = dict(stored.get("undefined") or {}) | results["undefined"]
-    run.write_results(unchanged | results)
+    if all(stored.get(key) == results.get(key) for key in ("best_epoch", "val")):
+        kept = {key: stored[key] for key in ("test", "baselines", "expected", "data_changed") if key in stored}
+        results = kept | results | {"undefined": dict(stored.get("undefined") or {}) | results["undefined"]}
+    run.write_results(results)

@@ -183,6 +183,7 @@ def _identity(requests: Sequence[Request]) -> tuple[dict[str, Any], dict[str, An
             files |= {"configuration": request.run.config, "training": request.run.training}
         models.append({name: file_sha256(path) for name, path in files.items() if path.is_file()})
     typed = CommandLine.parse(first.arguments[len(first.stored) :]).options
+    # Whatever changes an answer: parts of two tables in one folder would look like one prediction.
     identity = {
         "input": _contents(Path(options.input)),
         "models": models,

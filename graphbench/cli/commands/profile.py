@@ -15,13 +15,16 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphbench.cli.commands.estimate import estimate, parse_memory
+from graphbench.cli.commands.estimate import count_memory, estimate, parse_memory
 from graphbench.cli.console import count_parameters, peak_memory_mb, show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import own_parser, split
-from graphbench.cli.parsers import whole_number
+from graphbench.cli.parsers import file_to_write, whole_number
 from graphbench.contracts.table import GraphBatch
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
+from graphbench.runs.environment import describe_environment
+from graphbench.testing.products import time_step
 from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,11 @@ class StepClock(pl.Callback):
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.graphs: list[int] = []
         self._last = time.perf_counter()
+
+    @property
+    def rate(self) -> float:
+        """Return graphs per second after the warm-up."""
+        return sum(self.graphs[_WARM_UP:]) / sum(sum(values[_WARM_UP:]) for values in self.seconds.values())
 
     def _mark(self, part: str, device: torch.device) -> None:
         if device.type == "cuda":
@@ -79,14 +87,15 @@ def profile(arguments: Sequence[str]) -> int:
     With `--card-memory` show what a step takes on a card of that size instead.
 
     Raises:
-        BadInput: `--steps` is no number above the warm-up's, `--depth` is below 1, or `--card-memory` is no size, or
-            is given beside one of them.
+        BadInput: `--steps` is no number above the warm-up's, `--depth` is below 1, `--output` is no file that can be
+            written, or `--card-memory` is no size, or is given beside one of them.
     """
     parser = own_parser("profile")
     request = split(parser, arguments)
+    output = None if request.options.output is None else file_to_write("--output", request.options.output)
     if request.options.card_memory is not None:
-        if request.options.steps or request.options.depth:
-            raise BadInput("--card-memory trains no steps; leave out --steps and --depth.")
+        if request.options.steps or request.options.depth or output is not None:
+            raise BadInput("--card-memory trains no steps; leave out --steps, --depth and --output.")
         return estimate(request, parse_memory(request.options.card_memory))
     depth = whole_number("--depth", request.options.depth or "3", at_least=1)
     total = str(whole_number("--steps", request.options.steps or "50", at_least=_WARM_UP + 1))
@@ -94,6 +103,7 @@ def profile(arguments: Sequence[str]) -> int:
     # A batch is validated after each, since early stopping and schedules may watch its score.
     limits = ["--trainer.max_steps", total, "--trainer.max_epochs", total, "--trainer.limit_val_batches", "1"]
     cli = GraphbenchCLI([*request.arguments, *limits])
+    memory = {} if output is None else _count_memory(cli)  # before the fit, which may put the model on a card
     clock = StepClock()
     cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
@@ -103,7 +113,58 @@ def profile(arguments: Sequence[str]) -> int:
     peak = peak_memory_mb(cli.trainer.strategy.root_device)
     if peak is not None:
         log.info("Peak memory: %.0f MB", peak)
+    if output is not None:
+        numbers = _time_products(cli) | memory | {"graphs_per_s": clock.rate}
+        write_text(output, json.dumps(numbers, indent=1) + "\n")
+        log.info("A step takes %.2f times as long as its %d products; wrote %s", numbers["ratio"],
+                 numbers["products"], output)  # fmt: skip
     return 0
+
+
+def _count_memory(cli: GraphbenchCLI) -> dict[str, Any]:
+    """Count the memory of a step on the first training batch by the shapes of its tensors, or say why not."""
+    cli.datamodule.trainer = cli.trainer
+    cli.datamodule.prepare_data()
+    cli.datamodule.setup("fit")
+    cli.trainer.strategy.connect(cli.model)
+    try:
+        memory = count_memory(cli, next(iter(cli.datamodule.train_dataloader())))
+    except (BadInput, RuntimeError) as error:
+        return {"memory_mb": None, "activations_mb": None, "no_memory": str(error).strip().rpartition("\n")[2]}
+    return {"memory_mb": memory.total / 1e6, "activations_mb": memory.saved / 1e6, "no_memory": ""}
+
+
+def _time_products(cli: GraphbenchCLI) -> dict[str, Any]:
+    """Time a step on the first training batch and its bare products in turns, on the device of the trainer."""
+    device = cli.trainer.strategy.root_device
+    model = cli.model.to(device).train()
+    batch = cli.datamodule.transfer_batch_to_device(next(iter(cli.datamodule.train_dataloader())), device, 0)
+    optimizer = model.build_optimizer()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with cli.trainer.precision_plugin.forward_context():
+            loss = model.task.loss(model(batch), batch)
+        loss.backward()
+        optimizer.step()
+
+    time = time_step(step, torch.cuda.synchronize if device.type == "cuda" else lambda: None)
+    here = describe_environment()
+    return {
+        "architecture": type(model.architecture).__name__,
+        "benchmark": model.spec.name,
+        "parameters": count_parameters(model),
+        "graphs": int(batch.num_graphs),
+        "nodes": int(batch.num_nodes),
+        "step_ms": 1e3 * time.step,
+        "products_ms": 1e3 * time.products,
+        "ratio": time.ratio,
+        "products": time.count,
+        "gflop": time.flops / 1e9,
+        "hardware": " + ".join(here["gpus"]) or f"{here['processor']}, {here['torch_threads']} threads",
+        "date": here["started"][:10],
+        "commit": here["commit"],
+    }
 
 
 def _show_times(clock: StepClock) -> None:
@@ -114,8 +175,7 @@ def _show_times(clock: StepClock) -> None:
         [part, f"{1e3 * statistics.median(values):.2f}", f"{100 * sum(values) / whole:.1f} %"]
         for part, values in parts.items()
     ]
-    rate = sum(clock.graphs[_WARM_UP:]) / whole
-    show_table(f"A training step, {rate:,.0f} graphs/s", ["part", "median ms", "share of time"], rows)
+    show_table(f"A training step, {clock.rate:,.0f} graphs/s", ["part", "median ms", "share of time"], rows)
 
 
 def count_operations(model: nn.Module, batch: GraphBatch) -> dict[str, int]:

@@ -81,12 +81,8 @@ def _score_splits(
 ) -> bool:
     """Score splits and show the table; returns whether the scores were recorded in `staged`.
 
-    Args:
-        request: names the run, or its recipe with the weights that authors released.
-        checkpoint: of the run; None for released weights.
-        splits: to score.
-        folder: options that make the trainer write to `staged`.
-        staged: folder of results; None without a run.
+    Without a checkpoint the weights are those that authors released. The options `folder` make the trainer write to
+    `staged`, which is None without a run.
     """
     same = SameData(request.run, request.options.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
@@ -114,6 +110,7 @@ def _score_splits(
     comparison = _beside_expected(cli, request, scores)
     stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
     _show(cli, scores, others, comparison, stored.get("fit_seconds"))
+    # Scores of a named checkpoint are not those of the run, which its results and report are about.
     if request.run is None or staged is None or request.options.checkpoint is not None:
         return False
     _compare_validation(request.run, scores)

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from graphbench.cli.checks import check_fit_options
+from graphbench.cli.checks import check_fit_options, check_set_once
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.data.files.foreign import load_yaml
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 RESPLITS = ("random", "stratified", "scaffold", "scaffold_balanced", "butina", "leader", "maxmin")
 #: Options of `fit` that the sweep sets itself -> the reason.
-_RESERVED = {
+RESERVED = {
     "--run": "its runs lie in --output",
     "--resume": "the same command goes on where it was cut off",
     "--if-exists": "existing runs are always continued",
@@ -57,13 +57,17 @@ def sweep(arguments: Sequence[str]) -> int:
     cluster = Cluster.of(options)
     plan, output = _plan(options, words), folder_to_write("--output", options.output)
     for config in options.config:
-        check_fit_options("sweep", ["--config", config, *words], parser.names, _RESERVED)
+        check_fit_options("sweep", ["--config", config, *words], parser.names, RESERVED)
+    check_set_once(words, _setters(options, plan))
+    if cluster is not None and options.jobs != 1:
+        raise BadInput(f"--jobs {options.jobs} is for trainings here: with --launcher say --launcher.at_once.")
     if options.control:
         plan = _control(plan)
     trainings = plan.trainings()
     if options.only is not None:
         check_range("--only", options.only, at_least=0, below=len(trainings), whole=True)
         trainings = [trainings[options.only]]
+    # Only now, since folds of a benchmark are known once it is built: of `--only` that of this one training.
     plan = _with_folds(plan, options, {variant.name: variant for variant, _ in trainings}, output)
     names = {training.name for _, training in trainings}
     trainings = [
@@ -71,7 +75,7 @@ def sweep(arguments: Sequence[str]) -> int:
         for variant, training in plan.trainings()
         if options.only is None or (training.name in names and training.seed == trainings[0][1].seed)
     ]
-    _check(plan, trainings, output)
+    _check(plan, trainings, output, train=not options.no_train)
     chosen = [training for _, training in trainings]
     if options.only is None:
         write_plan(output, [(training.folder(output).name, [training.folder(output)]) for training in chosen])
@@ -142,7 +146,7 @@ def _plan(options: argparse.Namespace, words: Sequence[str]) -> Sweep:
     variations: dict[str, list[str]] = {}
     for text in options.vary:
         option, values = parse_variation(text)
-        if option in variations:
+        if option.replace(".init_args", "") in (other.replace(".init_args", "") for other in variations):
             raise BadInput(f"--vary {text}: {option} is varied twice; give all its values at once.")
         variations[option] = values
     return Sweep(
@@ -154,6 +158,18 @@ def _plan(options: argparse.Namespace, words: Sequence[str]) -> Sweep:
         options=[*words, *_resplit(options)],
         benchmarks=options.benchmark,
     )
+
+
+def _setters(options: argparse.Namespace, plan: Sweep) -> dict[str, str]:
+    """Return option of a fit -> the option of the sweep that sets it."""
+    setters = dict.fromkeys(plan.variations, "--vary")
+    if options.benchmark:
+        setters["data"] = "--benchmark"
+    if options.resplit is not None:
+        setters |= {"data.split": "--resplit", "data.split_column": "--resplit"}
+    if options.split_seeds is not None:
+        setters["data.split_seed"] = "--split-seeds"
+    return setters if options.folds is None else setters | {"data.fold": "--folds"}
 
 
 def _control(plan: Sweep) -> Sweep:
@@ -183,6 +199,7 @@ def _with_folds(plan: Sweep, options: argparse.Namespace, variants: Mapping[str,
         return plan
     from graphbench.cli.lightning import build
 
+    # Without --resplit first: data with a fixed split would refuse its options as unknown ones.
     bare = replace(plan, options=plan.options[: len(plan.options) - len(_resplit(options))])
     folds = {}
     for name, variant in variants.items():
@@ -197,15 +214,19 @@ def _with_folds(plan: Sweep, options: argparse.Namespace, variants: Mapping[str,
     return replace(plan, fold_options=folds)
 
 
-def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: Path) -> None:
-    """Build every model once, and compare its options with those of runs in the folder."""
+def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: Path, train: bool) -> None:
+    """Build every model once, and compare its options with its data, if some are to be trained, and its runs."""
     from graphbench.cli.lightning import build
 
+    missing = {variant.name for variant, training in trainings if train and not training.is_finished(output)}
     resolved: dict[str, dict[str, Any]] = {}
     for variant in {variant.name: variant for variant, _ in trainings}.values():
         suffix, replicate = plan.replicates(variant.name)[0]
         words = plan.training(variant, plan.seeds[0], suffix, replicate).arguments(output)
-        resolved[variant.name] = build("sweep", words).settings()
+        cli = build("sweep", words)
+        if variant.name in missing:
+            cli.datamodule.check_source()  # else every training would find a misspelt column by itself
+        resolved[variant.name] = cli.settings()
     for variant, training in trainings:
         _check_unchanged(RunFolder(training.folder(output)), resolved[variant.name])
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import yaml
 
-from graphbench.cli.checks import check_fit_options
+from graphbench.cli.checks import check_fit_options, check_set_once
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped
+from graphbench.data.files.nested import flatten
 from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv
@@ -54,13 +55,16 @@ def tune(arguments: Sequence[str]) -> int:
     workers = 0 if cluster is None else cluster.number("workers of the study")
     require_optuna()
     space = read_space(Path(options.space))
+    check_set_once(words, dict.fromkeys(space, f"--space {options.space}"))
     from graphbench.cli.lightning import build
 
     cli = build("tune", words)
+    if not any(folder.glob("trials/*")):
+        cli.datamodule.check_source()  # else every trial of a new study would find a misspelt column by itself
     base = cli.settings()
     _check_devices(base["trainer"])
     _check_space(options.space, space, words)
-    facts = {name: value for name, value in _flatten(base).items() if not name.startswith("expected")}
+    facts = {name: value for name, value in flatten(base) if not name.startswith("expected")}
     study = Study(
         folder,
         space,
@@ -71,10 +75,10 @@ def tune(arguments: Sequence[str]) -> int:
         prune=options.pruning == "median",
         storage=options.storage,
     )
-    del cli
+    del cli  # its model would stay in memory beside that of each trial
     write_trials(folder, options.trials)
     if cluster is not None:
-        study.close()
+        study.close()  # this process watches, and takes no trial
         return _launch(folder, cluster, workers, arguments)
     try:
         while (begun := study.next(options.trials)) is not None:
@@ -100,22 +104,6 @@ def _launch(folder: Path, cluster: Cluster, workers: int, arguments: Sequence[st
         return 0
     log.error("%s has no best configuration: see %s.", folder, folder / "logs")
     return 1
-
-
-def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return plain values and lists by dotted names.
-
-    Examples:
-        >>> _flatten({"model": {"dim": 3, "sizes": [1, 2]}})
-        {'model.dim': 3, 'model.sizes': [1, 2]}
-    """
-    if not isinstance(value, dict) or not value:
-        return {prefix: value}
-    return {
-        name: item
-        for key, inner in value.items()
-        for name, item in _flatten(inner, f"{prefix}.{key}" if prefix else str(key)).items()
-    }
 
 
 def _parser() -> CommandParser:

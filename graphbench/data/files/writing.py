@@ -50,7 +50,8 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.filename in (None, temporary):
             error.filename = str(place_of(path))  # the user knows this name, not the temporary one
         raise
-    _sync_folder(path.parent)
+    with contextlib.suppress(OSError):  # Windows cannot sync a folder with the rename in it
+        sync_path(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -72,18 +73,17 @@ def _keep(path: Path, backup: Path) -> None:
     link.unlink(missing_ok=True)  # a rename onto another name of the same file does nothing
 
 
-def _sync_folder(folder: Path) -> None:
-    """Sync a rename to the disk, where the system allows it."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def sync_path(path: Path) -> None:
+    """Sync a file, or a folder with its list of names, to the disk; raise `OSError` where the system cannot."""
+    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:
-    mask = os.umask(0)
+    mask = os.umask(0)  # there is no way to read it but to set it
     os.umask(mask)
     return mask
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import logging
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from graphbench.data.files.writing import write_text
 from graphbench.errors import CorruptData, GraphbenchError
 from graphbench.experiments.launchers.cluster import Cluster
 from graphbench.experiments.launchers.units import Bundle, Unit, read_notes
+from graphbench.experiments.trainings import visible_gpus
 
 if TYPE_CHECKING:
     import submitit
@@ -25,8 +28,8 @@ log = logging.getLogger(__name__)
 ROOM = ".launch"
 #: Numbers of the submitted jobs, with the names of their units.
 _JOBS = "jobs.json"
-#: Seconds between two looks at jobs here, and at those of a cluster.
-_OFTEN, _SELDOM = 0.5, 5.0
+#: Seconds between two looks at jobs here, at those of a cluster, and at the queue of a cluster without `sacct`.
+_OFTEN, _SELDOM, _QUEUE = 0.5, 5.0, 60.0
 
 
 def launch(
@@ -85,9 +88,10 @@ class Jobs:
 
     def __init__(self, cluster: Cluster, folder: Path, describe: Callable[[], str]) -> None:
         self.cluster, self.folder, self._describe = cluster, folder, describe
-        self._shown = ""
+        self._shown, self._asked = "", -_QUEUE
         self.open: dict[str, submitit.Job[Any]] = {}
         self._units: dict[str, list[str]] = {}
+        self._cards: dict[str, str | None] = {}
 
     def recover(self) -> set[str]:
         """Find jobs of earlier calls that have not ended; returns the names of their units."""
@@ -99,7 +103,8 @@ class Jobs:
             job: submitit.Job[Any] = submitit.SlurmJob(folder=self.folder / ROOM, job_id=number)
             if not job.done(force_check=True):
                 self.open[number], self._units[number] = job, names
-        return {name for names in self._units.values() for name in names}
+        self._forget_lost()
+        return {name for number in self.open for name in self._units[number]}
 
     def submit(self, units: Sequence[Unit]) -> None:
         """Submit units behind all jobs that are open.
@@ -130,10 +135,13 @@ class Jobs:
     def _submit_here(self, bundles: Sequence[Bundle]) -> None:
         """Start processes here, at most `at_once` at a time, when those before have ended."""
         self.wait()
-        executor = self.cluster.executor(self.folder / ROOM, self.folder.name)
+        executor, groups = self.cluster.executor(self.folder / ROOM, self.folder.name), _card_groups(self.cluster.gpus)
         try:
             for bundle in bundles:
                 self.wait(below=self.cluster.at_once or 1)
+                # submitit itself shows the first cards to every process.
+                taken = [self._cards[number] for number in self.open]
+                bundle.cards = min(groups, key=taken.count, default=None)
                 self._note([executor.submit(bundle)], [bundle])
         except BaseException:
             self.cancel()
@@ -143,17 +151,36 @@ class Jobs:
         for job, bundle in zip(jobs, bundles, strict=True):
             self.open[job.job_id] = job
             self._units[job.job_id] = [unit.name for unit in bundle.units]
+            self._cards[job.job_id] = bundle.cards
 
     def wait(self, below: int = 1) -> None:
         """Wait until fewer than `below` jobs are open."""
         while True:
             self.open = {number: job for number, job in self.open.items() if not job.done()}
+            self._forget_lost()
             if (text := self._describe()) != self._shown:
                 log.info("%s", text)
                 self._shown = text
             if len(self.open) < below:
                 return
             time.sleep(_SELDOM if self.cluster.kind == "slurm" else _OFTEN)
+
+    def _forget_lost(self) -> None:
+        """Close jobs that the queue has no more, where the cluster keeps no accounts: submitit asks `sacct` alone."""
+        if self.cluster.kind != "slurm" or time.monotonic() < self._asked + _QUEUE:
+            return
+        unknown = [number for number, job in self.open.items() if job.state == "UNKNOWN"]
+        if not unknown:
+            return
+        self._asked = time.monotonic()
+        command = ["squeue", "--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}"]
+        try:
+            queued = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+        except (OSError, subprocess.SubprocessError):  # the controller is away; the next look will tell
+            return
+        for number in set(unknown) - set(queued):
+            log.warning("Job %s is neither in the queue nor in the accounts of the cluster: it has ended.", number)
+            del self.open[number]
 
     def cancel(self) -> None:
         """End processes that were started here; what they run writes its checkpoint."""
@@ -177,6 +204,12 @@ def read_jobs(folder: Path) -> dict[str, list[str]]:
         raise CorruptData(
             f"{path} does not say which jobs were submitted ({error}). Remove it to submit anew."
         ) from error
+
+
+def _card_groups(size: int) -> list[str]:
+    """Return values of `CUDA_VISIBLE_DEVICES` with so many cards each; none without cards."""
+    cards = visible_gpus() if size else []
+    return [",".join(cards[start : start + size]) for start in range(0, len(cards) - size + 1, size)] if cards else []
 
 
 def _base(number: str) -> str:

@@ -103,10 +103,11 @@ class Bundle:
     Args:
         units: to run one after the other.
         folder: working directory.
+        cards: value of `CUDA_VISIBLE_DEVICES` in place of that of the job.
     """
 
-    def __init__(self, units: Sequence[Unit], folder: Path) -> None:
-        self.units, self.folder = tuple(units), folder
+    def __init__(self, units: Sequence[Unit], folder: Path, cards: str | None = None) -> None:
+        self.units, self.folder, self.cards = tuple(units), folder, cards
         self._running: tuple[Unit, subprocess.Popen[bytes]] | None = None
 
     def __call__(self) -> list[str]:
@@ -124,7 +125,7 @@ class Bundle:
         from submitit.helpers import DelayedSubmission
 
         self._stop()
-        return DelayedSubmission(Bundle(self.units, self.folder))
+        return DelayedSubmission(Bundle(self.units, self.folder, self.cards))
 
     def _run(self, unit: Unit) -> int:
         """Run one unit, and return its exit code.
@@ -134,6 +135,8 @@ class Bundle:
         """
         note_begin(unit.record)
         environment = {name: value for name, value in os.environ.items() if name not in _OF_RANKS}
+        if self.cards is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self.cards
         with unit.log.open("ab") as output:
             command = [sys.executable, "-m", "graphbench", *unit.words]
             signal.pthread_sigmask(signal.SIG_BLOCK, _WARNINGS)  # the command inherits this

@@ -80,7 +80,7 @@ class Costs:
             try:
                 step = step_of(one.recipe, one.options)
                 steps = one.steps or (one.epochs or 0) * (_steps_of_epoch(one.recipe, one.options) or 0)
-            except GraphbenchError:
+            except GraphbenchError:  # of a script, whose recipe is no installed configuration
                 continue
             if steps:
                 self._seconds.setdefault(step.options, {}).setdefault(step.depth, []).append(one.seconds / steps)

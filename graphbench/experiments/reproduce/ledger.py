@@ -46,17 +46,8 @@ Best known is a better value of the same model that was published elsewhere, wit
 one. It decides no status: a recipe is that of the printed value.
 """
 _ROW = (
-    "row",
-    "column",
-    "printed",
-    "best known",
-    "obtained",
-    "seeds",
-    "trained",
-    "status",
-    "hours",
-    "command or reason",
-)
+    "row", "column", "printed", "best known", "obtained", "seeds", "trained", "status", "hours", "command or reason",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -167,13 +158,8 @@ class Ledger:
         total = sum(counts.values(), Counter())
         best = sum(bool(line.cell.best) for line in self.lines)
         lines = [_HEAD.format(records=len(self.records), values=len(self.lines), best=best)]
-        lines += markdown_table(
-            ["status", *counts, "all", "what it means"],
-            [
-                [status, *(str(one[status]) for one in counts.values()), str(total[status]), _MEANING[status]]
-                for status in used
-            ],
-        )
+        rows = [[one, *(str(by[one]) for by in counts.values()), str(total[one]), _MEANING[one]] for one in used]
+        lines += markdown_table(["status", *counts, "all", "what it means"], rows)
         for table in dict.fromkeys(line.table.name for line in self.lines):
             of_table = [line for line in self.lines if line.table.name == table]
             one = of_table[0].table

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from graphbench.data.files.foreign import load_yaml
-from graphbench.experiments import provenance, read_csv, results
+from graphbench.experiments import Training, provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
 from graphbench.experiments.reproduce.printed import Printed
@@ -164,11 +164,9 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
     differences = differing(wanted, content)
     others = tuple(f"{one.option}." for one in differences)  # another class has other options
     differences += [one for one in _lacking(wanted, content, cell) if not one.option.startswith(others)]
-    differences = [one for one in differences if one.decides_score]
-    if cell.after:  # a path to the weights of the training before
-        differences = [one for one in differences if one.option != "model.init_from"]
-    if results(folder).get("data") == "redrawn":  # shown as the kind of its data
-        differences = [one for one in differences if one.option not in _REDRAWN]
+    ignored = ["model.init_from"] if cell.after else []  # a path to the weights of the training before
+    ignored += _REDRAWN if results(folder).get("data") == "redrawn" else ()  # shown as the kind of its data
+    differences = [one for one in differences if one.decides_score and one.option not in ignored]
     return (*map(str, differences), *((content.get("expected") or {}).get("resumed") or ()))
 
 
@@ -190,21 +188,21 @@ def _is_whole(length: Length, folder: Path, altered: Sequence[str]) -> bool:
     return not altered and ended
 
 
+def finished_trainings(cell: Cell, request: Request, output: Path) -> dict[int, Training]:
+    """Return seed -> training of a cell whose run is finished."""
+    chosen = ((seed, job_of(cell, seed, request, output).chosen(output)) for seed in request.seeds)
+    return {seed: one for seed, one in chosen if one is not None and one.is_finished(output)}
+
+
 def finished_runs(cell: Cell, request: Request, output: Path) -> dict[int, Path]:
     """Return seed -> folder of the finished runs of a cell."""
-    chosen = {seed: job_of(cell, seed, request, output).chosen(output) for seed in request.seeds}
-    return {
-        seed: training.folder(output)
-        for seed, training in chosen.items()
-        if training is not None and training.is_finished(output)
-    }
+    return {seed: one.folder(output) for seed, one in finished_trainings(cell, request, output).items()}
 
 
 def trained(cell: Cell, column: Column, request: Request, output: Path, resolve: Resolve) -> Obtained:
     """Collect the scores of the finished runs of a cell."""
     folders = finished_runs(cell, request, output)
-    jobs = {seed: job_of(cell, seed, request, output) for seed in request.seeds}
-    diverged = tuple(seed for seed, job in jobs.items() if job.diverged(output))
+    diverged = tuple(seed for seed in request.seeds if job_of(cell, seed, request, output).diverged(output))
     scores = {seed: score for seed, folder in folders.items() if (score := _score(folder, cell.metric)) is not None}
     if not scores:
         return Obtained(cell, text="diverged" if diverged else "", diverged=diverged)
@@ -249,16 +247,7 @@ def _look_up(cell: Cell, column: Column) -> Obtained:
 def obtain(
     table: Table, cells: Sequence[Cell], request: Request, output: Path, count: Count, resolve: Resolve
 ) -> list[Obtained]:
-    """Collect the value of each cell from the runs in `output`, by counting parameters, or by looking it up.
-
-    Args:
-        table: of the cells.
-        cells: some or all of its cells.
-        request: of the runs.
-        output: folder of the runs.
-        count: called for cells of the way `count`.
-        resolve: called for cells with finished runs.
-    """
+    """Collect the value of each cell from the runs in `output`, by counting parameters, or by looking it up."""
     values = []
     for cell in cells:
         column = table.columns[cell.column]
@@ -285,22 +274,13 @@ def records_of(
         return records
     extra = altering(request.extra)
     for cell in filter(is_trained, cells):
-        length = length_of(cell)
-        for seed in request.seeds:
-            job = job_of(cell, seed, request, output)
-            chosen = job.chosen(output)
-            if chosen is None or not chosen.is_finished(output):
-                continue
-            folder = chosen.folder(output)
+        for training in finished_trainings(cell, request, output).values():
+            folder = training.folder(output)
             altered = alterations(folder, cell, resolve)
             fields = {
-                "experiment": f"{table.paper}: {table.title}",
-                "name": cell.row_name,
-                "column": cell.column_name,
-                "options": (*cell.options, *extra),
-                "full": _is_whole(length, folder, altered),
-                "altered": altered,
-                "benchmark": benchmark_of(cell.recipe),
-            }
-            records[f"{folder.name}.json"] = record_of(chosen, folder, fields)
+                "experiment": f"{table.paper}: {table.title}", "name": cell.row_name, "column": cell.column_name,
+                "options": (*cell.options, *extra), "full": _is_whole(length_of(cell), folder, altered),
+                "altered": altered, "benchmark": benchmark_of(cell.recipe),
+            }  # fmt: skip
+            records[f"{folder.name}.json"] = record_of(training, folder, fields)
     return records

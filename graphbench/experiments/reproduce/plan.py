@@ -166,9 +166,7 @@ def altering(words: Iterable[str]) -> tuple[str, ...]:
 
 def _decides(word: str) -> bool:
     name, _, value = word.removeprefix("--").partition("=")
-    if name in ("trainer.max_epochs", "trainer.max_steps", "trainer.min_epochs", "trainer.min_steps"):
-        return True  # unlike in `Difference`: runs of another length need a folder of their own
-    return Difference(name.replace(".init_args", ""), NOTHING, value).decides_score
+    return Difference(name.replace(".init_args", ""), NOTHING, value).decides_training
 
 
 def _checksum(words: Sequence[str]) -> str:

@@ -210,10 +210,13 @@ def availability(benchmark: str) -> str:
 
 def can_be_offline(recipe: Sequence[str]) -> bool:
     """Tell whether a recipe can be trained on this machine without a network."""
-    graphs = str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
-    names = [name for name in (benchmark_of(recipe), graphs) if name]
-    ways = [OFFLINE.get(name) for name in names]
-    return bool(names) and all(way is not None and way.is_installed for way in ways)
+    ways = [OFFLINE.get(name) for name in (benchmark_of(recipe), _graphs_of(recipe)) if name]
+    return bool(ways) and all(way is not None and way.is_installed for way in ways)
+
+
+def _graphs_of(recipe: Sequence[str]) -> str:
+    """Return the benchmark whose graphs the recipe's own takes, as ElectricFlow does; "" if none."""
+    return str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
 
 
 def stand_in_options(recipe: Sequence[str], options: Sequence[str] = ()) -> tuple[str, ...]:
@@ -234,8 +237,7 @@ def stand_in_options(recipe: Sequence[str], options: Sequence[str] = ()) -> tupl
 def offline_options(recipe: Sequence[str], small: bool = False) -> tuple[str, ...]:
     """Return options to train a recipe without a network, on few graphs if `small`."""
     words: list[str] = []
-    graphs = str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
-    for name, place in ((benchmark_of(recipe), "data"), (graphs, "data.init_args.graphs")):
+    for name, place in ((benchmark_of(recipe), "data"), (_graphs_of(recipe), "data.init_args.graphs")):
         ways = OFFLINE.get(name, Offline())
         options = {**ways.options, **(ways.small if small else {})}
         words += [f"--{place}.init_args.{option}={value}" for option, value in options.items()]

@@ -171,13 +171,8 @@ def markdown(table: Table, values: Sequence[Obtained], request: Request, figure:
     header, grid = _grid(table, values)
     lines = [f"# {table.name}: {table.title}", "", _lead(table, values, request), ""]
     lines += [f"![{table.title}]({figure})", ""] if figure else []
-    lines += markdown_table(
-        ["", *header],
-        [
-            [name, *(f"{one.cell.printed.text}<br>{_below(one)}" if one else "" for one in cells)]
-            for name, cells in grid
-        ],
-    )
+    rows = [[name, *(f"{one.cell.printed.text}<br>{_below(one)}" if one else "" for one in row)] for name, row in grid]
+    lines += markdown_table(["", *header], rows)
     lines += ["", "## Every value", "", *markdown_table(list(_DETAILS), _detail_rows(values)), ""]
     return "\n".join(lines)
 
@@ -193,17 +188,13 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list
 
 def html(table: Table, values: Sequence[Obtained], request: Request, figure: str = "") -> str:
     """Render one page without scripts or network, with `figure`, an SVG."""
+
+    def shown(one: Obtained) -> dict[str, str]:
+        mark = one.verdict.partition(" ")[0]  # a class of the style sheet
+        return {"printed": one.cell.printed.text, "below": _below(one), "mark": mark}
+
     header, grid = _grid(table, values)
-    rows = [
-        (
-            name,
-            [
-                one and {"printed": one.cell.printed.text, "below": _below(one), "mark": one.verdict.partition(" ")[0]}
-                for one in cells
-            ],
-        )
-        for name, cells in grid
-    ]
+    rows = [(name, [one and shown(one) for one in cells]) for name, cells in grid]
     template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
         title=f"{table.name}: {table.title}", lead=_lead(table, values, request), header=["", *header], rows=rows,

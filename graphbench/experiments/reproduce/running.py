@@ -35,20 +35,19 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
         Numbers of the jobs that failed; a training that diverged has not.
     """
     failed = []
-    for place, number in enumerate(numbers):
-        log.info(
-            "%d of %d: %s, seed %d", place + 1, len(numbers), jobs[number].training.name, jobs[number].training.seed
-        )
-        record = record_of(_log(jobs[number], output))
+    for place, number in enumerate(numbers, 1):
+        job, training = jobs[number], jobs[number].training
+        log.info("%d of %d: %s, seed %d", place, len(numbers), training.name, training.seed)
+        record = record_of(_log(job, output))
         note_begin(record)
         code, problem = 0, ""
         try:
-            jobs[number].run(output)
+            job.run(output)
         except CommandFailed as error:  # signals to this command are other exceptions, and propagate
-            if jobs[number].diverged(output):
-                log.warning("%s diverged; to train it again, remove its folder.", jobs[number].training.name)
+            if job.diverged(output):
+                log.warning("%s diverged; to train it again, remove its folder.", training.name)
             else:
-                log.error("%s: %s", jobs[number].training.name, error)
+                log.error("%s: %s", training.name, error)
                 failed.append(number)
                 code, problem = error.returncode, str(error)
         note_end(record, code, problem)
@@ -59,16 +58,9 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
 def run_beside(
     jobs: Sequence[Job], numbers: Sequence[int], devices: Sequence[str], command: Sequence[str]
 ) -> list[int]:
-    """Run jobs on several devices, each in its own process.
+    """Run some jobs of a plan on several devices, each in its own process; return the numbers of those that failed.
 
-    Args:
-        jobs: the plan.
-        numbers: of the jobs to run.
-        devices: values of `CUDA_VISIBLE_DEVICES`, one for each device.
-        command: the words after `graphbench` that make this plan.
-
-    Returns:
-        Numbers of the jobs that failed.
+    `devices` are values of `CUDA_VISIBLE_DEVICES`, and `command` the words after `graphbench` that make this plan.
     """
 
     def run(number: int, device: str) -> int | None:
@@ -84,14 +76,7 @@ def run_beside(
 
 
 def units(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Sequence[str]) -> list[list[Unit]]:
-    """Return jobs as units for a launcher, in stages.
-
-    Args:
-        jobs: the plan.
-        numbers: of the jobs to run.
-        output: folder of the runs.
-        command: the words after `graphbench` that make this plan.
-    """
+    """Return some jobs of a plan as units for a launcher, in stages; see `run_beside` for the command."""
     return [
         [Unit(_name(jobs[one], output), (*command, "--job", str(one)), _log(jobs[one], output)) for one in stage]
         for stage in stages(jobs, numbers)
@@ -100,14 +85,12 @@ def units(jobs: Sequence[Job], numbers: Sequence[int], output: Path, command: Se
 
 def planned(jobs: Sequence[Job], output: Path) -> list[tuple[str, list[Path]]]:
     """Return name and possible run folders of each job: one for each seed that its weights may start from."""
-    return [
-        (
-            _name(job, output),
-            [replace(job.training, seed=one.seed).folder(output) for one in job.trials()]
-            or [job.training.folder(output)],
-        )
-        for job in jobs
-    ]
+
+    def folders(job: Job) -> list[Path]:
+        starts = [replace(job.training, seed=one.seed).folder(output) for one in job.trials()]
+        return starts or [job.training.folder(output)]
+
+    return [(_name(job, output), folders(job)) for job in jobs]
 
 
 def _name(job: Job, output: Path) -> str:

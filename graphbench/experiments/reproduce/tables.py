@@ -211,7 +211,7 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
     cell = check_keys(content if isinstance(content, Mapping) else {"printed": content}, _CELL_KEYS, where)
     levels = (cell, table["rows"][row], table["columns"][column.key] or {}, table)
     names = {"row": row, "column": column.key}
-    for level in reversed(levels[:3]):
+    for level in reversed(levels[:3]):  # the nearest level last, so that its words count
         names |= level.get("with", {})
 
     def fill(text: Any) -> str:

@@ -32,27 +32,25 @@ class Failure:
 
 
 def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bool = True) -> list[Failure]:
-    """Train and test all trainings that are not finished; failures do not stop the others.
+    """Train and test all trainings that are not finished, several `jobs` at a time; failures do not stop the others.
 
-    Args:
-        trainings: of the sweep.
-        output: folder of the sweep.
-        jobs: number of trainings at a time, each on its own device if there are enough.
-        logs: whether the output of a training goes into `output/logs`.
+    With `logs` the output of a training goes into `output/logs`.
 
     Returns:
         The failures: of this call, then of earlier ones.
     """
-    missing = [training for training in trainings if not training.is_finished(output)]
-    if len(missing) < len(trainings):
-        log.info("%d of %d trainings are finished already.", len(trainings) - len(missing), len(trainings))
+    finished, missing = [], []
+    for training in trainings:
+        (finished if training.is_finished(output) else missing).append(training)
+    if finished:
+        log.info("%d of %d trainings are finished already.", len(finished), len(trainings))
     numbered = [(training, f"[{place}/{len(missing)}]") for place, training in enumerate(missing, 1)]
 
     def run(item: tuple[Training, str], environment: Mapping[str, str]) -> Failure | None:
         return _run(*item, output, environment, logs)
 
     failures = run_in_parallel(run, numbered, [{}] if jobs == 1 else devices(jobs))
-    failures += [_diverged(training, output) for training in trainings if training not in missing]
+    failures += [_diverged(training, output) for training in finished]
     return [failure for failure in failures if failure is not None]
 
 

@@ -20,6 +20,8 @@ from graphbench.experiments import Training
 MAX_TRAININGS = 1000
 #: Characters that the name of a folder must not have.
 _UNFIT = re.compile(r"[^A-Za-z0-9._+=-]+")
+#: What YAML 1.1 reads otherwise than it is written: times as numbers to the base 60, 010 as 8, `no` as false, dates.
+_YAML_ALTERS = re.compile(r".*[:_].*|[-+]?0[0-9bx].*|y|n|yes|no|on|off|\d{4}-\d.*", re.IGNORECASE)
 
 
 def parse_numbers(option: str, text: str) -> list[int]:
@@ -61,12 +63,21 @@ def parse_variation(text: str) -> tuple[str, list[str]]:
     option, sign, values = text.partition("=")
     option = option.strip().lstrip("-")
     try:
-        parsed = yaml.safe_load(f"[{values}]")
-    except yaml.YAMLError:
-        parsed = None
-    if not sign or not option or not parsed:
+        items = yaml.compose(f"[{values}]").value
+        written = [_as_written(item) for item in items]
+    except (yaml.YAMLError, AttributeError, TypeError, ValueError):  # unbalanced brackets
+        written = []
+    if not sign or not option or not written:
         raise BadInput(f"--vary {text}: expected OPTION=VALUE,VALUE, such as trainer.max_epochs=10,20.")
-    return option, list(dict.fromkeys(value if isinstance(value, str) else json.dumps(value) for value in parsed))
+    return option, list(dict.fromkeys(written))
+
+
+def _as_written(item: yaml.Node) -> str:
+    """Return a value as text for a command line: of a list or mapping as JSON, else as it was typed."""
+    if isinstance(item, yaml.ScalarNode) and (item.style is not None or _YAML_ALTERS.fullmatch(item.value)):
+        return str(item.value)
+    value = yaml.safe_load(yaml.serialize(item))
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True)

@@ -128,10 +128,7 @@ class Study:
 
     def _check_same(self, facts: Mapping[str, Any]) -> None:
         """Store space and configuration in a new study, or compare them with those of an old one."""
-        now = {
-            "space": {option: entry.as_dict() for option, entry in self.space.items()},
-            "configuration": dict(facts),
-        }
+        now = {"space": {option: entry.as_dict() for option, entry in self.space.items()}, "configuration": dict(facts)}
         now = json.loads(json.dumps(now, default=str))
         before = self._study.user_attrs.get("of")
         if before is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing,
 from graphbench.errors import BadInput, UnknownName
 from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.attributions.attribution import Attribution, Method, attribute
+from graphbench.inference.predictor import lacking
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,7 @@ def _graph(predictor: Predictor, part: InputPart, row: int, number: int) -> Grap
         raise BadInput(f"--rows {number}: this row cannot be explained: {part.problems.get(row, 'it has no graph')}.")
     graph = part.rows.index(row)
     table, data = part.table.slice(graph, graph + 1), predictor.data
-    lacking = [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
-    table, indices, failed = encoded_here(table, lacking, data.spec.name, workers=1)
+    table, indices, failed = encoded_here(table, lacking(table, data), data.spec.name, workers=1)
     if not indices:
         raise BadInput(f"--rows {number}: this row cannot be explained: {failed[0]}.")
     return table
@@ -92,10 +92,8 @@ def target_column(predictor: Predictor, name: str | None) -> int | None:
         BadInput: there are several targets and none is named.
         UnknownName: there is no such target.
     """
-    spec, data = predictor.data.spec, predictor.data
-    names = list(data.target_labels()) if spec.num_classes is None else list(data.class_labels())
-    if spec.num_classes is not None and predictor.facts is not None and predictor.facts.classes:
-        names = list(predictor.facts.classes)
+    spec = predictor.data.spec
+    names = list(predictor.data.target_labels() if spec.num_classes is None else predictor.classes)
     if name is None:
         if spec.num_classes is None and len(names) > 1:
             raise BadInput(f"--target is missing: {spec.name} has several targets: {', '.join(names[:20])}.")
@@ -193,35 +191,30 @@ def drawing_of(row: ChosenRow) -> GraphDrawing:
     return PlainDrawing.of(edge_index, num_nodes, row.table.columns.get("pos"))
 
 
-def tables_of(row: ChosenRow, found: Attribution, drawing: GraphDrawing) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables_of(row: ChosenRow, attribution: Attribution, drawing: GraphDrawing) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Scores of nodes, and of lines, a row each."""
-    nodes = pd.DataFrame({
-        "row": row.number, "node": range(len(found.nodes)), "label": drawing.labels, "attribution": found.nodes.numpy(),
-    })  # fmt: skip
-    if found.errors is not None:
-        nodes["standard_error"] = found.errors.numpy()
+    values, edges = attribution.nodes.numpy(), attribution.edges
+    nodes = pd.DataFrame(
+        {"row": row.number, "node": range(len(values)), "label": drawing.labels, "attribution": values}
+    )
+    if attribution.errors is not None:
+        nodes["standard_error"] = attribution.errors.numpy()
     pairs = undirected_pairs(row.table.columns["edge_index"].long().t())
-    scores: Any = line_scores(row.table, pairs, found.edges).numpy() if found.edges is not None else float("nan")
-    lines = pd.DataFrame({
-        "row": row.number, "source": pairs[0].numpy(), "target": pairs[1].numpy(), "attribution": scores,
-    })  # fmt: skip
-    return nodes, lines if found.edges is not None else lines.iloc[:0]
+    scores: Any = line_scores(row.table, pairs, edges).numpy() if edges is not None else float("nan")
+    lines = pd.DataFrame(
+        {"row": row.number, "source": pairs[0].numpy(), "target": pairs[1].numpy(), "attribution": scores}
+    )
+    # Without values of edges the file keeps its header, so that its readers find the columns.
+    return nodes, lines if edges is not None else lines.iloc[:0]
 
 
 def figure_of(
-    row: ChosenRow, found: Attribution, drawing: GraphDrawing, target: str, unit: str, wanted: Wanted
+    row: ChosenRow, attribution: Attribution, drawing: GraphDrawing, target: str, unit: str, wanted: Wanted
 ) -> Figure:
     """Draw a row, maybe for one of its nodes."""
-    lines = None if found.edges is None else line_scores(row.table, drawing.pairs, found.edges)
+    edges = attribution.edges
+    lines = None if edges is None else line_scores(row.table, drawing.pairs, edges)
     what = f"row {row.number}" + ("" if wanted.node is None else f", node {wanted.node}")
-    title = f"{what}: {target} {found.prediction:.4g}{f' {unit}' if unit else ''}"
-    title += f", with average features {found.at_reference:.4g}"
-    return attribution_figure(drawing, found.nodes, lines, title, unit, _WORDS[wanted.method])
-
-
-def explanations(
-    predictor: Predictor, rows: Sequence[ChosenRow], wanted: Wanted
-) -> Iterator[tuple[ChosenRow, Attribution]]:
-    """Rows with their attributions, one after the other."""
-    for row in rows:
-        yield row, explain_row(predictor, row, wanted)
+    title = f"{what}: {target} {attribution.prediction:.4g}{f' {unit}' if unit else ''}"
+    title += f", with average features {attribution.at_reference:.4g}"
+    return attribution_figure(drawing, attribution.nodes, lines, title, unit, _WORDS[wanted.method])

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from graphbench import registry
+from graphbench import __version__, registry
 from graphbench.contracts import Benchmark, BenchmarkSpec
 from graphbench.data.files.cells import markdown_text
 from graphbench.data.files.foreign import load_json
@@ -88,10 +88,8 @@ def _scores(
     architecture: str, spec: BenchmarkSpec, results: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Columns and rows of the table: this model, then simple models on the same splits."""
-    rows = {architecture: {split: results.get(split) or {} for split in SCORED}} | {
-        name: dict(values) for name, values in results.get("baselines", {}).items()
-    }
-    scores = rows[architecture]
+    scores = {split: results.get(split) or {} for split in SCORED}
+    rows = {architecture: scores} | {name: dict(values) for name, values in results.get("baselines", {}).items()}
     names = [name.partition("/")[2] for split in SCORED for name in scores[split]]
     names = [name for name in dict.fromkeys([spec.metric, *names]) if name != "loss"]
     keys = [(split, f"{split}/{name}") for split in SCORED for name in names if f"{split}/{name}" in scores[split]]
@@ -111,10 +109,10 @@ def _number(value: object) -> bool:
 def _conditions(results: Mapping[str, Any]) -> str:
     """Describe how one training got its scores."""
     phrases = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
-    shown = {
-        key: results[key] + 1 if key == "best_epoch" else results[key] for key in phrases if _number(results.get(key))
-    }
-    return ", ".join(phrases[key].format(value) for key, value in shown.items())
+    # Versions that wrote no `epochs_from` counted epochs from 0.
+    shift = {"best_epoch": int(results.get("epochs_from", 0) == 0)}
+    known = [key for key in phrases if _number(results.get(key))]
+    return ", ".join(phrases[key].format(results[key] + shift.get(key, 0)) for key in known)
 
 
 def _targets(spec: BenchmarkSpec, data: Benchmark) -> str:
@@ -139,7 +137,7 @@ def _graphs(run: RunFolder) -> dict[str, int]:
 
 def _requirements(module: BenchmarkModule, data: Benchmark) -> str:
     """List the distributions that the model's classes are from."""
-    needed: dict[str, str] = {"graphbench-lightning": f"`graphbench-lightning` {_version()}"}
+    needed: dict[str, str] = {"graphbench-lightning": f"`graphbench-lightning` {__version__}"}
     foreign = []
     for group, thing in (("architectures", module.architecture), ("benchmarks", data)):
         name = type(thing).__name__
@@ -149,12 +147,6 @@ def _requirements(module: BenchmarkModule, data: Benchmark) -> str:
         else:
             needed[record.distribution] = f"`{record.distribution}` {record.version}"
     return " and ".join([*needed.values(), *foreign])
-
-
-def _version() -> str:
-    from graphbench import __version__
-
-    return __version__
 
 
 def _example(data: Benchmark) -> str:

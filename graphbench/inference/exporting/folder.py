@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from graphbench import __version__
 from graphbench.contracts import Benchmark
 from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
@@ -67,9 +68,8 @@ def export_folder(
     files |= {name: words for name, (_, words) in (further or {}).items()}
     card = model_card(module, data, run, files, licence)
     with _appearing(output) as folder:
-        save_weights(
-            state, folder / WEIGHTS, {"graphbench": _version(), "architecture": type(module.architecture).__name__}
-        )
+        about = {"graphbench": __version__, "architecture": type(module.architecture).__name__}
+        save_weights(state, folder / WEIGHTS, about)
         if not same_weights(read_weights(folder / WEIGHTS), state):
             raise GraphbenchError(f"The weights in {folder / WEIGHTS} are not those that were written: a broken disk?")
         write_text(folder / CONFIG, _portable_text(run))
@@ -157,17 +157,11 @@ def _appearing(output: Path) -> Iterator[Path]:
         raise GraphbenchError(f"--output {output} cannot be written: {error.strerror}.") from error
     try:
         yield folder
-        folder.chmod(0o755)
-        if output.is_dir():
+        folder.chmod(0o755)  # mkdtemp keeps others out
+        if output.is_dir():  # empty, see `check_free`; Windows replaces no folder
             output.rmdir()
         folder.replace(output)
     except OSError as error:
         raise GraphbenchError(f"--output {output} cannot be written: {error.strerror}.") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _version() -> str:
-    from graphbench import __version__
-
-    return __version__

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphbench import __version__
 from graphbench.contracts import Benchmark
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput, MissingExtra
@@ -180,21 +181,15 @@ def _tidy(model: Any, fields: Fields, module: BenchmarkModule) -> None:
             rename(value)
 
 
-def _describe(model: Any, module: BenchmarkModule, data: Benchmark, told: dict[str, Any]) -> None:
-    """Say in the file what it is and what goes in."""
-    from graphbench import __version__
-
+def _describe(model: Any, module: BenchmarkModule, data: Benchmark, description: dict[str, Any]) -> None:
+    """Write into the file what it is and what goes in."""
     spec, name = data.spec, type(module.architecture).__name__
+    inputs = {name: each["what"] for name, each in description["inputs"].items()}
     model.producer_name, model.producer_version = "graphbench", __version__
     model.doc_string = f"{name} on {spec.name}, for {spec.task}"
     for value in model.graph.inputs:
-        value.doc_string = told["inputs"][value.name]["what"]
+        value.doc_string = inputs[value.name]
     model.metadata_props.update(
-        {
-            "architecture": name,
-            "benchmark": spec.name,
-            "task": spec.task,
-            "inputs": json.dumps({name: each["what"] for name, each in told["inputs"].items()}),
-            "outputs": json.dumps(told["outputs"]),
-        }
-    )
+        architecture=name, benchmark=spec.name, task=spec.task,
+        inputs=json.dumps(inputs), outputs=json.dumps(description["outputs"]),
+    )  # fmt: skip

@@ -26,6 +26,7 @@ from graphbench_baselines import (
     GraphMamba,
     Graphormer,
     GraphSAGE,
+    NeuralWalker,
     RandomWalkPE,
     Sequoia,
     TransformerLapPE,
@@ -187,6 +188,31 @@ class TestGraphMambaWithBuckets(ArchitectureContract):
     options = SMALL | {"num_orders": 2, "num_buckets": 3, "local_layer": "none"}
     random_order = "the numbers of the nodes decide on their buckets"
     most_launches = 432
+
+
+WALKER = SMALL | {"walk_length": 6, "window": 3}
+BY_NUMBERS = "walks are drawn from the numbers of the nodes"
+
+
+class TestNeuralWalker(ArchitectureContract):
+    architecture = NeuralWalker
+    options = WALKER
+    random_order = BY_NUMBERS
+    most_launches = 786
+
+
+class TestNeuralWalkerByConvolutions(ArchitectureContract):
+    architecture = NeuralWalker
+    options = WALKER | {"sequence_layer": "conv", "global_layer": "none", "sample_rate": 0.5, "node_output": "none"}
+    random_order = BY_NUMBERS
+    most_launches = 313
+
+
+class TestNeuralWalkerByTransformers(ArchitectureContract):
+    architecture = NeuralWalker
+    options = WALKER | {"sequence_layer": "transformer", "global_layer": "transformer", "local_layer": "none"}
+    random_order = BY_NUMBERS
+    most_launches = 464
 
 
 class TestSAN(ArchitectureContract):

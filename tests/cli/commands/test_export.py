@@ -93,7 +93,7 @@ def test_the_card_says_how_a_program_runs_without_graphbench(exported):
 def answered(shown, folder):
     """What lines of Python on a card answer in a process that has no graphbench."""
     script = "import sys\nsys.modules['graphbench'] = None\n" + shown
-    script += "\nprint(json.dumps({'predictions': predictions.tolist(), 'example': told['example']}))"
+    script += "\nprint(json.dumps({'predictions': predictions.tolist(), 'example': description['example']}))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120, check=False
     )
@@ -151,6 +151,8 @@ def test_the_card_states_data_scores_licence_and_parameters(finished_run, export
     assert f"| graphs, train | {splits['train']['graphs']} |" in card
     assert "| targets | length |" in card
     assert "that of your file" in card
+    epoch = load_checkpoint(RunFolder(finished_run).best)["epoch"]  # Lightning counts from 0
+    assert f"weights of epoch {epoch + 1})" in card
     for file in exported.iterdir():
         assert file.name == "README.md" or f"| `{file.name}` |" in card
 

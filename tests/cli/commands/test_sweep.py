@@ -217,6 +217,27 @@ BAD = {
         ["--config", "GCN", "--split-seeds", "0-4", "--data.init_args.split=scaffold"],
         "--split-seeds: split=scaffold depends on no seed. Add --resplit scaffold_balanced",
     ),
+    "target": (
+        ["--config", "GCN", "--data.target", "lenght", "--seeds", "0-3"],
+        "no column 'lenght'. Its columns: 'smiles', 'length'.",
+    ),
+    "varied target": (["--config", "GCN", "--vary", "data.init_args.target=length,lenght"], "Did you mean 'length'?"),
+    "varied and set": (
+        [
+            "--config",
+            "GCN",
+            "--vary",
+            "model.architecture.init_args.num_layers=1,2",
+            "--model.architecture.num_layers=3",
+        ],
+        "--model.architecture.num_layers 3: --vary sets it for each training",
+    ),
+    "varied twice": (
+        ["--config", "GCN", "--vary", "data.batch_size=4,8", "--vary", "data.init_args.batch_size=16"],
+        "data.init_args.batch_size is varied twice",
+    ),
+    "two benchmarks": (["--config", "GCN", "--benchmark", "CSL", "--data", "NCI"], "--data NCI: --benchmark sets it"),
+    "two splits": (["--config", "GCN", "--resplit", "scaffold", "--data.split", "random"], "--resplit sets it"),
     "jobs": (["--config", "GCN", "--jobs", "0"], "--jobs must be an integer of at least 1, but got 0"),
     "only": (["--config", "GCN", "--only", "1"], "--only must be an integer of at least 0 and below 1, but got 1"),
 }

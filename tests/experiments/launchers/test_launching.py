@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import imitated_slurm
@@ -93,6 +95,42 @@ def test_processes_here_run_at_most_so_many_at_a_time(kind, tmp_path):
     assert codes([*some, last]) == {"a": 0, "b": 1, "c": 0, "last": 0}
     assert read_notes(some[0].record)["ended"] <= read_notes(some[1].record)["began"], "they share a job"
     assert max(read_notes(one.record)["ended"] for one in some) <= read_notes(last.record)["began"]
+
+
+def test_processes_here_share_the_cards(tmp_path, monkeypatch):
+    """Three jobs of two cards each, two at a time, on four cards that have names as after a restriction."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,GPU-7")
+    script = tmp_path / "sitecustomize.py"  # Python's own hook: each command notes its cards, and lasts a moment
+    script.write_text(
+        "import os, sys, time\n"
+        "if 'completion' in sys.orig_argv:\n"
+        f"    path = {str(tmp_path)!r} + '/cards-' + str(os.getpid())\n"
+        "    open(path, 'w').write(os.environ['CUDA_VISIBLE_DEVICES'] + ' ' + str(time.time()))\n"
+        "    time.sleep(3)\n"
+        "    open(path, 'a').write(' ' + str(time.time()))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    some = units(tmp_path / "out", a=GOOD, b=GOOD, c=GOOD)
+    launch([some], Cluster(kind="local", gpus=2, at_once=2), tmp_path / "out")
+    assert codes(some) == {"a": 0, "b": 0, "c": 0}
+    notes = [path.read_text().split() for path in tmp_path.glob("cards-*")]
+    assert {cards for cards, _, _ in notes} == {"4,5", "6,GPU-7"}
+    times = {cards: sorted((float(a), float(b)) for c, a, b in notes if c == cards) for cards, _, _ in notes}
+    assert all(before[1] <= after[0] for spans in times.values() for before, after in pairwise(spans)), "one at a time"
+
+
+def test_a_killed_job_is_submitted_again_on_a_cluster_without_accounts(slurm, caplog):
+    (slurm.parent / "slurm" / "bin" / "sacct").write_text("#!/bin/bash\necho 'accounting is disabled' >&2; exit 1\n")
+    queue = slurm.parent / "slurm" / "bin" / "squeue"
+    queue.write_text("#!/bin/bash\necho 102_0\n")
+    queue.chmod(0o755)
+    (slurm / ROOM).mkdir(parents=True)
+    (slurm / ROOM / "jobs.json").write_text(json.dumps({"101_0": ["a"], "102_0": ["b"]}))
+    jobs = launching.Jobs(Cluster(), slurm, lambda: "")
+    assert jobs.recover() == {"b"}, "101 is in no queue"
+    assert "101_0" in caplog.text
+    queue.write_text("#!/bin/bash\necho 'unable to contact controller' >&2; exit 1\n")
+    assert launching.Jobs(Cluster(), slurm, lambda: "").recover() == {"a", "b"}, "nobody knows"
 
 
 def test_a_damaged_list_of_jobs_is_named(tmp_path):

@@ -61,7 +61,10 @@ def test_variations_keep_values_as_they_were_meant():
         "a.b",
         ["true", "null", "1e-3", "GINE", "[4, 2]", "x"],
     )
-    for text in ("a", "=3", "a=", "a=[1"):
+    typed = ["1:00:00:00", "01:30", "010", "no", "on", "2026-01-02", "0x1F"]
+    assert parse_variation(f"x={','.join(typed)}")[1] == typed, "YAML 1.1 has other meanings for these"
+    assert parse_variation("x='1','a, b'")[1] == ["1", "a, b"]
+    for text in ("a", "=3", "a=", "a=[1", "a=1]: [2"):
         with pytest.raises(BadInput, match="expected OPTION=VALUE,VALUE"):
             parse_variation(text)
 

@@ -39,18 +39,25 @@ def read_user_files(
     Raises:
         BadInput: as `read_user_file`; a file has no column of any target, or no file has that of one.
     """
-    present = {path: _targets_of(request, path) for path in files}
-    for target in request.targets:
-        if not gaps and not any(target in names for names in present.values()):
-            raise BadInput(f"target={target}: none of {', '.join(map(str, files))} has a column of this name.")
     parts = []
-    for path, names in present.items():
+    for path, names in check_columns(request, files, gaps).items():
         logged = tuple(name for name in request.log10 if name in names)
         part = read_user_file(replace(request, file=path, targets=names, log10=logged), track)
         parts.append(
             replace(part, table=_with_gaps(part.table, [request.targets.index(name) for name in names], request))
         )
     return _join(parts, files, request)
+
+
+def check_columns(request: FileRequest, files: Sequence[Path], gaps: bool = False) -> dict[Path, tuple[str, ...]]:
+    """Check the headers of files, see `read_user_files`; return the targets of which each has a column."""
+    present = {path: _targets_of(request, path) for path in files}
+    for target in request.targets:
+        if not gaps and not any(target in names for names in present.values()):
+            raise BadInput(f"target={target}: none of {', '.join(map(str, files))} has a column of this name.")
+    for path, names in present.items():
+        open_table(path, request.smiles_column, replace(request, targets=names).columns, MOLECULES, "molecules")
+    return present
 
 
 def _targets_of(request: FileRequest, path: Path) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Several files of molecules with different targets as one training set."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,36 @@ def test_a_test_file_may_lack_a_target(files):
     data = _opened(files, "solubility.csv", "acidity.csv", test_file=str(files / "late.csv"))
     assert data.tables["test"].columns["y"][:, 0].tolist() == [7] * 6
     assert data.tables["test"].columns["y"][:, 1].isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("names", "target", "options", "missing"),
+    [
+        (["solubility.csv"], "logS", {}, ""),
+        (["solubility.csv"], "logs ", {}, "logs "),
+        (["solubility.csv"], "logS", {"weight": "wieght"}, "wieght"),
+        (["solubility.csv"], "logS", {"test": "acidity.csv"}, "logS"),
+        (["solubility.csv", "acidity.csv"], ["logS", "pKa"], {"test": "late.csv"}, ""),
+        (["solubility.csv", "acidity.csv"], ["logS", "pK"], {}, "pK"),
+        (["solubility.csv", "acidity.csv"], ["logS", "pKa"], {"id_column": "name"}, "name"),
+        (["solubility.csv", "acidity.csv"], ["logS", "pKa"], {"test": "neither.csv"}, "logS, pKa"),
+    ],
+)
+def test_a_header_tells_whether_the_named_columns_are_there(files, names, target, options, missing):
+    (files / "late.csv").write_text("smiles,logS\nCCO,1\n")
+    options = dict(options)
+    if test := options.pop("test", None):
+        options["test_file"] = str(files / test)
+    data = Molecules([str(files / name) for name in names], target, store=str(files / "store"), **options)
+    if missing:
+        with pytest.raises(BadInput, match=missing):
+            data.check_source()
+    else:
+        data.check_source()
+    for path in files.glob("*.csv"):  # rows that nobody could read change nothing
+        path.write_text(path.read_text().partition("\n")[0] + "\nno molecule,x,x\n")
+    with pytest.raises(BadInput, match=missing) if missing else nullcontext():
+        data.check_source()
 
 
 def test_folds_of_a_column_are_those_of_all_files(files):

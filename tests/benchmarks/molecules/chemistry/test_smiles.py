@@ -37,6 +37,7 @@ NUMBERED = {
     "Exphormer": "draws its expander on the numbered nodes",
     "GraphMamba": "reads nodes of equal degree in the order of their numbers",
     "LinearTransformer": "has weights for each edge by its number",
+    "NeuralWalker": "draws its walks on the numbered nodes",
 }
 ARCHITECTURES = sorted(
     name

@@ -15,7 +15,7 @@ from graphbench.nn import gcn_edges
 from graphbench.testing import encode
 from graphbench_baselines import GNNPlus
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 P, DIM, STEPS = 0.4, 8, 3
 
 #: Counts of the paper's Tables 8 to 13.

@@ -15,7 +15,7 @@ from graphbench.testing import tiny_spec, tiny_table
 from graphbench_baselines import OGBGNN
 
 DIM = 8
-CONFIGS = Path(__file__).parents[1] / "configs" / "classic"
+CONFIGS = Path(__file__).parents[2] / "configs" / "classic"
 
 
 @pytest.fixture

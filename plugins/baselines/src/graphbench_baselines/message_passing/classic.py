@@ -33,7 +33,7 @@ from graphbench.nn import (
     gcn_edges,
     make_norm,
 )
-from graphbench_baselines.message_passing_network import MessagePassingNetwork
+from graphbench_baselines.message_passing.network import MessagePassingNetwork
 
 
 class GCN(MessagePassingNetwork):

@@ -13,11 +13,11 @@ from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench_baselines import SPN
-from graphbench_baselines.spn import distance_shells
+from graphbench_baselines.message_passing.spn import distance_shells
 
 SPEC = tiny_spec("node-classification", "dense")
 DIM, REACH = 8, 2
-CONFIGS = Path(__file__).parents[1] / "configs" / "classic"
+CONFIGS = Path(__file__).parents[2] / "configs" / "classic"
 
 
 def made(**options):

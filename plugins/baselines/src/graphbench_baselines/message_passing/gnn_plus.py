@@ -30,7 +30,7 @@ from graphbench.nn import (
     gcn_edges,
     make_norm,
 )
-from graphbench_baselines.message_passing_network import MessagePassingNetwork
+from graphbench_baselines.message_passing.network import MessagePassingNetwork
 
 PlusLayerName = Literal["GCN", "GINE", "GatedGCN"]
 PlusVersion = Literal["GNN+", "LRGB"]

@@ -1,0 +1,43 @@
+"""Walk the nested mappings and lists of configurations and records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def flatten(value: Any, name: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield the values in nested mappings with their dotted names; an empty mapping is a value.
+
+    Args:
+        value: the mapping.
+        name: of `value` itself, in front of all names.
+        lists: whether to walk lists as well, whose items are named by their numbers.
+
+    Examples:
+        >>> dict(flatten({"model": {"dim": 3, "sizes": [1, 2]}}))
+        {'model.dim': 3, 'model.sizes': [1, 2]}
+        >>> dict(flatten({"models": [{"weights": "ab"}]}, lists=True))
+        {'models.0.weights': 'ab'}
+    """
+    inner: Mapping[Any, Any] = value if isinstance(value, Mapping) else {}
+    if lists and isinstance(value, list):
+        inner = dict(enumerate(value))
+    if not inner:
+        yield name, value
+    for key, item in inner.items():
+        yield from flatten(item, f"{name}.{key}" if name else str(key), lists)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in nested mappings and lists; keys are none.
+
+    Examples:
+        >>> list(texts_in({"data": "NCI", "callbacks": ["Timer", {"every": 3, "unit": "step"}]}))
+        ['NCI', 'Timer', 'step']
+    """
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from texts_in(item)

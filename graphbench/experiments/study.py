@@ -1,0 +1,335 @@
+"""Plan a study: the trainings that answer the four questions of a graph transformer's reviewer.
+
+- control: what does each part carry? Message passing, with encodings, with global attention, fused (`control`).
+- depth: what happens with more layers? The model at several depths, with capacity, rank and range.
+- budget: is it better than others of its size? Rivals of equally many parameters, trained alike.
+- cost: what does a step take? That of the model and of its rivals, measured and not trained.
+
+Two rows of one configuration share their runs, and a run that stands is never trained again: a run is looked for by
+its configuration, whatever its folder is called. So every run of a study measures the diagnostics of all questions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from graphbench import registry
+from graphbench.data.files.foreign import load_yaml
+from graphbench.errors import BadInput, GraphbenchError
+from graphbench.experiments.control import Measure, control_rows, families, family_of, fit_width, words_of
+from graphbench.experiments.sweeps.plan import benchmark_options
+from graphbench.experiments.trainings import Training, results
+from graphbench.registry.configurations import configurations, read, resolve
+from graphbench.runs.differences import differing
+
+Question = Literal["control", "depth", "budget", "cost"]
+QUESTIONS: tuple[Question, ...] = get_args(Question)
+DEPTHS = (4, 8, 12, 24, 48)
+#: Message passing, and attention to neighbours, to all nodes and along expanders.
+RIVALS = ("GCN", "GatedGCN", "GT", "GPS", "Exphormer")
+DIAGNOSTICS = ("AttentionCapacity", "RankProgression", "InfluenceRange")
+_ARCHITECTURE = "model.architecture.init_args"
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One model of one question on one benchmark.
+
+    Args:
+        question: that it belongs to.
+        benchmark: name of the data.
+        label: of the row.
+        configs: configurations, first to last.
+        options: further options of `graphbench fit`.
+        settings: every option with its value.
+        parameters: trainable ones.
+        name: of its runs, equal for rows of one configuration.
+        depth: layers, in the question of depth.
+        is_model: whether the others of the question are held against it.
+        why: reason why nothing can be trained; "" for a row that can.
+    """
+
+    question: Question
+    benchmark: str
+    label: str
+    configs: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    parameters: int | None = None
+    name: str = ""
+    depth: int | None = None
+    is_model: bool = False
+    why: str = ""
+
+    def training(self, seed: int) -> Training:
+        """Return its training with a seed."""
+        return Training(self.name, seed, self.configs, self.options)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a command line asks for.
+
+    Args:
+        model: configurations of the model, first to last.
+        measure: returns every option and the parameters of a command line of `graphbench fit`.
+        questions: to answer.
+        benchmarks: names with options of their data, or configurations whose data are taken; without any, the model's.
+        depths: numbers of layers.
+        rivals: names of architectures, with options of them: `GT --model.architecture.full=true`; None for `RIVALS`, as
+            far as they are installed and are not the model.
+        options: of `graphbench fit`, for every training.
+    """
+
+    model: tuple[str, ...]
+    measure: Measure
+    questions: Sequence[Question] = QUESTIONS
+    benchmarks: Sequence[str] = ()
+    depths: Sequence[int] = DEPTHS
+    rivals: Sequence[str] | None = None
+    options: Sequence[str] = ()
+
+    def rows(self) -> list[Row]:
+        """List the rows of every question on every benchmark, those of one configuration under one name.
+
+        Raises:
+            GraphbenchError: the model does not fit a benchmark, or an option is wrong.
+        """
+        rows: list[Row] = []
+        for name, data in data_options(self.benchmarks):
+            base = _Base(self, name, [*data, *self.options])
+            makers: Mapping[Question, Callable[[], Iterable[Row]]] = {
+                "control": base.control, "depth": base.depth, "budget": base.budget, "cost": base.cost,
+            }  # fmt: skip
+            for row in (row for question in self.questions for row in makers[question]()):
+                rows.append(_shared(row, rows))
+        return rows
+
+
+def _shared(row: Row, others: Sequence[Row]) -> Row:
+    """Return a row under the name of an earlier one of its configuration, so that both have the same runs."""
+    if not row.why and row.question != "cost":
+        for one in others:
+            if not one.why and one.question != "cost" and are_same(one.settings, row.settings):
+                return replace(row, name=one.name, configs=one.configs, options=one.options, settings=one.settings)
+    return row
+
+
+class _Base:
+    """The model of a study on one benchmark."""
+
+    def __init__(self, study: Study, benchmark: str, options: Sequence[str]) -> None:
+        self.study, self.options = study, tuple(options)
+        self.settings, self.parameters = study.measure(words_of(study.model, self.options))
+        self.benchmark = benchmark or _class_name(self.settings["data"])
+        self.given: Mapping[str, Any] = self.settings["model"]["architecture"]["init_args"]
+        self.architecture = _class_name(self.settings["model"]["architecture"])
+
+    def row(self, question: Question, label: str, configs: Sequence[str] = (), options: Sequence[str] = (),
+            **facts: Any) -> Row:  # fmt: skip
+        """Return a row that can be trained, with the diagnostics that its configuration lacks."""
+        configs, words = tuple(configs or self.study.model), (*self.options, *options)
+        settings, _ = self.study.measure(words_of(configs, words))
+        present = {_class_name(one) for one in settings["trainer"]["callbacks"] or ()}
+        words += tuple(f"--trainer.callbacks+={name}" for name in DIAGNOSTICS if name not in present)
+        settings, parameters = self.study.measure(words_of(configs, words))
+        name = f"{_plain(f'{self.benchmark}-{question}-{label}')}-{_checksum(settings)}"
+        return Row(question, self.benchmark, label, configs, words, settings, parameters, name, **facts)
+
+    def without(self, question: Question, label: str, why: str) -> Row:
+        """Return a row that says why nothing is trained for it."""
+        return Row(question, self.benchmark, label, why=why)
+
+    def control(self) -> Iterator[Row]:
+        """Yield the four rows of equal size."""
+        family = family_of(self.study.model, self.architecture)
+        if family is None:
+            have = ", ".join(families()) or "no installed recipes"
+            why = f"it has no overlays that switch attention and encodings off; {have} have (`control-messages`, ...)"
+            yield self.without("control", self.architecture, why)
+            return
+        for one in control_rows(self.study.model, self.options, self.study.measure, family):
+            yield self.row("control", one.label, one.recipe, one.options, is_model=one.key == "fused")
+
+    def depth(self) -> Iterator[Row]:
+        """Yield the model at every depth, its width unchanged."""
+        if "num_layers" not in self.given:
+            yield self.without("depth", self.architecture, "--depths: it has no option num_layers")
+            return
+        usual = self.given["num_layers"] if self.given["num_layers"] in self.study.depths else self.study.depths[0]
+        for depth in self.study.depths:
+            label = f"{depth} layer{'s' * (depth > 1)}"
+            option = f"--{_ARCHITECTURE}.num_layers={depth}"
+            yield self.row("depth", label, options=[option], depth=depth, is_model=depth == usual)
+
+    def budget(self, question: Question = "budget") -> Iterator[Row]:
+        """Yield the model, and its rivals with the width that brings them nearest to its parameters.
+
+        Options that both classes have keep the model's values, such as layers, heads, dropout and encodings; others
+        are the defaults of the rival.
+        """
+        yield self.row(question, self.architecture, is_model=True)
+        for label, words in self._rivals():
+            try:
+                settings, _ = self.study.measure(words_of(self.study.model, [*self.options, *words]))
+                if "hidden_dim" not in settings["model"]["architecture"]["init_args"]:
+                    yield self.without(
+                        question, label, "it has no option hidden_dim, so that its size cannot be chosen"
+                    )
+                    continue
+                line = words_of(self.study.model, [*self.options, *words])
+                _, width, _ = fit_width(line, self.parameters, self.study.measure)
+                yield self.row(question, label, options=[*words, *width])
+            except GraphbenchError as error:
+                yield self.without(question, label, str(error))
+
+    def cost(self) -> Iterator[Row]:
+        """Yield the models whose steps are measured: those of the budget."""
+        return self.budget("cost")
+
+    def _rivals(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield label and options of each rival."""
+        installed = registry.architectures()
+        if self.study.rivals is None:
+            for name in RIVALS:
+                if name in installed and name != self.architecture:
+                    yield name, [f"--model.architecture={name}"]
+            return
+        for text in self.study.rivals:
+            name, *words = shlex.split(text) or [""]
+            stray = [word for word in words if not word.startswith("--model.") or "=" not in word]
+            if name not in installed or stray:
+                raise BadInput(
+                    f"--rivals {text!r}: expected the name of an architecture (`graphbench list architectures`), and "
+                    "options of it with their values: 'GT --model.architecture.full=true'."
+                )
+            told = ", ".join(word.rpartition(".")[2] for word in words)
+            yield f"{name} ({told})" if told else name, [f"--model.architecture={name}", *words]
+
+
+def data_options(benchmarks: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return name and options of each benchmark; `("", [])` for that of the model.
+
+    A configuration, installed or a file, gives its data: `graphbench study --benchmarks mine.yaml`.
+
+    Raises:
+        BadInput: one is no benchmark, or a configuration names no data.
+    """
+    named = []
+    for text in benchmarks:
+        if Path(text).is_file() or text in configurations():
+            named.append((_plain(text.removesuffix(".yaml")), [f"--data={json.dumps(_data_of(text))}"]))
+        else:
+            (data, parts), *_ = benchmark_options([text])
+            named.append(("-".join(parts), data))
+    labels = [label for label, _ in named]
+    numbered = [
+        (f"{label}-{labels[: place + 1].count(label)}" if labels.count(label) > 1 else label, words)
+        for place, (label, words) in enumerate(named)
+    ]
+    return numbered or [("", [])]
+
+
+def are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two complete configurations are of one training, but for the seed."""
+    return not any(difference.decides_training for difference in differing(one, other))
+
+
+class Standing:
+    """Runs that need not be trained anew, found by their configuration.
+
+    Args:
+        output: folder of the study, whose runs go on where they were cut off.
+        further: folders of finished runs, at any depth.
+    """
+
+    def __init__(self, output: Path, further: Iterable[Path] = ()) -> None:
+        own = sorted((output / "runs").glob("*/config.yaml"))
+        others = [path for folder in further for path in sorted(folder.rglob("config.yaml"))]
+        self._runs = [(path.parent, _read(path)) for path in own]
+        self._runs += [(path.parent, _read(path)) for path in others if "test" in results(path.parent)]
+
+    def find(self, row: Row, seed: int) -> Path | None:
+        """Return the folder of a run of a row with a seed, the finished ones first."""
+        fitting = [
+            folder
+            for folder, content in self._runs
+            if content.get("seed_everything") == seed
+            and content.keys() >= {"data", "model", "trainer"}
+            and are_same(content, row.settings)
+        ]
+        return min(fitting, key=lambda folder: "test" not in results(folder), default=None)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A row with a seed.
+
+    Args:
+        row: of the study.
+        training: to run where it has not ended.
+        folder: of its run; outside of the study where an earlier run stands.
+    """
+
+    row: Row
+    training: Training
+    folder: Path
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether it has been trained and tested."""
+        return "test" in results(self.folder)
+
+
+def planned(rows: Iterable[Row], seeds: Sequence[int], output: Path, standing: Standing) -> list[Planned]:
+    """List every row that is trained with every seed, all of a seed before the next."""
+    plan = []
+    trained = [row for row in rows if not row.why and row.question != "cost"]
+    for seed in seeds:
+        for row in trained:
+            training = row.training(seed)
+            folder = standing.find(row, seed) or training.folder(output)
+            if folder.parent == output / training.room:
+                training = replace(training, name=folder.name.removesuffix(f"-{seed}"))
+            plan.append(Planned(row, training, folder))
+    return plan
+
+
+def _data_of(text: str) -> Mapping[str, Any]:
+    """Return the data of a configuration."""
+    data = read(resolve(text)).get("data")
+    if not isinstance(data, Mapping):
+        raise BadInput(f"--benchmarks {text}: this configuration names no data. Name a benchmark, or one that does.")
+    return data
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a configuration; empty if it cannot be read."""
+    try:
+        content = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _class_name(entry: Any) -> str:
+    path = entry["class_path"] if isinstance(entry, Mapping) else entry
+    return str(path).rpartition(".")[2]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+=]+", "-", text).strip("-")
+
+
+def _checksum(settings: Mapping[str, Any]) -> str:
+    kept = {name: value for name, value in settings.items() if name not in ("seed_everything", "expected")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:8]

@@ -1,0 +1,137 @@
+"""Record the products of matrices in a training step, and time the step over them.
+
+A step that did nothing but multiply would have a ratio of 1. Fused attention counts as the products that it is made of.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+ATTENTION = "aten::_scaled_dot_product"
+
+
+@dataclass(frozen=True)
+class Product:
+    """Both operands of a product, each by a function that makes one like it."""
+
+    operands: tuple[Callable[[], Tensor], ...]
+
+    @property
+    def flops(self) -> int:
+        """Return floating-point operations: `2 m k n` of `[..., m, k]` and `[..., k, n]`."""
+        left, right = self.make()
+        if left.layout is not torch.strided:
+            return 2 * left._nnz() * right.shape[-1]
+        return 2 * left.numel() * right.shape[-1]
+
+    @classmethod
+    def of(cls, left: Tensor, right: Tensor) -> Product:
+        """Return the product of two tensors."""
+        return cls((_like(left), _like(right)))
+
+    def make(self) -> tuple[Tensor, ...]:
+        """Return random operands."""
+        return tuple(operand() for operand in self.operands)
+
+
+def _like(operand: Tensor) -> Callable[[], Tensor]:
+    """Return a function that makes random numbers of the same shape, stride and type.
+
+    A sparse matrix stays itself, since its pattern decides its time.
+    """
+    if operand.layout is not torch.strided:
+        return operand.detach
+    size, stride, dtype, device = operand.shape, operand.stride(), operand.dtype, operand.device
+    last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))  # expanded ones share numbers
+    return lambda: torch.randn(last + 1, dtype=dtype, device=device).as_strided(size, stride)
+
+
+class Recorded(TorchDispatchMode):
+    """Note the products of whatever runs inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: list[Product] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, and note it if it is a product."""
+        name, tensors = func._schema.name, [argument for argument in args if isinstance(argument, Tensor)]
+        if name in _PRODUCTS:
+            self.products.append(Product.of(*tensors[-2:]))
+        elif name.startswith(ATTENTION):
+            self.products += attention_products(tensors, "backward" in name)
+        return func(*args, **(kwargs or {}))
+
+
+def attention_products(tensors: list[Tensor], backward: bool) -> list[Product]:
+    """Return Q K^T and P V of a forward pass; of a backward one Q K^T again, dO V^T, P^T dO, dS K and dS^T Q."""
+    query, key, value = tensors[1:4] if backward else tensors[:3]
+    weights = query.new_empty(*query.shape[:-1], key.shape[-2])
+    if not backward:
+        return [Product.of(query, key.mT), Product.of(weights, value)]
+    grad = tensors[0]
+    pairs = ((query, key.mT), (grad, value.mT), (weights.mT, grad), (weights, key), (weights.mT, query))
+    return [Product.of(*pair) for pair in pairs]
+
+
+def multiply(operands: Sequence[tuple[Tensor, ...]]) -> None:
+    """Run bare products."""
+    with torch.no_grad():
+        for left, right in operands:
+            left @ right
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Times of a training step and of its bare products, which took turns.
+
+    Args:
+        step: median seconds.
+        products: median seconds of its products on random operands of the same layout.
+        ratio: median over rounds of one over the other.
+        count: number of products.
+        flops: floating-point operations of all products.
+    """
+
+    step: float
+    products: float
+    ratio: float
+    count: int
+    flops: int
+
+
+def time_step(step: Callable[[], object], wait: Callable[[], object] = lambda: None, rounds: int = 15) -> StepTime:
+    """Time a training step and its products in turns, so that a busy moment of the machine hits both.
+
+    Args:
+        step: forward pass, loss, backward pass and optimizer.
+        wait: waits for the device.
+        rounds: timed ones, after two for warming up.
+    """
+    step()
+    with Recorded() as recorded:
+        step()
+    operands = [product.make() for product in recorded.products]
+    seconds: list[tuple[float, float]] = []
+    for number in range(-2, rounds):
+        pair = []
+        for call in (step, lambda: multiply(operands)):
+            wait()
+            start = time.perf_counter()
+            call()
+            wait()
+            pair.append(time.perf_counter() - start)
+        if number >= 0:
+            seconds.append((pair[0], pair[1]))
+    own, bare = (statistics.median(column) for column in zip(*seconds, strict=True))
+    flops = sum(product.flops for product in recorded.products)
+    return StepTime(own, bare, statistics.median(one / other for one, other in seconds), len(operands), flops)

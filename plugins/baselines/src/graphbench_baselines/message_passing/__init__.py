@@ -1,0 +1,1 @@
+"""Networks whose nodes hear from their neighbours alone."""

@@ -1,0 +1,140 @@
+"""Random walks on the graphs of a batch, and what each of their nodes sees of those before it.
+
+The sampler and the encodings of NeuralWalker (Chen, Schulz & Borgwardt, ICLR 2025, arXiv 2406.03386), whose encodings
+are those of CRaWl (Toenshoff et al., TMLR 2023, arXiv 2102.08786).
+
+Legend: N nodes and E edges of the batch, B graphs, W walks, l nodes of a walk, s nodes of the window.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphbench.encodings.substructures import below, mix, structure_hash
+
+
+class RandomWalks(NamedTuple):
+    """Walks over the nodes and edges of a batch.
+
+    Args:
+        node: nodes in the order of their visit `[W, l]`; N behind the end of a walk.
+        edge: edge from each node to the next `[W, l]`; E behind the end of a walk, and so at its last node.
+        keys: `source N + target` of all edges in ascending order, then N^2 `[E + 1]`.
+    """
+
+    node: Tensor
+    edge: Tensor
+    keys: Tensor
+
+
+def sample_walks(
+    edge_index: Tensor, batch: Tensor, ptr: Tensor, seeds: Tensor, length: int, rate: float = 1.0
+) -> RandomWalks:
+    """Walk from every node, or from a random share of them, to neighbours drawn uniformly, without turning back.
+
+    The neighbour that a walk came from is left out, unless there is no other. A walk ends at a node that no edge
+    leaves. All walks of the batch take a step together. Random numbers are hashes of a graph's seed, a node's number in
+    its graph and the step: walks of a graph do not depend on its batch, nor on the order in which edges are listed.
+
+    Args:
+        edge_index: sources and targets `[2, E]`.
+        batch: graph of each node `[N]`.
+        ptr: first node of each graph `[B + 1]`.
+        seeds: one 64-bit seed per graph `[B]`.
+        length: l.
+        rate: probability of each node to be the start of a walk.
+
+    Examples:
+        On a path of three nodes walks turn at the ends alone.
+
+        >>> path, graph = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.zeros(3, dtype=torch.int64)
+        >>> walks = sample_walks(path, graph, torch.tensor([0, 3]), torch.tensor([5]), length=5)
+        >>> walks.node[0].tolist(), walks.edge[0].tolist()
+        ([0, 1, 2, 1, 0], [0, 2, 3, 1, 4])
+    """
+    (num_edges, num_nodes), device = (edge_index.shape[1], batch.shape[0]), edge_index.device
+    keys, order = (edge_index[0] * num_nodes + edge_index[1]).sort(stable=True)
+    source, target = edge_index[:, order]
+    first = torch.searchsorted(source, torch.arange(num_nodes + 1, device=device))
+    degree = F.pad(first.diff(), (0, 1))
+    # Edges that lead back over an edge stand together in the order: from `back` on, `num_back` of them.
+    reverse = target * num_nodes + source
+    back = torch.searchsorted(keys, reverse)
+    num_back = F.pad(torch.searchsorted(keys, reverse, right=True) - back, (0, 1))
+    rank_back = F.pad(back - first[target], (0, 1))
+    # Behind its end a walk stands at node N and comes over edge E.
+    target, order = F.pad(target, (0, 1), value=num_nodes), F.pad(order, (0, 1), value=num_edges)
+
+    chance = mix(torch.arange(num_nodes, device=device) - ptr[batch], seeds[batch])
+    here = torch.arange(num_nodes, device=device)
+    if rate < 1:
+        here = here[(mix(chance) & _POSITIVE).double() / 2**63 < rate]
+    chance, came = chance[here], torch.full_like(here, num_edges)
+    nodes, edges = [here], []
+    for step in range(1, length):
+        bits, behind = mix(chance, step), num_back[came]
+        ahead = degree[here] - behind
+        rank = below(bits, ahead.clamp(min=1))
+        rank = rank + torch.where(rank >= rank_back[came], behind, 0)
+        turned = rank_back[came] + below(bits, behind.clamp(min=1))
+        chosen = first[here] + torch.where(ahead > 0, rank, turned)
+        came = torch.where(degree[here] > 0, chosen, num_edges)
+        here = target[came]
+        nodes.append(here)
+        edges.append(order[came])
+    edges.append(torch.full_like(here, num_edges))
+    return RandomWalks(torch.stack(nodes, 1), torch.stack(edges, 1), F.pad(keys, (0, 1), value=num_nodes**2))
+
+
+_POSITIVE = (1 << 63) - 1
+
+
+def walk_seeds(edge_index: Tensor, batch: Tensor, ptr: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return one 64-bit seed per graph `[B]`: drawn, or without a generator a hash of each graph, which repeats.
+
+    Args:
+        edge_index: `[2, E]`.
+        batch: graph of each node `[N]`.
+        ptr: first node of each graph `[B + 1]`.
+        generator: on the CPU.
+    """
+    if generator is None:
+        return structure_hash(edge_index, batch, ptr)
+    return torch.randint(-(2**63), 2**63 - 1, (len(ptr) - 1,), generator=generator).to(ptr.device)
+
+
+def window_encodings(walks: RandomWalks, num_nodes: int, window: int) -> Tensor:
+    """Mark, for every node w_i of a walk, which of the s nodes before it are the same, and which are its neighbours.
+
+        id[i, j] = 1 if w_i = w_(i-s+j)              j = 0, ..., s - 1
+        adj[i, j] = 1 if w_(i-s+j) -> w_i is an edge   j = 0, ..., s - 2; the last one is an edge in any case
+
+    Nothing of it depends on weights or sizes of graphs, and on a card it costs a few launches: so it is done there, and
+    the loader sends the walks alone.
+
+    Args:
+        walks: of the batch.
+        num_nodes: N.
+        window: s.
+
+    Returns:
+        id beside adj `[W, l, 2 s - 1]`, bool; False behind the end of a walk.
+
+    Examples:
+        >>> triangle = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]])
+        >>> keys = torch.cat([triangle[0] * 3 + triangle[1], torch.tensor([9])])
+        >>> walk = RandomWalks(torch.tensor([[0, 1, 2, 0]]), torch.tensor([[0, 3, 4, 6]]), keys)
+        >>> window_encodings(walk, num_nodes=3, window=3).int()[0, 3]  # the start again; 1 is a neighbour, so is not 0
+        tensor([1, 0, 0, 0, 1])
+    """
+    node = walks.node.unsqueeze(-1)
+    before = F.pad(walks.node, (window, 0), value=-1).unfold(1, window, 1)[:, :-1]  # [W, l, s]
+    pair = before[..., :-1] * num_nodes + node
+    # The one key above all pairs keeps the place in range; pairs behind the end of a walk may lie above it.
+    place = torch.searchsorted(walks.keys, pair.contiguous()).clamp(max=walks.keys.shape[0] - 1)
+    seen = torch.cat([before == node, walks.keys[place] == pair], dim=-1)
+    return seen & (node < num_nodes)
