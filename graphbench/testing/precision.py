@@ -58,12 +58,10 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
     if precision == "16-mixed":
         options = {"plugins": [MixedPrecision(precision, "cpu", torch.amp.GradScaler("cpu", init_scale=1.0))]}
     with silenced(("pytorch_lightning", "lightning.pytorch", "lightning_fabric")):
-        silent: dict[str, Any] = dict.fromkeys(
-            ("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "logger"), False
-        )
         trainer = pl.Trainer(
-            accelerator="cpu", devices=1, max_epochs=1, num_sanity_val_steps=0, limit_val_batches=1,
-            callbacks=[watch], **silent, **options,
+            accelerator="cpu", devices=1, max_epochs=1, num_sanity_val_steps=0, limit_val_batches=1, logger=False,
+            callbacks=[watch], enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            **options,
         )  # fmt: skip
         loader: DataLoader[GraphBatch] = DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
         trainer.fit(module, loader, loader)

@@ -82,8 +82,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         # Types hold on the command line alone; from Python a misspelt name would leave the rate constant.
-        for option, names in (("name", ScheduleName), ("interval", Interval), ("watch", Watch)):
-            check_choice(f"schedule.{option}", getattr(self, option), get_args(names))
+        for option, choices in (("name", ScheduleName), ("interval", Interval), ("watch", Watch)):
+            check_choice(f"schedule.{option}", getattr(self, option), get_args(choices))
         for option, least in (("warmup", 0), ("step_size", 1), ("patience", 0)):
             check_range(f"schedule.{option}", getattr(self, option), at_least=least, whole=True)
         check_range("schedule.floor", self.floor, at_least=0, at_most=1)
