@@ -76,6 +76,7 @@ class AttentionCapacity(ProbeCallback):
 
     def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
         """Measures of one probe batch by layer."""
+        # Moved at the first look and kept there; MPS has no doubles, so that patterns stay on the CPU.
         if self._patterns[number].node.device != batch.edge_index.device and batch.edge_index.device.type != "mps":
             self._patterns[number] = self._patterns[number].to(batch.edge_index.device)
         return merge((summarise_capacity(recording, self._patterns[number]), summarise_attention(recording)))

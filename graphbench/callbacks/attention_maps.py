@@ -91,6 +91,7 @@ class AttentionMaps(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Refuse what cannot be drawn before hours are spent on training."""
         rows = self._rows(trainer)
+        # Only named layers and heads can be absent; a pass on one graph tells.
         if self.layers is not None or self.heads is not None:
             graphs = probe_graphs(trainer, self.split, torch.tensor(rows[:1]))
             self._maps(trainer, pl_module, graphs.batch([0]))
@@ -157,8 +158,11 @@ class AttentionMaps(pl.Callback):
         layers = self.layers
         if layers is None:
             layers = [shown[place].layer for place in spread_out(len(shown), _MOST)]
-        fewest = min(len(trace.attention[0]) for trace in shown if trace.attention)
-        return attention_maps(recording, layers, list(range(min(fewest, _MOST))) if self.heads is None else self.heads)
+        heads = self.heads
+        if heads is None:  # figures have a column per head, so all layers show the same ones
+            fewest = min(len(trace.attention[0]) for trace in shown if trace.attention)
+            heads = range(min(fewest, _MOST))
+        return attention_maps(recording, layers, heads)
 
     def _drawing(self, trainer: pl.Trainer, table: GraphTable, row: int) -> GraphDrawing:
         """Draw the molecule where the benchmark has its SMILES, else the bare graph."""
@@ -179,14 +183,9 @@ class AttentionMaps(pl.Callback):
 
     def _keep(self, trainer: pl.Trainer, figure: Figure, graph: str, kind: str) -> None:
         """Write a figure into the run's folder, and hand it to the trackers."""
-        folder = attention_folder(trainer)
+        folder = RunFolder(Path(trainer.default_root_dir)).attention_maps
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{graph}_epoch-{self._finished:03}_{kind}.{self.file_format}"
         figure.savefig(path)
         figure.set_layout_engine("none")  # laid out once, which takes longer than drawing
         log_figure(trainer, f"attention_maps/{graph}/{kind}", figure)
-
-
-def attention_folder(trainer: pl.Trainer) -> Path:
-    """Return the folder of this run's pictures."""
-    return RunFolder(Path(trainer.default_root_dir)).attention_maps

@@ -84,17 +84,12 @@ class ChangedOptions(pl.Callback):
             checkpoint["lr_schedulers"] = []
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Hold the options of the optimizer against its state, which is restored next.
-
-        Raises:
-            BadInput: an option does not go with it.
-        """
+        """Hold the options of the optimizer against its state, which is restored next."""
         if not isinstance(pl_module, BenchmarkModule) or not self._saved:
             return
         groups = trainer.optimizers[0].param_groups
         self._fresh = [{name: value for name, value in group.items() if name != "params"} for group in groups]
-        sizes = [[len(group["params"]) for group in all_of] for all_of in (groups, self._saved)]
-        if sizes[0] != sizes[1]:
+        if [len(group["params"]) for group in groups] != [len(group["params"]) for group in self._saved]:
             return  # other parts, or other code: the optimizer says so where it is restored
         for one in self._options(_OPTIMIZER):
             name = one.option.removeprefix(_OPTIMIZER)
@@ -139,6 +134,7 @@ class ChangedOptions(pl.Callback):
             return
         for scheduler in schedulers:
             if not isinstance(scheduler, ReduceLROnPlateau):
+                # The count that the schedule would have now; the rate follows from it by `set_rates`.
                 scheduler.last_epoch = (
                     trainer.global_step if module.schedule.interval == "step" else module.current_epoch
                 )
@@ -146,11 +142,9 @@ class ChangedOptions(pl.Callback):
 
     def _saved_rates(self, module: BenchmarkModule) -> list[float]:
         """Return the rates that the earlier schedule multiplied, which a diverging step may have lowered."""
-        rates = []
-        for saved, rate in zip(self._saved, module._rates, strict=True):
-            usual = rate if self._had_schedule else saved["lr"]
-            rates.append(float(saved.get("initial_lr", usual)))
-        return rates
+        # Schedulers of torch write `initial_lr`; without one the rate itself is what was multiplied by 1.
+        pairs = zip(self._saved, module._rates, strict=True)
+        return [float(saved.get("initial_lr", rate if self._had_schedule else saved["lr"])) for saved, rate in pairs]
 
     def _adjust_plateau(self, optimizer: Optimizer, scheduler: Any, module: BenchmarkModule) -> None:
         """Set the options of a schedule that goes on to count, and a new base in place of the old one."""
@@ -196,6 +190,7 @@ def _check_option(
         raise BadInput(f"--resume: {one}, but the optimizer's state in the checkpoint has no such option. {remedy}")
     parameter = nn.Parameter(torch.zeros(1, 1))
     optimizer = make([parameter])
+    # The first step makes the state of the saved options, the second one uses it with the new ones.
     for values in (saved[0], fresh[0]):
         optimizer.param_groups[0][name] = values[name]
         parameter.grad = torch.ones_like(parameter)

@@ -50,6 +50,7 @@ class BestCheckpoint(ModelCheckpoint):
 
     def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
         """Tell whether an epoch with this score is to be written; all processes have the same score."""
+        # Lightning takes any score, NaN too, while it has fewer than k checkpoints.
         if current is not None and bool(current.isnan()):
             return False
         is_best = super().check_monitor_top_k(trainer, current)
@@ -72,7 +73,7 @@ class BestCheckpoint(ModelCheckpoint):
             state[name] = self._here(state.get(name, ""))
         state["best_k_models"] = {self._here(path): score for path, score in state.get("best_k_models", {}).items()}
         exists = not state["best_model_path"] or Path(state["best_model_path"]).is_file()
-        if self._trainer is not None:
+        if self._trainer is not None:  # the first process answers: others may see a shared folder later
             exists = self._trainer.strategy.broadcast(exists)
         self._loss = state.pop("loss", None) if exists else None
         if exists:

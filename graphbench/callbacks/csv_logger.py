@@ -37,16 +37,14 @@ class RunCSVLogger(CSVLogger):
         if self._experiment is None:
             earlier = counted_from_one(read_rows(self._folder.metrics)) if self._continue_at is not None else []
             self._experiment = _Writer(
-                str(self._folder.path), [row for row in earlier if row["step"] < (self._continue_at or 0)]
+                # Step s is logged as s - 1, so the rows below are of steps that the checkpoint has done.
+                str(self._folder.path),
+                [row for row in earlier if row["step"] < (self._continue_at or 0)],
             )
         return cast(ExperimentWriter, self._experiment)
 
     def follow(self, folder: Path | None) -> None:
-        """Go on in another place, after the run's folder was moved there; None where nothing is to be written any more.
-
-        Args:
-            folder: where the run's folder is now.
-        """
+        """Go on in the place where the run's folder was moved; None where nothing is to be written any more."""
         writer = self._experiment
         if folder is not None:
             self._folder = RunFolder(folder)
@@ -60,8 +58,9 @@ class RunCSVLogger(CSVLogger):
 
     def has(self, row: Row) -> bool:
         """Tell whether one row of the file has all values of `row`."""
-        rows = read_rows(self._folder.metrics)
-        return any(all(logged.get(key) == value for key, value in row.items()) for logged in rows)
+        wanted = {key: repr(float(value)) for key, value in row.items()}  # as text, in which NaN equals NaN
+        logged = ({key: repr(float(value)) for key, value in one.items()} for one in read_rows(self._folder.metrics))
+        return any(wanted.items() <= one.items() for one in logged)
 
 
 class _Writer(ExperimentWriter):

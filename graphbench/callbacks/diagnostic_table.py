@@ -50,13 +50,9 @@ class DiagnosticTable:
     def add(
         self, trainer: pl.Trainer, epoch: int, rows: Iterable[Mapping[str, object]], step: int | None = None
     ) -> None:
-        """Append rows; a table that nobody started is begun.
+        """Append rows of the further columns; a table that nobody started is begun.
 
-        Args:
-            trainer: whose run it is.
-            epoch: finished epochs of the model that the rows are of.
-            rows: the further columns of each row.
-            step: optimizer steps of that model; None for those of the trainer, whose own model it is.
+        Epochs (finished) and steps are those of the model that the rows are of; None for the trainer's own steps.
         """
         if not _writes(trainer):
             return
@@ -85,6 +81,7 @@ class DiagnosticTable:
         if table.columns and set(table.columns) != set(self.columns):
             log.warning("%s has other columns than %s: it is begun anew.", self.path(trainer), ", ".join(self.columns))
             return []
+        # A row without its position is what a killed process left; all behind it is of no known step.
         return list(takewhile(lambda row: all(row[name] for name in POSITION), table.as_dicts()))
 
     def publish(self, trainer: pl.Trainer) -> None:
@@ -99,12 +96,8 @@ class DiagnosticTable:
     def log_layers(self, trainer: pl.Trainer, rows: Iterable[Mapping[str, Any]], draw: bool) -> None:
         """Send measures of layers to every logger as `NAME/MEASURE/layer_LAYER`.
 
-        TensorBoard, which has a card for each such name, gets a picture per measure instead, layers by epochs.
-
-        Args:
-            trainer: whose run it is.
-            rows: layer, measure and value, which are in the table already.
-            draw: whether TensorBoard gets pictures this time.
+        TensorBoard, which has a card for each such name, gets a picture per measure instead, layers by epochs, if
+        `draw`. The rows (layer, measure and value) are in the table already.
         """
         rows = list(rows)
         values = {f"{row['measure']}/layer_{row['layer']}": row["value"] for row in rows}
@@ -123,6 +116,7 @@ class DiagnosticTable:
     def _send(self, trainer: pl.Trainer, loggers: Iterable[Any], values: Mapping[str, float]) -> None:
         named = {f"{self.name}/{key}": value for key, value in values.items()}
         for logger in loggers:
+            # Lightning numbers steps from 0 when it logs, and `global_step` counts those that are done.
             logger.log_metrics(named, step=max(trainer.global_step - 1, 0))
 
 

@@ -17,6 +17,7 @@ def capture() -> dict[str, Any]:
     kind, keys, *rest = np.random.get_state(legacy=True)
     state: dict[str, Any] = {
         "python": random.getstate(),
+        # As int64, since not every version of torch has uint32.
         "numpy": (kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest),
         "torch": torch.get_rng_state(),
     }
@@ -27,13 +28,14 @@ def capture() -> dict[str, Any]:
 
 def restore(state: dict[str, Any]) -> None:
     """Put the generators back to a captured state."""
+    # Generators take their states on the CPU alone, and `map_location` may have moved them with the weights.
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, _cpu(keys).numpy().astype(np.uint32), *rest))
-    torch.set_rng_state(_cpu(state["torch"]))
+    np.random.set_state((kind, keys.cpu().numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state["torch"].cpu())
     if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(_cpu(state["cuda"]))
+        torch.cuda.set_rng_state(state["cuda"].cpu())
 
 
 def capture_generators(module: pl.LightningModule | None) -> dict[str, Tensor]:
@@ -50,11 +52,7 @@ def restore_generators(module: pl.LightningModule, states: dict[str, Tensor]) ->
     """Put the layers' generators back to captured states."""
     layers = dict(module.named_modules())
     for name in states.keys() & layers.keys():
-        cast(torch.Generator, layers[name].generator).set_state(_cpu(states[name]))
-
-
-def _cpu(tensor: Tensor) -> Tensor:
-    return tensor.cpu()
+        cast(torch.Generator, layers[name].generator).set_state(states[name].cpu())
 
 
 def capture_scores(module: pl.LightningModule | None) -> dict[str, Any]:
@@ -63,7 +61,12 @@ def capture_scores(module: pl.LightningModule | None) -> dict[str, Any]:
     if scores is None:
         return {}
     metrics = {name: metric for name, metric in scores.named_modules() if isinstance(metric, Metric)}
-    return {name: _detached(metric.metric_state) for name, metric in metrics.items() if metric.update_count}
+    cpu = torch.device("cpu")
+    return {
+        name: {key: _moved(value, cpu) for key, value in metric.metric_state.items()}
+        for name, metric in metrics.items()
+        if metric.update_count
+    }
 
 
 def restore_scores(module: pl.LightningModule, states: dict[str, Any]) -> None:
@@ -75,10 +78,6 @@ def restore_scores(module: pl.LightningModule, states: dict[str, Any]) -> None:
         for key, value in states[name].items():
             setattr(metric, key, _moved(value, module.device))
         metric._update_count = 1  # only whether there was one counts
-
-
-def _detached(state: dict[str, Any]) -> dict[str, Any]:
-    return {key: _moved(value, torch.device("cpu")) for key, value in state.items()}
 
 
 def _moved(value: Any, device: torch.device) -> Any:
@@ -97,9 +96,9 @@ def _watched_scores(trainer: pl.Trainer | None) -> dict[str, float]:
     if trainer is None:
         return {}
     progress: Any = trainer.fit_loop.epoch_progress.total
-    scores = trainer.callback_metrics
-    if progress.processed == progress.completed:
+    if progress.processed == progress.completed:  # they differ at the end of an epoch, before schedules step
         return {}
+    scores = trainer.callback_metrics
     return {one.monitor: float(scores[one.monitor]) for one in _watching(trainer) if one.monitor in scores}
 
 
@@ -145,6 +144,7 @@ class ExactResume(pl.Callback):
         loader: Any = trainer.train_dataloader
         if self._position is not None and hasattr(loader, "load_state_dict"):
             loader.load_state_dict(self._position)
+        # Lightning writes the checkpoint before these schedules step, and does not make up for it.
         for config in _watching(trainer):
             if config.monitor in self._watched:
                 pl_module.lr_scheduler_step(config.scheduler, torch.tensor(self._watched[config.monitor]))

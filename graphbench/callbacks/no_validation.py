@@ -29,6 +29,7 @@ class NoValidation(pl.Callback):
         data: Any = getattr(trainer, "datamodule", None)
         if stage != "fit" or not getattr(data, "is_empty", lambda split: False)("val"):
             return
+        # Lightning then runs no validation and asks for no loader.
         trainer.limit_val_batches = 0
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         left = [one for one in callbacks if isinstance(one, (EarlyStopping, ModelCheckpoint)) and _watches(one)]

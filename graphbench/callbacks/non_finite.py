@@ -33,14 +33,11 @@ _LEAVES_OUT = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim
 
 
 class _Look:
-    """Check of a step's gradients: the device has the result at once, the program reads it a step later.
-
-    Args:
-        gradients: by parameter, on one device.
-    """
+    """Check of a step's gradients: the device has the result at once, the program reads it a step later."""
 
     def __init__(self, gradients: Mapping[str, Tensor]) -> None:
         self._names = list(gradients)
+        # Norms of all tensors in one kernel; a NaN or infinity in any of them shows in the norm of the norms.
         self._norms = torch.stack(torch._foreach_norm(list(gradients.values())))
         #: 1 where the step must not be taken, else 0; stays on the device.
         self.bad = (~torch.linalg.vector_norm(self._norms).isfinite()).float()
@@ -115,11 +112,7 @@ class NonFinite(pl.Callback):
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Act on gradients that are not finite.
-
-        Raises:
-            Diverged: by `policy`.
-        """
+        """Act on gradients that are not finite."""
         self._settle()
         batches, losses, self._batches, self._losses = self._batches, self._losses, [], []
         named = {name: p.grad for name, p in pl_module.named_parameters() if p.grad is not None}
@@ -138,6 +131,7 @@ class NonFinite(pl.Callback):
         if not bad:
             self._in_a_row = 0
             return
+        # Waits once per parameter, but only in a step that went wrong.
         names = [name for name, gradient in named.items() if not bool(gradient.isfinite().all())]
         self._act(trainer, optimizer, step + describe(pl_module, batches, losses, names, trainer))
         for parameter in pl_module.parameters():
@@ -152,11 +146,7 @@ class NonFinite(pl.Callback):
         self._settle()
 
     def _settle(self) -> None:
-        """Act on the last step, if nobody looked at it yet.
-
-        Raises:
-            Diverged: by `policy`.
-        """
+        """Act on the last step, if nobody looked at it yet."""
         judge, self._judge_last_step = self._judge_last_step, None
         if judge is not None:
             judge()
@@ -211,6 +201,7 @@ _ADVICE = (
 def _leaves_out(optimizer: torch.optim.Optimizer) -> bool:
     """Tell whether the device itself can keep a step from the weights, and runs ahead so that it is worth it."""
     return isinstance(optimizer, _LEAVES_OUT) and all(
+        # `found_inf` is read by the fused kernels alone.
         group.get("fused") and all(parameter.device.type in _RUNS_AHEAD for parameter in group["params"])
         for group in optimizer.param_groups
     )
@@ -219,16 +210,8 @@ def _leaves_out(optimizer: torch.optim.Optimizer) -> bool:
 def describe(
     module: pl.LightningModule, batches: list[Any], losses: list[Tensor], names: list[str], trainer: pl.Trainer
 ) -> str:
-    """Say where the numbers stop being finite: in which batch, in which layer or gradient.
-
-    Args:
-        module: with the weights of the step.
-        batches: of the step.
-        losses: of the batches.
-        names: of parameters whose gradients are not finite.
-        trainer: of the module.
-    """
-    values = [float(loss) * trainer.accumulate_grad_batches for loss in losses]
+    """Say where the numbers of a step stop being finite: in which batch, in which layer or gradient (of `names`)."""
+    values = [float(loss) * trainer.accumulate_grad_batches for loss in losses]  # Lightning has divided by it
     bad = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
     if bad is None:
         where = f"the gradient of {names[-1]} ({len(names)} in all)" if names else "the norm of all gradients"

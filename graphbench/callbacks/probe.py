@@ -34,11 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def check_positive(callback: pl.Callback, **numbers: int) -> None:
-    """Refuse options below 1.
-
-    Raises:
-        BadInput: names the first one.
-    """
+    """Refuse options below 1, by the name of the first one: `BadInput`."""
     for option, number in numbers.items():
         check_range(f"{type(callback).__name__}: {option}", number, at_least=1, whole=True)
 
@@ -73,14 +69,10 @@ def split_size(trainer: pl.Trainer, split: str) -> int:
 
 @dataclass(frozen=True)
 class ProbeGraphs:
-    """Chosen graphs of a split.
+    """Chosen graphs of a split."""
 
-    Args:
-        table: the graphs as columns.
-        batch: makes the batch that the module takes of some of them, by their rows of `table`.
-    """
-
-    table: GraphTable
+    table: GraphTable  # the graphs as columns
+    #: makes the batch that the module takes of some of them, by their rows of `table`.
     batch: Callable[[Sequence[int]], Data]
 
 
@@ -132,11 +124,7 @@ def _loader(trainer: pl.Trainer, split: str) -> Any:
 
 
 def probed_module(module: pl.LightningModule) -> BenchmarkModule:
-    """Return the module, if it is one that has scores.
-
-    Raises:
-        BadInput: it is none.
-    """
+    """Return the module if it has scores, else raise `BadInput`."""
     if not isinstance(module, BenchmarkModule):
         raise BadInput(f"Scores are those of a BenchmarkModule, but the trainer has a {type(module).__name__}.")
     return module
@@ -161,7 +149,7 @@ def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> I
 
     Inside, random numbers start from `seed`, so a model that samples some in evaluation is probed alike every time.
     """
-    modes = {part: part.training for part in module.modules()}
+    modes = {part: part.training for part in module.modules()}  # of each: frozen parts stay in evaluation mode
     with isolate_rng(), torch.no_grad(), trainer.precision_plugin.forward_context():
         torch.manual_seed(seed)
         module.eval()
@@ -172,12 +160,12 @@ def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> I
                 part.training = mode
 
 
-def gathered(own: Summary) -> Summary:
+def gathered(summary: Summary) -> Summary:
     """Merge the summaries of all processes; called by each of them, also by one that had no graph to look at."""
     if not (distributed.is_available() and distributed.is_initialized()):
-        return own
+        return summary
     parts: list[Summary | None] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(parts, own)
+    distributed.all_gather_object(parts, summary)
     return merge(part for part in parts if part is not None)
 
 
@@ -222,13 +210,7 @@ class ProbeCallback(pl.Callback):
 
     @abstractmethod
     def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
-        """Measures of one probe batch by layer.
-
-        Args:
-            recording: of the batch's forward pass.
-            batch: on the model's device.
-            number: of the batch, from 0; the same graphs every time.
-        """
+        """Measures of probe batch `number`, the same graphs every time, by layer; `batch` is on the model's device."""
 
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
         """Run the layers on a probe batch, and measure what they did."""
@@ -237,21 +219,22 @@ class ProbeCallback(pl.Callback):
         return self.measure(recording, to_graph_batch(batch), number)
 
     def prepare(self, graphs: GraphTable) -> None:
-        """Compute what `measure` needs besides the recording, once; not called without graphs.
+        """Compute once what `measure` needs of this process's probe graphs; not called without any.
 
-        Args:
-            graphs: the probe graphs of this process; batch `number` holds those from `number * batch_size` on.
+        Batch `number` holds the graphs from `number * batch_size` on.
         """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Choose the graphs, and look at the model before it has learned anything."""
         self._choose(trainer, pl_module)
         self.table.start(trainer)
+        # A run that goes on has its first look in the table already.
         if trainer.global_step == 0:
             self._look(trainer, pl_module, finished=0)
 
     def _choose(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Cut the batches of this process's probe graphs."""
+        # Every process draws the same graphs and takes its share of them.
         rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[trainer.global_rank :: trainer.world_size]
         graphs = probe_graphs(trainer, self.split, rows)
         parts = torch.arange(len(rows)).split(self.batch_size) if len(rows) else ()
@@ -291,6 +274,7 @@ class ProbeCallback(pl.Callback):
             self.table.add(trainer, finished, rows)
             logged = [row for row in rows if row["graphs"] and self.unlogged not in row["measure"]]
             looks = finished // self.every_n_epochs
+            # `looks & (looks - 1)` is 0 for powers of two: pictures grow with the epochs, and so does their cost.
             self.table.log_layers(trainer, logged, draw=not looks & (looks - 1) or finished == trainer.max_epochs)
             self._log_histograms(trainer, summary)
 
@@ -301,19 +285,16 @@ class ProbeCallback(pl.Callback):
 
     def _summarise(self, trainer: pl.Trainer, module: pl.LightningModule) -> Summary:
         """Measures of this process's graphs."""
-        parts = []
         with undisturbed(trainer, module, self.seed):
-            for number, batch in enumerate(self._batches):
-                parts.append(self.look(module, batch.to(module.device), number))
-        return merge(parts)
+            return merge(self.look(module, batch.to(module.device), n) for n, batch in enumerate(self._batches))
 
 
 def _rows(layer: LayerSummary) -> list[dict[str, Any]]:
     """Rows of the table, one for every measure, also where no graph has it."""
+    place = {"layer": layer.layer, "module": layer.name}
     return [
         {
-            "layer": layer.layer,
-            "module": layer.name,
+            **place,
             "measure": measure,
             "value": value,
             "graphs": layer.counts[measure],

@@ -45,17 +45,14 @@ class RunProgressBar(RichProgressBar):
         steps = trainer.estimated_stepping_batches
         if not trainer.global_step or not 0 < steps < float("inf"):
             return None
-        return _clock(elapsed * (steps / trainer.global_step - 1))
+        return str(timedelta(seconds=max(0, round(elapsed * (steps / trainer.global_step - 1)))))
 
     def _get_train_description(self, current_epoch: int) -> str:
         """Lightning counts from 0 and names the last epoch instead of their number."""
         total = self.trainer.max_epochs
         described = f"Epoch {current_epoch + 1}" + (f"/{total}" if total is not None and total > 0 else "")
+        # As wide as that of a validation, so that the bars below each other start in one column.
         return described.ljust(len(self.validation_description))
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=max(0, round(seconds))))
 
 
 class EpochLines(Checkpoint):
@@ -76,7 +73,7 @@ class EpochLines(Checkpoint):
         wanted = ("train/loss", "val/loss", getattr(pl_module, "monitor", ""))
         parts = [f"{name} {logged[name]:.4g}" for name in dict.fromkeys(wanted) if name in logged]
         parts += [f"{logged[_SPEED]:,.0f} graphs/s"] if _SPEED in logged else []
-        total = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"
+        total = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"  # -1: no end
         elapsed = time.perf_counter() - self._start
         log.info("epoch %d/%s  %s  %.0f s", trainer.current_epoch + 1, total, "  ".join(parts), elapsed)
 
@@ -125,16 +122,16 @@ class Forecast(pl.Callback):
             left = (epochs - trainer.current_epoch) * in_epoch - done
         if trainer.max_steps > 0:
             left = min(left, (trainer.max_steps - trainer.global_step) * trainer.accumulate_grad_batches)
-        epoch_time = f"An epoch of {in_epoch:,} batches takes about {spoken(in_epoch * step)}"
-        rest = f", what is left of the run about {spoken(left * step)}" if math.isfinite(left) else ""
+        epoch_time = f"An epoch of {in_epoch:,} batches takes about {format_time(in_epoch * step)}"
+        rest = f", what is left of the run about {format_time(left * step)}" if math.isfinite(left) else ""
         log.info("%s%s, without validation", epoch_time, rest)
 
 
-def spoken(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """Format a time with two of its units, or its seconds with one digit.
 
     Examples:
-        >>> spoken(2.53), spoken(80.4), spoken(7_260), spoken(200_000)
+        >>> format_time(2.53), format_time(80.4), format_time(7_260), format_time(200_000)
         ('2.5 s', '1 min 20 s', '2 h 1 min', '2 d 7 h')
     """
     if seconds < 9.95:

@@ -110,6 +110,7 @@ class InfluenceRange(ProbeCallback):
                 run_layers(module, graphs)
             if not inputs:
                 return {}
+            # By an attribute, as `measure` has one signature for all diagnostics.
             self._inputs = inputs
             summary = self.measure(recording, to_graph_batch(graphs), number)
             self._inputs = []

@@ -52,12 +52,9 @@ class TrainTestGap(pl.Callback):
         seed: int = 0,
         splits: Sequence[Literal["val", "test"]] = ("val",),
     ) -> None:
-        check_positive(
-            self,
-            num_graphs=1 if num_graphs is None else num_graphs,
-            every_n_epochs=every_n_epochs,
-            batch_size=batch_size,
-        )
+        chosen = 1 if num_graphs is None else num_graphs
+        check_positive(self, num_graphs=chosen, every_n_epochs=every_n_epochs, batch_size=batch_size)
+        # A text is a sequence, too: "val" would be the splits v, a and l.
         if isinstance(splits, str) or not splits or not set(splits) <= {"val", "test"}:
             raise BadInput(f"splits of TrainTestGap must be a list of val, test or both, got {splits!r}.")
         self.num_graphs, self.every_n_epochs = num_graphs, every_n_epochs
@@ -125,6 +122,7 @@ class TrainTestGap(pl.Callback):
             chosen = chosen[trainer.global_rank :: trainer.world_size]
         with undisturbed(trainer, module, self.seed):
             scores = SplitScores(module.task, "probe").to(module.device)
+            # By size, so that little is padded; sums over the split do not depend on the order.
             for part in chosen[table.num_nodes[chosen].argsort()].split(self.batch_size):
                 batch = table.batch(part).to(module.device)
                 scores.update(module.task, module(batch), batch)

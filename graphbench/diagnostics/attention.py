@@ -1,8 +1,8 @@
 """Describe attention matrices: entropy, exact zeros and row sums of each head.
 
 Every function takes matrices in either form: a list with one `[H, n_g, k_g]` tensor per graph, as
-`LayerTrace.attention` has it, or a padded tensor `[G, H, N, K]` with masks of the rows and columns that are no padding.
-Rows are queries; weights are non-negative, and rows need not sum to one.
+`LayerTrace.attention` has it, or a padded tensor `[G, H, N, K]` with masks of the rows `[G, N]` and columns `[G, K]`
+that are no padding. Rows are queries, and need not sum to one; a negative weight is `BadInput`, as are other shapes.
 
 Legend: G graphs, H heads, n queries and k keys of a graph.
 """
@@ -21,19 +21,12 @@ from graphbench.errors import BadInput
 
 @dataclass
 class _Rows:
-    """Every row of every matrix, one after the other.
+    """Every row of every matrix, one after the other."""
 
-    Args:
-        weights: float64 `[entries]`.
-        keys: keys of each row `[R]`; rows are ordered by graph, head, query.
-        queries: queries of each graph `[G]`.
-        heads: H.
-    """
-
-    weights: Tensor
-    keys: Tensor
-    queries: Tensor
-    heads: int
+    weights: Tensor  # float64 `[entries]`
+    keys: Tensor  # keys of each row `[R]`; rows are ordered by graph, head, query
+    queries: Tensor  # queries of each graph `[G]`
+    heads: int  # H
 
     def sums(self, entries: Tensor) -> Tensor:
         """Sum of `entries` over each row `[R]`."""
@@ -97,14 +90,6 @@ def attention_entropy(
     `attention_row_sum`). Between 0 (one key) and log k (all keys alike). Rows of zeros have no entropy and are left
     out; a head with nothing else has NaN.
 
-    Args:
-        attention: list of `[H, n_g, k_g]`, or padded `[G, H, N, K]`.
-        row_mask: queries that are no padding `[G, N]`.
-        column_mask: keys that are no padding `[G, K]`.
-
-    Raises:
-        BadInput: a weight is negative, or shapes do not fit.
-
     Examples:
         >>> attention_entropy([torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])])
         tensor([[0.3466]], dtype=torch.float64)
@@ -113,7 +98,7 @@ def attention_entropy(
     total = rows.sums(rows.weights)
     # H(a / s) = (sum_j -a_j log a_j) / s + log s
     entropy = rows.sums(torch.special.entr(rows.weights)) / total + total.log()
-    return rows.means(entropy.clamp(min=0.0), total > 0)
+    return rows.means(entropy.clamp(min=0.0), total > 0)  # rounding takes that of a single key below zero
 
 
 def attention_zeros(
@@ -122,14 +107,6 @@ def attention_zeros(
     """Share of weights of each head that are exactly zero, float64 `[G, H]`.
 
     Sparse flows (SFi-Former) reach zero; softmax does so only by underflow. Keys that a layer masks out count too.
-
-    Args:
-        attention: list of `[H, n_g, k_g]`, or padded `[G, H, N, K]`.
-        row_mask: queries that are no padding `[G, N]`.
-        column_mask: keys that are no padding `[G, K]`.
-
-    Raises:
-        BadInput: a weight is negative, or shapes do not fit.
 
     Examples:
         >>> attention_zeros([torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])])
@@ -144,14 +121,6 @@ def attention_row_sum(
     attention: Sequence[Tensor] | Tensor, row_mask: Tensor | None = None, column_mask: Tensor | None = None
 ) -> Tensor:
     """Mean row sum of each head, float64 `[G, H]`: 1 for softmax, less where attention leaks or is penalised.
-
-    Args:
-        attention: list of `[H, n_g, k_g]`, or padded `[G, H, N, K]`.
-        row_mask: queries that are no padding `[G, N]`.
-        column_mask: keys that are no padding `[G, K]`.
-
-    Raises:
-        BadInput: a weight is negative, or shapes do not fit.
 
     Examples:
         >>> attention_row_sum([torch.tensor([[[1.0, 0.0], [0.25, 0.25]]])])

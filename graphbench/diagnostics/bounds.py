@@ -65,15 +65,9 @@ def decay_factors(
     scale: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> DecayFactors:
-    """Factors alpha and lambda of Theorem 1 for one graph.
+    """Factors alpha and lambda of Theorem 1 for one graph, see `decay_factors_per_graph`.
 
-    Args:
-        tokens: H `[n, dim]`, what enters the layer.
-        values: H W^V W^O `[n, dim]`, or `[n, H, dim]` by head.
-        attention: A `[n, n]`, or `[H, n, n]`.
-        residual: weight of the residual branch (1, or that of deepnorm).
-        scale: diagonal of D `[dim]`; ones when left out.
-        bias: b `[dim]`; zero when left out.
+    Tokens are `[n, dim]`, their values `[n, dim]`, or `[n, H, dim]` by head, and attention `[n, n]` or `[H, n, n]`.
 
     Examples:
         >>> uniform = torch.full((2, 2), 0.5)
@@ -138,6 +132,7 @@ def decay_factors_per_graph(
     by_graph = torch.bincount(numbers, minlength=count).tolist()
     factor = 1.0 if scale is None else as_double(scale)
     shift = 0.0 if bias is None else as_double(bias)
+    # X of the theorem has the spread of nodes alone mixed; `full` is what the layer really makes, mean included.
     x = (residual * centre_h + _mix(attention, centre_u, by_graph, columns) - shift) * factor
     full = (residual * h + _mix(attention, u, by_graph, columns)) * factor
     _, spread = spread_per_graph(full[chosen], numbers[chosen], count, result_dtype(tokens))
@@ -171,12 +166,8 @@ def _mix(attention: Sequence[Tensor], values: Tensor, sizes: Sequence[int], colu
 def feed_forward_factor(weight_in: Tensor, weight_out: Tensor, scale: Tensor | None = None) -> Tensor:
     """Factor gamma of Theorem 2 from weights: `||D'||_2 (1 + ||W^F1||_2 ||W^F2||_2)`, float64 scalar.
 
-    It bounds how much a feed-forward network with residual and a 1-Lipschitz activation can spread tokens.
-
-    Args:
-        weight_in: W^F1, as `nn.Linear.weight` or transposed.
-        weight_out: W^F2, as `nn.Linear.weight` or transposed.
-        scale: diagonal of D' `[dim]`; ones when left out.
+    It bounds how much a feed-forward network with residual and a 1-Lipschitz activation can spread tokens. Weights are
+    those of `nn.Linear` or transposed; `scale` is the diagonal of D' `[dim]`, ones when left out.
 
     Examples:
         >>> feed_forward_factor(2 * torch.eye(3), 0.5 * torch.eye(3))

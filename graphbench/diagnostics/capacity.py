@@ -67,6 +67,7 @@ def attention_capacity(
     u, e = as_double(values), as_double(patterns)
     nodes = torch.ones(u.shape[:-1], dtype=torch.bool, device=u.device) if node_mask is None else node_mask.to(u.device)
     rows = torch.ones(e.shape[:-1], dtype=torch.bool, device=e.device) if pattern_mask is None else pattern_mask
+    # Padding is set to zero, not cut off: graphs and heads keep one shape to broadcast in.
     u, e, rows = u * nodes.unsqueeze(-1), e * rows.to(e.device).unsqueeze(-1), rows.to(e.device)
     _check_patterns(e, nodes, rows, patterns.dtype)
     mixed = e @ u
@@ -76,7 +77,7 @@ def attention_capacity(
     diameter = diameters(mixed.reshape(-1, *mixed.shape[-2:])[real], group, len(real)).reshape(lead)
     diameter = torch.where(real.any(1).reshape(lead), diameter, torch.nan)
     lengths = u.norm(dim=-1)
-    scale = _scale(lengths.square().sum(-1).sqrt(), lengths.sum(-1), normalize)
+    scale = _scale(lengths.norm(dim=-1), lengths.sum(-1), normalize)
     return _normalized(nodes.sum(-1).double().sqrt() * diameter, scale).to(result_dtype(values))
 
 
@@ -98,11 +99,8 @@ def attention_capacity_per_graph(
 ) -> Tensor:
     """`attention_capacity` of each graph of a batch, for any number of patterns.
 
-    Args:
-        values: `[T, dim]`, or `[T, H, dim]` for each head by itself; nodes graph after graph. The sum over heads is
-            the capacity of a layer whose heads share their attention matrix.
-        patterns: of the same graphs.
-        normalize: as there.
+    Values are `[T, dim]`, or `[T, H, dim]` for each head by itself; nodes graph after graph. The sum over heads is the
+    capacity of a layer whose heads share their attention matrix.
 
     Returns:
         `[G]`, or `[G, H]`; NaN for a graph without patterns.
@@ -131,6 +129,7 @@ def attention_capacity_per_graph(
     scale = _scale(
         sum_per_graph(lengths.square(), graph, count).sqrt(), sum_per_graph(lengths, graph, count), normalize
     )
+    # Rows of the output are alike at the maximum, so its norm is that of one row times sqrt(n).
     root = patterns.num_nodes.double().sqrt().reshape(-1, *[1] * (u.dim() - 2))
     return _normalized(root * diameter, scale).to(result_dtype(values))
 
@@ -153,11 +152,8 @@ def _rotated(values: Tensor, graph: Tensor, count: int) -> Tensor:
 def token_capacity(values: Tensor, normalize: Literal["mean"] | None = "mean") -> Tensor:
     """Capacity of tokens that stand for substructures: `max_{i,j} ||u_i - u_j||`, over the mean `||u_i||`.
 
-    Appendix G; to compare with `attention_capacity` of the nodes.
-
-    Args:
-        values: of the substructure tokens `[m, dim]`.
-        normalize: "mean", or None for the bare maximum.
+    Of values `[m, dim]`; `normalize=None` leaves the bare maximum. Appendix G; to compare with `attention_capacity` of
+    the nodes.
 
     Examples:
         >>> token_capacity(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))  # 5 over a mean length of 3.5
@@ -172,11 +168,7 @@ def token_capacity_per_graph(
 ) -> Tensor:
     """`token_capacity` of each graph: `[G]`, or `[G, H]` for `[m, H, dim]`; NaN for a graph without such tokens.
 
-    Args:
-        values: of the substructure tokens of all graphs `[m, dim]` or `[m, H, dim]`.
-        batch: graph of each token `[m]`.
-        normalize: as there.
-        num_graphs: G, where some graphs may have no such token.
+    `batch [m]` is the graph of each token; `num_graphs` is G, where some graphs may have no such token.
 
     Raises:
         BadInput: for another normaliser.

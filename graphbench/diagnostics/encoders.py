@@ -24,22 +24,15 @@ _FIELDS: dict[Kind, tuple[str, ...]] = {"node": ("x", "x_dense", "pos"), "edge":
 
 @dataclass
 class EncoderCall:
-    """One call of an encoder in a forward pass.
+    """One call of an encoder in a forward pass."""
 
-    Args:
-        kind: whether its rows are nodes or edges.
-        encoder: what was called.
-        arguments: what it was given.
-        fields: of each argument the field of the batch that it is, perhaps with further columns behind; None where the
-            argument is None.
-        output: what it returned `[rows, dim]`.
-    """
-
-    kind: Kind
-    encoder: nn.Module
-    arguments: tuple[Tensor | None, ...]
+    kind: Kind  # whether its rows are nodes or edges
+    encoder: nn.Module  # what was called
+    arguments: tuple[Tensor | None, ...]  # what it was given
+    #: of each argument the field of the batch that it is, perhaps with further columns behind; None where the argument
+    #: is None.
     fields: tuple[str | None, ...]
-    output: Tensor
+    output: Tensor  # what it returned `[rows, dim]`
 
 
 @contextlib.contextmanager
@@ -104,6 +97,7 @@ def differentiable(module: nn.Module, batch: GraphBatch) -> Iterator[list[Tensor
             columns.append(batch[name])
     with _hooked(module, cut):
         yield leaves
+        # After the pass, when it is known whether an encoder was called.
         leaves.extend([] if leaves else columns)
 
 
@@ -132,6 +126,7 @@ def _fields(arguments: tuple[Any, ...], batch: GraphBatch) -> tuple[Kind, tuple[
 
 def _is(argument: Any, field: Tensor) -> bool:
     """Tell whether an argument is a field; positional encodings add columns behind dense ones."""
+    # Shapes first: to compare numbers waits for the device.
     width = field.shape[1]
     return (
         isinstance(argument, Tensor)

@@ -148,21 +148,13 @@ def _check(outputs: Tensor, inputs: Sequence[Tensor], norm: str, num_probes: int
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Pairs of a target and a node of its graph, in rounds of one target at most in each graph.
+    """Pairs of a target and a node of its graph, in rounds of one target at most in each graph."""
 
-    Args:
-        rounds: of each round the target nodes.
-        nodes: of each round the nodes that are paired with them.
-        row: number of the target of each pair `[P]`.
-        distance: from the node to the target `[P]`; -1 without a path.
-        num_targets: S.
-    """
-
-    rounds: list[Tensor]
-    nodes: list[Tensor]
-    row: Tensor
-    distance: Tensor
-    num_targets: int
+    rounds: list[Tensor]  # of each round the target nodes
+    nodes: list[Tensor]  # of each round the nodes that are paired with them
+    row: Tensor  # number of the target of each pair `[P]`
+    distance: Tensor  # from the node to the target `[P]`; -1 without a path
+    num_targets: int  # S
 
     @classmethod
     def of(cls, edge_index: Tensor, targets: Tensor, batch: Tensor) -> _Pairs:
@@ -216,6 +208,7 @@ def _influences(
         probes, scale = _probes(rows.shape, norm, num_probes, generator)
         total = torch.zeros(len(outputs), dtype=torch.float64)
         for probe in probes.to(rows):
+            # One pass serves a target in each graph: graphs do not mix, so rows of the sum stay apart.
             for part in torch.autograd.grad(rows, inputs, probe, retain_graph=True, allow_unused=True):
                 if part is not None:
                     values = as_double(part.detach()).flatten(1)
@@ -238,12 +231,7 @@ def _probes(
 
 
 def sample_targets(batch: Tensor, num_targets: int, generator: torch.Generator | None = None) -> Tensor:
-    """Draw nodes of each graph without replacement, all of a smaller one.
-
-    Args:
-        batch: graph of each node `[N]`.
-        num_targets: nodes of each graph.
-        generator: for the draws.
+    """Draw nodes of each graph without replacement, all of a smaller one; `batch [N]` is the graph of each node.
 
     Examples:
         >>> sample_targets(torch.tensor([0, 1, 1, 1]), 2, torch.Generator().manual_seed(0))

@@ -53,29 +53,16 @@ class AttentionMap:
         return self.weights[:, : self.num_nodes, : self.num_nodes].mean(1)
 
     def between(self, pairs: Tensor) -> Tensor:
-        """Mean weight of both directions between the nodes of each pair.
-
-        Args:
-            pairs: nodes `[2, pairs]`.
-
-        Returns:
-            `[H, pairs]`.
-        """
+        """Mean weight `[H, pairs]` of both directions between the nodes of each pair `[2, pairs]`."""
         return (self.weights[:, pairs[0], pairs[1]] + self.weights[:, pairs[1], pairs[0]]) / 2
 
 
 def attention_maps(
     recording: Recording | Sequence[LayerTrace], layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> list[list[AttentionMap]]:
-    """Return the maps of every graph of a recording, layer by layer; layers without attention matrices have none.
+    """Return the maps of every graph of one forward pass, layer by layer; layers without attention matrices have none.
 
-    Args:
-        recording: of one forward pass.
-        layers: numbers of the layers to show; None for all.
-        heads: numbers of the heads to show; None for all.
-
-    Returns:
-        For each graph its maps.
+    Numbers of layers and heads choose what is shown; None is all.
 
     Raises:
         BadInput: no such layer, or a shown layer has no such head.
@@ -108,6 +95,7 @@ def _map_of(trace: LayerTrace, graph: int, heads: Sequence[int] | None) -> Atten
     weights = matrix
     if trace.columns is not None:
         weights = matrix.new_zeros(len(matrix), size, size).index_add_(2, trace.columns[graph].cpu(), matrix)
+    # Measured on `matrix`: columns that sampling left out are no zeros that the head chose.
     return AttentionMap(
         layer=trace.layer,
         name=trace.name,

@@ -22,14 +22,9 @@ from graphbench.errors import BadInput
 def pattern_matrix(member_index: Tensor, member_substructure: Tensor, num_substructures: int, num_nodes: int) -> Tensor:
     """Uniform patterns as a dense matrix `[num_substructures, num_nodes]`: `1 / |S|` on the nodes of S, float32.
 
-    With the members of one graph these are its patterns `E^T`; with those of a batch, whose nodes and substructures are
-    numbered through, the block-diagonal matrix of all. `Patterns` holds the same without the zeros.
-
-    Args:
-        member_index: node of each member `[M]`.
-        member_substructure: substructure of each member `[M]`.
-        num_substructures: rows.
-        num_nodes: columns.
+    Members are pairs of a node and a substructure, `[M]` each. With those of one graph these are its patterns `E^T`;
+    with those of a batch, whose nodes and substructures are numbered through, the block-diagonal matrix of all.
+    `Patterns` holds the same without the zeros.
 
     Raises:
         BadInput: a member is out of range, or a substructure has none.
@@ -40,10 +35,9 @@ def pattern_matrix(member_index: Tensor, member_substructure: Tensor, num_substr
                 [0.0000, 0.0000, 1.0000]])
     """
     _check_members(member_index, member_substructure, num_substructures, num_nodes)
-    matrix = torch.zeros(num_substructures, num_nodes, device=member_index.device)
-    one = torch.ones((), device=member_index.device)
-    matrix.index_put_((member_substructure.long(), member_index.long()), one, accumulate=True)
-    return matrix / matrix.sum(1, keepdim=True)
+    place = member_substructure.long() * num_nodes + member_index.long()
+    counts = torch.bincount(place, minlength=num_substructures * num_nodes).reshape(num_substructures, num_nodes)
+    return counts / counts.sum(1, keepdim=True)
 
 
 def _check_members(node: Tensor, pattern: Tensor, num_patterns: int, num_nodes: int) -> None:
@@ -95,7 +89,8 @@ class Patterns:
         if bool((self.pattern.diff() < 0).any()):
             raise BadInput("Members of patterns must be sorted by pattern; Patterns.uniform sorts them.")
         if len(self.batch) and not 0 <= int(self.batch.min()) <= int(self.batch.max()) < self.num_graphs:
-            raise BadInput(f"Patterns name graph {int(self.batch.max())}, but num_nodes describes {self.num_graphs}.")
+            low, high = int(self.batch.min()), int(self.batch.max())
+            raise BadInput(f"Patterns name graphs {low} to {high}, but num_nodes describes {self.num_graphs}.")
         if bool((self.graph_of_node[self.node] != self.batch[self.pattern]).any()):
             raise BadInput("A pattern has nodes of another graph; nodes are numbered through the whole batch.")
         total = self.weight.new_zeros(len(self.batch)).index_add_(0, self.pattern, self.weight)
@@ -108,13 +103,7 @@ class Patterns:
     ) -> Patterns:
         """Patterns with weight `1 / |S|` on every node of S, from the fields of a batch with substructures.
 
-            Patterns.uniform(batch.member_node, batch.member_substructure, batch.substructure_batch, batch.ptr.diff())
-
-        Args:
-            member_node: node of each member, numbered through the batch `[M]`.
-            member_substructure: substructure of each member, numbered through the batch `[M]`.
-            substructure_batch: graph of each substructure `[S]`.
-            num_nodes: nodes of each graph `[G]`.
+        Patterns.uniform(batch.member_node, batch.member_substructure, batch.substructure_batch, batch.ptr.diff())
         """
         pattern, order = member_substructure.long().sort(stable=True)
         size = torch.bincount(pattern, minlength=len(substructure_batch))
@@ -156,6 +145,7 @@ class Patterns:
         norms = torch.zeros(self.num_graphs, dtype=torch.float64, device=self.node.device)
         slot = torch.full((self.num_graphs,), -1, device=self.node.device)
         for graphs, width in ragged.buckets(lambda m: m * most):
+            # `slot` is a graph's place in its bucket, and -1 for the members of all other graphs.
             slot[:] = -1
             slot[graphs] = torch.arange(len(graphs), device=graphs.device)
             graph = self.batch[self.pattern]
@@ -177,5 +167,6 @@ def _centred_spectral_norm(dense: Tensor, counts: Tensor) -> Tensor:
     """`||P_m E^T||_2` `[B]` of zero-padded `E^T [B, m, n]`, of which `counts [B]` rows are patterns."""
     real = torch.arange(dense.shape[1], device=dense.device) < counts.unsqueeze(1)
     dense = (dense - dense.sum(1, keepdim=True) / counts.reshape(-1, 1, 1)) * real.unsqueeze(-1)
+    # The Gram matrix of the shorter side has the same largest eigenvalue, and is quicker than a singular value.
     side = dense if dense.shape[1] <= dense.shape[2] else dense.transpose(1, 2)
     return torch.linalg.eigvalsh(side @ side.transpose(1, 2))[:, -1].clamp(min=0).sqrt()

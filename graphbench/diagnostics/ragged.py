@@ -73,13 +73,8 @@ def spread_per_graph(rows: Tensor, batch: Tensor, num_graphs: int, dtype: torch.
     """Centred rows `P X` of each graph `[T, ..., dim]`, and their norm `[G, ...]`, both exactly 0 where rows are equal.
 
     Equal means equal up to rounding, `||P X|| <= 8 eps ||X||`: what is left of equal rows is noise, and a ratio of two
-    such numbers says nothing.
-
-    Args:
-        rows: in double precision `[T, ..., dim]`.
-        batch: graph of each row `[T]`.
-        num_graphs: G.
-        dtype: type that the rows were computed in, whose `eps` counts; that of float32 for coarser ones.
+    such numbers says nothing. `eps` is that of the type in which the rows, here in double precision, were computed;
+    that of float32 for coarser ones.
 
     Examples:
         >>> rows = torch.tensor([[0.1], [0.1], [0.1], [1.0], [3.0]]).double()
@@ -103,12 +98,7 @@ def ratio(part: Tensor, whole: Tensor) -> Tensor:
 
 
 class Ragged:
-    """Ranges of rows, one for each graph.
-
-    Args:
-        batch: graph of each row `[T]`, in any order.
-        num_graphs: graphs G.
-    """
+    """Ranges of rows, one for each graph."""
 
     def __init__(self, batch: Tensor, num_graphs: int) -> None:
         self.order = torch.argsort(batch, stable=True)
@@ -118,10 +108,10 @@ class Ragged:
     def buckets(self, cells: Callable[[int], int], budget: int = _CELLS) -> Iterator[tuple[Tensor, int]]:
         """Graphs of like size, within a factor of sqrt(2): their numbers `[B]` and the largest size.
 
-        Args:
-            cells: size -> numbers that one graph of this size needs when padded.
-            budget: numbers that B graphs may need together; a larger graph comes alone.
+        `cells` tells the numbers that one graph of a size needs when padded, and `budget` bounds those of B graphs
+        together; a larger graph comes alone.
         """
+        # Steps of sqrt(2) pad to twice the cells of a matrix at most, and make few buckets.
         sizes = self.sizes.cpu()
         step = (2.0 * sizes.clamp(min=1).double().log2()).ceil()
         for value in step[sizes > 0].unique().tolist():

@@ -4,8 +4,9 @@ Rank progression of token matrices by layer: "Sampling Foundational Transformer"
 Cordonnier & Loukas, "Attention is not all you need: pure attention loses rank doubly exponentially with depth", 2021.
 
 Legend: X the tokens of one graph `[n, d]`, sigma its singular values in descending order, T tokens of all graphs, G
-graphs. Functions named `..._per_graph` take the tokens of many graphs one after the other (or mixed) with the graph of
-each; their results are those of the graphs alone, whatever stands beside them.
+graphs. Functions named `..._per_graph` take the tokens `[T, d]` of many graphs one after the other (or mixed) with the
+graph of each, `batch [T]`, and `num_graphs`, G, where the last graphs may have no token; their results are those of the
+graphs alone, whatever stands beside them.
 """
 
 from __future__ import annotations
@@ -34,11 +35,6 @@ def singular_values_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | N
     float64 go through the smaller Gram matrix in double precision: an absolute error of at most
     `sqrt(min(n, d) eps_64) sigma_1`, far below the rounding of the tokens themselves. float64 tokens get a full SVD.
 
-    Args:
-        tokens: `[T, d]`.
-        batch: graph of each token `[T]`.
-        num_graphs: G, where the last graphs may have no token.
-
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
         >>> singular_values_per_graph(tokens, torch.tensor([0, 0, 1]))
@@ -46,6 +42,7 @@ def singular_values_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | N
                 [1.4142, 0.0000]], dtype=torch.float64)
     """
     rows, numbers, count = _checked(tokens, batch, num_graphs)
+    # Graphs that are not finite are set to zero and marked at the end: LAPACK fails on a batch with one NaN.
     finite = sum_per_graph((~rows.isfinite()).sum(-1), numbers, count) == 0
     rows = torch.where(finite[numbers].unsqueeze(-1), rows, 0.0)
     ragged, dim = Ragged(numbers, count), rows.shape[1]
@@ -73,6 +70,7 @@ def _singular_values_by_gram(dense: Tensor) -> Tensor:
     """Singular values of `[B, n, d]` matrices, descending, by the eigenvalues of the smaller Gram matrix."""
     side = dense if dense.shape[1] <= dense.shape[2] else dense.transpose(1, 2)
     squares = torch.linalg.eigvalsh(side @ side.transpose(1, 2)).flip(-1)
+    # Squares below this are rounding of the largest one; their roots would count as directions.
     noise = squares[:, :1] * squares.shape[1] * torch.finfo(squares.dtype).eps
     return torch.where(squares > noise, squares, 0.0).sqrt()
 
@@ -103,12 +101,6 @@ def numerical_rank_per_graph(
 ) -> Tensor:
     """`numerical_rank` of each graph, int64 `[G]`, with the tolerance of the graph's own size.
 
-    Args:
-        tokens: `[T, d]`.
-        batch: graph of each token `[T]`.
-        rtol: relative tolerance, by default `max(n, d) eps`.
-        num_graphs: G, where the last graphs may have no token; their rank is 0.
-
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
         >>> numerical_rank_per_graph(tokens, torch.tensor([0, 0, 1]))
@@ -133,9 +125,6 @@ def rank_of_singular_values(singular: Tensor, rtol: Tensor | float) -> Tensor:
 def stable_rank(tokens: Tensor) -> Tensor:
     """Stable rank `||X||_F^2 / ||X||_2^2 = sum_k sigma_k^2 / sigma_1^2`, between 1 and the rank; NaN when X is zero.
 
-    Args:
-        tokens: X `[n, d]`.
-
     Examples:
         >>> stable_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
         tensor(1.2500)
@@ -145,11 +134,6 @@ def stable_rank(tokens: Tensor) -> Tensor:
 
 def stable_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
     """`stable_rank` of each graph `[G]`; NaN for a graph without tokens.
-
-    Args:
-        tokens: `[T, d]`.
-        batch: graph of each token `[T]`.
-        num_graphs: G, where the last graphs may have no token.
 
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -161,11 +145,9 @@ def stable_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None 
 
 def stable_rank_of_singular_values(singular: Tensor) -> Tensor:
     """Stable rank `[G]` of singular values `[G, r]`."""
-    return (
-        (singular / singular[:, :1]).square().sum(-1)
-        if singular.shape[1]
-        else singular.new_full((len(singular),), torch.nan)
-    )
+    if not singular.shape[1]:  # no graph has a token
+        return singular.new_full((len(singular),), torch.nan)
+    return (singular / singular[:, :1]).square().sum(-1)
 
 
 def effective_rank(tokens: Tensor) -> Tensor:
@@ -173,9 +155,6 @@ def effective_rank(tokens: Tensor) -> Tensor:
 
     Roy & Vetterli, "The effective rank: a measure of effective dimensionality", 2007. Between 1 and the rank, and equal
     to it when all singular values are.
-
-    Args:
-        tokens: X `[n, d]`.
 
     Examples:
         >>> effective_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -186,11 +165,6 @@ def effective_rank(tokens: Tensor) -> Tensor:
 
 def effective_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
     """`effective_rank` of each graph `[G]`; NaN for a graph without tokens.
-
-    Args:
-        tokens: `[T, d]`.
-        batch: graph of each token `[T]`.
-        num_graphs: G, where the last graphs may have no token.
 
     Examples:
         >>> tokens = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -204,6 +178,7 @@ def effective_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | No
 def effective_rank_of_singular_values(singular: Tensor) -> Tensor:
     """Effective rank `[G]` of singular values `[G, r]`."""
     share = singular / singular.sum(-1, keepdim=True)
+    # `entr(0)` is 0, where `-p log p` would be NaN.
     return torch.where(singular.sum(-1) > 0, torch.special.entr(share).sum(-1).exp(), torch.nan)
 
 
@@ -236,13 +211,6 @@ def rank_one_residual_per_graph(
     num_graphs: int | None = None,
 ) -> Tensor:
     """`rank_one_residual` of each graph `[G]`.
-
-    Args:
-        tokens: `[T, d]`.
-        batch: graph of each token `[T]`.
-        norm: as there.
-        relative: as there.
-        num_graphs: G, where the last graphs may have no token.
 
     Raises:
         BadInput: for another norm.

@@ -107,9 +107,8 @@ def record(model: nn.Module) -> Iterator[Recording]:
             stack.callback(hook.remove)
         for name, module in model.named_modules():
             if isinstance(module, Traced):
-                earlier = module.__dict__.get("_recorder")
-                before.append((module, earlier))
-                module._recorder = _listener(recording, name.removeprefix("_orig_mod."), earlier)
+                before.append((module, module._recorder))
+                module._recorder = _listener(recording, name.removeprefix("_orig_mod."), module._recorder)
         yield recording
 
 

@@ -1,6 +1,7 @@
 """Measure how alike the tokens of a graph are: over all pairs, and along edges.
 
-Legend: T tokens of all graphs, G graphs, n tokens of one graph, d width.
+Legend: T tokens of all graphs, G graphs (`num_graphs`, where the last ones may have no token), n tokens of one graph, d
+width.
 """
 
 from __future__ import annotations
@@ -15,13 +16,10 @@ from graphbench.errors import BadInput, check_choice
 
 
 def token_similarity(tokens: Tensor) -> Tensor:
-    """Mean cosine similarity of all pairs of different tokens, between -1 / (n - 1) and 1.
+    """Mean cosine similarity of all pairs of different tokens `[n, d]`, between -1 / (n - 1) and 1; NaN for one token.
 
     `(||sum_i u_i||^2 - sum_i ||u_i||^2) / (n (n - 1))` with `u_i = x_i / ||x_i||`: no n x n matrix is formed. A zero
     token counts with similarity 0. "Sampling Foundational Transformer", figure 8.
-
-    Args:
-        tokens: `[n, d]`; NaN for fewer than two.
 
     Examples:
         >>> token_similarity(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
@@ -32,12 +30,7 @@ def token_similarity(tokens: Tensor) -> Tensor:
 
 
 def token_similarity_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
-    """`token_similarity` of each graph `[G]`; NaN for a graph of fewer than two tokens.
-
-    Args:
-        tokens: `[T, d]`.
-        batch: graph of each token `[T]`.
-        num_graphs: G, where the last graphs may have no token.
+    """`token_similarity` of each graph `[G]`, of tokens `[T, d]` and the graph of each, `batch [T]`.
 
     Examples:
         >>> token_similarity_per_graph(torch.tensor([[1.0], [2.0], [3.0], [-1.0]]), torch.tensor([0, 0, 1, 1]))
@@ -88,15 +81,7 @@ def dirichlet_energy_per_graph(
     relative: bool = False,
     num_graphs: int | None = None,
 ) -> Tensor:
-    """`dirichlet_energy` of each graph `[G]`; 0 for a graph without edges.
-
-    Args:
-        tokens: `[T, d]`.
-        edge_index: `[2, num_edges]`, row numbers of `tokens`.
-        batch: graph of each token `[T]`.
-        laplacian: as there.
-        relative: as there.
-        num_graphs: G, where the last graphs may have no token.
+    """`dirichlet_energy` of each graph `[G]`, of tokens `[T, d]` and the graph of each, `batch [T]`; 0 without edges.
 
     Raises:
         BadInput: `edge_index` is not `[2, num_edges]` or names absent tokens; `laplacian` is another.
@@ -110,12 +95,14 @@ def dirichlet_energy_per_graph(
     if edge_index.dim() != 2 or len(edge_index) != 2:
         raise BadInput(f"edge_index must be [2, num_edges], got {list(edge_index.shape)}.")
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < len(tokens):
-        raise BadInput(f"edge_index must name rows 0 to {len(tokens) - 1} of tokens, got {int(edge_index.max())}.")
+        low, high = int(edge_index.min()), int(edge_index.max())
+        raise BadInput(f"edge_index must name rows 0 to {len(tokens) - 1} of tokens, got {low} to {high}.")
     check_choice("laplacian", laplacian, ("combinatorial", "symmetric"))
     rows = as_double(tokens)
     (source, target), numbers = edge_index.to(rows.device), numbers.to(rows.device)
     scaled = rows
     if laplacian == "symmetric":
+        # A node without edges has no term, and must not divide by 0.
         degree = torch.bincount(target, minlength=len(rows)).clamp(min=1)
         scaled = rows / degree.double().sqrt().unsqueeze(-1)
     along_edges = (scaled[source] - scaled[target]).square().sum(-1)

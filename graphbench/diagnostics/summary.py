@@ -103,18 +103,12 @@ class LayerSummary:
             return
         rows = torch.stack([value.cpu().double() for value in measures.values()])
         defined = [row[row.isfinite()].tolist() for row in rows]
-        self.add(
-            LayerSummary(
-                self.layer,
-                self.name,
-                sums=dict(zip(measures, map(math.fsum, defined), strict=True)),
-                counts={measure: len(values) for measure, values in zip(measures, defined, strict=True)},
-                left_out={
-                    measure: rows.shape[1] - len(values) for measure, values in zip(measures, defined, strict=True)
-                },
-                values=dict(zip(measures, defined, strict=True)),
-            )
-        )
+        values = dict(zip(measures, defined, strict=True))
+        counts = {measure: len(numbers) for measure, numbers in values.items()}
+        left_out = {measure: rows.shape[1] - count for measure, count in counts.items()}
+        # `fsum` is exact, so that the order of graphs and processes does not show in a mean.
+        sums = {measure: math.fsum(numbers) for measure, numbers in values.items()}
+        self.add(LayerSummary(self.layer, self.name, sums, counts, left_out, values))
 
 
 Summary = dict[int, LayerSummary]
@@ -141,11 +135,7 @@ def summarise_ranks(recording: Recording, edge_index: Tensor | None = None) -> S
     """Rank, similarity and smoothness of the node tokens by depth.
 
     Number l is what enters attention layer l; the number after the last is what leaves the model. Graphs with NaN or
-    infinite tokens have no measure.
-
-    Args:
-        recording: of one forward pass.
-        edge_index: edges of the batch `[2, num_edges]`; without them there is no Dirichlet energy.
+    infinite tokens have no measure, and without the edges of the batch there is no Dirichlet energy.
 
     Examples:
         >>> from graphbench.diagnostics import record
@@ -164,6 +154,7 @@ def summarise_ranks(recording: Recording, edge_index: Tensor | None = None) -> S
         stable = stable_rank_of_singular_values(singular)
         rank = rank_of_singular_values(singular, default_rtol(tokens, sizes)).double()
         measures = {
+            # NaN compares false with any threshold, and would count as rank 0.
             "numerical_rank": torch.where(singular.isnan().any(-1) | (sizes == 0), torch.nan, rank),
             "stable_rank": stable,
             "effective_rank": effective_rank_of_singular_values(singular),
@@ -180,9 +171,6 @@ def summarise_ranks(recording: Recording, edge_index: Tensor | None = None) -> S
 
 def summarise_attention(recording: Recording) -> Summary:
     """Entropy, zeros and row sums of the attention matrices by layer; layers without matrices have none.
-
-    Args:
-        recording: of one forward pass.
 
     Examples:
         >>> from graphbench.diagnostics import record
@@ -211,9 +199,7 @@ def _by_head(name: str, of_heads: Tensor) -> dict[str, Tensor]:
 def summarise_capacity(recording: Recording, patterns: Patterns) -> Summary:
     """Attention capacity, its upper bound and the factors of its loss, by layer; layers without values have none.
 
-    Args:
-        recording: of one forward pass.
-        patterns: of the graphs of that pass. Use one vocabulary for all models that are compared.
+    Use patterns of one vocabulary for all models that are compared.
 
     Raises:
         BadInput: the recording is of other graphs.
@@ -253,6 +239,7 @@ def _capacities(trace: LayerTrace, patterns: Patterns) -> dict[str, Tensor]:
     scale = norm_per_graph(together, graph, count)
     spread = norm_per_graph(centred(together, graph, count), graph, count)
     bound = capacity_bound(patterns.num_nodes, patterns.centred_norm, spread) / scale
+    # All heads together stand in front as one more, so that patterns are applied once.
     capacities = attention_capacity_per_graph(torch.cat((together.unsqueeze(1), of_nodes), 1), patterns)
     measures = {
         "capacity": capacities[:, 0],
@@ -278,6 +265,7 @@ def _values_of(trace: LayerTrace) -> Tensor:
 def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor]:
     """Spread of the tokens that enter a layer and the factors to the next depth, `[G]` each, where the trace tells."""
     entered, values = trace.input, _values_of(trace)
+    # Without a residual sum of the width of the tokens there are no factors.
     if entered is None or values.shape[::2] != entered.shape:
         return {}
     rows = TraceRows.of(trace)
@@ -301,15 +289,9 @@ def _losses(trace: LayerTrace, following: TokenState | None) -> dict[str, Tensor
 
 
 def summarise(recording: Recording, patterns: Patterns | None = None, edge_index: Tensor | None = None) -> Summary:
-    """All measures of a recording by layer.
+    """All measures of one forward pass by layer; those of further batches or processes are added with `merge`.
 
-    Args:
-        recording: of one forward pass.
-        patterns: of the graphs of that pass; without them there is no capacity.
-        edge_index: edges of the batch `[2, num_edges]`; without them there is no Dirichlet energy.
-
-    Returns:
-        Layer number -> sums and counts; add those of further batches or processes with `merge`.
+    Without patterns of its graphs there is no capacity, without the edges of the batch no Dirichlet energy.
 
     Raises:
         BadInput: the patterns are of other graphs.

@@ -38,11 +38,6 @@ class TokenState:
 class TraceRows:
     """Rows of a trace by kind; every list is graph after graph.
 
-    Args:
-        order: all rows `[T]`.
-        is_node: of each entry of `order`, whether it is a node `[T]`.
-        num_graphs: G.
-
     Examples:
         >>> import torch
         >>> trace = LayerTrace(torch.zeros(3, 4), torch.tensor([0, 0, 1]), num_nodes=torch.tensor([1, 1]))
@@ -51,9 +46,9 @@ class TraceRows:
         (tensor([0, 2]), tensor([1]))
     """
 
-    order: Tensor
-    is_node: Tensor
-    num_graphs: int
+    order: Tensor  # all rows `[T]`
+    is_node: Tensor  # of each entry of `order`, whether it is a node `[T]`
+    num_graphs: int  # G
 
     @classmethod
     def of(cls, trace: LayerTrace) -> TraceRows:
@@ -61,6 +56,7 @@ class TraceRows:
         count = int(trace.batch.max()) + 1 if trace.num_nodes is None else len(trace.num_nodes)
         ragged = Ragged(trace.batch, count)
         sizes = ragged.sizes if trace.num_nodes is None else trace.num_nodes.to(trace.batch.device)
+        # A trace lists the nodes of a graph before its extra tokens.
         is_node = ragged.position() < sizes[trace.batch]
         return cls(ragged.order, is_node[ragged.order], count)
 
@@ -94,6 +90,7 @@ def token_states(recording: Recording | Sequence[LayerTrace]) -> list[TokenState
         tokens = trace.tokens if trace.input is None else trace.input
         states.append(TokenState(tokens[rows.nodes], trace.batch[rows.nodes], rows.num_graphs, trace.name))
     output = getattr(recording, "output", None)
+    # An output of graphs, or one with extra tokens, has another number of rows.
     if states and output is not None and output.dim() == 2 and len(output) == len(states[-1].tokens):
         states.append(TokenState(output, states[-1].batch, states[-1].num_graphs, "output"))
     return states

@@ -59,6 +59,7 @@ class MultiHeadAttention(Traced):
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, packed: bool = False) -> None:
         super().__init__()
+        check_range("num_heads", num_heads, at_least=1, whole=True)
         if dim % num_heads:
             raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
         check_range("dropout of attention weights", dropout, at_least=0, below=1)
@@ -109,6 +110,7 @@ class MultiHeadAttention(Traced):
     ) -> LayerTrace:
         biases = layout.block_biases() if biases is None else biases
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
+        # The fused kernel returns none, so they are computed again for the listener alone.
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
         w_value = self.in_proj.weight.chunk(3)[2]  # rows of q, k and v, one after the other
         return LayerTrace(

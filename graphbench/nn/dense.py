@@ -92,10 +92,12 @@ class DenseLayout:
         Nothing here waits for the device, which is why `max_rows`, of the largest graph, is given and not computed.
         Sizes are rounded up to `limit` rows at most, for layers with a table of that many; 0: not at all.
         """
+        # Graphs of one size fill their padding, and need no rounding.
         if ptr.device.type not in size_blocks.EXACT_ON and graph_of.shape[0] != (ptr.shape[0] - 1) * max_rows:
             rounded = rounded_size(max_rows)
             max_rows = rounded if limit is None else max(max_rows, min(rounded, limit))
         whole = _padded_together(graph_of, ptr, max_rows)
+        # Elsewhere the sizes would be read from the device, and a compiled program cannot depend on them.
         if ptr.device.type != "cpu" or torch.compiler.is_compiling() or whole.is_full:
             return whole
         return replace(whole, cut=cut_by_size(ptr.diff().numpy()))
@@ -171,11 +173,7 @@ class DenseLayout:
             raise BadInput(f"The layout was built for {self.index.shape[0]} rows, but the tensor has {x.shape[0]}.")
 
     def to_dense(self, x: Tensor) -> Tensor:
-        """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero.
-
-        Raises:
-            BadInput: the number of rows is not the layout's.
-        """
+        """Rows `[T, d]` to padded graphs `[B, N, d]`; padding is zero."""
         self.check_rows(x)
         return pad_blocks(x, None if self.is_full else self.index, self.mask.shape)[0]
 
@@ -225,15 +223,14 @@ class DenseLayout:
         return [padded[graph][:, :size, :size] for graph, size in enumerate(self.ptr.diff().tolist())]
 
     def block_biases(self, bias: Tensor | None = None) -> tuple[Tensor | None, ...]:
-        """Return what attention adds to the logits of each of `blocks`; minus infinity hides padding.
+        """Return what attention adds to the logits of each of `blocks`, `[b, H or 1, n or 1, n]`, or None for nothing.
+
+        Minus infinity hides padding.
 
         Layers that share a bias share this too: it is built once and handed to each of them.
 
         Args:
             bias: `[B, H, N, N]` or `[B, 1, N, N]`, rows are queries; its padding is ignored.
-
-        Returns:
-            For each block `[b, H or 1, n or 1, n]`, or None where there is nothing to add.
         """
         return tuple(block.layout._masked(block.take_pairs(bias)) for block in self.blocks)
 
@@ -248,9 +245,6 @@ class DenseLayout:
         """Rows `[T, d]` to the padded graphs `[b, n, d]` of each of `blocks`; padding is zero.
 
         All blocks are filled by one copy, so that the backward pass is one gather, however many blocks there are.
-
-        Raises:
-            BadInput: the number of rows is not the layout's.
 
         Examples:
             >>> layout = DenseLayout.from_batch(torch.tensor([0] * 80 + [1]))

@@ -212,6 +212,7 @@ class GPSBackbone(Architecture):
         """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the local layer reads them."""
         x = self.node_encoder(batch)
         edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
+        # Once per batch: neither these nor the layout depend on a layer.
         distances = self._distances(batch)
         layout = self.lay_out(batch)
         for layer in self.layers:

@@ -78,15 +78,7 @@ FAIRSEQ_TABLES = ReleasedTables(atoms=91, degrees=512, edges=31, hops=128, dista
 
 
 class ReleasedFeatures(ReadsFeatures):
-    """Categorical columns through one table of a released code: `out = sum_f or mean_f T[row(x_f, f)]`.
-
-    Args:
-        size: rows of the table.
-        dim: width d.
-        first: row of value 0 of column 0.
-        step: rows between the first values of two columns, see `ReleasedTables`.
-        mode: how the columns come together.
-    """
+    """Categorical columns through one table of a released code: `out = sum_f or mean_f T[row(x_f, f)]`."""
 
     def __init__(self, size: int, dim: int, first: int, step: int, mode: Literal["sum", "mean"]) -> None:
         super().__init__()

@@ -61,17 +61,8 @@ class HeadConfig:
 class MLPHead(nn.Module):
     """k linear maps with bias; hidden ones are followed by ReLU or GELU (then row-wise L2 normalisation) and dropout.
 
-    Parameters at constant width: `(k - 1)(dim^2 + dim) + (dim + 1) output_dim`.
-
-    Args:
-        dim: input width.
-        output_dim: numbers per row.
-        num_layers: linear maps k, at least 1.
-        width: of the hidden layers, see `HeadConfig`.
-        l2_normalize: scale hidden rows to length 1.
-        dropout: probability on hidden layers.
-        activation: of hidden layers, relu or gelu.
-        beside: inputs beside those of width `dim`, on which the width of hidden layers does not depend.
+    Parameters at constant width: `(k - 1)(dim^2 + dim) + (dim + 1) output_dim`. Options are those of `HeadConfig`;
+    `beside` counts inputs beside those of width `dim`, on which the width of hidden layers does not depend.
 
     Raises:
         BadInput: there is no layer, halving leaves a width of 0, or `width` or `activation` is not known.
@@ -117,12 +108,6 @@ class DotProductHead(nn.Module):
 
     Parameters: `k (dim^2 + dim)`.
 
-    Args:
-        dim: width of the nodes.
-        num_layers: linear maps k, at least 1.
-        l2_normalize: scale hidden rows to length 1.
-        dropout: probability on hidden layers.
-
     Examples:
         >>> import torch
         >>> DotProductHead(8)(torch.randn(5, 8), torch.tensor([[0, 1], [2, 3]])).shape
@@ -140,10 +125,7 @@ class DotProductHead(nn.Module):
 
 
 class Pooling(nn.Module):
-    """Nodes to graphs by mean, sum or maximum.
-
-    Args:
-        name: mean, add or max.
+    """Nodes to graphs by mean, sum ("add") or maximum ("max").
 
     Raises:
         BadInput: the name is not known.
@@ -174,9 +156,6 @@ class ScaledNumbers(nn.Module):
 
     Both are buffers, so checkpoints hold them. Values beyond 10 deviations count as 10: a descriptor that is far from
     all of training would otherwise decide alone.
-
-    Args:
-        width: numbers beside each graph.
 
     Examples:
         >>> import torch
@@ -238,6 +217,7 @@ class GraphHead(nn.Module):
         if graph is None:
             graph = self.pooling(representation.node, batch.batch, batch.num_graphs)
         if self.numbers is not None:
+            # Buffers stay in float32 where autocast has made the representation coarser.
             graph = torch.cat([graph, self.numbers(batch[GRAPH_DENSE]).to(graph.dtype)], 1)
         return self.mlp(graph)
 

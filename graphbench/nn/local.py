@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 from torch_geometric.nn import AntiSymmetricConv, MessagePassing
 
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn.convolution import GINEConvolution, GraphConvolution, LoopedGATConv
 from graphbench.nn.feed_forward import ACTIVATIONS, Activation
 from graphbench.nn.gated_gcn import GatedGCNLayer
@@ -110,6 +110,7 @@ def as_local_layer(layer: nn.Module, dim: int, dropout: float = 0.0) -> nn.Modul
     if not isinstance(layer, (MessagePassing, AntiSymmetricConv)):
         return layer
     takes_edges = "edge_attr" in inspect.signature(layer.forward).parameters
+    # Made without a width for edges, a convolution takes none, whatever its signature says.
     without = any(getattr(layer, option, dim) is None for option in ("edge_dim", "in_edge_channels"))
     return ConvLayer(layer, dim, dropout, reads_edges=takes_edges and not without)
 
@@ -164,6 +165,7 @@ def make_local_layer(
         return ConvLayer(GINEConvolution(mlp), dim, dropout, reads_edges=True)
     if name == "GCN":
         return ConvLayer(GraphConvolution(dim, dim), dim, dropout)
+    check_range("num_heads", num_heads, at_least=1, whole=True)
     if dim % num_heads:
         raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
     conv = LoopedGATConv(dim, dim // num_heads, num_heads, edge_dim=dim)

@@ -1,7 +1,8 @@
 """The operations of layers that an installed package of kernels may compute faster, in plain torch.
 
 Each function is complete: it is differentiated twice, runs under autocast, is compiled and exported. `operation`
-registers it with `torch.library`, see `graphbench.contracts.kernels`.
+registers it with `torch.library`, see `graphbench.contracts.kernels`. An edge that names an absent node is an
+`IndexError` or a `RuntimeError`, whoever computes.
 
 Legend: T nodes of all graphs, E edges, C channels, H heads of d channels each. `edge_index` holds sources j and
 targets i `[2, E]`.
@@ -43,9 +44,6 @@ def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, 
         weight: w of each edge `[E]`; None: ones.
         own: s.
 
-    Raises:
-        IndexError, RuntimeError: an edge names a node that is not there.
-
     Examples:
         >>> sum_neighbours(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([[0, 2, 1], [1, 1, 2]]))
         tensor([[0.],
@@ -66,9 +64,6 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
         edge_index: sources and targets `[2, E]`.
         edges: e `[E, C]`.
         own: s.
-
-    Raises:
-        IndexError, RuntimeError: an edge names a node that is not there.
 
     Examples:
         >>> x, index = torch.tensor([[1.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
@@ -121,9 +116,6 @@ def gated_messages(
     Returns:
         x^ `[T, C]` and e^ `[E, C]`.
 
-    Raises:
-        IndexError, RuntimeError: an edge names a node that is not there.
-
     Examples:
         >>> nodes, index = torch.tensor([[1.0, 2.0, 0.0, 0.0], [3.0, 4.0, 0.0, 0.0]]), torch.tensor([[0], [1]])
         >>> gated_messages(nodes, index, torch.zeros(1, 1))  # node 1 has one neighbour, whatever its gate
@@ -162,6 +154,7 @@ def edge_attention(
     """
     source, target = edge_index[0], edge_index[1]
     q, k, v = (part.unflatten(-1, (num_heads, -1)) for part in qkv.chunk(3, dim=-1))
+    # Element-wise, not a dot product: layers make new edge vectors of these.
     scores = q.index_select(0, target) * k.index_select(0, source) * q.shape[-1] ** -0.5
     scores = scores if steer is None else scores * steer.unflatten(-1, (num_heads, -1))
     weights = softmax(scores.sum(-1).clamp(-largest, largest), target, num_nodes=qkv.shape[0])
@@ -206,6 +199,7 @@ def packed_attention(
     mixed = []
     for part, hidden, bias in zip(pad_blocks(qkv, slots, shapes), padding, biases, strict=True):
         q, k, v = split_heads(part, 3, num_heads)
+        # A bias of the model's has minus infinity at padding already.
         mixed.append(join_heads(attend(q, k, v, hidden if bias is None else bias, dropout)))
     return unpad_blocks(mixed, slots)
 

@@ -25,15 +25,10 @@ EXACT_ON = {"cpu"}
 
 @dataclass(frozen=True)
 class SizeCut:
-    """The graphs of a batch in several blocks of similar size.
+    """The graphs of a batch in several blocks of similar size."""
 
-    Args:
-        order: graphs, the largest first `[B]`.
-        starts: where each block begins in `order`, and B.
-    """
-
-    order: NDArray[np.int64]
-    starts: tuple[int, ...]
+    order: NDArray[np.int64]  # graphs, the largest first `[B]`
+    starts: tuple[int, ...]  # where each block begins in `order`, and B
 
     @property
     def parts(self) -> list[NDArray[np.int64]]:
@@ -48,6 +43,7 @@ def cut_by_size(sizes: NDArray[np.int64]) -> SizeCut | None:
         >>> cut_by_size(np.array([20, 300, 21])).parts
         [array([1]), array([2, 0])]
     """
+    # Stable, so that graphs of one size stay in the order of the batch.
     order = np.argsort(-sizes, kind="stable")
     starts = block_starts(sizes[order].tolist())
     return SizeCut(order, tuple(starts)) if len(starts) > 2 else None
@@ -67,6 +63,7 @@ def block_starts(sizes: list[int]) -> list[int]:
     """
     lines: deque[tuple[int, int, int]] = deque()  # slope, value at 0, first graph of the block
     before: dict[int, int] = {}  # end of a block -> its first graph
+    # `least` is the cost of the best cut of all graphs before `first`.
     least, first = 0, 0
     for size, equal in groupby(sizes):
         slope = size * size

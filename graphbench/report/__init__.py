@@ -21,8 +21,7 @@ __all__ = ["result_tables", "write_comparison", "write_report", "write_tuning"]
 def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
     """Compute the results of runs, one table per benchmark and data; runs that differ only in their seed share a row.
 
-    Args:
-        runs: folders; one that is named twice counts once.
+    A folder that is named twice counts once.
 
     Raises:
         BadInput: no run was given.
@@ -40,11 +39,7 @@ def result_tables(runs: Sequence[RunFolder]) -> list[ResultTable]:
 
 
 def write_report(runs: Sequence[RunFolder], output: Path) -> None:
-    """Write one self-contained HTML page that shows and compares runs.
-
-    Args:
-        runs: folders; the page lists what is missing or broken in them.
-        output: file to write.
+    """Write one self-contained HTML page that shows and compares runs, and lists what is missing or broken in them.
 
     Raises:
         BadInput: no run was given.
@@ -53,25 +48,12 @@ def write_report(runs: Sequence[RunFolder], output: Path) -> None:
 
 
 def write_tuning(tuning: Tuning, best: RunFolder, output: Path) -> None:
-    """Write the page of a study: its trials, and the run of the best one.
-
-    Args:
-        tuning: outcomes of the trials.
-        best: folder of the best trial.
-        output: file to write.
-    """
+    """Write the page of a study: its trials, and the run of the best one."""
     write_text(output, render(result_tables([best]), [tuning_section(tuning)]))
 
 
 def write_comparison(runs: Sequence[RunFolder], folder: Path) -> list[Path]:
-    """Write the page as report.html, and its result tables as table.md, table.csv and table.tex.
-
-    Args:
-        runs: see `write_report`.
-        folder: created if missing.
-
-    Returns:
-        The files.
+    """Write the page as report.html, and its result tables as table.md, table.csv and table.tex; returns the files.
 
     Raises:
         BadInput: no run was given.

@@ -65,6 +65,7 @@ def _clip(axes: Axes, scores: Sequence[Score], models: Sequence[Score]) -> None:
     Otherwise a weak baseline would squeeze all models into one point. `scores[n]` is drawn at height n.
     """
     ends = [end for score in (models if len(models) > 1 else scores) for end in _extent(score)]
+    # A twentieth of the largest value at least, where all models agree.
     room = 2 * max(max(ends) - min(ends), 0.05 * abs(max(ends, key=abs)))
     near = [end for score in scores for end in _extent(score) if min(ends) - room <= end <= max(ends) + room]
     margin = 0.08 * (max(near) - min(near) or room or 1.0)
@@ -186,8 +187,9 @@ def common_scores(tables: Sequence[ResultTable]) -> tuple[list[str], np.ndarray]
         columns.append({model: mean for model, mean in means.items() if math.isfinite(mean)})
     models = [model for model in columns[0] if all(model in column for column in columns)]
     names = [name for name, _ in models]
-    labels = [f"{name} {names[: place + 1].count(name)}" if names.count(name) > 1 else name
-              for place, name in enumerate(names)]  # fmt: skip
+    # Models of one architecture are numbered: their labels depend on the tables, and their options are long.
+    numbers = [names[:place].count(name) + 1 for place, name in enumerate(names)]
+    labels = [f"{name} {n}" if names.count(name) > 1 else name for name, n in zip(names, numbers, strict=True)]
     scores = np.array([[column[model] for column in columns] for model in models])
     return labels, scores.reshape(len(models), len(tables))
 

@@ -148,6 +148,7 @@ def _draw(plot: _Plot, name: str, metric: str) -> Panel:
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         if plot.series[0].quantity.startswith(_FROM_ZERO):
             axes.set_ylim(bottom=0)
+        # Only where all values are positive: a logarithmic axis has no zero.
         elif _spans_decades(np.concatenate([curve for series in plot.series for curve in series.curves])):
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

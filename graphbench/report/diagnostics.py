@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
 
 from graphbench.report.figures import Panel, Section, Style, legend, panel_axes, shorten, svg
@@ -22,19 +23,12 @@ from graphbench.report.scores import ResultTable
 
 @dataclass(frozen=True)
 class _Diagnostic:
-    """Texts for the table of one diagnostic.
+    """Texts for the table of one diagnostic."""
 
-    Args:
-        title: heading.
-        intro: the measured quantity.
-        depth: the thing that a layer number counts.
-        main: measures outside the fold; the first one also by layer and epoch.
-    """
-
-    title: str
-    intro: str
-    depth: str
-    main: tuple[str, ...]
+    title: str  # heading
+    intro: str  # the measured quantity
+    depth: str  # the thing that a layer number counts
+    main: tuple[str, ...]  # measures outside the fold; the first one also by layer and epoch
 
 
 _DIAGNOSTICS = {
@@ -103,15 +97,10 @@ _KINDS = {".png": ("image/png", b"\x89PNG\r\n\x1a\n"), ".svg": ("image/svg+xml",
 
 
 class _Means(NamedTuple):
-    """Mean and standard deviation (n - 1) of one measure over the runs of a group: columns `mean` and `std`.
+    """Mean and standard deviation (n - 1) of one measure over the runs of a group: columns `mean` and `std`."""
 
-    Args:
-        epochs: by epoch and layer, for epochs that all runs have.
-        last: by layer, each run in its own last epoch.
-    """
-
-    epochs: pd.DataFrame
-    last: pd.DataFrame
+    epochs: pd.DataFrame  # by epoch and layer, for epochs that all runs have
+    last: pd.DataFrame  # by layer, each run in its own last epoch
 
 
 #: Number of a group -> one measure of it.
@@ -183,18 +172,23 @@ def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
     title, axis = _titles(measure)
     with panel_axes(title, depth, axis) as (figure, axes):
         for number, means in frames.items():
-            style, last = Style(number), means.last
             measured = means.epochs.index.unique("epoch")
-            axes.errorbar(
-                last.index, last["mean"], yerr=last["std"].fillna(0.0), capsize=2.5,
-                color=style.colour, linestyle=style.line, marker=style.marker,
-            )  # fmt: skip
-            if 0 in measured and len(measured) > 1:
-                before = means.epochs.xs(0, level="epoch")
-                axes.plot(before.index, before["mean"], color=style.colour, linestyle=":", linewidth=1.3)
+            trained = 0 in measured and len(measured) > 1
+            _draw_course(
+                axes, Style(number), means.last, means.epochs.xs(0, level="epoch")["mean"] if trained else None
+            )
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         labels = ", ".join(groups[number].label for number in frames)
         return Panel(svg(figure, f"{title} by {depth} of {labels}", name))
+
+
+def _draw_course(axes: Axes, style: Style, rows: pd.DataFrame, before: pd.Series[float] | None) -> None:
+    """Draw means with their deviations, and dotted the model before training."""
+    deviations = rows["std"].fillna(0.0)  # that of one seed is NaN
+    look: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "marker": style.marker, "capsize": 2.5}
+    axes.errorbar(rows.index, rows["mean"], yerr=deviations, **look)
+    if before is not None and len(before):
+        axes.plot(before.index, before, color=style.colour, linestyle=":", linewidth=1.3)
 
 
 def _heatmaps(frames: _Frames, groups: Sequence[Group], measure: str, depth: str, name: str) -> list[Panel]:
@@ -244,23 +238,19 @@ def _by_distance(
         shares = {int(match[1]): means[key] for key in means if (match := _OF_DISTANCE.fullmatch(key))}
         if shares:
             tables[number] = shares
+    # The axis ends at the last distance from which anything arrives in any run.
     reached = [k for shares in tables.values() for k, one in shares.items() if float(one.last["mean"].max()) > 0]
     if not reached:
         return []
     reach = range(max(reached) + 1)
     with panel_axes(title, "distance in edges", axis) as (figure, axes):
         for number, shares in tables.items():
-            style, last = Style(number), max(max(one.last.index) for one in shares.values())
+            last = max(max(one.last.index) for one in shares.values())
             places = [k for k in reach if k in shares and last in shares[k].last.index]
             rows = pd.DataFrame([shares[k].last.loc[last] for k in places], index=places)
-            axes.errorbar(
-                places, rows["mean"], yerr=rows["std"].fillna(0.0), capsize=2.5,
-                color=style.colour, linestyle=style.line, marker=style.marker,
-            )  # fmt: skip
-            first = [k for k in places if (0, last) in shares[k].epochs.index]
-            if len(shares[places[0]].epochs.index.unique("epoch")) > 1 and first:
-                before = [float(shares[k].epochs.loc[(0, last), "mean"]) for k in first]
-                axes.plot(first, before, color=style.colour, linestyle=":", linewidth=1.3)
+            before = {k: shares[k].epochs["mean"].get((0, last)) for k in places}
+            trained = len(shares[places[0]].epochs.index.unique("epoch")) > 1
+            _draw_course(axes, Style(number), rows, pd.Series(before, dtype=float).dropna() if trained else None)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         panels = [Panel(svg(figure, f"{title} of {', '.join(groups[number].label for number in tables)}", name))]
     for number, shares in tables.items():

@@ -39,33 +39,15 @@ _NO_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _LONGEST_LABEL = 22
 
 _SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": RULE,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.formatter.use_mathtext": False,
-    "axes.unicode_minus": True,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "xtick.color": RULE,
-    "ytick.color": RULE,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "figure.constrained_layout.use": True,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
-}
+    "svg.fonttype": "none", "text.parse_math": False,  # labels hold names of options, with their _ and $
+    "text.color": INK, "axes.labelcolor": INK, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
+    "axes.edgecolor": RULE, "grid.color": RULE, "xtick.color": RULE, "ytick.color": RULE,
+    "axes.linewidth": 0.8, "grid.linewidth": 0.6, "lines.linewidth": 1.6, "lines.markersize": 4.5,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+    "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.formatter.use_mathtext": False, "axes.unicode_minus": True,
+    "font.family": "DejaVu Sans", "font.size": 9, "figure.constrained_layout.use": True,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,12 +86,8 @@ def panel_axes(
 ) -> Iterator[tuple[Figure, Axes]]:
     """Yield a figure of one panel under the page's settings; matplotlib's global ones stay.
 
-    Args:
-        title: of the panel.
-        x: label of the axis.
-        y: label of the axis.
-        size: in inches; the page scales it to its column.
-        rows: labels of horizontal rows at the heights 0, 1, ..., whose number then decides the height.
+    The size is in inches, which the page scales to its column. `rows` are labels of horizontal rows at the heights 0,
+    1, ..., whose number then decides the height.
     """
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(3.7, 0.9 + 0.3 * len(rows)) if rows else size)
@@ -156,17 +134,16 @@ def legend(labels: Mapping[int, str], name: str) -> list[LegendEntry]:
 
 
 def svg(figure: Figure, description: str, name: str) -> Markup:
-    """Render a figure as an SVG element for an HTML page.
+    """Render a figure in this module's colours as an SVG element for an HTML page.
 
-    Args:
-        figure: drawn with the colours of this module.
-        description: text for screen readers; "" for a figure that only repeats text.
-        name: unique in the page, as a prefix of identifiers.
+    The description is for screen readers, "" for a figure that only repeats text; `name` is unique in the page, as a
+    prefix of identifiers.
     """
     buffer = io.BytesIO()
     figure.patch.set_visible(False)
     for axes in figure.axes:
         axes.patch.set_visible(False)
+    # With a salt of its own the identifiers of a figure are the same in every run.
     with mpl.rc_context({**_SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # browsers have their own fonts
         figure.savefig(buffer, format="svg", dpi=200)
@@ -181,9 +158,10 @@ def _embed(root: ET.Element, name: str) -> None:
     for parent in list(root.iter()):
         for child in [child for child in parent if child.tag.rpartition("}")[2] in ("metadata", "style")]:
             parent.remove(child)
-    for size in ("width", "height"):
+    for size in ("width", "height"):  # the view box stays, so that the page decides the size
         root.attrib.pop(size, None)
     for element in root.iter():
+        # HTML knows the elements of SVG without a namespace.
         element.tag = element.tag.rpartition("}")[2]
         attributes = dict(element.attrib)
         element.attrib.clear()
@@ -214,26 +192,14 @@ class Panel:
 
 @dataclass
 class Section:
-    """Panels that share a legend.
+    """Panels that share a legend."""
 
-    Args:
-        name: anchor in the page.
-        title: heading.
-        intro: how to read the panels.
-        legend: of the series in all panels.
-        lines: rows of a table, header first.
-        panels: shown at once.
-        wide: show two panels in a row on a desktop instead of three.
-        more: panels in a closed fold.
-        notes: sentences below the panels.
-    """
-
-    name: str
-    title: str
-    intro: str
-    legend: list[LegendEntry] = field(default_factory=list)
-    lines: list[list[str]] = field(default_factory=list)
-    panels: list[Panel] = field(default_factory=list)
-    wide: bool = False
-    more: list[Panel] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    name: str  # anchor in the page
+    title: str  # heading
+    intro: str  # how to read the panels
+    legend: list[LegendEntry] = field(default_factory=list)  # of the series in all panels
+    lines: list[list[str]] = field(default_factory=list)  # rows of a table, header first
+    panels: list[Panel] = field(default_factory=list)  # shown at once
+    wide: bool = False  # show two panels in a row on a desktop instead of three
+    more: list[Panel] = field(default_factory=list)  # panels in a closed fold
+    notes: list[str] = field(default_factory=list)  # sentences below the panels

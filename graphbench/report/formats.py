@@ -18,6 +18,14 @@ _LATEX = str.maketrans({
     "±": r"$\pm$", "–": "--", "…": r"\ldots{}",
 })  # fmt: skip
 
+#: Column of table.csv -> attribute of a `Comparison`.
+_COMPARED = {
+    "compared by": "key", "pairs": "pairs", "difference mean": "difference", "difference sd": "sd",
+    "difference low": "low", "difference high": "high", "p of": "test", "p": "p", "p after Holm": "holm",
+    "p of Wilcoxon": "wilcoxon",
+}  # fmt: skip
+_NO_COMPARISON = Comparison("", 0, "", math.nan, math.nan, math.nan, math.nan, "", math.nan, math.nan)
+
 
 def as_markdown(tables: Sequence[ResultTable]) -> str:
     """Write pipe tables, one per benchmark."""
@@ -63,36 +71,15 @@ def as_csv(tables: Sequence[ResultTable]) -> str:
     rows = []
     for table in tables:
         for row in table.rows:
-            line: dict[str, object] = {
-                "benchmark": table.benchmark,
-                "model": row.label,
-                "kind": row.kind,
-                "seeds": row.seeds,
-                "best_epochs": row.best_epochs,
-            }
+            line: dict[str, object] = {"benchmark": table.benchmark, "model": row.label}
+            line |= {"kind": row.kind, "seeds": row.seeds, "best_epochs": row.best_epochs}
             for quantity in table.quantities:
                 score = row.scores.get(quantity.key)
                 line[f"{quantity.key} mean"] = score.mean if score else math.nan
                 line[f"{quantity.key} sd"] = score.sd if score else math.nan
                 line[f"{quantity.key} n"] = len(score.values) if score else 0
             if any(other.comparisons for other in tables):
-                line |= _comparison_cells(row.comparison)
+                comparison = row.comparison or _NO_COMPARISON
+                line |= {column: getattr(comparison, name) for column, name in _COMPARED.items()}
             rows.append(line)
     return without_formulas(pd.DataFrame(rows)).to_csv(index=False, lineterminator="\n")
-
-
-def _comparison_cells(comparison: Comparison | None) -> dict[str, object]:
-    nan = math.nan
-    comparison = comparison or Comparison("", 0, "", nan, nan, nan, nan, "", nan, nan)
-    return {
-        "compared by": comparison.key,
-        "pairs": comparison.pairs,
-        "difference mean": comparison.difference,
-        "difference sd": comparison.sd,
-        "difference low": comparison.low,
-        "difference high": comparison.high,
-        "p of": comparison.test,
-        "p": comparison.p,
-        "p after Holm": comparison.holm,
-        "p of Wilcoxon": comparison.wilcoxon,
-    }

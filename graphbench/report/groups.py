@@ -21,15 +21,10 @@ SPLIT_OPTIONS = ("fold", "split_seed")
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs of one benchmark, architecture and configuration, apart from `seed_everything`, fold and seed of the split.
+    """Runs of one benchmark, architecture and configuration, apart from seed, fold and seed of the split."""
 
-    Args:
-        label: architecture, and the options in which it differs from other groups of that architecture.
-        runs: in the order in which they were named.
-    """
-
-    label: str
-    runs: tuple[Run, ...]
+    label: str  # architecture, and the options in which it differs from other groups of that architecture
+    runs: tuple[Run, ...]  # in the order in which they were named
 
     @property
     def benchmark(self) -> str:
@@ -199,10 +194,8 @@ def short_value(name: str, value: str) -> str:
 def on_same_data(groups: Sequence[Group]) -> list[list[Group]]:
     """Partition groups of one benchmark into tables, each of groups that share a split on the same data.
 
-    Groups without a common split share a table only if the data of one are unknown.
-
-    Args:
-        groups: as `group_runs` makes them, so that no group has two kinds of data in one split.
+    Groups without a common split share a table only if the data of one are unknown. As `group_runs` makes them, no
+    group has two kinds of data in one split.
     """
     tables: list[list[Group]] = []
     for group in groups:
@@ -238,17 +231,14 @@ def table_names(benchmark: str, tables: Sequence[Sequence[Group]]) -> list[str]:
         ", ".join(f"{name} {short_value(name, one.get(name, 'none'))}" for name in differing[:_OPTIONS_IN_NAME])
         for one in options
     ]
+    # Data of one configuration may still differ, where a file was changed.
     if len(set(texts)) < len(texts):
         texts = [f"{text}{', ' if text else ''}data {number}" for number, text in enumerate(texts, 1)]
     return [f"{benchmark} ({text})" for text in texts]
 
 
 def split_sizes(runs: Sequence[Run]) -> str:
-    """Say how many graphs each split has, and how many rows of the file were left out; "" if unknown.
-
-    Args:
-        runs: on the same data, perhaps in several splits.
-    """
+    """Say how many graphs each split of the same data has, and how many rows were left out; "" if unknown."""
     records = [run.data for run in runs if run.data]
     if not records:
         return ""

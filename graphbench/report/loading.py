@@ -27,45 +27,33 @@ from graphbench.runs.tables import GAP_COLUMNS, NUMBERS, SHOWN_OF_LAYERS, RunTab
 
 log = logging.getLogger(__name__)
 
+#: Columns that stay as they were written: an identifier such as 007 or 1e5 is no number.
+_TEXT = ("id", "smiles")
 #: Logged name -> values, indexed by finished epochs (1.0 is the end of the first; within an epoch by steps).
 Curves = dict[str, "pd.Series[float]"]
 
 
 @dataclass(eq=False)
 class Run:
-    """Content of a run folder.
+    """Content of a run folder."""
 
-    Args:
-        name: the folder's, with as many parents as distinguish it from the other runs.
-        folder: its path.
-        config: the resolved configuration; empty if it cannot be read.
-        config_text: the same as it was written.
-        results: `results.json`.
-        environment: `environment.json`.
-        data: `data.json`, a record of the data; empty for runs of earlier versions.
-        curves: `metrics.csv`.
-        layers: name of a diagnostic -> its table by layer and epoch, never empty.
-        gap: table of the train-test gap, perhaps empty.
-        pictures: files `*.png` and `*.svg` in `diagnostics/` and its folders.
-        external: `external/*.json`, scores on labelled files, by name.
-        predictions: `predictions-test.csv`, None without it.
-        problems: sentences about missing or broken files.
-    """
-
-    name: str
-    folder: RunFolder
-    config: dict[str, Any] = field(default_factory=dict)
-    config_text: str = ""
-    results: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
+    name: str  # the folder's, with as many parents as distinguish it from the other runs
+    folder: RunFolder  # its path
+    config: dict[str, Any] = field(default_factory=dict)  # the resolved configuration; empty if it cannot be read
+    config_text: str = ""  # the same as it was written
+    results: dict[str, Any] = field(default_factory=dict)  # `results.json`
+    environment: dict[str, Any] = field(default_factory=dict)  # `environment.json`
+    #: `data.json`, a record of the data; empty for runs of earlier versions.
     data: dict[str, Any] = field(default_factory=dict)
-    curves: Curves = field(default_factory=dict)
+    curves: Curves = field(default_factory=dict)  # `metrics.csv`
+    #: name of a diagnostic -> its table by layer and epoch, never empty.
     layers: dict[str, pd.DataFrame] = field(default_factory=dict)
-    gap: pd.DataFrame = field(default_factory=pd.DataFrame)
-    pictures: list[Path] = field(default_factory=list)
+    gap: pd.DataFrame = field(default_factory=pd.DataFrame)  # table of the train-test gap, perhaps empty
+    pictures: list[Path] = field(default_factory=list)  # files `*.png` and `*.svg` in `diagnostics/` and its folders
+    #: `external/*.json`, scores on labelled files, by name.
     external: dict[str, dict[str, Any]] = field(default_factory=dict)
-    predictions: pd.DataFrame | None = None
-    problems: list[str] = field(default_factory=list)
+    predictions: pd.DataFrame | None = None  # `predictions-test.csv`, None without it
+    problems: list[str] = field(default_factory=list)  # sentences about missing or broken files
 
     @property
     def benchmark(self) -> str:
@@ -113,16 +101,16 @@ class Run:
     @property
     def baseline_seconds(self) -> dict[str, float]:
         """Return baseline -> seconds of its features, fit and predictions, where they were measured."""
-        stored = mapping(self.results.get("baselines")).items()
-        return {
-            str(name): float(seconds) for name, splits in stored if is_number(seconds := mapping(splits).get("seconds"))
-        }
+        return {name: float(seconds) for name, seconds in self._of_baselines("seconds").items() if is_number(seconds)}
 
     @property
     def baseline_notes(self) -> dict[str, str]:
         """Return baseline -> what part of the data it used, where it was not all."""
-        stored = mapping(self.results.get("baselines")).items()
-        return {str(name): str(note) for name, splits in stored if (note := mapping(splits).get("note"))}
+        return {name: str(note) for name, note in self._of_baselines("note").items() if note}
+
+    def _of_baselines(self, key: str) -> dict[str, Any]:
+        stored = mapping(self.results.get("baselines"))
+        return {str(name): mapping(splits).get(key) for name, splits in stored.items()}
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -286,6 +274,7 @@ def curves_of(table: RunTable) -> Curves:
     logged = pd.DataFrame(table.rows, columns=list(table.columns), dtype=str)
     step, epoch = (pd.to_numeric(logged[name], errors="coerce") for name in ("step", "epoch"))
     epoch = epoch + 1 if bool((epoch == 0).any()) else epoch  # older versions counted from 0
+    # The most of all rows: within an epoch steps are still few for the number that it bears.
     steps_per_epoch = ((step + 1) / epoch).max()
     if pd.isna(steps_per_epoch):
         return {}
@@ -294,10 +283,9 @@ def curves_of(table: RunTable) -> Curves:
         mask = logged[name].ne("")
         once = bool(epoch[mask].notna().all()) and epoch[mask].is_unique
         position = epoch[mask] if once else (step[mask] + 1) / steps_per_epoch
-        values = pd.Series(
-            pd.to_numeric(logged[name][mask], errors="coerce").to_numpy(float), index=position, name=name
-        )
-        if len(values):
+        numbers_of = pd.to_numeric(logged[name][mask], errors="coerce").to_numpy(float)
+        values = pd.Series(numbers_of, index=position, name=name)
+        if len(values):  # a run that went on logs some moments twice, and the later value counts
             curves[name] = values[~values.index.duplicated(keep="last")].sort_index()
     return curves
 
@@ -338,6 +326,8 @@ def _load_numbers(run: Run, path: Path) -> pd.DataFrame:
         return pd.DataFrame()
     frame = pd.DataFrame(table.rows, columns=list(table.columns))
     for name in table.columns:
+        if name in _TEXT:
+            continue
         cells = frame[name].mask(frame[name] == "")
         with contextlib.suppress(ValueError):
             cells = pd.to_numeric(cells, errors="coerce" if name in NUMBERS else "raise")

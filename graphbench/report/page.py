@@ -32,27 +32,16 @@ _HARDWARE = ("processor", "cores", "torch_threads", "gpus")
 
 @dataclass(frozen=True)
 class Part:
-    """Everything shown of one benchmark.
+    """Everything shown of one benchmark."""
 
-    Args:
-        name: anchor in the page.
-        table: its results.
-        verdict: sentences for the top of the page.
-        scores: panels beside the table.
-        notes: sentences below the table.
-        sections: figures.
-        expected: rows of scores beside expected ones, header first.
-        differences: options that differ between groups, with one value per group.
-    """
-
-    name: str
-    table: ResultTable
-    verdict: list[str]
-    scores: list[Panel]
-    notes: list[str]
-    sections: list[Section]
-    expected: list[list[str]]
-    differences: dict[str, list[str]]
+    name: str  # anchor in the page
+    table: ResultTable  # its results
+    verdict: list[str]  # sentences for the top of the page
+    scores: list[Panel]  # panels beside the table
+    notes: list[str]  # sentences below the table
+    sections: list[Section]  # figures
+    expected: list[list[str]]  # rows of scores beside expected ones, header first
+    differences: dict[str, list[str]]  # options that differ between groups, with one value per group
 
 
 @dataclass(frozen=True)
@@ -97,14 +86,9 @@ def css() -> str:
 @cache
 def template(name: str) -> Template:
     """Load the template of a page, which escapes all values but our own figures."""
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
+    # Escaped: names of runs, options and molecules are the user's.
+    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    return Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, **options).get_template(name)
 
 
 def _part(table: ResultTable, name: str) -> Part:

@@ -76,6 +76,7 @@ def targets_of(frame: pd.DataFrame) -> list[Target]:
         true = f"target_{name}" if name else "target"
         if predicted not in ("prediction", f"prediction_{name}") or true not in frame:
             continue
+        # A single target is nameless in its columns, while those of its interval bear its name.
         label = intervals[0] if not name and len(intervals) == 1 else name if name in intervals else None
         columns = [predicted, true] + ([f"{label}_low", f"{label}_high"] if label else [])
         rows = _numeric_rows(frame, columns)
@@ -92,19 +93,12 @@ def _numeric_rows(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 
 
 class _Classes(NamedTuple):
-    """Predicted probabilities of rows with a known class.
+    """Predicted probabilities of rows with a known class."""
 
-    Args:
-        names: of the classes.
-        rows: index of the rows in the file.
-        probabilities: `[rows, classes]`.
-        truth: index of the true class `[rows]`.
-    """
-
-    names: list[str]
-    rows: pd.Index
-    probabilities: np.ndarray
-    truth: np.ndarray
+    names: list[str]  # of the classes
+    rows: pd.Index  # index of the rows in the file
+    probabilities: np.ndarray  # `[rows, classes]`
+    truth: np.ndarray  # index of the true class `[rows]`
 
 
 def _classes_of(frame: pd.DataFrame) -> _Classes | None:
@@ -143,24 +137,20 @@ def confidences_of(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
 class Reliability:
     """Probabilities in bins of equal width, without the empty ones.
 
-    Args:
-        confidence: mean probability of each bin.
-        share: share of each bin that came true.
-        count: number of probabilities in each bin.
-
     Examples:
         >>> reliability = Reliability.of(np.array([0.61, 0.62, 0.95]), np.array([True, False, True]))
         >>> reliability.count.tolist(), reliability.share.tolist(), round(reliability.error, 4)
         ([2, 1], [0.5, 1.0], 0.0933)
     """
 
-    confidence: np.ndarray
-    share: np.ndarray
-    count: np.ndarray
+    confidence: np.ndarray  # mean probability of each bin
+    share: np.ndarray  # share of each bin that came true
+    count: np.ndarray  # number of probabilities in each bin
 
     @classmethod
     def of(cls, confidence: np.ndarray, correct: np.ndarray, bins: int = _BINS) -> Reliability:
         """Sort probabilities `[n]` into bins, with `correct` `[n]` telling which came true."""
+        # Inner borders alone, so that 0 and 1, and what rounds beyond them, fall into the outer bins.
         place = np.digitize(confidence, np.linspace(0, 1, bins + 1)[1:-1])
         count = np.bincount(place, minlength=bins)
         mask = count > 0
@@ -175,6 +165,7 @@ class Reliability:
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the 95 % confidence interval of each share (Clopper & Pearson 1934)."""
+        # Back to whole numbers: a share times its count misses one by rounding.
         hits = np.rint(self.share * self.count).astype(int)
         ends = [binomtest(k, n).proportion_ci(0.95, "exact") for k, n in zip(hits, self.count, strict=True)]
         return np.array([interval.low for interval in ends]), np.array([interval.high for interval in ends])
@@ -251,15 +242,7 @@ def _confusions(frame: pd.DataFrame) -> Iterator[tuple[str, list[str], np.ndarra
 
 
 def confusion(truth: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
-    """Count rows by class.
-
-    Args:
-        truth: index of the true class `[rows]`.
-        predicted: index of the predicted class `[rows]`.
-        classes: how many there are.
-
-    Returns:
-        `[classes, classes]`, true by predicted.
+    """Count rows `[classes, classes]` by true and predicted class, of which both are indices `[rows]`.
 
     Examples:
         >>> confusion(np.array([0, 1, 1]), np.array([0, 0, 1]), 2).tolist()
@@ -326,13 +309,9 @@ def _worst_classes(frame: pd.DataFrame) -> list[tuple[int, str]]:
     if (classes := _classes_of(frame)) is None:
         return []
     probability = classes.probabilities[np.arange(len(classes.truth)), classes.truth]
-    return [
-        (
-            int(classes.rows[place]),
-            f"true class {classes.names[classes.truth[place]]}, its probability {probability[place]:.4g}",
-        )
-        for place in np.argsort(probability, kind="stable")[:SHOWN]
-    ]
+    worst = np.argsort(probability, kind="stable")[:SHOWN]
+    texts = (f"true class {classes.names[classes.truth[n]]}, its probability {probability[n]:.4g}" for n in worst)
+    return list(zip(map(int, classes.rows[worst]), texts, strict=True))
 
 
 def _molecule(frame: pd.DataFrame, row: int, text: str, run: Run) -> Panel:

@@ -104,6 +104,7 @@ def _residual_panel(target: Target, group: Group, run: Run, unit: str, style: St
     with panel_axes(title, with_unit("predicted", unit), with_unit("predicted less true", unit)) as (figure, axes):
         axes.axhline(0, color=RULE, linewidth=1.2)
         if target.low is not None and target.high is not None:
+            # In this order the ends of intervals are two lines.
             order = np.argsort(target.predicted)
             for end in (target.low, target.high):
                 axes.plot(target.predicted[order], (target.predicted - end)[order], color=INK, linewidth=0.8)

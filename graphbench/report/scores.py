@@ -21,17 +21,11 @@ _SPEED = "time/graphs_per_s"
 
 @dataclass(frozen=True)
 class Score:
-    """One quantity over the runs of a group.
+    """One quantity over the runs of a group."""
 
-    Args:
-        values: of the runs that have it.
-        runs: number of runs in the group.
-        undefined: number of runs whose targets or predictions do not define it.
-    """
-
-    values: tuple[float, ...]
-    runs: int
-    undefined: int = 0
+    values: tuple[float, ...]  # of the runs that have it
+    runs: int  # number of runs in the group
+    undefined: int = 0  # number of runs whose targets or predictions do not define it
 
     @property
     def broken(self) -> int:
@@ -51,27 +45,16 @@ class Score:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A column of the table.
+    """A column of the table."""
 
-    Args:
-        key: stable name, used in table.csv.
-        title: heading.
-        unit: of the numbers shown, or "".
-        absent: text of a cell when no run has the quantity.
-        scale: factor from the stored number to the one shown.
-        digits: decimals shown; None for as many as the number needs.
-        counted: a whole number, shown without a deviation if all runs agree.
-        further: a metric other than the benchmark's own.
-    """
-
-    key: str
-    title: str
-    unit: str = ""
-    absent: str = "unknown"
-    scale: float = 1.0
-    digits: int | None = None
-    counted: bool = False
-    further: bool = False
+    key: str  # stable name, used in table.csv
+    title: str  # heading
+    unit: str = ""  # of the numbers shown, or ""
+    absent: str = "unknown"  # text of a cell when no run has the quantity
+    scale: float = 1.0  # factor from the stored number to the one shown
+    digits: int | None = None  # decimals shown; None for as many as the number needs
+    counted: bool = False  # a whole number, shown without a deviation if all runs agree
+    further: bool = False  # a metric other than the benchmark's own
 
     @property
     def heading(self) -> str:
@@ -110,24 +93,15 @@ def _digits(value: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One line of the table.
+    """One line of the table."""
 
-    Args:
-        label: name of the group or the baseline.
-        kind: "model" or "baseline".
-        seeds: of the runs, with their splits.
-        best_epochs: of the runs, with the epochs of each fit.
-        scores: key of a quantity -> its values.
-        group: the runs; None for a baseline.
-        comparison: with the best model; None for itself, for baselines, and for fewer than two pairs.
-    """
-
-    label: str
-    kind: str
-    seeds: str
-    best_epochs: str
-    scores: dict[str, Score]
-    group: Group | None = None
+    label: str  # name of the group or the baseline
+    kind: str  # "model" or "baseline"
+    seeds: str  # of the runs, with their splits
+    best_epochs: str  # of the runs, with the epochs of each fit
+    scores: dict[str, Score]  # key of a quantity -> its values
+    group: Group | None = None  # the runs; None for a baseline
+    #: with the best model; None for itself, for baselines, and for fewer than two pairs.
     comparison: Comparison | None = None
 
     def show(self, quantity: Quantity) -> str:
@@ -139,23 +113,14 @@ class Row:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """All rows of one benchmark, best validation score first.
+    """All rows of one benchmark, best validation score first."""
 
-    Args:
-        benchmark: its name, with options of its data if it has several tables.
-        metric: its own metric; "" if no run names it.
-        higher_is_better: None if no run says.
-        unit: of the metric and of other errors in it.
-        quantities: columns.
-        rows: groups and baselines; those without a validation score last.
-    """
-
-    benchmark: str
-    metric: str
-    higher_is_better: bool | None
-    unit: str
-    quantities: tuple[Quantity, ...]
-    rows: tuple[Row, ...]
+    benchmark: str  # its name, with options of its data if it has several tables
+    metric: str  # its own metric; "" if no run names it
+    higher_is_better: bool | None  # None if no run says
+    unit: str  # of the metric and of other errors in it
+    quantities: tuple[Quantity, ...]  # columns
+    rows: tuple[Row, ...]  # groups and baselines; those without a validation score last
 
     @property
     def groups(self) -> list[Group]:
@@ -246,7 +211,7 @@ def result_table(groups: Sequence[Group], name: str) -> ResultTable:
     unit = next((str(run.results["unit"]) for run in runs if run.results.get("unit")), "")
     sign = -1 if higher else 1
 
-    def rank(row: Row) -> float:
+    def rank(row: Row) -> float:  # infinite last: NaN would leave the order to chance
         mean = row.scores[f"val/{metric}"].mean if f"val/{metric}" in row.scores else math.nan
         return sign * mean if math.isfinite(mean) else math.inf
 
@@ -294,6 +259,7 @@ def _compare_to_best(rows: Sequence[Row], metric: str) -> list[Row]:
     if not keys or best.group is None or not math.isfinite(best.scores[keys[0]].mean):
         return list(rows)
     comparisons = [compare(best.group, row.group, keys[0]) if row.group is not None else None for row in rows[1:]]
+    # Holm corrects for the comparisons of this table together.
     adjusted = iter(holm([comparison.p for comparison in comparisons if comparison is not None]))
     return [best, *(
         replace(row, comparison=None if comparison is None else replace(comparison, holm=next(adjusted)))
@@ -308,19 +274,13 @@ def _quantities(runs: Sequence[Run], metric: str, unit: str) -> tuple[Quantity, 
     names |= dict.fromkeys(name.partition("/")[2] for run in runs for name in run.undefined)
     looked = any(len(run.gap) and (run.gap["split"] == "test").any() for run in runs if not run.scores("test"))
     absent = {"val": "not scored", "test": "not recorded" if looked else "not looked at"}
-    scores = [
-        Quantity(
-            f"{split}/{name}",
-            f"{title} {name}",
-            unit if name in ("MAE", "RMSE") else "",
-            absent[split],
-            further=name != metric,
-        )
-        for name in names
-        for split, title in SCORED.items()
-    ]
+    units = {"MAE": unit, "RMSE": unit}
     return (
-        *scores,
+        *(
+            Quantity(f"{split}/{name}", f"{title} {name}", units.get(name, ""), absent[split], further=name != metric)
+            for name in names
+            for split, title in SCORED.items()
+        ),
         Quantity("parameters", "parameters", digits=0, counted=True),
         _in_unit("fit_seconds", "fit time", runs, (("h", 7200, 1 / 3600), ("min", 120, 1 / 60), ("s", 0, 1))),
         Quantity("graphs_per_s", "training speed", "graphs/s", digits=0),
@@ -342,7 +302,9 @@ def _baselines(groups: Sequence[Group]) -> list[Row]:
         for name, versions in _baselines_of(group).items():
             merged = baselines.setdefault(name, [])
             for version in versions:
-                alike = (one for _, one in merged if one.keys() & version.keys() and _agree(one, version))
+                # Versions meet where they share a split and agree on all that they share.
+                shared = ((one, one.keys() & version.keys()) for _, one in merged)
+                alike = (one for one, splits in shared if splits and all(one[s] == version[s] for s in splits))
                 if (one := next(alike, None)) is not None:
                     one.update(version)
                 else:
@@ -363,10 +325,6 @@ def _seconds(groups: Sequence[Group], name: str) -> dict[str, Score]:
     stored = (run.baseline_seconds for group in groups for run in group.runs)
     seconds = tuple(dict.fromkeys(costs[name] for costs in stored if name in costs))
     return {"fit_seconds": Score(seconds, len(seconds))} if seconds else {}
-
-
-def _agree(one: _BySplit, other: _BySplit) -> bool:
-    return all(one[split] == other[split] for split in one.keys() & other.keys())
 
 
 def _baselines_of(group: Group) -> dict[str, list[_BySplit]]:

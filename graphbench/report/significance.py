@@ -30,33 +30,19 @@ PAIRED, CORRECTED = "paired t test", "corrected resampled t test"
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model beside the best one.
+    """A model beside the best one."""
 
-    Args:
-        key: split and metric, such as `test/MAE`.
-        pairs: number of seeds, or of several splits, that both models have; at least two.
-        over: "seeds" or "splits".
-        difference: mean of this model's score less that of the best.
-        sd: standard deviation of the differences (n - 1).
-        low: lower end of the 95 % interval of the difference.
-        high: upper end.
-        test: name of the test.
-        p: its two-sided p-value; NaN if all differences are equal.
-        wilcoxon: p of Wilcoxon's signed-rank test, which assumes independent splits; NaN if all differences are 0.
-        holm: p for all comparisons of the table together.
-    """
-
-    key: str
-    pairs: int
-    over: str
-    difference: float
-    sd: float
-    low: float
-    high: float
-    test: str
-    p: float
-    wilcoxon: float
-    holm: float = math.nan
+    key: str  # split and metric, such as `test/MAE`
+    pairs: int  # number of seeds, or of several splits, that both models have; at least two
+    over: str  # "seeds" or "splits"
+    difference: float  # mean of this model's score less that of the best
+    sd: float  # standard deviation of the differences (n - 1)
+    low: float  # lower end of the 95 % interval of the difference
+    high: float  # upper end
+    test: str  # name of the test
+    p: float  # its two-sided p-value; NaN if all differences are equal
+    wilcoxon: float  # p of Wilcoxon's signed-rank test, which assumes independent splits; NaN if all differences are 0
+    holm: float = math.nan  # p for all comparisons of the table together
 
     @property
     def words(self) -> str:
@@ -89,16 +75,10 @@ def compare(best: Group, other: Group, key: str) -> Comparison | None:
 
 
 def paired(key: str, over: str, differences: Sequence[float], ratio: float = 0.0) -> Comparison | None:
-    """Test differences of pairs against 0.
+    """Test differences of pairs against 0; None for fewer than two pairs, or one that is not finite.
 
-    Args:
-        key: see `Comparison`.
-        over: see `Comparison`.
-        differences: one per pair.
-        ratio: test graphs per training graph, for splits of one data set; 0 for independent pairs.
-
-    Returns:
-        None for fewer than two pairs, or one that is not finite.
+    `ratio` is test graphs per training graph, for splits of one data set; 0 for independent pairs. `key` and `over` are
+    those of `Comparison`.
 
     Examples:
         >>> test = paired("test/MAE", "seeds", [1.0, 2.0, 3.0])
@@ -113,6 +93,7 @@ def paired(key: str, over: str, differences: Sequence[float], ratio: float = 0.0
     if sd <= 1e-12 * np.abs(values).max():  # all equal but for rounding
         sd = 0.0
     error = math.sqrt(1 / count + ratio) * sd
+    # By hand, since scipy's paired test has no correction for splits that share training graphs.
     p = float(2 * stats.t.sf(abs(mean) / error, count - 1)) if error else math.nan
     reach = float(stats.t.ppf(0.975, count - 1)) * error
     wilcoxon = float(stats.wilcoxon(values).pvalue) if np.any(values) else math.nan

@@ -19,40 +19,24 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class Attempt:
-    """One trial.
+    """One trial."""
 
-    Args:
-        number: from 0.
-        state: its outcome.
-        score: best validation score; of a pruned trial the last one; None without any.
-        options: as on the command line.
-        problem: reason of a failure.
-    """
-
-    number: int
-    state: State
-    score: float | None
-    options: Mapping[str, str]
-    problem: str = ""
+    number: int  # from 0
+    state: State  # its outcome
+    score: float | None  # best validation score; of a pruned trial the last one; None without any
+    options: Mapping[str, str]  # as on the command line
+    problem: str = ""  # reason of a failure
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """A study.
+    """A study."""
 
-    Args:
-        metric: logged name of the score.
-        higher_is_better: whether the best score is the largest.
-        attempts: by number.
-        best: number of the best one.
-        importances: option -> share of the scores' variance; empty if unknown.
-    """
-
-    metric: str
-    higher_is_better: bool
-    attempts: Sequence[Attempt]
-    best: int
-    importances: Mapping[str, float]
+    metric: str  # logged name of the score
+    higher_is_better: bool  # whether the best score is the largest
+    attempts: Sequence[Attempt]  # by number
+    best: int  # number of the best one
+    importances: Mapping[str, float]  # option -> share of the scores' variance; empty if unknown
 
 
 def best_so_far(tuning: Tuning) -> list[tuple[int, float]]:

@@ -11,13 +11,14 @@ import inspect
 import io
 import json
 import math
+import operator
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from unittest import SkipTest
 from unittest.mock import patch
 
@@ -41,16 +42,8 @@ from graphbench.testing.tiny import FEATURE_KINDS, encode, permute_edges, permut
 from graphbench.testing.waiting import check_reads_nothing
 from graphbench.training.tasks import build_task
 
-if TYPE_CHECKING:
-    pass
-
-
 #: A budget is lowered when a step takes less than this share of it; versions of torch differ by less.
 _SLACK = 0.8
-
-
-def _equal(left: Any, right: Any) -> bool:
-    return torch.equal(left, right) if isinstance(left, Tensor) else bool(left == right)
 
 
 class ArchitectureContract(ModelCase):
@@ -87,6 +80,7 @@ class ArchitectureContract(ModelCase):
             kinds = set(re.findall(r"\w+", str(option.annotation)))
             values = {"int": (-1, 0), "float": (-1.0, math.nan)}
             for value in next((values[kind] for kind in values if kind in kinds and "bool" not in kinds), ()):
+                # A number that the constructor takes is none of these: 0 layers may be a model.
                 try:
                     self.architecture(spec, **dict(self.options) | {name: value})
                 except BadInput as error:
@@ -150,10 +144,8 @@ class ArchitectureContract(ModelCase):
         permuted, origin = permute_nodes(table)
         before, after = model(double_batch(table)), model(double_batch(permuted))
         self._assert_close(after.node, before.node[origin], "node outputs under another node order")
-        graphs = zip(by_graph(before, double_batch(table)), by_graph(after, double_batch(permuted)), strict=True)
-        for expected, actual in graphs:
-            for part in expected.keys() - {"node"}:
-                self._assert_close(actual[part], expected[part], f"{part} outputs under another node order")
+        expected, actual = by_graph(before, double_batch(table)), by_graph(after, double_batch(permuted))
+        self._assert_same_by_graph(actual, expected, "node", "another node order")
 
     def test_edge_order_does_not_matter(self) -> None:
         """The order in which a benchmark lists the edges of a graph is no property of the graph."""
@@ -168,10 +160,8 @@ class ArchitectureContract(ModelCase):
         before, after = model(batch), model(shuffled)
         if before.edge is not None and after.edge is not None:
             self._assert_close(after.edge, before.edge[origin], "edge outputs under another order of edges")
-        pairs = zip(by_graph(before, batch), by_graph(after, shuffled), strict=True)
-        for expected, actual in pairs:
-            for part in expected.keys() - {"edge"}:
-                self._assert_close(actual[part], expected[part], f"{part} outputs under another order of edges")
+        expected, actual = by_graph(before, batch), by_graph(after, shuffled)
+        self._assert_same_by_graph(actual, expected, "edge", "another order of edges")
 
     def test_batch_mates_do_not_matter(self) -> None:
         """A graph gets the same answer alone and beside others."""
@@ -210,6 +200,7 @@ class ArchitectureContract(ModelCase):
         model = self._model()
         batch = make_batch(model, tiny_table(model.spec, sizes=[4, 21, 1]))
         weights, gradients = [weight for weight in model.parameters() if weight.requires_grad], []
+        # A block for all, one for each size, and sizes rounded up as on a card.
         for cost, exact_on in ((math.inf, {"cpu"}), (0, {"cpu"}), (math.inf, set())):
             with patch.multiple(size_blocks, BLOCK_COST=cost, EXACT_ON=exact_on):
                 outputs = [*parts(model(batch)).values()]
@@ -258,7 +249,8 @@ class ArchitectureContract(ModelCase):
         first = model(batch)
         assert set(batch.keys()) == set(original.keys()), "forward added or removed fields of the batch"
         for key in original.keys():  # noqa: SIM118 - PyG's Data is no mapping
-            assert _equal(batch[key], original[key]), f"forward changed batch.{key}"
+            same = torch.equal if isinstance(batch[key], Tensor) else operator.eq
+            assert same(batch[key], original[key]), f"forward changed batch.{key}"
         second = model(batch)
         for name, tensor in parts(first).items():
             assert torch.equal(tensor, parts(second)[name]), f"two evaluations differ in {name}"
@@ -280,6 +272,7 @@ class ArchitectureContract(ModelCase):
         buffer = io.BytesIO()
         torch.save(model.state_dict(), buffer)
         buffer.seek(0)
+        # Another seed: weights that were never loaded would show.
         fresh = self._model(seed=1)
         fresh.load_state_dict(torch.load(buffer, weights_only=True))
         for name, tensor in parts(model(batch)).items():

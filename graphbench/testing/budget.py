@@ -33,9 +33,6 @@ from graphbench.training.tasks import Task, build_task
 def counted_steps(file: str) -> dict[str, Any]:
     """Count one training step for every architecture contract that a test file defines.
 
-    Args:
-        file: path of the test module.
-
     Returns:
         Name of the class -> `[waits, launches]`, each line or operation -> how often; or the traceback of a step that
         failed on the device, as where a tensor was left on the CPU.
@@ -59,11 +56,8 @@ def _count_file(file: str) -> dict[str, Any]:
 def step_work(model: Architecture, batch: GraphBatch) -> Work:
     """Count the work of one step: model, head, loss, backward pass, clipping and AdamW.
 
-    The step runs twice, and the second one is counted: in the first one, state is made that stays.
-
-    Args:
-        model: in float32; it is moved to the pretended card.
-        batch: any graphs, on the CPU.
+    The step runs twice, and the second one is counted: in the first one, state is made that stays. The model, in
+    float32, is moved to the pretended card.
     """
     with on_pretended_device() as device:
         step = make_step(model, batch, device)

@@ -35,7 +35,7 @@ def attend(
     if not _fits_efficient(query, key, value):
         options = {"scale": scale, "enable_gqa": enable_gqa}
         formula = torch.ops.aten._scaled_dot_product_attention_math
-        return formula(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]  # type: ignore[no-any-return]
+        return formula(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
@@ -44,8 +44,7 @@ def attend(
         attn_mask = attn_mask.expand(*query.shape[:-1], width)
     keeps = any(tensor.requires_grad for tensor in (query, key, value))
     efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-    out: Tensor = efficient(query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
-    return out
+    return efficient(query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
 
 
 def _fits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -56,15 +55,11 @@ def _fits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def count_launches(name: str, args: Any) -> int:
-    """Return the kernels that a card launches for an operation: one, unless counted here.
+    """Return the kernels that a card launches for an operation, named without its namespace: one, unless counted here.
 
     Rows that are added or copied into a new tensor come after a copy of it. The gradient of efficient attention is one
     kernel in half precision. In float32 three others come before it, which multiply, sum and copy
     (`kKernelComputesDelta` in `kernel_backward.h`, and `attention_backward.cu` of torch 2.13).
-
-    Args:
-        name: without its namespace.
-        args: its operands.
 
     Examples:
         >>> count_launches("_scaled_dot_product_efficient_attention_backward", [torch.ones(1, 1, 8, 8)])
@@ -91,6 +86,7 @@ def _efficient(
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As `_scaled_dot_product_efficient_attention`; the sums, which the gradient here needs not, stay empty."""
+    # The backward pass draws the mask of dropout again from this seed.
     seed = torch.randint(1 << 31, ())
     weights, factors, _ = _weights(query, key, bias, seed, dropout, is_causal, scale)
     out = (weights * factors).to(value.dtype) @ value

@@ -59,6 +59,7 @@ class _Kernel(torch.autograd.Function):
             for leaf, needed in zip(leaves, ctx.needed, strict=True)
         ]
         args, kwargs = tree_unflatten(ctx.given, structure)
+        # Autograd functions run without gradients; here the plain form records some of its own.
         with torch.enable_grad():
             output = plain_form(name)(*args, **kwargs)
         _count(name, counts[0])

@@ -47,18 +47,11 @@ def computed_by(way: Literal["numba", "torch"], *operations: str) -> Iterator[No
 
 
 def run_with_triton(script: str, interpreted: bool = True) -> str:
-    """Run a script in a process of its own, in which Triton interprets kernels or compiles them.
+    """Run a script in a process of its own, where Triton interprets kernels or compiles them; returns what it prints.
 
     Interpreted, kernels take tensors of the CPU, so that results can be compared anywhere. Not interpreted, they run on
     a graphics card, or are compiled for one that is not there, by `triton.compile` with a `GPUTarget`. It is a process
     of its own because Triton decides at its import.
-
-    Args:
-        script: Python, which may be indented as a whole.
-        interpreted: see above.
-
-    Returns:
-        What it printed.
 
     Raises:
         unittest.SkipTest: Triton is not installed.

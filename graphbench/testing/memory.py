@@ -23,16 +23,12 @@ _COO, _CSR = ("_indices", "_values"), ("crow_indices", "col_indices", "values")
 
 @dataclass(frozen=True)
 class StepMemory:
-    """Memory of a training step.
+    """Memory of a training step."""
 
-    Args:
-        parts: part -> bytes at the moment of the step when all together take most. `activations` are what the forward
-            pass leaves for the backward pass, `temporaries` all that neither lasts nor is left.
-        saved: bytes of all activations, of which some may be gone at that moment.
-    """
-
+    #: part -> bytes at the moment of the step when all together take most. `activations` are what the forward pass
+    #: leaves for the backward pass, `temporaries` all that neither lasts nor is left.
     parts: dict[str, int]
-    saved: int
+    saved: int  # bytes of all activations, of which some may be gone at that moment
 
     @property
     def total(self) -> int:
@@ -56,8 +52,7 @@ class Ledger:
     def note(self, inner: Tensor) -> None:
         """Note the memory of a tensor, unless it is a view of what was noted."""
         if inner.layout != torch.strided:
-            parts = _COO if inner.layout == torch.sparse_coo else _CSR
-            for part in parts:
+            for part in _COO if inner.layout == torch.sparse_coo else _CSR:
                 self.note(getattr(inner, part)())
             return
         storage = inner.untyped_storage()
@@ -103,13 +98,8 @@ def step_memory(
     backward pass begins, as in Lightning. Not counted are what kernels need for themselves, and metrics.
 
     Call it in a process of its own (`graphbench.testing.pretend.in_fork`): it knows a device more then, and the module
-    is of no further use.
-
-    Args:
-        module: on the CPU.
-        batch: on the CPU; its numbers are read where shapes depend on them.
-        clip: largest norm of the gradients; None for any.
-        numbers: compute all numbers, for a model whose shapes depend on its weights; takes time and memory here.
+    is of no further use. Both are on the CPU; `clip` is the largest norm of the gradients. `numbers` computes all
+    numbers, for a model whose shapes depend on its weights, and takes time and memory here.
 
     Raises:
         BadInput: a shape depends on numbers that only a real step has.
@@ -145,6 +135,7 @@ def step_memory(
 
 def _move(module: nn.Module, numbers: bool) -> None:
     """Move to the pretended card; parameters without numbers if need be, buffers with theirs, which may be indices."""
+    # Not by `Module.to`: weights that are shared stay shared, and may leave their numbers behind.
     moved: dict[int, nn.Parameter] = {}
     for part in module.modules():
         for name, weight in part._parameters.items():

@@ -45,11 +45,6 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
     On a CPU Lightning replaces 16-mixed by bf16-mixed; here its plugin is asked for float16 all the same, without
     scaling the loss up, so that no step is skipped.
 
-    Args:
-        spec: the benchmark.
-        make: makes the model in float32.
-        precision: name of the precision in Lightning.
-
     Raises:
         AssertionError: weights train in another type; a loss, a gradient or a weight is not finite; nothing is learned.
     """
@@ -64,19 +59,11 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
         options = {"plugins": [MixedPrecision(precision, "cpu", torch.amp.GradScaler("cpu", init_scale=1.0))]}
     with silenced(("pytorch_lightning", "lightning.pytorch", "lightning_fabric")):
         trainer = pl.Trainer(
-            accelerator="cpu",
-            devices=1,
-            max_epochs=1,
-            num_sanity_val_steps=0,
-            limit_val_batches=1,
-            callbacks=[watch],
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
+            accelerator="cpu", devices=1, max_epochs=1, num_sanity_val_steps=0, limit_val_batches=1, logger=False,
+            callbacks=[watch], enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
             **options,
-        )
-        loader: DataLoader[GraphBatch] = DataLoader(batches, batch_size=None, collate_fn=_same)  # type: ignore[arg-type]
+        )  # fmt: skip
+        loader: DataLoader[GraphBatch] = DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
         trainer.fit(module, loader, loader)
     assert len(watch.losses) == 2, f"{len(watch.losses)} steps were trained, not two"
     assert torch.tensor([*watch.losses, *_scores(trainer)]).isfinite().all(), f"losses {watch.losses} are not finite"
@@ -84,10 +71,6 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
     for name, parameter in after.items():
         assert parameter.isfinite().all(), f"{name} is not finite after two steps"
     assert any(not torch.equal(before[name], after[name].detach().double()) for name in before), "no weight changed"
-
-
-def _same(batch: GraphBatch) -> GraphBatch:
-    return batch
 
 
 def _scores(trainer: pl.Trainer) -> list[Tensor]:

@@ -89,12 +89,7 @@ def pretended_device() -> torch.device:
 
 
 def implement(operation: str, function: Callable[..., Any]) -> torch.library.Library:
-    """Let a function compute an operation on the device, with its own gradients; until `_destroy` of what is returned.
-
-    Args:
-        operation: as torch's dispatcher has it, such as `aten::scaled_dot_product_attention`.
-        function: takes its arguments.
-    """
+    """Let a function compute an operation on the device, with its own gradients, until `_destroy` of the library."""
     namespace, _, name = operation.partition("::")
     library = torch.library.Library(namespace, "IMPL")
     library.impl(name, function, "AutogradPrivateUse1")
@@ -152,16 +147,12 @@ class PretendedTensor(Tensor):
 
 @dataclass
 class Work:
-    """Work of the device: lines that waited for it or copied to it, and operations that it computed.
+    """Work of the device: lines that waited for it or copied to it, and operations that it computed."""
 
-    Args:
-        waits: operation and line -> how often the program waited there.
-        launches: operation -> how often it was computed; views and empty tensors cost nothing.
-        copies: line -> how many tensors of the host it copied to the device.
-    """
-
-    waits: Counter[str] = field(default_factory=Counter)
+    waits: Counter[str] = field(default_factory=Counter)  # operation and line -> how often the program waited there
+    #: operation -> how often it was computed; views and empty tensors cost nothing.
     launches: Counter[str] = field(default_factory=Counter)
+    #: line -> how many tensors of the host it copied to the device.
     copies: Counter[str] = field(default_factory=Counter)
 
 
@@ -209,14 +200,7 @@ def watched_tensors(watch: Callable[[Tensor], None]) -> Iterator[None]:
 
 
 def in_fork(action: Callable[[], str]) -> str:
-    """Run `action` in a child of this process, which alone knows a device more then.
-
-    Returns:
-        What the action returned, or the end of its traceback.
-
-    Raises:
-        AssertionError: the child ended without a word.
-    """
+    """Run `action` in a child of this process, which alone knows a device more then; return its text or traceback."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         try:
@@ -225,9 +209,9 @@ def in_fork(action: Callable[[], str]) -> str:
         except BaseException:
             text = traceback.format_exc()
         os.write(writing, text.encode()[-8_000:])
-        os._exit(0)
+        os._exit(0)  # not `exit`: handlers of the parent, such as those of pytest, are not the child's to run
     os.close(writing)
-    with os.fdopen(reading) as file:
+    with os.fdopen(reading) as file:  # before waiting: a full pipe would stop the child
         text = file.read()
     status = os.waitpid(child, 0)[1]
     assert status == 0, f"the process with the pretended device ended with status {status}"
@@ -327,6 +311,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             _count_copy()
     elif name in _INDEXING:
         indices = [index for index in args[1] if index is not None]
+        # A mask is a shape that depends on numbers, and an index of the host is copied.
         if any(index.dtype in (torch.bool, torch.uint8) for index in indices) or any(
             not isinstance(index, PretendedTensor) for index in indices
         ):
@@ -334,6 +319,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         others = [other for other in others if not any(other is index for index in indices)]
     elif name in _WAITING or (name == "repeat_interleave" and kwargs.get("output_size") is None):
         _wait(name)
+    # Numbers of the host (tensors without a dimension) mix with any device, as in PyTorch.
     if name != "copy_" and here and any(other.dim() for other in others):
         raise RuntimeError(f"{name}: all tensors must be on one device, but got {NAME}:0 and cpu at {_caller()}")
     if _is_here(device):
@@ -344,6 +330,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     without = any(one.numbers.is_meta for one in here)
     compute = partial(compute_shape, func, _caller) if without else by_processor(name, func)
     made = compute(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+    # An operation in place returns the tensor that it was given, not a new one around its numbers.
     written = {id(one.numbers): one for one in here} if func._schema.is_mutable else {}
     return tree_map(lambda one: written[id(one)] if id(one) in written else _outer(one), made)
 

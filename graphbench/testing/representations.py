@@ -33,17 +33,7 @@ def by_graph(representation: Representation, batch: GraphBatch) -> list[dict[str
 def check_representation(
     representation: Representation, batch: GraphBatch, dim: int, edge_dim: int | None = None
 ) -> None:
-    """Shapes as `Representation` documents them, all values finite.
-
-    Args:
-        representation: of a model.
-        batch: the graphs.
-        dim: the model's width.
-        edge_dim: the model's width of edges, 0 where it promises none; None to take any.
-
-    Raises:
-        AssertionError: with what was expected and what came.
-    """
+    """Shapes as `Representation` documents them, all values finite; any width of edges where `edge_dim` is None."""
     rows = {"node": int(batch.num_nodes), "edge": batch.edge_index.shape[1], "graph": batch.num_graphs}
     tokens, tokens_batch = representation.tokens, representation.tokens_batch
     if tokens is not None:
@@ -63,11 +53,7 @@ def check_representation(
 
 
 def check_trace(trace: LayerTrace, batch: GraphBatch) -> None:
-    """Shapes as `LayerTrace` documents them, all values finite.
-
-    Raises:
-        AssertionError: with what was expected and what came.
-    """
+    """Shapes as `LayerTrace` documents them, all values finite."""
     where = f"trace of layer {trace.layer} {trace.name}".rstrip()
     num_tokens = len(trace.batch)
     assert trace.tokens.dim() == 2, f"{where}: tokens must be [T, dim], but are {list(trace.tokens.shape)}"

@@ -44,12 +44,7 @@ _EDGE_PROBABILITY = 0.4
 
 
 def tiny_spec(task: TaskName = "graph-regression", kind: str = "both") -> BenchmarkSpec:
-    """Make a specification for tests.
-
-    Args:
-        task: what is to be learned.
-        kind: key of `FEATURE_KINDS`.
-    """
+    """Make a specification for tests, with features of a kind of `FEATURE_KINDS`."""
     node, edge, coordinates = FEATURE_KINDS[kind]
     return BenchmarkSpec(
         name=f"tiny-{task}-{kind}",
@@ -70,12 +65,7 @@ def tiny_table(
 ) -> GraphTable:
     """Random undirected graphs with the features and targets that a specification promises.
 
-    Args:
-        spec: the specification.
-        num_graphs: graphs, of 3 to 7 nodes; ignored with `sizes`.
-        seed: of the generator.
-        sizes: nodes of each graph, instead of random ones.
-        edges: give the graphs edges: a path through all nodes, and others at random.
+    They have `sizes` nodes, or 3 to 7; edges are a path through all nodes, and others at random.
     """
     generator = torch.Generator().manual_seed(seed)
     if sizes is None:
@@ -87,6 +77,7 @@ def tiny_table(
 
 def _graph(spec: BenchmarkSpec, num_nodes: int, edges: bool, generator: torch.Generator) -> dict[str, Any]:
     """One graph; both directions of an edge carry the same features."""
+    # A path through all nodes, so that every node has an edge and distances differ.
     upper = torch.triu(torch.rand(num_nodes, num_nodes, generator=generator) < _EDGE_PROBABILITY, diagonal=1)
     upper |= torch.diag(torch.ones(num_nodes, dtype=torch.bool), 1)[:num_nodes, :num_nodes]
     half = (upper & edges).nonzero().t()
@@ -142,28 +133,15 @@ def permute_nodes(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]
     Returns:
         The table, and for every node of it the row it came from `[num_nodes]`.
     """
-    ptr, sizes = table.ptr[NODE], table.num_nodes
-    generator = torch.Generator().manual_seed(seed)
-    orders = [torch.randperm(size, generator=generator) for size in sizes.tolist()]
-    origin = torch.cat([order + start for order, start in zip(orders, ptr[:-1], strict=True)])
-    place = torch.cat([order.argsort() for order in orders])
-    columns = {}
+    permuted, orders, origin = _permute(table, NODE, seed)
     for name, column in table.layout.items():
-        value = table.columns[name]
-        if column.index_of == NODE:
-            first = torch.repeat_interleave(ptr[:-1], table.lengths(column.axis))
-            value = place[value.long() + first.reshape(-1, *[1] * (value.dim() - 1))].to(value.dtype)
-        if column.axis == NODE:
-            value = value[origin]
-        elif column.axis == PAIR:
-            starts = table.ptr[PAIR][:-1].tolist()
+        if column.axis == PAIR:  # row and column of the matrix of a graph move together
             moved = [
                 (order[:, None] * len(order) + order).flatten() + start
-                for order, start in zip(orders, starts, strict=True)
+                for order, start in zip(orders, table.ptr[PAIR][:-1].tolist(), strict=True)
             ]
-            value = value[torch.cat(moved)]
-        columns[name] = value
-    return GraphTable(columns, dict(table.layout), dict(table.ptr), table.graph_ids), origin
+            permuted.columns[name] = permuted.columns[name][torch.cat(moved)]
+    return permuted, origin
 
 
 def permute_edges(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]:
@@ -179,15 +157,25 @@ def permute_edges(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]
         >>> torch.equal(moved.columns["edge_index"], tiny_table(tiny_spec(), sizes=[4]).columns["edge_index"][origin])
         True
     """
-    ptr, generator = table.ptr[EDGE], torch.Generator().manual_seed(seed)
-    orders = [torch.randperm(size, generator=generator) for size in table.num_edges.tolist()]
-    origin = torch.cat([order + start for order, start in zip(orders, ptr[:-1], strict=True)])
-    place = torch.cat([order.argsort() for order in orders])
+    permuted, _, origin = _permute(table, EDGE, seed)
+    return permuted, origin
+
+
+def _permute(table: GraphTable, axis: str, seed: int) -> tuple[GraphTable, list[Tensor], Tensor]:
+    """Put the rows of an axis in another order within each graph, and renumber what points at them.
+
+    Returns:
+        The table, the order of each graph, and for every row the one it came from.
+    """
+    generator, starts = torch.Generator().manual_seed(seed), table.ptr[axis][:-1]
+    orders = [torch.randperm(size, generator=generator) for size in table.lengths(axis).tolist()]
+    origin = torch.cat([order + start for order, start in zip(orders, starts, strict=True)])
+    place = torch.cat([order.argsort() for order in orders])  # the inverse: where a row went
     columns = {}
     for name, column in table.layout.items():
         value = table.columns[name]
-        if column.index_of == EDGE:
-            first = torch.repeat_interleave(ptr[:-1], table.lengths(column.axis))
+        if column.index_of == axis:
+            first = torch.repeat_interleave(starts, table.lengths(column.axis))
             value = place[value.long() + first.reshape(-1, *[1] * (value.dim() - 1))].to(value.dtype)
-        columns[name] = value[origin] if column.axis == EDGE else value
-    return GraphTable(columns, dict(table.layout), dict(table.ptr), table.graph_ids), origin
+        columns[name] = value[origin] if column.axis == axis else value
+    return GraphTable(columns, dict(table.layout), dict(table.ptr), table.graph_ids), orders, origin

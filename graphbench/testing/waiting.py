@@ -20,12 +20,8 @@ def check_reads_nothing(model: nn.Module, batch: GraphBatch, loss: Callable[[Rep
     """Take a step on torch's device "meta", whose tensors have shapes and no numbers.
 
     A program runs ahead of a graphics card until it reads a number from it, or a shape that depends on numbers
-    (`int(x)`, `x[mask]`, `nonzero`, `unique`, `bincount`). On this device all of these are errors, on any machine.
-
-    Args:
-        model: is moved to that device and stays there.
-        batch: any graphs.
-        loss: of what the model makes of them.
+    (`int(x)`, `x[mask]`, `nonzero`, `unique`, `bincount`). On this device all of these are errors, on any machine. The
+    model stays there.
 
     Raises:
         AssertionError: something is read; the cause says where.
@@ -51,8 +47,7 @@ def without_autocast() -> Iterator[None]:
     def make(device_type: str, *args: Any, **options: Any) -> contextlib.AbstractContextManager[Any]:
         if device_type == META:
             return contextlib.nullcontext()
-        made: contextlib.AbstractContextManager[Any] = autocast(device_type, *args, **options)
-        return made
+        return autocast(device_type, *args, **options)
 
     with (
         mock.patch.object(torch, "is_autocast_enabled", is_enabled),

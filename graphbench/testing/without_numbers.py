@@ -22,13 +22,7 @@ _overwritten: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any) -> Any:
-    """Compute the shape of an operation's result.
-
-    Args:
-        func: the operation.
-        where: tells the line that asked for it.
-        args: its operands; those with numbers lose them.
-        kwargs: likewise.
+    """Compute the shape of an operation's result; operands with numbers lose them. `where` tells the line that asked.
 
     Raises:
         BadInput: the shape depends on numbers.
@@ -36,7 +30,7 @@ def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any
     name = func._schema.name.removeprefix("aten::")
     if name in ("index", "index_put", "index_put_", "_unsafe_index"):
         args = (args[0], _as_rows(args[1]), *args[2:])
-    if "device" in kwargs:
+    if "device" in kwargs:  # of an operation that makes tensors
         kwargs["device"] = torch.device("meta")
     kwargs.pop("generator", None)
     args, kwargs = tree_map(_without, args), tree_map(_without, kwargs)
@@ -49,10 +43,7 @@ def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any
 def drop_overwritten(func: Any, args: Sequence[Any], tensors: Sequence[Any]) -> None:
     """Drop the numbers of what an operation is about to fill with unknown ones, and of views of it.
 
-    Args:
-        func: the operation.
-        args: its operands.
-        tensors: those of them that are of the device, each with `numbers`.
+    `tensors` are those of its operands that are of the device, each with `numbers`.
     """
     for tensor in tensors:
         if not tensor.numbers.is_meta and _overwritten and tensor.numbers.untyped_storage() in _overwritten:

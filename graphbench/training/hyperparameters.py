@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jsonargparse import ArgumentError
 from torch import nn
 from torch.optim import Optimizer
@@ -48,6 +49,8 @@ def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):  # numbers of a search or a table, which nothing but NumPy reads back
+        value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Path):
@@ -69,6 +72,7 @@ def _plain(value: Any) -> Any:
 def _path(value: Callable[..., Any]) -> str:
     """Dotted path of a class or function that can be imported by it."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "<")
+    # Only what an import by this path gives back, hence nothing nested in a function or redefined.
     if not module or "<" in name or getattr(sys.modules.get(module), name, None) is not value:
         raise _Unknown
     return f"{module}.{name}"

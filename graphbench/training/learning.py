@@ -74,6 +74,7 @@ class LearningModule(pl.LightningModule):
 
     def on_after_backward(self) -> None:
         """Keep optimizers from parts that are frozen for some epochs."""
+        # Lightning calls this after DDP has averaged and before clipping, whose norm is then of what learns.
         if self.freeze_epochs is not None and self.is_frozen:
             parts.drop_gradients(self, self.frozen)
 
@@ -127,6 +128,7 @@ class LearningModule(pl.LightningModule):
                 "freeze_epochs=%d, and the run ends after %d: these parts never learn", self.freeze_epochs, last
             )
         if self._found_lr is not None:
+            # A ratio, since parts with rates of their own keep their proportion to the others.
             factor = self._found_lr / float(self._probe().defaults["lr"])
             schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
             set_rates(self.trainer.optimizers[0], schedulers, [rate * factor for rate in self._rates])
@@ -136,12 +138,9 @@ class LearningModule(pl.LightningModule):
         return self._optimizer_of([nn.Parameter(torch.zeros(1, 1))])
 
     def configure_optimizers(self) -> Any:
-        """Optimizer with its groups, and the schedule.
-
-        Raises:
-            BadInput: the optimizer does not take an option's value or the shapes of these parameters.
-        """
+        """Optimizer with its groups, and the schedule; `BadInput` where the optimizer takes no such option or shape."""
         optimizer = self.build_optimizer()
+        # Before the scheduler is made, which multiplies them at once by the factor of the first interval.
         self._rates = [float(group["lr"]) for group in optimizer.param_groups]
         scheduler = self.schedule.configure(
             optimizer,
@@ -167,11 +166,7 @@ class LearningModule(pl.LightningModule):
         return begun if epochs is None else min(epochs, begun)
 
     def build_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer with its groups, without a schedule.
-
-        Raises:
-            BadInput: the optimizer does not take an option's value or the shapes of these parameters.
-        """
+        """Return the optimizer with its groups, without a schedule."""
         groups = parameter_groups(
             self, self.architecture.parameter_groups(), lr=self._probe().defaults["lr"], lr_scales=self.lr_scales
         )

@@ -115,6 +115,7 @@ class BenchmarkModule(LearningModule):
         # First of all: `locals()` holds nothing but the arguments yet.
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
+        # Plain values alone, so that the checkpoint is read with `weights_only=True`.
         self.save_hyperparameters(plain_arguments(given) | {"_instantiator": INSTANTIATOR})
         self.positional_encoding = positional_encoding
         seen = spec
@@ -147,6 +148,7 @@ class BenchmarkModule(LearningModule):
         self.keeps_predictions = False
         #: Whether `predict_step` also returns what the head puts out.
         self.predicts_outputs = False
+        # Last: patterns of `freeze` and `learning_rates` name parameters of all parts.
         self.choose_learning(optimizer, schedule, lr_scales, learning_rates, freeze, freeze_epochs)
 
     @classmethod

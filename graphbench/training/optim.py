@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import nn
 from torch.optim import Adam, AdamW, Optimizer
@@ -18,10 +18,13 @@ from graphbench.errors import BadInput, check_choice, check_range
 logger = logging.getLogger(__name__)
 
 ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "inverse_sqrt", "one_cycle", "plateau"]
+Interval = Literal["step", "epoch"]
+Watch = Literal["metric", "loss"]
 #: Options of a schedule that not every one reads -> the names of those that do.
 _READ_BY = {
     "floor": ("cosine", "linear", "one_cycle", "step", "exponential"),
     "milestones": ("step",),
+    "warmup_floor": ("constant", "cosine", "linear", "step", "exponential", "inverse_sqrt"),
     **dict.fromkeys(("step_size", "gamma"), ("step", "exponential")),
     **dict.fromkeys(("factor", "patience", "min_lr", "stop_below", "watch"), ("plateau",)),
 }
@@ -63,7 +66,7 @@ class Schedule:
     """
 
     name: ScheduleName = "constant"
-    interval: Literal["step", "epoch"] = "step"
+    interval: Interval = "step"
     warmup: int = 0
     warmup_floor: float | None = None
     warmup_overlaps: bool = False
@@ -75,13 +78,20 @@ class Schedule:
     patience: int = 10
     min_lr: float = 0.0
     stop_below: float = 0.0
-    watch: Literal["metric", "loss"] = "metric"
+    watch: Watch = "metric"
 
     def __post_init__(self) -> None:
-        for option, value, least in (("warmup", self.warmup, 0), ("step_size", self.step_size, 1)):
-            check_range(f"schedule.{option}", value, at_least=least)
-        check_choice("schedule.watch", self.watch, ("metric", "loss"))
+        # Types hold on the command line alone; from Python a misspelt name would leave the rate constant.
+        for option, choices in (("name", ScheduleName), ("interval", Interval), ("watch", Watch)):
+            check_choice(f"schedule.{option}", getattr(self, option), get_args(choices))
+        for option, least in (("warmup", 0), ("step_size", 1), ("patience", 0)):
+            check_range(f"schedule.{option}", getattr(self, option), at_least=least, whole=True)
         check_range("schedule.floor", self.floor, at_least=0, at_most=1)
+        if self.warmup_floor is not None:
+            check_range("schedule.warmup_floor", self.warmup_floor, at_least=0, at_most=1)
+        check_range("schedule.gamma", self.gamma, at_least=0)  # powers of a negative number are complex
+        check_range("schedule.factor", self.factor, at_least=0, below=1)
+        check_range("schedule.min_lr", self.min_lr, at_least=0)
         if any(earlier >= later for earlier, later in pairwise((0, *self.milestones))):
             raise BadInput(
                 f"schedule.milestones must grow from above 0, such as [120, 160], but got {self.milestones}."
@@ -121,6 +131,7 @@ class Schedule:
         """Factor of what follows the warm-up, or runs beneath it."""
         start = 0 if self.warmup_overlaps else self.warmup
         after = count - start
+        # Past the end, where a run goes on for longer than planned, the rate stays where it ended.
         passed = min(1.0, after / max(1, total - start))
         if self.name in ("cosine", "one_cycle"):
             return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * passed)) / 2
@@ -156,12 +167,8 @@ class Schedule:
     ) -> dict[str, Any] | None:
         """Lightning's description of the scheduler; None for a constant rate without warm-up.
 
-        Args:
-            optimizer: what the factors apply to.
-            steps: returns the number of optimizer steps of the whole run (asked only if needed).
-            epochs: returns the epochs of the whole run, None or -1 when open-ended.
-            monitor: validation metric of the benchmark, for plateau.
-            mode: "min" or "max", whether small or large ones are good.
+        `steps` and `epochs` return the length of the whole run, None, -1 or infinity when open-ended, and are asked
+        only if needed; `monitor` and `mode` ("min" or "max") are for plateau.
 
         Raises:
             BadInput: the schedule needs the length of the run and the run has none.
@@ -203,12 +210,9 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Optimizer groups: each trainable parameter once.
 
-    Args:
-        module: the whole module.
-        own: groups an architecture asks for (`Architecture.parameter_groups()`), with `params` and options;
-            `lr_scale` multiplies the optimizer's rate.
-        lr: the optimizer's rate.
-        lr_scales: start of a parameter's name -> factor of the rate; the longest match wins and goes before `own`.
+    First those of `lr_scales`, start of a parameter's name -> factor of the rate `lr`, of which the longest match wins;
+    then `own` groups of an architecture (`Architecture.parameter_groups()`), with `params` and options, of which
+    `lr_scale` multiplies the rate; then the rest.
 
     Raises:
         BadInput: a start of a name matches no parameter.
@@ -217,14 +221,16 @@ def parameter_groups(
     groups: list[dict[str, Any]] = []
     taken: set[int] = set()
     for prefix in sorted(lr_scales, key=len, reverse=True):
-        params = [p for n, p in named.items() if n.startswith(prefix) and id(p) not in taken]
-        if not params:
+        matched = [p for n, p in named.items() if n.startswith(prefix)]
+        if not matched:
             tops = sorted({name.split(".")[0] for name in named})
             raise BadInput(
                 f"lr_scales: no parameter's name starts with {prefix!r}. Names start with {', '.join(tops)}."
             )
+        params = [p for p in matched if id(p) not in taken]
         taken.update(map(id, params))
-        groups.append({"params": params, "lr": lr * lr_scales[prefix], "name": prefix})
+        if params:  # longer names may have taken them all
+            groups.append({"params": params, "lr": lr * lr_scales[prefix], "name": prefix})
     for number, group in enumerate(own):
         options = {k: v for k, v in group.items() if k not in ("params", "lr_scale")}
         params = [p for p in group["params"] if p.requires_grad and id(p) not in taken]

@@ -33,7 +33,7 @@ def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
     """Learning rates by pattern: a mapping, or a text `pattern=rate` with commas between them.
 
     Raises:
-        BadInput: the text has another form, or a rate is no number above 0.
+        BadInput: the text has another form, a pattern has two rates, or a rate is no number above 0.
 
     Examples:
         >>> parse_rates("head=1e-3, architecture.layers.*=1e-4")
@@ -42,12 +42,13 @@ def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
     given: dict[str, Any] = {}
     if isinstance(rates, str):
         for item in parse_patterns(rates):
-            pattern, _, text = item.rpartition("=")
-            if not pattern.strip():
+            pattern, text = (part.strip() for part in item.rpartition("=")[::2])
+            if not pattern or pattern in given:
                 raise BadInput(
-                    f"learning_rates: {item!r} must be PATTERN=RATE, as in 'head=1e-3,architecture.layers.*=1e-4'."
+                    f"learning_rates: expected one PATTERN=RATE a pattern, as in 'head=1e-3,architecture.*=1e-4', "
+                    f"not {rates!r}."
                 )
-            given[pattern.strip()] = text
+            given[pattern] = text
     factors: dict[str, float] = {}
     for pattern, rate in (given if isinstance(rates, str) else rates or {}).items():
         try:
@@ -61,11 +62,8 @@ def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
     """Return the names that a pattern means: those that it matches, and everything within a part that it matches.
 
-    `*` stands for any text, dots too, `?` for one character and `[...]` for one of several, as in file names.
-
-    Args:
-        pattern: of a parameter's or a part's dotted name; the `task.` in front of the head may be left out.
-        names: dotted names of parameters.
+    `*` stands for any text, dots too, `?` for one character and `[...]` for one of several, as in file names; the
+    `task.` in front of the head may be left out.
 
     Examples:
         >>> names = ["architecture.layers.0.weight", "architecture.layers.10.weight", "task.head.mlp.weight"]
@@ -101,12 +99,9 @@ def chosen(option: str, pattern: str, names: Collection[str]) -> list[str]:
 
 
 def freeze_parts(module: nn.Module, patterns: Iterable[str], epochs: int | None = None) -> frozenset[str]:
-    """Freeze the parameters that patterns name: without gradients, so that no optimizer sees or decays them.
+    """Freeze the parameters that patterns name, and return their names: no optimizer sees or decays them any more.
 
     With `epochs`, after which they learn like all others, they keep their gradients, see `drop_gradients`.
-
-    Returns:
-        Their names.
 
     Raises:
         BadInput: a pattern means nothing, nothing is left to train, or epochs are given without a pattern.
@@ -121,6 +116,7 @@ def freeze_parts(module: nn.Module, patterns: Iterable[str], epochs: int | None 
             )
     if frozen and not any(p.requires_grad for name, p in parameters.items() if name not in frozen):
         raise BadInput("freeze: no parameter is left to train. Leave out at least one part, such as the head.")
+    # Frozen for some epochs they keep `requires_grad`, which DDP and optimizers ask for once, at the start.
     if epochs is None:
         for name in frozen:
             parameters[name].requires_grad_(False)
@@ -133,6 +129,7 @@ def rest_frozen_norms(module: nn.Module, frozen: Collection[str]) -> None:
     A part is frozen when it has parameters and all of them are frozen; batch norms without parameters belong to the
     part around them.
     """
+    # By identity, as a shared parameter has one name among several parts.
     _rest(module, {id(parameter) for name, parameter in module.named_parameters() if name in frozen}, within=False)
 
 
@@ -187,6 +184,7 @@ def with_learning_rates(
     """
     names = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     rate_of: dict[int, tuple[str, float]] = {}
+    # Longer patterns come later and take over.
     for pattern in sorted(rates, key=len):
         for name in chosen("learning_rates", pattern, names):
             rate_of[id(names[name])] = (pattern, rates[pattern])

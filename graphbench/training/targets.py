@@ -41,6 +41,7 @@ def learn(module: BenchmarkModule) -> None:
         if module.standardize_targets and attached_trainer(module) is not None:
             log.warning("Targets are not standardised: the trainer has no graphbench benchmark as its data module.")
         return
+    # Not of the test split, which nobody looks at before the end.
     tell_bounds(module, ("train", "val"))
     numbers = getattr(getattr(module.task, "head", None), "numbers", None)
     if numbers is not None:
@@ -81,11 +82,7 @@ def _columns(module: BenchmarkModule, split: str) -> Mapping[str, torch.Tensor] 
 
 
 def _check_classes(module: BenchmarkModule, y: torch.Tensor) -> None:
-    """Name classes without a training row.
-
-    Raises:
-        BadInput: one class alone has training rows, so that there is nothing to learn.
-    """
+    """Name classes without a training row; where a single one has some there is nothing to learn: `BadInput`."""
     labels = y.reshape(-1).long()
     counts = torch.bincount(labels[labels >= 0], minlength=module.task.spec.num_classes or 0)
     absent = torch.nonzero(counts == 0).flatten().tolist()
@@ -122,6 +119,7 @@ def check_selection(module: BenchmarkModule) -> None:
     data: Any = getattr(trainer, "datamodule", None)
     if isinstance(data, Benchmark) and data.is_empty("val"):  # no epoch is selected
         return
+    # Now, not after an epoch: a metric that stays NaN selects nothing, and hours later only.
     reasons = undefined(module, "val")
     watched = {module.spec.metric: "selects the best epoch"}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]

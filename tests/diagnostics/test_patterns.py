@@ -72,5 +72,6 @@ def test_members_that_do_not_fit_are_refused(patterns: Patterns) -> None:
         Patterns(one, torch.tensor([1, 0]), torch.ones(2), torch.zeros(2, dtype=torch.int64), two[:1])
     with pytest.raises(BadInput, match="sum to one"):
         Patterns(one, torch.tensor([0, 0]), torch.ones(2), torch.zeros(1, dtype=torch.int64), two[:1])
-    with pytest.raises(BadInput, match="name graph 3"):
-        Patterns(one, torch.tensor([0, 1]), torch.ones(2), torch.tensor([0, 3]), two)
+    for absent in (3, -1):
+        with pytest.raises(BadInput, match=f"name graphs {min(absent, 0)} to {max(absent, 0)}"):
+            Patterns(one, torch.tensor([0, 1]), torch.ones(2), torch.tensor([0, absent]), two)

@@ -72,5 +72,7 @@ def test_bad_edges_are_refused(tokens: Tensor) -> None:
         D.dirichlet_energy(tokens, torch.zeros(3, 2, dtype=torch.int64))
     with pytest.raises(BadInput, match="must name rows"):
         D.dirichlet_energy(tokens, torch.tensor([[0], [len(tokens)]]))
+    with pytest.raises(BadInput, match="got -1 to 0"):
+        D.dirichlet_energy(tokens, torch.tensor([[0], [-1]]))
     with pytest.raises(BadInput, match="laplacian must be"):
         D.dirichlet_energy(tokens, torch.tensor([[0], [1]]), "random-walk")  # type: ignore[arg-type]

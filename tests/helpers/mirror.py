@@ -121,7 +121,6 @@ TESTED_BY = {
     "graphbench/benchmarks/superpixels/base.py": (
         "tests/benchmarks/superpixels/test_own_images.py", "the benchmark of any images, old and new",
     ),
-    "graphbench/callbacks/csv_logger.py": ("tests/cli/test_nothing_is_lost.py", "rows of a killed and continued run"),
     "graphbench/callbacks/non_finite.py": ("tests/cli/test_diverged.py", "its policies, as users choose them"),
     "graphbench/cli/lightning.py": ("tests/cli/commands/test_fit.py", "the parser of all commands that build a model"),
     "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "one run, and several"),

@@ -292,6 +292,9 @@ def test_bfloat16_autocast_is_close(batch):
 def test_heads_must_divide_the_width():
     with pytest.raises(BadInput, match="num_heads=5 and width 12"):
         MultiHeadAttention(12, 5)
+    for none in (0, -3, 2.0):
+        with pytest.raises(BadInput, match=f"num_heads must be an integer of at least 1, but got {none}"):
+            MultiHeadAttention(12, none)
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0])

@@ -71,6 +71,7 @@ def test_gated_gcn_takes_its_options():
     [
         ("GINE", {"gated_by_distance": True}, "Only the local layer GatedGCN"),
         ("GAT", {"num_heads": 3}, "num_heads=3 and width 8"),
+        ("GAT", {"num_heads": 0}, "num_heads must be an integer of at least 1"),
         ("PNA", {}, "'PNA'"),
     ],
 )

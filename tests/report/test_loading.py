@@ -152,6 +152,14 @@ def test_binary_rubbish_everywhere_is_survived(make_run):
     assert run.predictions is None
 
 
+def test_identifiers_of_digits_stay_as_they_were_written(make_run):
+    folder = make_run("a")
+    (folder.path / "predictions-test.csv").write_text("id,prediction,target\n007,1.5,2\n1e5,0.5,1\n")
+    predictions = load_run(folder, "a").predictions
+    assert predictions["id"].tolist() == ["007", "1e5"]
+    assert predictions["prediction"].tolist() == [1.5, 0.5]
+
+
 def test_a_diverged_run_says_when(make_run):
     run = load_run(make_run("a", losses=((1.0, 1.0), (2.0, float("inf")), (2.0, float("inf")))), "a")
     assert run.problems == ["val/loss is not a finite number in 2 of 3 epochs, first in epoch 2: the run diverged."]

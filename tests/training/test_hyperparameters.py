@@ -4,6 +4,7 @@ import dataclasses
 import json
 from functools import partial
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -66,6 +67,13 @@ def test_hyper_parameters_are_plain_and_trackers_see_the_name_of_the_benchmark(s
     assert found["optimizer"] == "graphbench.training.module.adam_w"
     assert module.hparams_initial["spec"] == spec.name
     assert "_instantiator" not in module.hparams_initial
+
+
+def test_numbers_of_numpy_are_stored_as_plain_ones(spec, tmp_path):
+    module = BenchmarkModule(spec, partial(Small, hidden_dim=np.int64(4)), lr_scales={"task": np.float32(0.5)})
+    loaded = BenchmarkModule.load_from_checkpoint(saved(module, tmp_path / "m.ckpt"))
+    assert loaded.architecture.body.in_features == 4
+    assert loaded.lr_scales == {"task": 0.5}
 
 
 def test_options_take_the_place_of_those_in_the_checkpoint(spec, tmp_path):

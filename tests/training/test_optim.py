@@ -162,8 +162,25 @@ def test_a_run_that_ends_in_its_warmup_is_told(caplog, interval, warned):
     assert ("schedule.warmup is 50 epochs, and the run has 10" in caplog.text) == warned
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("name", "cosin"), ("interval", "steps"), ("warmup", 1.5), ("step_size", 0), ("patience", -1),
+        ("warmup_floor", -0.1), ("gamma", -0.5), ("gamma", math.nan), ("factor", 1.5), ("min_lr", -1.0),
+    ],
+)  # fmt: skip
+def test_a_schedule_from_python_is_checked_like_one_of_the_command_line(option, value):
+    with pytest.raises(BadInput, match=rf"schedule\.{option} must be"):
+        Schedule(**{"name": "exponential"} | {option: value})
+
+
+def test_a_floor_that_one_cycle_does_not_read_is_named(caplog):
+    Schedule("one_cycle", warmup=4, warmup_floor=0.1)
+    assert "schedule.warmup_floor: 0.1 is for constant" in caplog.text
+
+
 def test_impossible_schedules_are_refused():
-    with pytest.raises(BadInput, match=r"schedule\.warmup must be at least 0, but got -1"):
+    with pytest.raises(BadInput, match=r"schedule\.warmup must be an integer of at least 0, but got -1"):
         Schedule("cosine", warmup=-1)
     with pytest.raises(BadInput, match="plateau"):
         Schedule("plateau", warmup=3)
@@ -186,6 +203,16 @@ def test_every_parameter_is_in_one_group_with_its_rate():
     rates = {group["name"]: group.get("lr") for group in groups}
     assert rates == {"rest": None, "encoder.bias": 0.02, "encoder": 0.1, "group0": pytest.approx(0.001)}
     assert groups[-1]["weight_decay"] == 0.0
+
+
+def test_a_prefix_whose_parameters_have_longer_ones_is_no_error():
+    module = nn.ModuleDict({"encoder": nn.Linear(2, 3), "head": nn.Linear(3, 1)})
+    scales = {"encoder": 10.0, "encoder.bias": 2.0, "encoder.weight": 3.0}
+    groups = parameter_groups(module, [], lr=0.01, lr_scales=scales)
+    rates = {id(parameter): group.get("lr", 0.01) for group in groups for parameter in group["params"]}
+    for name, parameter in module.named_parameters():
+        longest = max((prefix for prefix in scales if name.startswith(prefix)), key=len, default=None)
+        assert rates[id(parameter)] == pytest.approx(0.01 * scales.get(longest, 1.0))
 
 
 def test_a_prefix_without_parameters_is_named():

@@ -14,7 +14,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from graphbench.diagnostics.figures.graphs import Colour, GraphDrawing
+from graphbench.diagnostics.figures.graphs import GraphDrawing, painted
 from graphbench.diagnostics.maps import AttentionMap
 
 #: ColorBrewer's YlOrBr, which every colour vision orders by lightness, from white (zero) to a brown on which black
@@ -31,12 +31,8 @@ _SETTINGS: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 7.5, "ax
 def matrix_figure(maps: Sequence[AttentionMap], labels: Sequence[str], title: str) -> Figure:
     """Matrices of all layers and heads of one graph on one scale.
 
-    Above each stand the mean entropy of its rows in nats, the share of exact zeros and the mean row sum.
-
-    Args:
-        maps: of one graph, with equally many heads each.
-        labels: of the nodes; extra tokens are called +0, +1, ...
-        title: of the figure.
+    Above each stand the mean entropy of its rows in nats, the share of exact zeros and the mean row sum. Maps have
+    equally many heads each; nodes are called by their labels, extra tokens +0, +1, ...
     """
     scale = _scale(torch.stack([layer.weights.max() for layer in maps]))
     with mpl.rc_context(_SETTINGS):
@@ -59,11 +55,6 @@ def drawing_figure(maps: Sequence[AttentionMap], drawing: GraphDrawing, title: s
 
     A node has the colour of the attention that it receives, mean over all nodes that ask; a line that of the mean
     weight between its ends in both directions.
-
-    Args:
-        maps: of one graph, with equally many heads each.
-        drawing: of the same graph.
-        title: of the figure.
     """
     of_nodes, of_lines = [layer.received for layer in maps], [layer.between(drawing.pairs) for layer in maps]
     node_scale = _scale(torch.cat([values.flatten() for values in of_nodes]))
@@ -72,11 +63,11 @@ def drawing_figure(maps: Sequence[AttentionMap], drawing: GraphDrawing, title: s
         figure, panels = _panels(maps, title, _PANEL * drawing.aspect + 0.1)
         for row, nodes, lines in zip(panels, of_nodes, of_lines, strict=True):
             for number, axes in enumerate(row):
-                drawing.paint(axes, _painted(nodes[number], node_scale), _painted(lines[number], line_scale))
-                axes.set_xticks([])
-                axes.set_yticks([])
-                for spine in axes.spines.values():
-                    spine.set_visible(False)
+                drawing.paint(
+                    axes, painted(nodes[number], node_scale, _COLOURS), painted(lines[number], line_scale, _COLOURS)
+                )
+                axes.set(xticks=[], yticks=[])
+                axes.spines[:].set_visible(False)  # not `axis("off")`, which hides the names of layers and heads
         _colour_bar(figure, panels, node_scale, "nodes: attention received (mean over rows)")
         if drawing.pairs.numel():
             _colour_bar(figure, panels, line_scale, "lines: weight between ends (mean of both ways)")
@@ -113,10 +104,6 @@ def _scale(values: torch.Tensor) -> PowerNorm:
     """From 0 to the largest value; the square root leaves small weights visible beside large ones."""
     largest = float(values.max()) if values.numel() else 0.0
     return PowerNorm(0.5, vmin=0.0, vmax=largest if largest > 0 else 1.0)
-
-
-def _painted(values: torch.Tensor, scale: PowerNorm) -> list[Colour]:
-    return [tuple(map(float, colour[:3])) for colour in _COLOURS(scale(values.numpy()))]  # type: ignore[misc]
 
 
 def _colour_bar(figure: Figure, panels: np.ndarray, scale: PowerNorm, label: str) -> None:

@@ -10,7 +10,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from graphbench.diagnostics.figures.graphs import Colour, GraphDrawing
+from graphbench.diagnostics.figures.graphs import GraphDrawing, painted
 
 #: ColorBrewer's PuOr, whose two sides every colour vision tells apart: purple takes away, orange adds. Its ends are
 #: left out, so that black letters can be read on it.
@@ -27,14 +27,7 @@ def attribution_figure(
     """One graph with its nodes and lines in the colours of their attributions, on one scale around zero.
 
     The scale ends at the largest absolute value on both sides, so that zero is its pale middle whatever the signs are.
-
-    Args:
-        drawing: of the graph.
-        nodes: attribution of each node `[num_nodes]`.
-        lines: of each of `drawing.pairs` `[pairs]`; None where edges have none.
-        title: of the figure.
-        unit: of the attributions, for the colour bar.
-        method: that found them, for the colour bar.
+    `nodes [num_nodes]` and `lines`, one for each of `drawing.pairs` or None, are attributions in `unit`.
     """
     largest = max(float(values.abs().max()) for values in (nodes, lines) if values is not None and values.numel())
     scale = Normalize(-largest or -1.0, largest or 1.0)
@@ -42,17 +35,12 @@ def attribution_figure(
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(_WIDTH, _WIDTH * drawing.aspect + 1.1), dpi=130, layout="constrained")
         axes = figure.subplots()
-        drawing.paint(axes, _painted(nodes, scale), neutral if lines is None else _painted(lines, scale))
-        axes.set_xticks([])
-        axes.set_yticks([])
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        drawing.paint(
+            axes, painted(nodes, scale, _COLOURS), neutral if lines is None else painted(lines, scale, _COLOURS)
+        )
+        axes.set_axis_off()
         figure.suptitle(title, fontsize=9, fontweight="bold", wrap=True)
         bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=axes, orientation="horizontal", shrink=0.75, pad=0.03)
         bar.set_label(f"adds to the prediction{f' [{unit}]' if unit else ''}, {method}", fontsize=7.5)
         bar.ax.tick_params(labelsize=7, width=0.5)
     return figure
-
-
-def _painted(values: Tensor, scale: Normalize) -> list[Colour]:
-    return [tuple(map(float, colour[:3])) for colour in _COLOURS(scale(values.numpy()))]  # type: ignore[misc]

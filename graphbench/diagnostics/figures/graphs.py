@@ -16,11 +16,13 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.colors import Colormap, Normalize
 from PIL import Image
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdDepictor
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
+from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from graphbench.diagnostics.figures.molecules import rdkit_drawing
@@ -52,6 +54,11 @@ class GraphDrawing(Protocol):
         """Draw into `axes`, with a colour for each node and for each of `pairs`."""
 
 
+def painted(values: Tensor, scale: Normalize, colours: Colormap) -> list[Colour]:
+    """Give each of some values `[n]` its colour on a scale."""
+    return [tuple(map(float, colour[:3])) for colour in colours(scale(values.numpy()))]  # type: ignore[misc]
+
+
 def undirected_pairs(edge_index: Tensor) -> Tensor:
     """Every connected pair once, without loops `[2, pairs]`, lower number first."""
     ordered = edge_index.sort(0).values
@@ -60,21 +67,13 @@ def undirected_pairs(edge_index: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class MoleculeDrawing:
-    """A molecule as RDKit depicts it; the colours lie behind atoms and bonds.
+    """A molecule as RDKit depicts it; the colours lie behind atoms and bonds."""
 
-    Args:
-        molecule: with the atoms in the order of the nodes, and positions in the plane.
-    """
-
-    molecule: Chem.Mol
+    molecule: Chem.Mol  # with the atoms in the order of the nodes, and positions in the plane
 
     @classmethod
     def of(cls, smiles: str, edge_index: Tensor, num_nodes: int) -> MoleculeDrawing | None:
-        """Draw a SMILES, or None where its atoms and bonds are not the nodes and edges of the graph.
-
-        Raises:
-            BadInput: RDKit's drawing code cannot be loaded.
-        """
+        """Draw a SMILES, or None where its atoms and bonds are not the nodes and edges of the graph."""
         rdkit_drawing()
         with rdBase.BlockLogs():
             molecule = Chem.MolFromSmiles(smiles)
@@ -83,10 +82,7 @@ class MoleculeDrawing:
         rdDepictor.Compute2DCoords(molecule)
         rdDepictor.StraightenDepiction(molecule)
         drawing = cls(molecule)
-        bonds = drawing.pairs.sort(0).values
-        same = {tuple(pair) for pair in bonds.t().tolist()} == {
-            tuple(pair) for pair in undirected_pairs(edge_index).t().tolist()
-        }
+        same = torch.equal(undirected_pairs(drawing.pairs), undirected_pairs(edge_index))
         return drawing if same else None
 
     @cached_property
@@ -125,15 +121,10 @@ class MoleculeDrawing:
 
 @dataclass(frozen=True)
 class PlainDrawing:
-    """Any graph as discs and lines.
+    """Any graph as discs and lines."""
 
-    Args:
-        positions: of the nodes `[n, 2]`.
-        pairs: connected nodes `[2, pairs]`, each pair once.
-    """
-
-    positions: np.ndarray
-    pairs: Tensor
+    positions: np.ndarray  # of the nodes `[n, 2]`
+    pairs: Tensor  # connected nodes `[2, pairs]`, each pair once
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int, coordinates: Tensor | None = None) -> PlainDrawing:
@@ -178,12 +169,7 @@ def distance_layout(pairs: Tensor, num_nodes: int, steps: int = 100) -> np.ndarr
 
     Classical scaling in several variants, then majorisation of the stress `sum_{i<j} (|x_i - x_j| - d_ij)^2 / d_ij^2`
     (Gansner, Koren & North, "Graph drawing by stress majorization", 2004), and the one of least stress. Parts that are
-    not connected lie beside each other.
-
-    Args:
-        pairs: connected nodes `[2, pairs]`.
-        num_nodes: n.
-        steps: of majorisation.
+    not connected lie beside each other. Connected nodes are `pairs [2, pairs]`.
     """
     if num_nodes < 2:
         return np.zeros((num_nodes, 2))
@@ -191,6 +177,7 @@ def distance_layout(pairs: Tensor, num_nodes: int, steps: int = 100) -> np.ndarr
     adjacency = csr_matrix((np.ones(len(ends[0])), (ends[0], ends[1])), shape=(num_nodes, num_nodes))
     distance = shortest_path(adjacency, directed=False, unweighted=True)
     finite = np.isfinite(distance)
+    # Parts that are not connected lie two edges beyond the longest path.
     distance = np.where(finite, distance, distance[finite].max() + 2.0)
     centre = np.eye(num_nodes) - 1.0 / num_nodes
     values, vectors = np.linalg.eigh(-0.5 * centre @ distance**2 @ centre)
@@ -208,11 +195,7 @@ def _majorise(positions: np.ndarray, distance: np.ndarray, steps: int) -> tuple[
     weight = (1.0 - one) / (distance + one) ** 2
     inverse = np.linalg.pinv(np.diag(weight.sum(1)) - weight)
     for _ in range(steps):
-        pull = weight * distance / (_between(positions) + one).clip(min=1e-9)
+        # Each step minimises a quadratic that touches the stress from above, so the stress never grows.
+        pull = weight * distance / (cdist(positions, positions) + one).clip(min=1e-9)
         positions = inverse @ (np.diag(pull.sum(1)) - pull) @ positions
-    return float((weight * (_between(positions) - distance) ** 2).sum()), positions
-
-
-def _between(positions: np.ndarray) -> np.ndarray:
-    """Distances between all positions `[n, n]`."""
-    return np.linalg.norm(positions[:, None] - positions[None], axis=-1)
+    return float((weight * (cdist(positions, positions) - distance) ** 2).sum()), positions

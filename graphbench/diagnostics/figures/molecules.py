@@ -27,14 +27,6 @@ def rdkit_drawing() -> Any:
 def molecule_png(smiles: str, width: int = 300, height: int = 220) -> bytes | None:
     r"""Render a molecule as RDKit depicts it, as a PNG; None where RDKit cannot read it.
 
-    Args:
-        smiles: of the molecule.
-        width: in pixels.
-        height: in pixels.
-
-    Raises:
-        BadInput: RDKit's drawing code cannot be loaded.
-
     Examples:
         >>> molecule_png("CCO")[:4], molecule_png("C1CC")
         (b'\x89PNG', None)
@@ -48,5 +40,4 @@ def molecule_png(smiles: str, width: int = 300, height: int = 220) -> bytes | No
     drawer.drawOptions().padding = 0.06
     drawing.PrepareAndDrawMolecule(drawer, molecule)
     drawer.FinishDrawing()
-    png: bytes = drawer.GetDrawingText()
-    return png
+    return drawer.GetDrawingText()

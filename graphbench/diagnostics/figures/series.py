@@ -26,17 +26,12 @@ _FEW = 12
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one model.
+    """Values of one model."""
 
-    Args:
-        label: of the model.
-        obtained: place -> mean and standard deviation (0 for one run).
-        printed: place -> value of the paper.
-    """
-
-    label: str
+    label: str  # of the model
+    #: place -> mean and standard deviation (0 for one run).
     obtained: Mapping[float, tuple[float, float]] = field(default_factory=dict)
-    printed: Mapping[float, float] = field(default_factory=dict)
+    printed: Mapping[float, float] = field(default_factory=dict)  # place -> value of the paper
 
     @property
     def is_empty(self) -> bool:
@@ -45,14 +40,7 @@ class Series:
 
 
 def curves_figure(panels: Mapping[str, Sequence[Series]], x: str, y: str, title: str) -> Figure:
-    """Draw a panel of curves for each key: obtained ones as lines with a band of one deviation, printed ones dashed.
-
-    Args:
-        panels: title of a panel -> its series, in one order in all panels.
-        x: label of the axis.
-        y: label of the axis.
-        title: of the figure.
-    """
+    """Draw a panel of curves for each key: obtained ones as lines with a band of one deviation, printed ones dashed."""
     with mpl.rc_context(_SETTINGS):
         figure, places = _panels(len(panels), _HEIGHT, title)
         for axes, (name, series) in zip(places, panels.items(), strict=True):
@@ -65,13 +53,7 @@ def curves_figure(panels: Mapping[str, Sequence[Series]], x: str, y: str, title:
 
 
 def bars_figure(panels: Mapping[str, Sequence[Series]], y: str, title: str) -> Figure:
-    """Draw a panel of horizontal bars for each key, first series above; the frame of a bar is the printed value.
-
-    Args:
-        panels: title of a panel -> its series, of one place each.
-        y: label of the values.
-        title: of the figure.
-    """
+    """Draw a panel of horizontal bars for each key, first series above; the frame of a bar is the printed value."""
     rows = max(map(len, panels.values()))
     with mpl.rc_context(_SETTINGS):
         figure, places = _panels(len(panels), 0.8 + _BAR * rows, title)
@@ -91,16 +73,7 @@ def bars_figure(panels: Mapping[str, Sequence[Series]], y: str, title: str) -> F
 def heatmap_figure(
     values: np.ndarray, rows: Sequence[object], columns: Sequence[object], y: str, x: str, title: str
 ) -> Figure:
-    """Draw a table of numbers as colours with a scale.
-
-    Args:
-        values: `[rows, columns]`; NaN stays blank.
-        rows: labels, the first one at the bottom.
-        columns: labels.
-        y: what rows are.
-        x: what columns are.
-        title: of the figure.
-    """
+    """Draw a table of numbers as colours with a scale; the first row is at the bottom, NaN stays blank."""
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(_WIDTH * 1.4, _HEIGHT), layout="constrained")
         axes = figure.subplots()

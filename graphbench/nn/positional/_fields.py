@@ -16,9 +16,6 @@ def encoded_field(batch: Data, name: str, encoding: Encoding, dtype: torch.dtype
     """Field `name` that `encoding` adds to a batch, in the type `dtype` of the encoder's weights if one is given.
 
     Batches stay in float32 whatever precision the model is trained in.
-
-    Raises:
-        BadInput: the batch does not have it.
     """
     if name not in batch:
         raise BadInput(

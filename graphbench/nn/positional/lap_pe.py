@@ -97,6 +97,7 @@ class LapPEEncoder(PositionalEncoder):
         vectors = self._signed(encoded_field(batch, "lap_pe_vectors", encoding, self.weights.dtype), batch)
         if self.model != "deepset":
             return self.encode(vectors)
+        # Eigenvalues are stored once per graph.
         values = encoded_field(batch, "lap_pe_values", encoding, self.weights.dtype)[graphs_of_nodes(batch)[0]]
         tokens = self.encode(torch.stack([vectors, values], dim=-1))
         return tokens.masked_fill(~valid_eigenvectors(batch, encoding)[:, :, None], 0.0).sum(1)

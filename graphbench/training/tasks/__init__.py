@@ -116,15 +116,8 @@ def build_task(
     if issubclass(cls, EdgeClassification | EdgeRegression):
         options["edge_dim"] = edge_dim
     task = cls(with_loss(spec, cls, loss), dim, head, **options)
-    if loss is not None and "=" in loss and isinstance(task, Regression):
-        task.set_target_losses(target_losses(loss))
-        task.spec = dataclasses.replace(task.spec, loss=loss)
-    elif loss is not None and "." in loss:
-        if class_weights is not None or label_smoothing:
-            raise BadInput(f"class_weights and label_smoothing are of graphbench's losses, not of --model.loss {loss}.")
-        task.chosen_loss = import_loss(loss)
-        task.waits_for_device = "rows whose targets are known are picked for a loss of one's own"
-        task.spec = dataclasses.replace(task.spec, loss=loss)
+    if loss is not None:
+        _choose_loss(task, loss, weighed=class_weights is not None or bool(label_smoothing))
     chosen = [*metrics]
     # A benchmark may select by a metric that its task scores on request alone.
     if spec.metric in task.named_metrics() and spec.metric not in chosen:
@@ -143,3 +136,17 @@ def build_task(
             task.weigh_classes(class_weights)
         task.smooth_labels(label_smoothing)
     return task
+
+
+def _choose_loss(task: Task, loss: str, weighed: bool) -> None:
+    """Give a task losses of single targets, or one of the user's; `with_loss` has taken those that it has by name."""
+    if "=" in loss and isinstance(task, Regression):
+        task.set_target_losses(target_losses(loss))
+    elif "." in loss:
+        if weighed:
+            raise BadInput(f"class_weights and label_smoothing are of graphbench's losses, not of --model.loss {loss}.")
+        task.chosen_loss = import_loss(loss)
+        task.waits_for_device = "rows whose targets are known are picked for a loss of one's own"
+    else:
+        return
+    task.spec = dataclasses.replace(task.spec, loss=loss)

@@ -87,6 +87,7 @@ def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
     """
     loss = _import("--model.loss", path)
     if inspect.isclass(loss):
+        # A value per row, where a class can give it, lets rows have weights.
         options = {"reduction": "none"} if "reduction" in inspect.signature(loss).parameters else {}
         try:
             loss = loss(**options)

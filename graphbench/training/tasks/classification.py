@@ -105,6 +105,7 @@ class Classification(Task):
             for number, value in enumerate(wanted):
                 check_range(f"class_weights of class {number}", value, above=0, below=math.inf)
             self._wanted_weights = [float(value) for value in wanted]
+        # Ones until `set_class_weights`: a checkpoint needs the buffer to load into.
         self.class_weights = torch.ones(self.num_classes)
 
     def set_class_weights(self, targets: Tensor, weight: Tensor | None = None) -> None:
@@ -112,9 +113,6 @@ class Classification(Task):
 
         Targets are the classes of these rows `[rows]` or `[rows, 1]`, -1 where there is no label, weighted in the loss
         by `weight` `[rows]`.
-
-        Raises:
-            BadInput: classes are to be balanced of which one has no row.
         """
         if self.class_weights is None:
             return
@@ -166,9 +164,11 @@ class Classification(Task):
                 logits = torch.cat([torch.zeros_like(logits), logits], 1)
             weights = None if weight is None else weight.reshape(-1)[mask]
             return chosen_terms(self.chosen_loss, logits[mask], target[mask], weights)
+        # Losses of evaluation are of the labels, so that runs with and without smoothing compare.
         smoothing = self.label_smoothing if self.training else 0.0
         sums, counts = class_terms(logits, target, self.num_classes, focus, weight, smoothing)
         if self.class_weights is not None:
+            # After summing, since all rows of a class have one weight.
             sums = sums * self.class_weights.to(sums.dtype)
         if self.groups == 1:
             return sums.sum().reshape(1), counts.sum().reshape(1)

@@ -25,21 +25,15 @@ _CONTRASTS = (
 class TargetRange:
     """Number and range of the known targets in each of T columns.
 
-    Args:
-        rows: known targets of each column.
-        low: the smallest of them; infinite where none is known.
-        high: the largest.
-        discrete: whether targets are numbers of classes.
-
     Examples:
         >>> TargetRange.of(torch.tensor([[0.0, 5.0], [1.0, 5.0], [float("nan"), 5.0]]))
         TargetRange(rows=(2, 3), low=(0.0, 5.0), high=(1.0, 5.0), discrete=False)
     """
 
-    rows: tuple[int, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    discrete: bool = False
+    rows: tuple[int, ...]  # known targets of each column
+    low: tuple[float, ...]  # the smallest of them; infinite where none is known
+    high: tuple[float, ...]  # the largest
+    discrete: bool = False  # whether targets are numbers of classes
 
     def column(self, number: int) -> TargetRange:
         """Return the range of one column."""

@@ -131,6 +131,7 @@ class ScaledError(TargetErrors):
 def _known_errors(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Differences, 0 where the target is NaN, and where it is not."""
     mask = ~target.isnan()
+    # `where` after the difference: a NaN times a mask of 0 would stay NaN.
     return torch.where(mask, preds - target, 0.0), mask
 
 

@@ -223,6 +223,7 @@ class LinkRanking(Task):
         scores = ((node[pairs[:, 0]] * node[pairs[:, 1]]).sum(-1) for pairs in (true, wrong))
         owners = (batch.batch[pairs[:, 0]] for pairs in (true, wrong))
         (right, false), (owner, wrong_owner) = scores, owners
+        # A graph without wrong pairs has nothing to be ranked beside.
         beside = torch.isin(owner, wrong_owner)
         right, owner = right[beside], owner[beside]
         values = {f"ogb_hits@{k}": hits_beside(right, owner, false, wrong_owner, k) for k in _OGB_HITS}

@@ -21,13 +21,9 @@ def class_terms(
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropies summed over the labels of each class `[C]`, and how many there are `[C]`.
 
-    Args:
-        logits: `[V, C]`, or `[V]` / `[V, 1]` for two classes.
-        target: `[V]` integer classes; a negative one means that there is no label, and counts for nothing.
-        classes: C.
-        focus: gamma of the focal loss: the cross-entropy of a label that has the probability p counts `(1 - p)^gamma`.
-        weight: of each row in the sums `[V]`; the numbers of labels stay what they are.
-        smoothing: s of the truth that is trained on, `1 - s + s / C` for the label and `s / C` for every other class.
+    Logits are `[V, C]`, or `[V]` / `[V, 1]` for two classes, targets integers `[V]`, where a negative one is no label.
+    `focus` is gamma of `focal`, `weight` that of each row in the sums alone `[V]`, and `smoothing` the s of a truth of
+    `1 - s + s / C` for the label and `s / C` for every other class.
 
     Examples:
         >>> class_terms(torch.zeros(3, 2), torch.tensor([0, 0, 1]), 2)
@@ -74,12 +70,7 @@ def weighted(values: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def cell_weights(row: Tensor | None, target: Tensor | None, like: Tensor) -> Tensor | None:
-    """Multiply the weights of rows `[rows]` or `[rows, 1]` and of targets `[T]`; None where all cells count alike.
-
-    Args:
-        row: of each row, or None.
-        target: of each target, or None.
-        like: `[rows, T]`, of the dtype to return.
+    """Multiply weights of rows `[rows]` or `[rows, 1]` and of targets `[T]`, shaped as `like`; None where neither is.
 
     Examples:
         >>> cell_weights(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 1.5]), torch.zeros(2, 2))
@@ -95,14 +86,9 @@ def cell_weights(row: Tensor | None, target: Tensor | None, like: Tensor) -> Ten
 def meet_bounds(target: Tensor, prediction: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """Take as the target of a bounded cell the bound that the prediction misses, else the prediction itself.
 
-    A loss of differences is then one-sided: it counts how far a prediction is from the bound, and is 0 with a gradient
-    of 0 on the right side of it.
-
-    Args:
-        target: `[...]`.
-        prediction: of the same shape; its gradients through both arguments of a difference cancel.
-        lower: bounds that the truth is above, NaN where there is none.
-        upper: bounds that the truth is below, NaN where there is none.
+    A loss of differences is then one-sided: it counts how far a prediction is from the bound. On the right side of it
+    the loss is 0, and so is its gradient, as those through both arguments cancel. The truth is above `lower` and below
+    `upper`, NaN where there is none.
 
     Examples:
         >>> none = torch.tensor(float("nan"))
@@ -116,9 +102,7 @@ def meet_bounds(target: Tensor, prediction: Tensor, lower: Tensor, upper: Tensor
 def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
     """`n / (C n_c)` of each class c `[C]` float64: n rows have a label, n_c of them this one (King and Zeng 2001).
 
-    Args:
-        target: classes `[rows]`; negative where there is no label.
-        classes: C.
+    Targets are classes `[rows]`, negative where there is no label.
 
     Raises:
         BadInput: a class has no row.
@@ -139,11 +123,6 @@ def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Te
 
     With V labels of which n_c are of class c, `w_c = (V - n_c) / V`, and 0 for absent classes (Dwivedi et al. 2020,
     section "SBM"). Of several classes the weighted sum is divided by the sum of the chosen weights, of one logit by V.
-
-    Args:
-        sums: `[C]`.
-        counts: `[C]`.
-        divide_by_weights: divide by the sum of the labels' weights, not by their number.
 
     Examples:
         >>> combine_classes(torch.tensor([1.0, 3.0]), torch.tensor([1, 3]), divide_by_weights=False)
@@ -177,11 +156,7 @@ def chosen_terms(
 ) -> tuple[Tensor, Tensor]:
     """Compute the terms `[1]` of a loss that a user chose, in the form of torch's: `loss(prediction, target)`.
 
-    Args:
-        loss: gives one value per row, or their mean.
-        prediction: rows whose targets are known, `[rows]` or `[rows, C]`.
-        target: `[rows]`.
-        weight: of each row; None for all alike.
+    It gives one value per row, or their mean. Rows are those with a target; predictions are `[rows]` or `[rows, C]`.
 
     Raises:
         BadInput: it gives something else, or a mean where rows have weights.

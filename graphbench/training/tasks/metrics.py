@@ -52,6 +52,7 @@ class PerTarget(Metric):
 
     def update(self, predictions: Tensor, targets: Tensor) -> None:
         """Add predictions and targets `[rows, T]`, NaN where unknown."""
+        # Whole batches are kept, as ranks and correlations do not add up over batches.
         self.predictions.append(at_least_single(predictions.detach()))
         self.targets.append(at_least_single(targets.detach()))
 
@@ -247,15 +248,12 @@ class PartIoU(Metric):
         self.add_state("shapes", default=torch.zeros(len(parts), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, target: Tensor, shape: Tensor, category: Tensor) -> None:
-        """Add whole shapes.
+        """Add whole shapes: scores of every part at every point `[points, parts]`, on any monotone scale.
 
-        Args:
-            scores: of every part at every point `[points, parts]`, any monotone scale.
-            target: true part of each point `[points]`.
-            shape: shape of each point `[points]`, in 0 .. S - 1.
-            category: category of each shape `[S]`.
+        `target` and `shape` (0 .. S - 1) are those of each point, `category` that of each shape `[S]`.
         """
         owns = self.owns.to(category.device)[category]
+        # Only parts of the shape's own category compete, as in the published scores.
         predicted = scores.detach().masked_fill(~owns[shape], -torch.inf).argmax(1)
         # Points of every pair of shape and part, counted by one sum: a loop over parts would launch as many kernels.
         none = torch.zeros(len(category) * self.num_parts, dtype=torch.long, device=target.device)

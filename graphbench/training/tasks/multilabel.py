@@ -55,6 +55,7 @@ class _Multilabel(Task):
         if self.chosen_loss is not None:
             weights = None if weight is None else weight[mask]
             return chosen_terms(self.chosen_loss, logits[mask], batch.y[mask].to(logits.dtype), weights)
+        # Unknown labels get a number, too: a NaN would pass the mask in the gradient.
         truth = torch.where(mask, batch.y, 0.0).to(logits.dtype)
         values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
         values = focal(values) if self.spec.loss == "focal" else values

@@ -85,6 +85,7 @@ class Regression(Task):
         self.register_buffer("offset", torch.zeros(spec.num_targets, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(spec.num_targets, dtype=torch.float64))
         #: Standard deviation of each training target `[T]`, by which scaled errors are divided.
+        # Saved only where a scaled error reads it, as checkpoints of single targets have none.
         several = spec.num_targets > 1 or any(spec.log10_targets)
         self.register_buffer("deviation", torch.ones(spec.num_targets, dtype=torch.float64), persistent=several)
         #: Which targets are logarithms in training `[T]`; None where none is.
@@ -121,10 +122,9 @@ class Regression(Task):
         return torch.where(self.logged, 10.0**exponents, values)
 
     def measure(self, targets: Tensor) -> list[int]:
-        """Take the standard deviation of each training target `[rows, T]`; a constant one keeps 1.
+        """Take the standard deviation of each training target `[rows, T]`, and return the columns without one.
 
-        Returns:
-            The columns that are constant, or known in no row.
+        Those are constant, or known in no row, and keep 1.
         """
         _, deviation = _moments(self.transform(targets))
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
@@ -286,6 +286,7 @@ def _moments(targets: Tensor) -> tuple[Tensor, Tensor]:
     mask = ~targets.isnan()
     count = mask.sum(0).clamp(min=1)
     values = torch.where(mask, targets, 0.0).double()
+    # The first known value of each column, which lies nearer to its mean than 0 does.
     first = values[mask.long().argmax(0), torch.arange(values.shape[1])] if len(values) else values.sum(0)
     shifted = torch.where(mask, values - first, 0.0)  # sums of large offsets would round the mean
     mean = shifted.sum(0) / count

@@ -33,12 +33,9 @@ class Spread(ABC):
 
     @abstractmethod
     def errors(self, output: Tensor, target: Tensor, bounds: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Loss of each row and target `[rows, T]`.
+        """Loss of each row and target `[rows, T]`, from the head's output `[rows, T * outputs]`, predictions first.
 
-        Args:
-            output: of the head `[rows, T * outputs]`, predictions first.
-            target: `[rows, T]`, a number everywhere.
-            bounds: lower and upper ones of targets that are not known, NaN where there is none `[rows, T]` each.
+        Targets are numbers everywhere; lower and upper bounds `[rows, T]` of those not known are NaN where none is.
         """
 
     @abstractmethod
@@ -104,9 +101,6 @@ class QuantileSpread(Spread):
     quantile on the right side of a bound. Quantiles never cross: each is the next one nearer to the median plus (or
     minus) the softplus of an output.
 
-    Args:
-        levels: ascending, 0.5 among them.
-
     Examples:
         >>> spread = QuantileSpread((0.25, 0.5, 0.75))
         >>> spread.names
@@ -115,7 +109,7 @@ class QuantileSpread(Spread):
         tensor([[2.5000]])
     """
 
-    levels: tuple[float, ...] = LEVELS
+    levels: tuple[float, ...] = LEVELS  # ascending, 0.5 among them
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
