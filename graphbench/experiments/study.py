@@ -104,6 +104,8 @@ class Study:
         Raises:
             GraphbenchError: the model does not fit a benchmark, or an option is wrong.
         """
+        for text in self.rivals or ():
+            parse_rival(text)  # a typing error is told before models are built
         rows: list[Row] = []
         for name, data in data_options(self.benchmarks):
             base = _Base(self, name, [*data, *self.options])
@@ -199,24 +201,32 @@ class _Base:
         """Yield the models whose steps are measured: those of the budget."""
         return self.budget("cost")
 
-    def _rivals(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield label and options of each rival."""
+    def _rivals(self) -> list[tuple[str, list[str]]]:
+        """Return label and options of each rival."""
+        if self.study.rivals is not None:
+            return [parse_rival(text) for text in self.study.rivals]
         installed = registry.architectures()
-        if self.study.rivals is None:
-            for name in RIVALS:
-                if name in installed and name != self.architecture:
-                    yield name, [f"--model.architecture={name}"]
-            return
-        for text in self.study.rivals:
-            name, *words = shlex.split(text) or [""]
-            stray = [word for word in words if not word.startswith("--model.") or "=" not in word]
-            if name not in installed or stray:
-                raise BadInput(
-                    f"--rivals {text!r}: expected the name of an architecture (`graphbench list architectures`), and "
-                    "options of it with their values: 'GT --model.architecture.full=true'."
-                )
-            told = ", ".join(word.rpartition(".")[2] for word in words)
-            yield f"{name} ({told})" if told else name, [f"--model.architecture={name}", *words]
+        return [parse_rival(name) for name in RIVALS if name in installed and name != self.architecture]
+
+
+def parse_rival(text: str) -> tuple[str, list[str]]:
+    """Return label and options of a rival.
+
+    Raises:
+        BadInput: it is no installed architecture with options of the model behind it.
+
+    Examples:
+        >>> parse_rival("GT --model.architecture.full=true")
+        ('GT (full=true)', ['--model.architecture=GT', '--model.architecture.full=true'])
+    """
+    name, *words = shlex.split(text) or [""]
+    if name not in registry.architectures() or not all(re.match(r"--model\..+=", word) for word in words):
+        raise BadInput(
+            f"--rivals {text!r}: expected the name of an architecture (`graphbench list architectures`), and "
+            "options of it with their values: 'GT --model.architecture.full=true'."
+        )
+    told = ", ".join(word.rpartition(".")[2] for word in words)
+    return f"{name} ({told})" if told else name, [f"--model.architecture={name}", *words]
 
 
 def data_options(benchmarks: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -254,6 +254,6 @@ def _write(
         lines.setdefault((row.question, row.benchmark), []).append(line)
     answers = [Answer(question, benchmark, tuple(each)) for (question, benchmark), each in lines.items()]
     answers.sort(key=lambda answer: QUESTIONS.index(answer.question))
-    model = next((row.settings["model"]["architecture"]["class_path"] for row in rows if row.is_model), "The model")
+    model = next((row.settings["model"]["architecture"]["class_path"] for row in rows if row.is_model), rows[0].label)
     for path in write_study(str(model).rpartition(".")[2], answers, output):
         log.info("Wrote %s", path)
