@@ -128,6 +128,7 @@ class GraphbenchCLI(LightningCLI):
         Raises:
             BadInput: one of them does not take the value of an option, or needs what this machine lacks.
         """
+        # Before the model is built, which would take minutes or all memory.
         self._check_sizes()
         try:
             super().instantiate_classes()

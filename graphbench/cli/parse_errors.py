@@ -240,6 +240,7 @@ def _describe_mistake(option: str, hint: Any, value: Any, text: str) -> str | No
 
 def _accepts(hint: Any, value: Any) -> bool:
     """Return whether jsonargparse takes a value for a type."""
+    # jsonargparse is the judge, so that this text never contradicts what it does.
     parser = ArgumentParser(exit_on_error=False)
     try:
         parser.add_argument("--value", type=hint)

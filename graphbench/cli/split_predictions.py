@@ -202,6 +202,7 @@ def _joined(batches: Any, world_size: int) -> dict[str, Tensor] | None:
     if world_size == 1:
         parts = [batches]
     else:
+        # As objects: tensors would need equal shapes, and processes have unequal shares.
         torch.distributed.all_gather_object(parts, batches)
     if any(part is None for part in parts):
         return None
@@ -262,6 +263,7 @@ class KeepPredictions(pl.Callback):
             batches.append(columns)
             self._numbers[split] += sum(values.numel() for values in columns.values())
             if self._numbers[split] * world_size > self.most:
+                # From here on nothing of this split is kept.
                 self._batches[split] = None
 
     def tables(self, data: Benchmark, splits: Sequence[str], world_size: int) -> dict[str, pd.DataFrame | None]:

@@ -72,6 +72,7 @@ def write_plan(folder: Path, units: Iterable[tuple[str, Sequence[Path]]]) -> Non
         folder: of the sweep or the table.
         units: name and possible run folders of each; it has one of them at the end.
     """
+    # Relative paths, so that the folder may be moved.
     listed = [{"name": name, "folders": [str(path.relative_to(folder)) for path in folders]} for name, folders in units]
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / PLAN, json.dumps({"units": listed}, indent=1) + "\n")

@@ -118,6 +118,7 @@ trust=True).
         """
         if listed and (_is_listed(path) or _is_registered(path)):
             return
+        # `Path()` stands for the command itself, whose words are its user's own.
         if self.config != Path() and (owner := listings.absent_owner(path)):
             self.refusals.append(BadInput(f"{self.config} names {path}. {listings.advice(owner)}"))
             raise self.refusals[-1]

@@ -109,6 +109,7 @@ def write_plugin(name: str, directory: Path) -> Path:
         "next_version": f"{major}.{minor + 1}",
     }
     directory.mkdir(parents=True, exist_ok=True)
+    # Beside its place, and renamed when it is whole: a kill leaves no half plug-in to install.
     unfinished = Path(tempfile.mkdtemp(dir=directory, prefix=f".{names.distribution}-"))
     try:
         for template, destination in _FILES.items():

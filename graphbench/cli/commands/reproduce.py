@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.table import Table as Grid
 
+from graphbench.cli.checks import check_fit_options
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.console import console, plain_table
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write, near_options
@@ -22,7 +23,7 @@ from graphbench.experiments.launchers import Cluster, Unit, add_options, launch
 from graphbench.experiments.records import Record, read_records, write_records, write_together
 from graphbench.experiments.reproduce.controls import controlled
 from graphbench.experiments.reproduce.obtained import obtain, records_of
-from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, jobs, select
+from graphbench.experiments.reproduce.plan import SCALES, Job, Request, coverage, is_trained, jobs, select
 from graphbench.experiments.reproduce.rendering import records, summary
 from graphbench.experiments.reproduce.running import missing, planned, run_beside, run_here, units
 from graphbench.experiments.reproduce.scripts import measured, run_missing, scripts
@@ -135,10 +136,11 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
     """Run missing trainings, or write them as SLURM arrays, and write the tables."""
     cluster, output = Cluster.of(options), folder_to_write("--output", options.output)
     wanted = [(*_selected(table, options), _request(table, options, extra)) for table in chosen]
-    by_folder = {
-        job.training.folder(output): job for _, cells, request in wanted for job in jobs(cells, request, output)
-    }
-    plan = list(by_folder.values())
+    for recipe in dict.fromkeys(cell.recipe for _, cells, _ in wanted for cell in cells if extra and is_trained(cell)):
+        configs = [word for name in recipe for word in ("--config", name)]
+        check_fit_options("reproduce", [*configs, *extra], (), {})  # else every training would refuse a misspelt one
+    plans = (job for _, cells, request in wanted for job in jobs(cells, request, output))
+    plan = list({job.training.folder(output): job for job in plans}.values())
     if options.job is not None:
         if not 0 <= options.job < len(plan):
             raise BadInput(f"--job {options.job}: the plan has jobs 0 to {len(plan) - 1}.")

@@ -92,6 +92,7 @@ def _score_splits(
     cli.trainer.callbacks += [same, predictions]  # type: ignore[attr-defined]
     cli.datamodule.prepare_data()
     cli.datamodule.setup()
+    # Before the first split is scored, which may take an hour.
     cli.datamodule.require_rows(splits[-1])
     splits = [name for name in splits if not cli.datamodule.is_empty(name)]
     scores: dict[str, Mapping[str, float]] = {}

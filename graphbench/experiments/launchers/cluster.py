@@ -138,6 +138,7 @@ class Cluster:
             executor.update_parameters(timeout_min=self.minutes, gpus_per_node=self.gpus, name=name, **setup)
             return executor
         executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=_TIMEOUTS)
+        # Behind our own, so that what a user says of sbatch counts.
         further: dict[str, Any] = {"requeue": True, **self.sbatch}
         if after:
             further["dependency"] = ":".join(["afterany", *after])

@@ -174,7 +174,8 @@ class Jobs:
         if not unknown:
             return
         self._asked = time.monotonic()
-        command = ["squeue", "--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}"]
+        # Of all partitions: without the option squeue leaves jobs in hidden ones out.
+        command = ["squeue", "--all", "--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}"]
         try:
             queued = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
         except (OSError, subprocess.SubprocessError):  # the controller is away; the next look will tell

@@ -95,6 +95,7 @@ class Study:
         self.folder, self.space, self.metric, self.maximize = folder, space, metric, maximize
         self._seed, self._prune = seed, prune
         self._worker = workers.Worker(folder / ".workers")
+        # Optuna guards single calls; to look for a trial and to take it are two.
         self._lock = FolderLock(folder / ".trials")
         try:
             with self._lock.held():

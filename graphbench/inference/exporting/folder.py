@@ -70,6 +70,7 @@ def export_folder(
     with _appearing(output) as folder:
         about = {"graphbench": __version__, "architecture": type(module.architecture).__name__}
         save_weights(state, folder / WEIGHTS, about)
+        # Read back at once: the run that could be exported again may be gone when this is loaded.
         if not same_weights(read_weights(folder / WEIGHTS), state):
             raise GraphbenchError(f"The weights in {folder / WEIGHTS} are not those that were written: a broken disk?")
         write_text(folder / CONFIG, _portable_text(run))

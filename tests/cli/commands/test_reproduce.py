@@ -126,6 +126,7 @@ def test_without_training_the_table_says_what_is_missing(trained, tmp_path):
         (["sft/table-44", "--output", "x"], "Did you mean sft/table-4"),
         (["sft/table-4", "--output", "x", "--only", "sfd"], "--only sfd"),
         (["sft/table-4", "--output", "x", "--sedes", "3"], "--sedes"),
+        (["sft/table-4", "--output", "x", "--trainer.max_epoch=3"], "Did you mean --trainer.max_epochs"),
         (["sft/table-4", "--output", "x", "--json"], "--json belongs to --list"),
         (["sft/table-4", "--list", "--only", "bigbird", "--only", "sfd"], "--only sfd"),
         (["sft/table-4", "--output", "x", "--seeds", "0"], "--seeds must be an integer of at least 1"),
