@@ -70,7 +70,7 @@ class Selection:
 
     def _parts(self) -> Iterator[GraphTable]:
         for start, stop in spans_of(len(self.rows)) or [(0, 0)]:
-            trim_mapped()
+            trim_mapped(0)  # what the part before has read is not read again
             part = self.table.select(self.rows[start:stop])
             part.graph_ids = None
             yield part

@@ -1,10 +1,13 @@
-"""Commands with `--launcher submitit`: their units are jobs of an imitated SLURM, or processes here."""
+"""Commands with `--launcher`: their units are jobs of an imitated SLURM, tasks of Ray, or processes here."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
+from pathlib import Path
 
 import imitated_slurm
 import pandas as pd
@@ -38,6 +41,12 @@ def slurm(tmp_path, monkeypatch):
     return tmp_path
 
 
+def with_children(process):
+    """A process and all that it has started, on Linux."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [process, *(one for child in children for one in with_children(int(child)))]
+
+
 def scores(output, name):
     return json.loads((output / "runs" / name / "results.json").read_text())["test"]
 
@@ -68,6 +77,38 @@ def test_a_sweep_whose_job_is_warned_is_queued_again_and_ends_with_the_bits_of_o
     assert len(imitated_slurm.scripts(slurm)) == 2
     assert main([*words, "--output", str(output), *options]) == 0
     assert len(imitated_slurm.scripts(slurm)) == 2, "nothing is missing, so nothing is submitted"
+
+
+@pytest.mark.slow
+def test_a_sweep_on_ray_that_loses_a_machine_has_the_bits_of_one_that_loses_none(config, tmp_path, monkeypatch):
+    """Two trainings at a time; one of them is killed with its worker behind its first checkpoint, and goes on."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    words, output, whole = ["sweep", "--config", str(config), "--seeds", "0-1"], tmp_path / "out", tmp_path / "whole"
+    words, run, killed = [*words, "--trainer.max_epochs=40"], output / "runs" / "gcn-1", []
+
+    def lose():
+        while not (run / "checkpoints" / "last.ckpt").is_file():
+            time.sleep(0.02)
+        worker = json.loads((output / "logs" / "gcn-1.json").read_text())["process"]
+        for process in with_children(worker):
+            os.kill(process, signal.SIGKILL)
+        killed.append((worker, (run / "results.json").is_file()))
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+    try:
+        threading.Thread(target=lose, daemon=True).start()
+        assert main([*words, "--output", str(output), "--launcher", "ray"]) == 0
+    finally:
+        ray.shutdown()
+    ((worker, was_finished),) = killed
+    assert not was_finished, "it was to be killed while it trains"
+    assert json.loads((output / "logs" / "gcn-1.json").read_text())["process"] != worker
+    assert (output / "report.html").is_file(), "by the last task"
+    assert {unit.state for unit in read_status(output)} == {"done"}
+    assert main([*words, "--output", str(whole)]) == 0
+    for name in ("gcn-0", "gcn-1"):
+        assert scores(output, name) == scores(whole, name)
 
 
 @pytest.mark.slow

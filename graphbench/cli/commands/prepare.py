@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
-from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
@@ -15,6 +15,7 @@ from graphbench.cli.options import FLAGS, own_parser, split
 from graphbench.contracts import Benchmark
 from graphbench.data.parts import kept
 from graphbench.data.parts.shares import AUTO, Share, alone
+from graphbench.data.store import Store
 from graphbench.errors import BadInput
 from graphbench.experiments.launchers import Cluster, Unit, launch
 from graphbench.experiments.launchers.units import read_notes
@@ -65,18 +66,27 @@ def prepare(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _dividable(data: Benchmark) -> GraphBenchmark:
+@runtime_checkable
+class _Dividable(Protocol):
+    """Data that several jobs can prepare, as those of `GraphBenchmark`."""
+
+    store: Store
+
+    def prepare_share(self, share: Share) -> int: ...
+
+
+def _dividable(data: Benchmark) -> _Dividable:
     """Return the data if several jobs can prepare them.
 
     Raises:
         BadInput: they cannot.
     """
-    if isinstance(data, GraphBenchmark):
+    if isinstance(data, _Dividable):
         return data
     raise BadInput(f"{data.spec.name} cannot be prepared in parts: leave --part and --launcher out.")
 
 
-def _launch(data: GraphBenchmark, cluster: Cluster, arguments: Sequence[str]) -> int:
+def _launch(data: _Dividable, cluster: Cluster, arguments: Sequence[str]) -> int:
     """Prepare data by jobs: shares of the table, then shares of the encodings, and last what joins them.
 
     Returns:

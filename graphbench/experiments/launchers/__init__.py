@@ -1,4 +1,4 @@
-"""Run the units of a command here or as jobs of a cluster, through submitit."""
+"""Run the units of a command here or as jobs of a cluster, through submitit or Ray."""
 
 from graphbench.experiments.launchers.cluster import Cluster, add_options
 from graphbench.experiments.launchers.launching import launch

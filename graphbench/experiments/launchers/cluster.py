@@ -1,38 +1,47 @@
-"""Options `--launcher.NAME` of a command, and the executor of submitit that they describe."""
+"""Options `--launcher.NAME` of a command, and the executor of submitit or Ray that they describe."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.experiments.launchers.tasks import RayExecutor
 
 if TYPE_CHECKING:
     import submitit
 
 log = logging.getLogger(__name__)
 
-LAUNCHERS = ("local", "submitit")
+LAUNCHERS = ("local", "submitit", "ray")
 CLUSTERS = ("slurm", "local", "debug")
 #: Option -> its help.
 OPTIONS: dict[str, str] = {
-    "launcher": "local (default): here; submitit: as jobs of a SLURM cluster, which are watched and queued again",
+    "launcher": "local (default): here; submitit: as jobs of a SLURM cluster, which are watched and queued again; ray: "
+    "as tasks of a Ray cluster",
     "launcher.time": "time of a job, as 4:00:00, 2-00:00:00 or minutes; what is longer is queued again and goes on",
     "launcher.gpus": "GPUs of a job (default: none)",
+    "launcher.cpus": "of ray: processors that a job counts as (default: 1)",
     "launcher.partition": "partition of the cluster",
     "launcher.account": "account of the cluster",
     "launcher.sbatch": "further options of sbatch, as 'mem=32G cpus-per-task=8 qos=long'",
     "launcher.setup": "line of the shell before each job, as 'module load cuda'",
-    "launcher.at_once": "jobs at a time; workers of a study; shares of a prediction",
+    "launcher.at_once": "jobs at a time; workers of a study; shares of a prediction or preparation",
     "launcher.per_task": "short trainings that share a job, one after the other (default: 1)",
     "launcher.cluster": "of submitit: slurm (default); local: processes here, debug: this process, to try it out",
+}
+#: Launcher -> options that belong to another one.
+_FOREIGN = {
+    "submitit": ("launcher.cpus",),
+    "ray": tuple(f"launcher.{name}" for name in ("time", "partition", "account", "sbatch", "setup", "cluster")),
 }
 #: How often a job may run out of time before it counts as failed; submitit's own 3 is for trainings of a day.
 _TIMEOUTS = 100
@@ -50,9 +59,10 @@ class Cluster:
     """Resources that a job asks for.
 
     Args:
-        kind: of submitit's executors: slurm, local or debug.
+        kind: of submitit's executors: slurm, local or debug; or ray.
         minutes: after which a job is queued again.
         gpus: of each job.
+        cpus: of each task of Ray.
         partition: of the cluster.
         account: of the cluster.
         sbatch: further options of sbatch, without dashes.
@@ -64,6 +74,7 @@ class Cluster:
     kind: str = "slurm"
     minutes: int = 60
     gpus: int = 0
+    cpus: int = 1
     partition: str | None = None
     account: str | None = None
     sbatch: Mapping[str, str | bool] = field(default_factory=dict)
@@ -76,16 +87,28 @@ class Cluster:
         """Read the options of a command; None where its units run in the usual way.
 
         Raises:
-            BadInput: a value is none of those that are expected, there is no time limit, submitit is not installed,
-                or there is no SLURM here.
+            BadInput: a value is none of those that are expected, an option belongs to another launcher, a time limit is
+                missing, submitit or Ray is not installed, or there is no SLURM here.
         """
         given = {name: value for name in OPTIONS if (value := getattr(options, name, None)) is not None}
         launcher = given.pop("launcher", "local")
         check_choice("--launcher", launcher, LAUNCHERS)
         if launcher == "local":
             if given:
-                raise BadInput(f"--{next(iter(given))} describes jobs of a cluster: add --launcher submitit.")
+                raise BadInput(f"--{next(iter(given))} describes jobs of a cluster: add --launcher submitit or ray.")
             return None
+        if foreign := [name for name in given if name in _FOREIGN[launcher]]:
+            raise BadInput(f"--{foreign[0]} is no option of --launcher {launcher}: leave it out.")
+        counts = cls(
+            kind="ray",
+            gpus=_whole(given, "gpus", at_least=0) or 0,
+            cpus=_whole(given, "cpus", at_least=1) or 1,
+            at_once=_whole(given, "at_once", at_least=1),
+            per_task=_whole(given, "per_task", at_least=1) or 1,
+        )
+        if launcher == "ray":
+            require("ray", "ray")
+            return counts
         kind = given.get("launcher.cluster", "slurm")
         check_choice("--launcher.cluster", kind, CLUSTERS)
         for name in ("partition", "account", "sbatch") if kind != "slurm" else ():
@@ -93,18 +116,16 @@ class Cluster:
                 log.warning("--launcher.%s has no effect with --launcher.cluster %s: nothing is queued.", name, kind)
         if "launcher.time" not in given:
             raise BadInput("--launcher submitit needs --launcher.time: the time of a job, as 4:00:00 or in minutes.")
-        cluster = cls(
+        cluster = replace(
+            counts,
             kind=kind,
             minutes=minutes_of(given["launcher.time"]),
-            gpus=_whole(given, "gpus", at_least=0) or 0,
             partition=given.get("launcher.partition"),
             account=given.get("launcher.account"),
             sbatch=further_options(given.get("launcher.sbatch", "")),
             setup=given.get("launcher.setup"),
-            at_once=_whole(given, "at_once", at_least=1),
-            per_task=_whole(given, "per_task", at_least=1) or 1,
         )
-        require_submitit()
+        require("submitit", "cluster")
         if kind == "slurm" and shutil.which("sbatch") is None:
             raise BadInput(
                 "--launcher submitit: there is no `sbatch` here. Give the command on the login node of a cluster, or "
@@ -119,17 +140,19 @@ class Cluster:
             BadInput: it is missing.
         """
         if self.at_once is None:
-            raise BadInput(f"--launcher submitit needs --launcher.at_once here: the number of {what}.")
+            raise BadInput(f"--launcher needs --launcher.at_once here: the number of {what}.")
         return self.at_once
 
-    def executor(self, folder: Path, name: str, after: Sequence[str] = ()) -> submitit.AutoExecutor:
-        """Return submitit's executor for jobs of this kind.
+    def executor(self, folder: Path, name: str, after: Sequence[str] = ()) -> submitit.AutoExecutor | RayExecutor:
+        """Return the executor of submitit or Ray for jobs of this kind.
 
         Args:
             folder: of its files.
             name: of the jobs.
             after: numbers of jobs that must have ended before, well or not.
         """
+        if self.kind == "ray":
+            return RayExecutor(name, self.cpus, self.gpus)
         import submitit
 
         if self.kind != "slurm":
@@ -155,16 +178,16 @@ class Cluster:
         return executor
 
 
-def require_submitit() -> None:
-    """Import submitit.
+def require(package: str, extra: str) -> None:
+    """Import the package of a launcher.
 
     Raises:
         BadInput: it is not installed.
     """
     try:
-        import submitit  # noqa: F401
+        importlib.import_module(package)
     except ImportError as error:
-        raise BadInput("--launcher submitit needs submitit: pip install 'graphbench-lightning[cluster]'.") from error
+        raise BadInput(f"--launcher {package} needs {package}: pip install 'graphbench-lightning[{extra}]'.") from error
 
 
 def minutes_of(text: str) -> int:

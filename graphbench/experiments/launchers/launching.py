@@ -9,13 +9,14 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.sharing import locked
 from graphbench.data.files.writing import write_text
 from graphbench.errors import CorruptData, GraphbenchError
 from graphbench.experiments.launchers.cluster import Cluster
+from graphbench.experiments.launchers.tasks import RayJob
 from graphbench.experiments.launchers.units import Bundle, Unit, read_notes
 from graphbench.experiments.trainings import visible_gpus
 
@@ -42,7 +43,7 @@ def launch(
     """Run units as jobs, and wait until all have ended, well or not.
 
     What an earlier call has submitted and is still queued or running is not submitted again, but waited for. On a
-    cluster the jobs go on when this process ends.
+    SLURM cluster the jobs go on when this process ends.
 
     Args:
         stages: missing units; those of a stage start when those before have ended.
@@ -90,7 +91,7 @@ class Jobs:
     def __init__(self, cluster: Cluster, folder: Path, describe: Callable[[], str]) -> None:
         self.cluster, self.folder, self._describe = cluster, folder, describe
         self._shown, self._asked = "", -_QUEUE
-        self.open: dict[str, submitit.Job[Any]] = {}
+        self.open: dict[str, submitit.Job[Any] | RayJob] = {}
         self._units: dict[str, list[str]] = {}
         self._cards: dict[str, str | None] = {}
 
@@ -124,7 +125,7 @@ class Jobs:
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         after = list(dict.fromkeys(map(_base, self.open)))
-        executor = self.cluster.executor(self.folder / ROOM, self.folder.name, after)
+        executor = cast("submitit.AutoExecutor", self.cluster.executor(self.folder / ROOM, self.folder.name, after))
         try:
             jobs = executor.submit_array(bundles)
         except (FailedJobError, FailedSubmissionError, OSError) as error:
@@ -134,12 +135,18 @@ class Jobs:
         write_text(self.folder / ROOM / _JOBS, json.dumps(self._units, indent=1) + "\n")
 
     def _submit_here(self, bundles: Sequence[Bundle]) -> None:
-        """Start processes here, at most `at_once` at a time, when those before have ended."""
+        """Start processes here or tasks of Ray, at most `at_once` at a time, when those before have ended.
+
+        Without `at_once` one process runs at a time, and as many tasks as Ray has room for.
+        """
         self.wait()
-        executor, groups = self.cluster.executor(self.folder / ROOM, self.folder.name), _card_groups(self.cluster.gpus)
+        executor = self.cluster.executor(self.folder / ROOM, self.folder.name)
+        most = self.cluster.at_once or (len(bundles) if self.cluster.kind == "ray" else 1)
+        # Ray itself deals the cards.
+        groups = [] if self.cluster.kind == "ray" else _card_groups(self.cluster.gpus)
         try:
             for bundle in bundles:
-                self.wait(below=self.cluster.at_once or 1)
+                self.wait(below=most)
                 # submitit itself shows the first cards to every process.
                 taken = [self._cards[number] for number in self.open]
                 bundle.cards = min(groups, key=taken.count, default=None)
@@ -148,7 +155,7 @@ class Jobs:
             self.cancel()
             raise
 
-    def _note(self, jobs: Sequence[submitit.Job[Any]], bundles: Sequence[Bundle]) -> None:
+    def _note(self, jobs: Sequence[submitit.Job[Any] | RayJob], bundles: Sequence[Bundle]) -> None:
         for job, bundle in zip(jobs, bundles, strict=True):
             self.open[job.job_id] = job
             self._units[job.job_id] = [unit.name for unit in bundle.units]
@@ -170,7 +177,8 @@ class Jobs:
         """Close jobs that the queue has no more, where the cluster keeps no accounts: submitit asks `sacct` alone."""
         if self.cluster.kind != "slurm" or time.monotonic() < self._asked + _QUEUE:
             return
-        unknown = [number for number, job in self.open.items() if job.state == "UNKNOWN"]
+        jobs = cast("dict[str, submitit.Job[Any]]", self.open)
+        unknown = [number for number, job in jobs.items() if job.state == "UNKNOWN"]
         if not unknown:
             return
         self._asked = time.monotonic()

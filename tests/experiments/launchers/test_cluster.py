@@ -26,7 +26,9 @@ def test_nothing_is_launched_unless_asked_for():
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--launcher", "ray"], "--launcher"),
+        (["--launcher", "dask"], "--launcher"),
+        (["--launcher", "ray", "--launcher.time", "60"], "--launcher.time"),
+        (["--launcher", "submitit", "--launcher.time", "60", "--launcher.cpus", "2"], "--launcher.cpus"),
         (["--launcher.gpus", "1"], "--launcher.gpus"),
         (["--launcher", "submitit"], "--launcher.time"),
         (["--launcher", "submitit", "--launcher.time", "soon"], "soon"),

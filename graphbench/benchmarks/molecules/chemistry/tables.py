@@ -27,6 +27,7 @@ from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE, WEIGHT, pointer
 from graphbench.data.columns import exact_numbers, split_bounds
 from graphbench.data.entry import Entry, EntryWriter
+from graphbench.data.mapped import trim_mapped
 from graphbench.data.parts.kept import KeptParts, Span, spans_of
 from graphbench.data.parts.shares import Share
 from graphbench.data.tables import read_table, write_table
@@ -178,6 +179,7 @@ def _join_graphs(kept: KeptParts, entries: Sequence[Entry], rows: np.ndarray) ->
     def parts() -> Iterator[GraphTable]:
         first = 0
         for entry in entries:
+            trim_mapped(0)
             arrays = _stored_arrays(entry)
             chosen = rows[(rows >= first) & (rows < first + len(arrays))] - first
             first += len(arrays)
