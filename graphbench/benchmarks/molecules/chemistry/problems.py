@@ -84,12 +84,11 @@ def find_repeats(canonical: Sequence[str], y: np.ndarray) -> Repeats:
     for row, text in enumerate(canonical):
         groups.setdefault(text, []).append(row)
     rows = [group for group in groups.values() if len(group) > 1]
-    return Repeats(rows, [number for number, group in enumerate(rows) if _contradict(y[group])])
 
+    def contradict(values: np.ndarray) -> bool:
+        return any(len(np.unique(column[~np.isnan(column)])) > 1 for column in values.T.astype(float))
 
-def _contradict(values: np.ndarray) -> bool:
-    """Return whether a column `[rows, T]` has two different known values."""
-    return any(len(np.unique(column[~np.isnan(column)])) > 1 for column in values.T.astype(float))
+    return Repeats(rows, [number for number, group in enumerate(rows) if contradict(y[group])])
 
 
 def describe_repeats(

@@ -43,6 +43,7 @@ from graphbench.benchmarks.molecules.chemistry.tables import (
 )
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures, with_numbers
 from graphbench.contracts import GraphTable
+from graphbench.data.splits import SPLIT_WORDS
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, split_signs
 
@@ -59,17 +60,6 @@ METRICS = {
     "multilabel": ("AP", "AUROC"),
 }
 _NAMED = 8  # lines that a message names for each remark
-#: Words for the splits, in lower case.
-SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "dev": "val",
-    "test": "test",
-    "testing": "test",
-}
 
 
 @dataclass(frozen=True)
@@ -195,6 +185,7 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
             f"{request.file}: the target {PENALIZED_LOGP!r} is computed, but the file has a column of that name too. "
             "Rename the column: one word cannot mean both."
         )
+    # Signs before commas: ">0,5" is a number with a decimal comma only behind its sign.
     signs = _take_signs(request, rows)
     points_for_commas(rows, request.numbers)
     if rows.notes:
@@ -211,7 +202,7 @@ def read_user_file(request: FileRequest, track: Track | None = None) -> UserMole
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
     _report(problems, rows, request)
     _log_remarks(arrays, rows)
-    bad = {problem.line for problem in problems}
+    bad = {problem.line for problem in problems}  # lines, since rows that could not be split into cells have no row
     usable = np.array([place for place, row in enumerate(arrays.rows) if rows.lines[row] not in bad], dtype=np.int64)
     if len(usable) == 0:
         description = describe_problems(problems, rows.source, rows.num_rows, rows.unit)
