@@ -77,11 +77,6 @@ class Table:
 def check_table(path: Path, formats: Sequence[str], what: str = "tables") -> str:
     """Check the format of a file, which need not exist; return its suffix, without `.gz`.
 
-    Args:
-        path: of the file.
-        formats: suffixes; those of text may be followed by `.gz`.
-        what: kind of its content, for the message.
-
     Raises:
         BadInput: it has another suffix.
         MissingExtra: it needs a package that is not installed.
@@ -158,11 +153,7 @@ def open_table(
 
 
 def lines_table(source: str, lines: Iterable[str], key: str) -> Table:
-    """Open a list of SMILES that is not a file, such as standard input.
-
-    Raises:
-        BadInput: a column is repeated.
-    """
+    """Open a list of SMILES that is not a file, such as standard input."""
     rows: Iterator[Row] = smiles_rows(lines, key)
     header = list(next(rows, (1, [key]))[1])
     return Table(
