@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
     records: bool = False
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Columns of frames: those of the header, numbered where a name is blank or repeated."""
         return distinct_names(self.header)

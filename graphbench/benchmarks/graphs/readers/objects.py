@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.utils import to_edge_index
 
 from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, OneGraph, RawGraphs, as_array, as_rows, stack
 from graphbench.benchmarks.graphs.splits.masks import masks_from_indices
@@ -264,11 +265,12 @@ def _from_adjacency(values: dict[str, Any], place: str) -> dict[str, Any]:
     if scipy.sparse.issparse(adjacency):
         entries = adjacency.tocoo()
         row, column, weight = entries.row, entries.col, entries.data
-    elif _is_sparse(adjacency) and adjacency.layout != torch.sparse_coo and adjacency.dim() == 3:
-        row, column, weight = _compressed(adjacency)
     elif _is_sparse(adjacency):
-        entries = adjacency.to_sparse_coo()
-        row, column, weight = (part.numpy() for part in (*entries._indices()[:2], entries._values()))
+        if adjacency.layout == torch.sparse_coo:  # `to_edge_index` would mark the user's tensor as coalesced
+            index, numbers = adjacency._indices(), adjacency._values()
+        else:
+            index, numbers = to_edge_index(adjacency)
+        row, column, weight = (part.numpy() for part in (*index[:2], numbers))
     elif hasattr(adjacency, "coo") and hasattr(adjacency, "sparse_sizes"):  # torch_sparse's SparseTensor
         row, column, weight = (None if part is None else part.numpy() for part in adjacency.coo())
     else:
@@ -282,16 +284,6 @@ def _from_adjacency(values: dict[str, Any], place: str) -> dict[str, Any]:
     if weight is not None:
         values.setdefault("edge_weight" if weight.ndim == 1 else "edge_attr", weight)
     return values
-
-
-def _compressed(adjacency: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows, columns and values of a CSR or CSC matrix whose entries are rows of numbers."""
-    by_row = adjacency.layout == torch.sparse_csr
-    pointer = adjacency.crow_indices() if by_row else adjacency.ccol_indices()
-    other = adjacency.col_indices() if by_row else adjacency.row_indices()
-    major = torch.repeat_interleave(torch.arange(len(pointer) - 1), pointer.diff())
-    row, column = (major, other) if by_row else (other, major)
-    return row.numpy(), column.numpy(), adjacency.values().numpy()
 
 
 def _named_types(graph: Data, values: Mapping[str, Any]) -> dict[str, Any]:
