@@ -7,7 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 _RUNS_AHEAD = {"cuda"}  # devices that compute while a copy from page-locked memory runs
 
 Chunks = GraphTable | Iterable[GraphTable]
+Sampled = TypeVar("Sampled")
 
 
 class GraphBenchmark(Benchmark):
@@ -189,6 +190,11 @@ class GraphBenchmark(Benchmark):
             raise BadInput(f"{self.spec.name} cannot take graphs from Python: it alters them when it is opened.")
         return read_graphs(objects, self.spec, size)
 
+    def sampled(self, sample: Callable[[int, int], Sampled]) -> dict[str, Sampled]:
+        """Return `sample(number, size)` of each split, for generated sets; its number goes into their seeds."""
+        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
+        return {split: sample(number, size) for number, (split, size) in enumerate(sizes)}
+
     # -- preparing and opening -----------------------------------------------------------------------------------
 
     def prepare_data(self) -> None:
@@ -210,7 +216,7 @@ class GraphBenchmark(Benchmark):
 
         A subclass that changes tables after they are opened extends this method.
         """
-        if self._opened_with == self.encodings:
+        if self._opened_with == self.encodings:  # Lightning calls `setup` before each stage
             return
         entry, named = self._open_entry()
         splits = entry.meta["splits"]
@@ -274,10 +280,8 @@ class GraphBenchmark(Benchmark):
     def open_split(self, entry: Entry, split: str) -> GraphTable:
         """Open a split with all required encodings; an empty one has none, since no model runs on it."""
         raw = table = read_table(entry, split)
-        if not len(raw):
-            return table
         key = content_key(entry, split)
-        for encoding in self.encodings:
+        for encoding in self.encodings if len(raw) else ():
             encoded = encode(raw, encoding, self.store, key, f"{self.spec.name} {split}")
             table = with_encoding(table, encoding, encoded)
         return table
@@ -285,6 +289,7 @@ class GraphBenchmark(Benchmark):
     def _part(self, table: GraphTable) -> GraphTable:
         """Copy `train_fraction` of a table to memory; the graphs keep their numbers."""
         size = max(1, round(self.train_fraction * len(table)))
+        # The first rows of one permutation, so that a smaller share is part of a larger one.
         rows = permutation(len(table), self.sampling_seed())[:size]
         return table.select(torch.from_numpy(rows).sort().values)
 
@@ -294,12 +299,13 @@ class GraphBenchmark(Benchmark):
         logger.info("%s: reading the data", name)
         splits = self.read()
         if set(splits) != set(SPLITS):
-            raise BadInput(f"{self.spec.name}: read() must return {', '.join(SPLITS)}, got {', '.join(splits)}.")
+            raise BadInput(f"{name}: read() must return {', '.join(SPLITS)}, got {', '.join(splits)}.")
         for split in SPLITS:
             chunks = splits[split]
-            checked = self.checked([chunks] if isinstance(chunks, GraphTable) else chunks, split)
-            whole = next(checked) if isinstance(chunks, GraphTable) else checked
-            write_table(writer, split, whole, may_be_empty=split in self.empty_splits)
+            is_whole = isinstance(chunks, GraphTable)
+            checked = self.checked([chunks] if is_whole else chunks, split)  # type: ignore[list-item,arg-type]
+            # A whole table stays one: `write_table` narrows its integers, which parts of a stream cannot agree on.
+            write_table(writer, split, next(checked) if is_whole else checked, split in self.empty_splits)
         if self.left_out:
             writer.meta["left_out"] = self.left_out
         if self.split_words:
@@ -307,7 +313,7 @@ class GraphBenchmark(Benchmark):
             logger.info("%s: split %s", name, self.split_words)
         sizes = tuple(writer.meta["splits"][split]["num_graphs"] for split in SPLITS)
         if self.spec.split_sizes not in (None, sizes):
-            raise BadInput(f"{self.spec.name}: the splits have {sizes} graphs instead of {self.spec.split_sizes}.")
+            raise BadInput(f"{name}: the splits have {sizes} graphs instead of {self.spec.split_sizes}.")
 
     def checked(self, chunks: Iterable[GraphTable], split: str) -> Iterator[GraphTable]:
         """Yield the parts of a split as they are stored, checked against the specification.

@@ -14,15 +14,11 @@ from graphbench.contracts.table import EDGE
 from graphbench.data.columns import from_log10, to_log10
 
 _MAX_EDGES = 100_000  # training edges of a fit, in equal steps through all of them
+_MAX_CATEGORIES = 256  # of a column that becomes one-hot: 65,536 of them would take 52 GB for these edges
 
 
 def predict_plainly(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> dict[str, Baseline]:
-    """Return all predictions of this file for validation and test, and the seconds that each took.
-
-    Args:
-        tables: of all splits, with targets.
-        spec: of the benchmark.
-    """
+    """Return all predictions of this file for validation and test, and the seconds that each took."""
     started = time.perf_counter()
     name, answer = constant_answer(tables["train"], spec)
     constant = {split: np.tile(answer, (len(tables[split].columns["y"]), 1)) for split in ("val", "test")}
@@ -35,12 +31,7 @@ def predict_plainly(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> di
 
 
 def constant_answer(train: GraphTable, spec: BenchmarkSpec) -> tuple[str, np.ndarray]:
-    """Return name and values `[T]` or `[C]` of the prediction that is the same for every row.
-
-    Args:
-        train: the training split, with targets.
-        spec: of the benchmark.
-    """
+    """Return name and values `[T]` or `[C]` of the prediction that is the same for every row, from training targets."""
     y = train.columns["y"]
     if spec.num_classes is None:
         targets, logged = y.double().reshape(len(y), -1).numpy(), spec.log10_targets
@@ -54,17 +45,14 @@ def constant_answer(train: GraphTable, spec: BenchmarkSpec) -> tuple[str, np.nda
 def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -> dict[str, dict[str, np.ndarray]]:
     """Predict validation and test edges by logistic or ridge regression on their features.
 
-    Categories are one-hot, numbers standardised; at most 100,000 training edges are used.
-
-    Args:
-        tables: of all splits, with targets of edges.
-        spec: of the benchmark.
+    Categories are one-hot, numbers standardised; at most 100,000 training edges are used, and no columns of more than
+    256 categories.
 
     Returns:
         Name -> split -> probabilities `[edges, C]` or numbers `[edges, T]`; empty where edges have no features, or
         training edges no targets.
     """
-    if not (spec.edge.vocabularies or spec.edge.dense):
+    if not (any(size <= _MAX_CATEGORIES for size in spec.edge.vocabularies) or spec.edge.dense):
         return {}
     y = tables["train"].columns["y"].numpy()
     labelled = np.flatnonzero((y >= 0).all(1) if spec.num_classes is not None else ~np.isnan(y).any(1))
@@ -73,6 +61,7 @@ def predict_by_features(tables: Mapping[str, GraphTable], spec: BenchmarkSpec) -
         return {}
     features = _features(tables["train"], spec, rows)
     mean, deviation = features.mean(0), features.std(0)
+    # Standardised, since both regressions penalise the weight of a column by its scale.
     scaled = lambda values: (values - mean) / np.where(deviation > 0, deviation, 1.0)  # noqa: E731
     inputs = {split: scaled(_features(tables[split], spec)) for split in ("val", "test")}
     if spec.num_classes is None:
@@ -102,7 +91,8 @@ def _features(table: GraphTable, spec: BenchmarkSpec, rows: np.ndarray | None = 
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     if spec.edge.vocabularies:
         codes = table.columns["edge_attr"][chosen].numpy()
-        parts += [np.eye(size)[codes[:, number]] for number, size in enumerate(spec.edge.vocabularies)]
+        sizes = enumerate(spec.edge.vocabularies)
+        parts += [np.eye(size)[codes[:, number]] for number, size in sizes if size <= _MAX_CATEGORIES]
     if spec.edge.dense:
         parts.append(table.columns["edge_dense"][chosen].double().numpy())
     return np.concatenate(parts, axis=1)

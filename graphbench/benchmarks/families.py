@@ -16,10 +16,6 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     Saved configurations name benchmarks by their family, so these are loaded here too, though they are listed only in
     `graphbench/benchmarks/__init__.pyi`.
 
-    Args:
-        package: `__name__` of the family.
-        file: its `__file__`; the listing is the `.pyi` beside it, if any.
-
     Examples:
         >>> from graphbench.benchmarks import block_models
         >>> block_models.CSL.__module__, block_models.__all__
@@ -32,6 +28,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         try:
             return listed(name)
         except AttributeError:
+            # Not an import at the top: the listing of all benchmarks would import its families in a circle.
             benchmarks = sys.modules[package.rpartition(".")[0]]
             cls = getattr(benchmarks, name) if name in benchmarks.__all__ else None
             if not getattr(cls, "__module__", "").startswith(f"{package}."):

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.contracts.table import EDGE
 from graphbench.data.download import fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.data.progress import track
@@ -37,16 +38,8 @@ def address(name: str) -> str:
 def fetch(name: str, folder: Path, otherwise: str) -> Path:
     """Return the file with the graphs, `folder/raw/NAME_v2.pt` as in PyG's own folder.
 
-    It is unpacked from `folder/raw/NAME_v2.zip` if that exists, else downloaded.
-
-    Args:
-        name: of the dataset.
-        folder: of the dataset.
-        otherwise: advice for users without a network, for the message.
-
-    Raises:
-        MissingData: it could not be fetched; names the address, and the folder to put it into.
-        CorruptData: the archive is damaged or of another dataset.
+    It is unpacked from `folder/raw/NAME_v2.zip` if that exists, else downloaded; `otherwise` is advice for users
+    without a network. Raises as `fetch_members`.
     """
     url = address(name)
     file = Path(url).with_suffix(".pt").name
@@ -55,11 +48,6 @@ def fetch(name: str, folder: Path, otherwise: str) -> Path:
 
 def read_splits(path: Path, convert: Convert, most_nodes: int = _BYTE_NODES) -> dict[str, Iterator[GraphTable]]:
     """Read the graphs of each split as tables, without running code of the file.
-
-    Args:
-        path: returned by `fetch`.
-        convert: returns columns in the dtypes to store.
-        most_nodes: upper limit for the nodes of a graph.
 
     Raises:
         CorruptData: the file is damaged or holds something else; also raised while the tables are read.
@@ -85,12 +73,9 @@ def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert, m
             if int(nodes.max()) > most_nodes:
                 raise ValueError(f"a graph has {int(nodes.max())} nodes")
             ends = torch.cat(edges)
+            # Before the cast to a byte, in which a wrong number would become a right one.
             if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
                 raise ValueError("edge_index leads to nodes that do not exist")
-            table = GraphTable(
-                {"edge_index": ends.to(torch.uint8 if most_nodes <= _BYTE_NODES else torch.int16)}
-                | {name: column for name, (column, _) in columns.items()},
-                {"edge_index": EDGE_INDEX} | {name: Column(axis) for name, (_, axis) in columns.items()},
-                {NODE: pointer(nodes), EDGE: pointer(torch.tensor([len(part) for part in edges]))},
-            )
-        yield table
+            columns["edge_index"] = (ends.to(torch.uint8 if most_nodes <= _BYTE_NODES else torch.int16), EDGE)
+            table = make_table(columns, nodes, [len(part) for part in edges])
+        yield table  # outside of `foreign`, which would take errors of whoever reads on for damage of the file

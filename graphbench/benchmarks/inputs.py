@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ from graphbench.tables.reader import as_texts
 
 logger = logging.getLogger(__name__)
 
+Made = TypeVar("Made")
 _SHOWN = 20  # columns that a message names
 _WIDTH = 60  # characters of a cell that a message quotes
 
@@ -56,6 +57,12 @@ def input_files(source: Path, suffixes: Sequence[str], what: str) -> tuple[list[
     return files, source
 
 
+def split_outcomes(outcomes: Sequence[Made | str]) -> tuple[dict[int, Made], dict[int, str]]:
+    """Separate what was made of the rows of a part from the reasons why nothing was made, both by row."""
+    made = {row: outcome for row, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
+    return made, {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, str)}
+
+
 def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Iterator[InputPart]:
     """Add the column `y` to the graphs of an input: NaN (or class -1) where a cell is empty.
 
@@ -73,7 +80,7 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
     """
     if data.spec.level != "graph":
         raise BadInput(f"{data.spec.name} cannot score {source}: a table has no labels of nodes.")
-    commas: bool | None = None
+    commas: bool | None = None  # until a cell of the first parts decides it; "1500" reads alike either way
     num_bounds = 0
     for part in parts:
         columns = input_cells(part.frame, data.target_labels(), source, "which the model was trained to predict")
@@ -91,17 +98,7 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
 
 
 def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose: str) -> dict[str, list[str]]:
-    """Return the texts of some columns by their names.
-
-    Args:
-        frame: rows of the input.
-        names: of the columns, in any case.
-        source: the input, for messages.
-        purpose: of the columns, for messages.
-
-    Raises:
-        BadInput: one is missing.
-    """
+    """Return the texts of some columns by their names."""
     header = [str(name) for name in frame.columns]
     places = {name: find_column(source, header, name) for name in names}
     absent = [name for name, place in places.items() if place is None]
@@ -127,7 +124,7 @@ def _labelled(
 ) -> InputPart:
     spec, problems = data.spec, dict(part.problems)
     classes = {name: number for number, name in enumerate(data.class_labels())} if spec.num_classes else {}
-    if list(classes) == [str(number) for number in range(len(classes))]:
+    if list(classes) == list(map(str, range(len(classes)))):
         classes = {}  # numbers, which may be written with a point
     missing = Missing.of(getattr(data, "missing", None))
     values, faults = parse_cells(columns, str(spec.kind), missing, spec.num_classes or 0, classes)
@@ -164,9 +161,6 @@ def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterat
             undirected networkx graph counts in both directions.
         spec: with the fields that must be present.
         size: graphs per part.
-
-    Raises:
-        BadInput: an object is no graph.
     """
     for number, thing in enumerate(graphs):
         if not is_graph(thing):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, pointer
 
 def make_table(
     columns: Mapping[str, tuple[Tensor | np.ndarray, str]],
-    num_nodes: Tensor | np.ndarray,
-    num_edges: Tensor | np.ndarray | None = None,
+    num_nodes: Tensor | np.ndarray | Sequence[int],
+    num_edges: Tensor | np.ndarray | Sequence[int] | None = None,
 ) -> GraphTable:
     """Build a table of G graphs.
 

@@ -44,11 +44,6 @@ def leads_out(name: str) -> bool:
 def check_size(name: str, unpacked: int, packed: int) -> None:
     """Refuse an archive that unpacks to more than any published one.
 
-    Args:
-        name: of the archive, for the message.
-        unpacked: bytes.
-        packed: bytes.
-
     Raises:
         CorruptData: it is too large, in all or for its packed size.
 

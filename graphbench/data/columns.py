@@ -60,12 +60,7 @@ def exact_numbers(values: np.ndarray) -> np.ndarray:
 
 
 def single_numbers(values: np.ndarray, name: str) -> np.ndarray:
-    """Convert features to float32, with a warning that names the columns whose spread is lost.
-
-    Args:
-        values: `[rows]` or `[rows, columns]`.
-        name: of the features, for the warning.
-    """
+    """Convert features to float32, with a warning that names the columns whose spread is lost."""
     if lost := columns_lost(values):
         rows = values.reshape(len(values), -1)
         column = rows[:, lost[0]]

@@ -140,24 +140,36 @@ def fetch_members(
     with _alone(folder, what, lambda: all(path.is_file() for path in paths.values())):
         absent = {name: member for name, member in members.items() if not paths[name].is_file()}
         _check_recorded(folder, {name: path for name, path in paths.items() if name not in absent})
-        if not absent:
-            return paths
-        # The temporary folder is below `folder`, so that the last step is a rename on one file system.
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-            faults: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-            if is_download := not local.is_file():
-                held = f"{url} (or {', '.join(absent)}, which it holds{'' if place == folder else f', into {folder}'})"
-                remedy = by_hand(place, {local.name: held, **(others or {})}, advice)
-                local, faults = Path(temporary, local.name), _sent_by(url, what, remedy)
-                _download(url, local, what, remedy)
-            sums = _check_recorded(folder, {local.name: local}, every=is_download)
-            files = {name: Path(temporary, "members", name) for name in absent}
-            with faults:
-                check_content(local, sha256=sha256, md5=md5)
-                extract(local, Path(temporary, "members"), absent)
-                sums |= _check_recorded(folder, files, every=True)
-            _publish(files, folder, sums)
+        if absent:
+            held = f"{url} (or {', '.join(absent)}, which it holds{'' if place == folder else f', into {folder}'})"
+            remedy = by_hand(place, {local.name: held, **(others or {})}, advice)
+            _extract_missing(url, local, folder, absent, what, remedy, {"sha256": sha256, "md5": md5})
     return paths
+
+
+def _extract_missing(
+    url: str,
+    archive: Path,
+    folder: Path,
+    members: Mapping[str, str],
+    what: str,
+    remedy: str,
+    checksums: Mapping[str, str | None],
+) -> None:
+    """Extract files of an archive to `folder`, which is downloaded unless the user put it there."""
+    # The temporary folder is below `folder`, so that the last step is a rename on one file system.
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+        faults: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if is_download := not archive.is_file():
+            archive, faults = Path(temporary, archive.name), _sent_by(url, what, remedy)
+            _download(url, archive, what, remedy)
+        sums = _check_recorded(folder, {archive.name: archive}, every=is_download)
+        files = {name: Path(temporary, "members", name) for name in members}
+        with faults:
+            check_content(archive, **checksums)
+            extract(archive, Path(temporary, "members"), members)
+            sums |= _check_recorded(folder, files, every=True)
+        _publish(files, folder, sums)
 
 
 @contextlib.contextmanager
@@ -298,9 +310,6 @@ def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False
         folder: of the record.
         files: name there -> current path of the file.
         every: compute also the checksums of files without a record.
-
-    Raises:
-        CorruptData: one differs.
     """
     # An unreadable record must not stop a folder whose files nobody asks for.
     recorded = _recorded(folder) if files else {}
@@ -316,11 +325,7 @@ def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False
 
 
 def check_content(path: Path, *, sha256: str | None = None, md5: str | None = None) -> None:
-    """Compare a file with the checksums that are given.
-
-    Raises:
-        CorruptData: the file has another one.
-    """
+    """Compare a file with the checksums that are given."""
     for algorithm, expected in (("sha256", sha256), ("md5", md5)):
         if expected is not None and (actual := compute_digest(path, algorithm)) != expected:
             raise CorruptData(

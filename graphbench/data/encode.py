@@ -176,11 +176,7 @@ def encoded_here(
 def encode_in_memory(
     table: GraphTable, encoding: Encoding, describe: str = "input", workers: int | None = None
 ) -> Encoded:
-    """Encode all graphs of a table, one or more; see `encoded_here` for graphs that may fail.
-
-    Raises:
-        GraphbenchError: as `encode`.
-    """
+    """Encode all graphs of a table, one or more; see `encoded_here` for graphs that may fail."""
     parts = list(compute_chunks(table, encoding, describe, workers))
     columns = {name: torch.cat([part.columns[name] for part in parts]) for name in parts[0].columns}
     ptr = {axis: pointer(torch.cat([part.ptr[axis].diff() for part in parts])) for axis in parts[0].ptr}
@@ -217,9 +213,6 @@ def compute_chunks(
 
     The first chunk is computed here and timed; if the rest would take longer than `POOL_FROM` seconds it is
     distributed over processes.
-
-    Raises:
-        GraphbenchError: as `encode`.
     """
     spans = chunk_spans(table) if spans is None else spans
     workers = min(workers or available_cores(), len(spans) - 1)

@@ -241,10 +241,7 @@ def _stamps(folder: Path, arrays: Mapping[str, Any]) -> dict[str, list[int]]:
 def note_verified(folder: Path, arrays: Mapping[str, Any], until_restart: bool = False) -> None:
     """Record that the files as they are now have the right checksums, unless the store is read-only.
 
-    Args:
-        folder: the entry.
-        arrays: the manifest's record of every array.
-        until_restart: the record expires with the next boot, because the files may not be on the disk yet.
+    With `until_restart` the record expires with the next boot, because the files may not be on the disk yet.
     """
     record = {"files": _stamps(folder, arrays)} | ({"start": boot_id()} if until_restart else {})
     with contextlib.suppress(OSError):  # a mount or a folder that is read-only, a full disk, a quota
@@ -295,13 +292,7 @@ def verify(folder: Path, arrays: Mapping[str, Any], full_below: int) -> None:
 
 
 def read_entry(folder: Path, key: Mapping[str, Any], map_above: int, full_below: int) -> Entry:
-    """Open an entry after checking it.
-
-    Args:
-        folder: the entry.
-        key: that it must have been built for.
-        map_above: bytes; larger entries are memory-mapped.
-        full_below: bytes; see `verify`.
+    """Open an entry after checking it; one of more than `map_above` bytes is memory-mapped.
 
     Raises:
         CorruptData: it is damaged, or belongs to another key.

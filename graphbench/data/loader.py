@@ -168,9 +168,6 @@ class GraphLoader:
         precompute: adds fields to a batch where it is cut (`Architecture.precomputed`).
         draws: give `precompute` a generator, which follows from the sampler's seed, the epoch and the batch's graphs.
 
-    Raises:
-        BadInput: for a negative number of workers.
-
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
         >>> table = tiny_table(tiny_spec(), num_graphs=4)

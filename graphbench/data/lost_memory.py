@@ -21,9 +21,6 @@ def explain_memory(error: BaseException) -> str | None:
 
     torch raises the end of a data worker wherever the program happens to be, often within an innocent logger.
 
-    Args:
-        error: of a command.
-
     Examples:
         >>> explain_memory(RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")).partition(":")[0]
         'A process that cuts batches (7) was ended from outside (Killed)'

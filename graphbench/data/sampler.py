@@ -42,9 +42,6 @@ class SizeBucketSampler(Sampler[list[int]]):
         name: of the split, for messages.
         unit: of the items, for messages.
 
-    Raises:
-        BadInput: for options out of range or fewer graphs than ranks.
-
     Examples:
         >>> import torch
         >>> sampler = SizeBucketSampler(torch.tensor([9, 2, 8, 3]), batch_size=2, shuffle=False)
@@ -159,12 +156,7 @@ class SizeBucketSampler(Sampler[list[int]]):
 
 
 def useful_share(num_nodes: Tensor, batches: Iterable[Sequence[int]]) -> float:
-    """Return the share of padded attention work that is not padding: sum of n_g^2 over sum of B * max(n)^2.
-
-    Args:
-        num_nodes: nodes of every graph `[G]`.
-        batches: row numbers of each batch.
-    """
+    """Return the share of padded attention work that is not padding: sum of n_g^2 over sum of B * max(n)^2."""
     squares = [(num_nodes[torch.as_tensor(batch)] ** 2) for batch in batches]
     useful = sum(int(batch.sum()) for batch in squares)
     return useful / sum(len(batch) * int(batch.max()) for batch in squares)

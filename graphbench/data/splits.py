@@ -31,9 +31,6 @@ _FEWEST_FOLDS = 3
 def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
     """Check that shares of train, val and test add up to 1; those of val and test may be 0.
 
-    Raises:
-        BadInput: they do not.
-
     Examples:
         >>> check_fractions([0.9, 0.1, 0])
         (0.9, 0.1, 0.0)
@@ -188,9 +185,6 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
 def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
     """Parse the fold of every row `[rows]` from a column of fold numbers; None where it holds something else.
 
-    Args:
-        labels: a cell for each row: a number, or text.
-
     Raises:
         BadInput: the numbers are not those of folds, 0 to k - 1 for three folds or more.
 
@@ -217,12 +211,7 @@ def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
 def column_folds(numbers: np.ndarray, fold: int) -> Split:
     """Return the split in which one of the folds of a column tests, and the next (after the last, the first) validates.
 
-    Args:
-        numbers: fold of every row, from 0 `[rows]`.
-        fold: number of the fold that tests.
-
-    Raises:
-        BadInput: there is no such fold.
+    Folds are numbered from 0 `[rows]`.
 
     Examples:
         >>> {name: rows.tolist() for name, rows in column_folds(np.array([0, 1, 2, 0]), 2).items()}

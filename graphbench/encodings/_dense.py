@@ -116,7 +116,7 @@ def size_blocks(
     Raises:
         BadInput: an edge names a node that its graph does not have.
     """
-    order = graphs.num_nodes.argsort(stable=True)
+    order = graphs.num_nodes.argsort(stable=True)  # stable: blocks must not depend on the version of torch
     inside = graphs.num_nodes > 0
     if not inside.all():  # an edge of a graph without nodes is in no block
         check_edges(graphs)
@@ -253,6 +253,7 @@ def pivoted_basis(basis: Tensor, count: int) -> Tensor:
         pivot = (weight >= weight.amax(1, keepdim=True) - TIE).int().argmax(1)
         lead = remaining[spaces, pivot]
         lead = lead / lead.norm(dim=1, keepdim=True)
+        # The projection of the pivot's unit vector onto what is left of the space.
         result[:, :, column] = (remaining * lead[:, None, :]).sum(-1)
         remaining -= result[:, :, column, None] * lead[:, None, :]
     return result

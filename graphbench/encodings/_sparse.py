@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -75,7 +75,7 @@ def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
     """
     size = adjacency.shape[0]
     symmetric = abs(adjacency - adjacency.T).nnz == 0
-    degree = np.maximum(adjacency.sum(1), 1.0)
+    degree = np.maximum(adjacency.sum(1), 1.0)  # a node without outgoing edges has no walk, and no division by 0
     products = num_steps // 2 + num_steps % 2 if symmetric else num_steps
     work = products * adjacency.nnz * size
     if work > _LOGGED_FROM:
@@ -174,6 +174,7 @@ def _above_zero(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the `need` smallest eigenvalues above 0 of all components, and canonical eigenvectors `[n, need]`."""
     size = len(part)
+    # A run of equal eigenvalues must be complete before it gets a basis; symmetric graphs have long ones.
     for wanted in (need + 3, 2 * need + 8, 4 * need + 32):
         pairs = [
             _solve_component(adjacency, np.flatnonzero(part == number), root, wanted) for number in range(num_parts)
@@ -197,16 +198,12 @@ def _above_zero(
         number, column = place[source]
         columns[pairs[number][0], target] = pairs[number][2][:, column]
     values = every[keep]
-    for start, stop in _runs(values, SAME_VALUE * largest):
+    # Runs of ascending values that are one eigenvalue, up to rounding, share a canonical basis.
+    cuts = (np.flatnonzero(np.diff(values) > SAME_VALUE * largest) + 1).tolist()
+    for start, stop in pairwise([0, *cuts, len(values)]):
         space = torch.from_numpy(columns[:, start:stop])[None]
         columns[:, start:stop] = pivoted_basis(space, min(stop - start, need))[0].numpy()
     return values[:need], columns[:, :need]
-
-
-def _runs(values: np.ndarray, tolerance: float) -> Iterator[tuple[int, int]]:
-    """Bounds of the runs of ascending values that are one eigenvalue."""
-    cuts = [0, *(np.flatnonzero(np.diff(values) > tolerance) + 1).tolist(), len(values)]
-    yield from pairwise(cuts)
 
 
 def _solve_component(
@@ -282,6 +279,7 @@ def _ritz(matrix: csr_array, block: np.ndarray, wanted: int, largest: float) -> 
 def _solver(adjacency: csr_array, root: np.ndarray, flat: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Return the pseudo-inverse of a connected graph's Laplacian as a function of blocks `[n, m]`, node 0 grounded."""
     laplacian = diags_array(adjacency.sum(1)) - adjacency
+    # Without row and column 0 it is positive definite, so that no pivoting is needed and the factors stay sparse.
     factors = splu(
         laplacian.tocsc()[1:][:, 1:], permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},

@@ -67,6 +67,7 @@ class EffectiveResistance(Encoding):
         """
         connected = _same_component(block)
         shift = connected / connected.sum(-1, keepdim=True)
+        # Cholesky, which fails on what is not positive definite, where `pinv` would cut eigenvalues off in silence.
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(laplacian(block.simple_adjacency()) + shift))
         diagonal = inverse.diagonal(dim1=1, dim2=2)
         resistance = (diagonal[:, :, None] + diagonal[:, None, :] - 2 * inverse).clamp(min=0)

@@ -107,7 +107,7 @@ def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:
     Baby steps M^1 .. M^s and giant steps M^s, M^2s, ..., s = ceil(sqrt(num_steps)): the diagonal of a product
     needs no product, diag(P Q)_i = sum_l P_il Q_li.
     """
-    stride = math.isqrt(num_steps - 1) + 1
+    stride = math.isqrt(num_steps - 1) + 1  # ceil of the root, without rounding errors
     powers = [transition]
     for _ in range(stride - 1):
         powers.append(powers[-1] @ transition)

@@ -225,7 +225,7 @@ def _steps_of(block: SizeBlock, distance: NDArray[np.int32], paths: NDArray[np.f
         goals.append(goal)
     edge, goal = np.concatenate(edges), np.concatenate(goals)
     pair = source[edge] * n + goal
-    order = np.argsort(pair, kind="stable")
+    order = np.argsort(pair, kind="stable")  # by pair, and the edges of one in the order of the graph
     edge, goal, pair = edge[order], goal[order], pair[order]
     onward = paths[target[edge], goal]
     weight = onward / np.bincount(pair, onward, minlength=1)[pair]

@@ -68,8 +68,11 @@ def distinct_names(header: Sequence[str]) -> list[str]:
         ['smiles', 'y', 'Unnamed: 2', 'y.2', 'y.1', 'Unnamed: 5']
     """
     taken, names = set(header), []
+    seen: set[str] = set()  # tables of gene expression have tens of thousands of columns
     for place, name in enumerate(header):
-        if not name or name in header[:place]:
+        is_repeated = name in seen
+        seen.add(name)
+        if not name or is_repeated:
             stem = f"{name}." if name else "Unnamed: "
             number = 1 if name else place
             while f"{stem}{number}" in taken:

@@ -64,11 +64,7 @@ class TypedTable:
     notes: tuple[str, ...]
 
     def frames(self, only: str | None = None) -> Iterator[pd.DataFrame]:
-        """Yield the chunks in their order, at least one; the index is the line or row of the file.
-
-        Args:
-            only: a single column to convert; all by default.
-        """
+        """Yield the chunks in their order, at least one; the index is the line or row of the file."""
         table = open_table(self.path, "", optional=self.needed)
         names = [only] if only is not None else list(self.kinds)
         is_empty = True
@@ -85,11 +81,7 @@ class TypedTable:
 
 
 def table_file(folder: Path, name: str) -> Path | None:
-    """Return the table of that name in a folder, in any format; None where there is none.
-
-    Raises:
-        BadInput: there are several.
-    """
+    """Return the table of that name in a folder, in any format; None where there is none."""
     paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES if (folder / f"{name}{suffix}").is_file()]
     if len(paths) > 1:
         raise BadInput(f"{folder} holds {' and '.join(path.name for path in paths)}: keep one of them.")

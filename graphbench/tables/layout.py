@@ -18,13 +18,9 @@ _POINT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?")
 def separator_of(header: str, usual: str, wanted: Sequence[str]) -> str:
     """Detect the separator of the cells of a file.
 
-    The wanted columns decide, then the number of cells. `csv.Sniffer`, by which pandas guesses, only counts
+    The wanted columns decide, then the number of cells, then `usual`, the separator of files with this suffix.
+    `csv.Sniffer`, by which pandas guesses, only counts
     characters, and mistakes a comma within the name of a column for a separator.
-
-    Args:
-        header: first line of the file.
-        usual: separator of files with this suffix, which wins ties.
-        wanted: names of expected columns.
 
     Examples:
         >>> separator_of("id;SMILES;logP", ",", ["smiles", "logP"])
@@ -87,14 +83,6 @@ def point_for_comma(cell: str) -> str:
 def find_column(source: object, header: Sequence[str], name: str) -> int | None:
     """Return the index of the named column, or of the only one whose name differs in case; None where there is none.
 
-    Args:
-        source: file, for messages.
-        header: names of its columns.
-        name: of the wanted column.
-
-    Raises:
-        BadInput: several columns match.
-
     Examples:
         >>> find_column("a.csv", ["ID", "SMILES"], "smiles"), find_column("a.csv", ["y", "Y"], "Y")
         (1, 1)
@@ -126,11 +114,6 @@ def near(missing: Sequence[str], header: Sequence[str]) -> str:
 
 def describe_layout(separator: str, usual: str, read_for: dict[str, str]) -> list[str]:
     """Describe in words how a file differs from a plain one.
-
-    Args:
-        separator: of the file.
-        usual: separator of files with its suffix.
-        read_for: wanted column -> column of the file.
 
     Examples:
         >>> describe_layout(";", ",", {"smiles": "SMILES", "y": "y"})

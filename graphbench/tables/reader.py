@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
     records: bool = False
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Columns of frames: those of the header, numbered where a name is blank or repeated."""
         return distinct_names(self.header)
@@ -76,11 +76,6 @@ class Table:
 
 def check_table(path: Path, formats: Sequence[str], what: str = "tables") -> str:
     """Check the format of a file, which need not exist; return its suffix, without `.gz`.
-
-    Args:
-        path: of the file.
-        formats: suffixes; those of text may be followed by `.gz`.
-        what: kind of its content, for the message.
 
     Raises:
         BadInput: it has another suffix.
@@ -158,11 +153,7 @@ def open_table(
 
 
 def lines_table(source: str, lines: Iterable[str], key: str) -> Table:
-    """Open a list of SMILES that is not a file, such as standard input.
-
-    Raises:
-        BadInput: a column is repeated.
-    """
+    """Open a list of SMILES that is not a file, such as standard input."""
     rows: Iterator[Row] = smiles_rows(lines, key)
     header = list(next(rows, (1, [key]))[1])
     return Table(

@@ -17,9 +17,6 @@ _PROPERTY = re.compile(r"^>.*?<(.+?)>")
 def smiles_and_name(line: str) -> tuple[str, str]:
     """Split a line of a SMILES file into the SMILES, with its CXSMILES extension if any, and the rest.
 
-    Args:
-        line: text with blanks or tabs between its parts; not blank.
-
     Examples:
         >>> smiles_and_name("C[C@H](N)O |&1:1| one or the other"), smiles_and_name("CCO")
         (('C[C@H](N)O |&1:1|', 'one or the other'), ('CCO', ''))

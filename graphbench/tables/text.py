@@ -32,9 +32,6 @@ def suffix_of(path: Path) -> str:
 def encoding_of(head: bytes) -> str:
     """Detect the encoding of a text: UTF-16 and UTF-32 by their marks, UTF-16 by zeros beside ASCII, else UTF-8.
 
-    Args:
-        head: first bytes of the file.
-
     Examples:
         >>> encoding_of("smiles".encode("utf-16")), encoding_of("smiles".encode("utf-16-be")), encoding_of(b"smiles")
         ('utf-16', 'utf-16-be', 'utf-8-sig')

@@ -21,9 +21,6 @@ def check_workbook(path: Path) -> None:
     A workbook is a zip archive: some hundred kilobytes can hold gigabytes of shared strings, all of which openpyxl
     takes into memory.
 
-    Args:
-        path: a file of any kind.
-
     Raises:
         MissingExtra: it is a workbook, and openpyxl is not installed.
         CorruptData: it breaks the limits of archives.

@@ -46,6 +46,18 @@ def test_classes_that_a_feature_tells_are_found():
         assert (predicted.argmax(1) == tables[split].columns["y"][:, 0].numpy()).mean() > 0.9
 
 
+def test_many_categories_take_no_memory():
+    """One-hot they would take 34 GB for the identity matrix alone."""
+    spec = tiny_spec("edge-classification", "both")
+    edge = dataclasses.replace(spec.edge, vocabularies=(65_536, *spec.edge.vocabularies[1:]))
+    spec = dataclasses.replace(spec, edge=edge)
+    tables = tables_of(spec)
+    for table in tables.values():
+        table.columns["y"] = (table.columns["edge_dense"][:, :1] > 0.2).long()
+    predicted = predict_by_features(tables, spec)["logistic regression on edge features"]["test"]
+    assert (predicted.argmax(1) == tables["test"].columns["y"][:, 0].numpy()).mean() > 0.9
+
+
 def test_a_class_without_a_training_edge_has_the_probability_0():
     spec = dataclasses.replace(tiny_spec("edge-classification", "dense"), num_classes=4)
     tables = tables_of(spec)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.block_models import specs
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.contracts.table import EDGE, GRAPH
+from graphbench.data.splits import column_folds
 from graphbench.errors import BadInput, check_range
 
 _NODES = 41
@@ -33,9 +34,6 @@ class CSL(GraphBenchmark):
         fold: one of five folds that tests; the next one validates.
         graph_seed: of the relabellings.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: there is no such fold.
     """
 
     spec = specs.CSL
@@ -59,15 +57,13 @@ class CSL(GraphBenchmark):
         """Sample all graphs and split them by the fold."""
         table = circulant_graphs(self.graph_seed)
         fold_of = (np.arange(len(table)) % _PER_CLASS) * _FOLDS // _PER_CLASS  # 3 graphs of every class a fold
-        distance = (fold_of - self.fold) % _FOLDS
-        masks = {"train": distance > 1, "val": distance == 1, "test": distance == 0}
-        return {name: table.select(torch.from_numpy(np.flatnonzero(mask))) for name, mask in masks.items()}
+        return {name: table.select(rows) for name, rows in column_folds(fold_of, self.fold).items()}
 
 
 def circulant_graphs(seed: int) -> GraphTable:
     """Sample all 150 graphs in the order of classes, edges sorted by (from, to)."""
     graphs = len(_SKIPS) * _PER_CLASS
-    rng = np.random.RandomState(seed % (1 << 32))
+    rng = np.random.RandomState(seed % (1 << 32))  # a number, whose stream is not that of a list of one
     labels = np.argsort(rng.random_sample((graphs, _NODES)), axis=1)  # of each node of the ring
     skips = np.repeat(_SKIPS, _PER_CLASS)
     steps = np.stack([np.ones_like(skips), -np.ones_like(skips), skips, -skips], axis=1)  # [graphs, 4]
@@ -75,10 +71,7 @@ def circulant_graphs(seed: int) -> GraphTable:
     row = np.arange(graphs)[:, None, None]
     codes = labels[:, :, None] * _NODES + labels[row, neighbour]
     codes = np.sort(codes.reshape(graphs, -1), axis=1).reshape(-1)
-    edge_index = np.stack([codes // _NODES, codes % _NODES], axis=1)
-    columns = {
-        "edge_index": torch.from_numpy(edge_index),
-        "y": torch.arange(len(_SKIPS)).repeat_interleave(_PER_CLASS)[:, None],
-    }
-    ptr = {NODE: pointer(torch.full((graphs,), _NODES)), EDGE: pointer(torch.full((graphs,), 4 * _NODES))}
-    return GraphTable(columns, {"edge_index": EDGE_INDEX, "y": Column(GRAPH)}, ptr)
+    edge_index = np.stack(np.divmod(codes, _NODES), axis=1)
+    classes = np.repeat(np.arange(len(_SKIPS)), _PER_CLASS)[:, None]
+    sizes = np.full(graphs, _NODES)
+    return make_table({"edge_index": (edge_index, EDGE), "y": (classes, GRAPH)}, sizes, 4 * sizes)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from graphbench.benchmarks.base import GraphBenchmark, with_sizes
 from graphbench.benchmarks.block_models import specs
-from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, Column, pointer
+from graphbench.benchmarks.tables import make_table
+from graphbench.contracts import GraphTable
+from graphbench.contracts.table import EDGE, GRAPH
+from graphbench.data.worker_pool import random_state
 
 _LENGTH = 6
 _OTHERS = np.array([3, 4, 5, 7, 8, 9])  # mean 6, so that both classes have as many nodes on cycles
@@ -32,9 +33,6 @@ class CYCLES(GraphBenchmark):
         graph_seed: of the graphs.
         sizes: graphs in train, validation and test, for a smaller (or larger) set.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: a split would be empty.
     """
 
     spec = specs.CYCLES
@@ -50,13 +48,12 @@ class CYCLES(GraphBenchmark):
 
     def read(self) -> dict[str, GraphTable]:
         """Sample the graphs of each split."""
-        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
-        return {name: cycle_graphs(size, self.graph_seed, number) for number, (name, size) in enumerate(sizes)}
+        return self.sampled(lambda number, size: cycle_graphs(size, self.graph_seed, number))
 
 
 def cycle_graphs(count: int, *seeds: int) -> GraphTable:
     """Sample graphs with and without a cycle of six nodes, in random order; edges sorted by (from, to)."""
-    rng = np.random.RandomState([seed % (1 << 32) for seed in seeds])
+    rng = random_state(*seeds)
     y = rng.permutation(np.arange(count) % 2)
     lengths = rng.choice(_OTHERS, (count, 2))
     lengths[y == 1, 0] = _LENGTH
@@ -66,11 +63,7 @@ def cycle_graphs(count: int, *seeds: int) -> GraphTable:
     graph, ends = _sample_edges(rng, lengths, num_nodes, roots)
     both = np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2)
     both = both[np.lexsort((both[:, 1], both[:, 0], np.repeat(graph, 2)))]
-    return GraphTable(
-        {"edge_index": torch.from_numpy(both), "y": torch.from_numpy(y)[:, None]},
-        {"edge_index": EDGE_INDEX, "y": Column(GRAPH)},
-        {NODE: pointer(torch.from_numpy(num_nodes)), EDGE: pointer(torch.from_numpy(2 * (num_nodes - roots)))},
-    )
+    return make_table({"edge_index": (both, EDGE), "y": (y[:, None], GRAPH)}, num_nodes, 2 * (num_nodes - roots))
 
 
 def _sample_edges(
@@ -95,6 +88,7 @@ def _sample_edges(
     rank[order] = local
     has_edge = ~on_tree | (rank >= roots[graph])
 
+    # A number below 1 beside the graph's own: one sort shuffles all graphs, each within itself.
     shuffled = np.argsort(graph + rng.random_sample(len(graph)), kind="stable")
     number = np.empty_like(shuffled)
     number[shuffled] = local

@@ -24,8 +24,9 @@ from graphbench.benchmarks.block_models.sampling import (
     sample_patterns,
 )
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, check_choice
 
@@ -44,9 +45,6 @@ class BlockModelBenchmark(GraphBenchmark):
         graph_seed: of the generated graphs.
         sizes: graphs in train, validation and test for a smaller (or larger) generated set.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: an option does not apply to the source.
     """
 
     #: Mean nodes and mean directed edges of the published graphs; the specification has those of the generated ones.
@@ -90,8 +88,7 @@ class BlockModelBenchmark(GraphBenchmark):
         """
         name = self.spec.name
         if self.source == "generated":
-            sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
-            return {split: self._sample(number, size) for number, (split, size) in enumerate(sizes)}
+            return self.sampled(self._sample)
         otherwise = "Or use graphs of the same distribution without a network: source=generated."
         path = fetch(name, Path(self.root, name), otherwise)
         return read_splits(path, partial(_from_published, vocabulary=self.spec.node.vocabularies[0]))
@@ -103,7 +100,8 @@ class BlockModelBenchmark(GraphBenchmark):
         ]
         description = f"Sampling {self.spec.name} {SPLITS[split]}"
         for graphs in map_in_processes(self.draw(), jobs, len(jobs), description, unit=f"chunks of {_CHUNK} graphs"):
-            yield _to_table(graphs)
+            columns = {"x": (graphs.x, NODE), "y": (graphs.y, NODE), "edge_index": (graphs.edge_index, EDGE)}
+            yield make_table(columns, graphs.num_nodes, graphs.num_edges)
 
     @abstractmethod
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
@@ -157,15 +155,6 @@ class CLUSTER(BlockModelBenchmark):
     def draw(self) -> Callable[[Chunk], BlockGraphs]:
         """Return the sampler of communities."""
         return sample_cluster_graphs
-
-
-def _to_table(graphs: BlockGraphs) -> GraphTable:
-    columns = {"x": graphs.x, "y": graphs.y, "edge_index": graphs.edge_index}
-    return GraphTable(
-        {name: torch.from_numpy(column) for name, column in columns.items()},
-        {"x": Column(NODE), "y": Column(NODE), "edge_index": EDGE_INDEX},
-        {NODE: pointer(torch.from_numpy(graphs.num_nodes)), EDGE: pointer(torch.from_numpy(graphs.num_edges))},
-    )
 
 
 def _from_published(graphs: Sequence[Graph], vocabulary: int) -> dict[str, tuple[Tensor, str]]:

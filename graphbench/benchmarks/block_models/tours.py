@@ -32,9 +32,6 @@ def shortest_tour(points: np.ndarray) -> np.ndarray:
 
     Lengths are Euclidean, compared to 1e-6. The time grows quickly with the number of points.
 
-    Args:
-        points: `[n, 2]`.
-
     Raises:
         BadInput: there are fewer than three points, or one is not finite.
 
@@ -79,7 +76,7 @@ class _Problem:
                 bounds=(0, 1),
                 method="highs-ds",
             )
-            if result.status == 2:  # infeasible on these pairs
+            if result.status == 2:  # infeasible on these pairs: a cut may have none of them
                 active = np.arange(len(self.ends))
                 continue
             if self._separate(active, result.x):
@@ -87,6 +84,7 @@ class _Problem:
             reduced = self._reduced(result)
             missing = np.setdiff1d(np.flatnonzero(reduced < -_TINY), active)
             if not missing.size:
+                # Up to rounding they are 0 by complementary slackness, and the integer program must have them.
                 reduced[active[result.x > _TINY]] = 0.0
                 return float(result.fun), reduced
             active = np.union1d(active, missing)
@@ -187,11 +185,12 @@ class _Problem:
         """Add `x(delta(S)) >= 2` for sets S on the side of point 0 of a small cut."""
         n = len(self.points)
         low, high = self.ends[used].T
-        capacity = np.round(x * _SCALE).astype(np.int32)
+        capacity = np.round(x * _SCALE).astype(np.int32)  # SciPy's maximum flow takes integers alone
         both = (np.concatenate([low, high]), np.concatenate([high, low]))
         graph = sparse.csr_array((np.concatenate([capacity, capacity]), both), shape=(n, n))
         sides: list[np.ndarray] = []
         for sink in range(1, n):
+            # A sink outside an earlier side is cut off already, which saves most of the flows.
             if any(not inside[sink] for inside in sides):
                 continue
             flow = maximum_flow(graph, 0, sink)

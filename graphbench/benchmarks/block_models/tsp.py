@@ -16,8 +16,9 @@ from graphbench.benchmarks.base import GraphBenchmark, with_sizes
 from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.block_models.tours import shortest_tour
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.package_files import remembered_sha256
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, CorruptData, MissingData, check_choice
@@ -57,9 +58,6 @@ class TSP(GraphBenchmark):
         sizes: graphs in train, validation and test for a smaller (or larger) generated set.
         num_nodes: fewest and most points of a generated graph, each number equally likely.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: an option does not apply to the source.
     """
 
     spec = specs.TSP
@@ -80,9 +78,9 @@ class TSP(GraphBenchmark):
             )
         self.source, self.graph_seed = source, graph_seed
         self.num_nodes = num_nodes or (50, 100)
-        fewest, most = self.num_nodes
-        if len(self.num_nodes) != 2 or not 4 <= fewest <= most:
+        if len(self.num_nodes) != 2 or not 4 <= self.num_nodes[0] <= self.num_nodes[1]:
             raise BadInput(f"num_nodes must be two ascending numbers of at least 4, got {list(self.num_nodes)}.")
+        fewest, most = self.num_nodes
         self.spec = with_sizes(type(self).spec, sizes)
         if source != "generated":
             names = {"pyg": "TSP_v2.zip, by the address in PyG", "text": "the authors' files of points and tours"}
@@ -116,8 +114,7 @@ class TSP(GraphBenchmark):
         if self.source == "pyg":
             path = fetch("TSP", folder, "Or use graphs that are solved here, without a network: source=generated.")
             return read_splits(path, _from_published, most_nodes=int(_PUBLISHED["max_nodes"]))
-        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
-        return {split: self._sample(number, size) for number, (split, size) in enumerate(sizes)}
+        return self.sampled(self._sample)
 
     def _sample(self, split: int, size: int) -> Iterator[GraphTable]:
         jobs = [
@@ -162,15 +159,13 @@ def graphs_of(instances: Sequence[tuple[np.ndarray, np.ndarray]]) -> GraphTable:
     """Return graphs of points `[n, 2]` and closed tours `[n]`: edges to near points, their distances and classes."""
     ends, lengths, classes = zip(*(near_edges(points, tour) for points, tour in instances), strict=True)
     points = [points for points, _ in instances]
-    columns = {
-        "x_dense": torch.from_numpy(np.concatenate(points)).float(),
-        "edge_index": torch.from_numpy(np.concatenate(ends).astype(np.int16)),
-        "edge_dense": torch.from_numpy(np.concatenate(lengths)).float()[:, None],
-        "y": torch.from_numpy(np.concatenate(classes).astype(np.uint8))[:, None],
+    columns: dict[str, tuple[np.ndarray, str]] = {
+        "x_dense": (np.concatenate(points).astype(np.float32), NODE),
+        "edge_index": (np.concatenate(ends).astype(np.int16), EDGE),
+        "edge_dense": (np.concatenate(lengths).astype(np.float32)[:, None], EDGE),
+        "y": (np.concatenate(classes).astype(np.uint8)[:, None], EDGE),
     }
-    layout = {"x_dense": Column(NODE), "edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "y": Column(EDGE)}
-    nodes, edges = (torch.tensor([len(part) for part in parts]) for parts in (points, ends))
-    return GraphTable(columns, layout, {NODE: pointer(nodes), EDGE: pointer(edges)})
+    return make_table(columns, [len(part) for part in points], [len(part) for part in ends])
 
 
 def near_edges(points: np.ndarray, tour: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -242,10 +237,6 @@ def text_file(folder: Path, split: str) -> Path:
 
 def read_tours(file: Path, fewest: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield points `[n, 2]` and the order of the tour `[n]`, from 0, of every line.
-
-    Args:
-        file: of a split.
-        fewest: minimum of points of an instance.
 
     Raises:
         CorruptData: a line is no instance; names it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -150,6 +151,7 @@ class ElectricFlow(GraphBenchmark):
         check_range("heat_time", self.heat_time, above=0, below=math.inf)
         check_range("log_resistance", self.log_resistance, at_least=0, below=math.inf)
         check_range("edge_probability", self.edge_probability, above=0, at_most=1)
+        self._check_unused()
         if self.fresh and self.train_fraction < 1:
             raise BadInput("train_fraction selects a part of a fixed training split: set fresh=False with it.")
         wanted = (self.num_eigenvectors or 0) + self.skip_trivial
@@ -157,6 +159,23 @@ class ElectricFlow(GraphBenchmark):
             raise BadInput(f"Graphs of {self.min_nodes} nodes have no {wanted} eigenvectors.")
         if self.graphs is None:
             self._check_not_degenerate()
+
+    def _check_unused(self) -> None:
+        """Refuse options that nothing reads beside the others: whoever set one expects other graphs."""
+        own_graphs = self.graphs is None
+        instead = f"family={self.family}" if own_graphs else f"graphs={type(self.graphs).__name__}"
+        used = {
+            "heat_time": (self.target == "heat", f"target={self.target}"),
+            "edge_probability": (own_graphs and self.family == "ER", instead),
+            "degree": (own_graphs and self.family == "regular", instead),
+            "family": (own_graphs, instead),
+            "num_nodes": (own_graphs, instead),
+            "min_nodes": (own_graphs or self.min_nodes == self.num_nodes, instead),
+        }
+        defaults = inspect.signature(ElectricFlow).parameters
+        for option, (is_used, choice) in used.items():
+            if not is_used and getattr(self, option) != defaults[option].default:
+                raise BadInput(f"{option}={getattr(self, option)} does not apply to {choice}: leave it out.")
 
     def _check_not_degenerate(self) -> None:
         """Refuse families whose targets are the same for all graphs, or arbitrary."""
@@ -232,14 +251,13 @@ class ElectricFlow(GraphBenchmark):
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Sample the fixed splits."""
-        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
-        return {split: self._sample(split, number, size) for number, (split, size) in enumerate(sizes)}
+        return self.sampled(self._sample)
 
-    def _sample(self, split: str, number: int, size: int) -> Iterator[GraphTable]:
-        problem = self.problem(split)
+    def _sample(self, number: int, size: int) -> Iterator[GraphTable]:
+        problem = self.problem(SPLITS[number])
         for chunk in range(-(-size // _CHUNK)):
             generator = stream(torch.device("cpu"), _FIXED, self.graph_seed, number, chunk)
-            networks = problem.draw(_CHUNK, generator)
+            networks = problem.draw(_CHUNK, generator)  # whole chunks: a shorter one would hold other graphs
             if chunk == 0:
                 heat = f", heat_time={self.heat_time:g}" if self.target == "heat" else ""
                 networks.check(f"target={self.target}, log_resistance={self.log_resistance:g}{heat}")
@@ -257,18 +275,11 @@ class ElectricFlow(GraphBenchmark):
             self.graphs.setup()
             self._wirings[split] = TableWiring(self.graphs.tables[split], f"{self.graphs.spec.name} {split}")
         wiring = self._wirings[split]
-        normalised, skip = self.laplacian == "symmetric", int(self.skip_trivial)
         return Problem(
-            wiring,
-            self.target,
-            self.num_targets,
-            self.log_resistance,
-            self.heat_time,
-            normalised,
-            skip,
-            self.centred,
-            self.demands == "sphere",
-        )
+            wiring, self.target, self.num_targets, self.log_resistance, self.heat_time,
+            normalised=self.laplacian == "symmetric", skip=int(self.skip_trivial), centred=self.centred,
+            unit=self.demands == "sphere",
+        )  # fmt: skip
 
     def prepare_data(self) -> None:
         """Prepare the other benchmark, if there is one, and sample the fixed splits unless the store has them."""
@@ -289,26 +300,14 @@ class ElectricFlow(GraphBenchmark):
             networks = problem.draw(self.batch_size, generator)
             if not self.encodings:
                 return networks.batch(first_id)
-            table = networks.table()
-            table.graph_ids = torch.arange(first_id, first_id + len(table))
-            return self._encoded_batch(table)
+            raw = table = networks.table()
+            raw.graph_ids = torch.arange(first_id, first_id + len(raw))
+            for encoding in self.encodings:
+                table = with_encoding(table, encoding, encoding.compute(raw))
+            return table.batch(range(len(table)))
 
         # encodings are computed from tables, which are on the CPU
         device = torch.device("cpu") if trainer is None or self.encodings else trainer.strategy.root_device
-        return FreshLoader(
-            draw,
-            self.steps_per_epoch,
-            self.batch_size,
-            self.fresh_every,
-            self.sampling_seed(),
-            device,
-            world_size=trainer.world_size if trainer else 1,
-            rank=trainer.global_rank if trainer else 0,
-        )
-
-    def _encoded_batch(self, table: GraphTable) -> GraphBatch:
-        """Return fresh graphs with the required encodings."""
-        raw = table
-        for encoding in self.encodings:
-            table = with_encoding(table, encoding, encoding.compute(raw))
-        return table.batch(range(len(table)))
+        world_size, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
+        options = (self.steps_per_epoch, self.batch_size, self.fresh_every, self.sampling_seed(), device)
+        return FreshLoader(draw, *options, world_size, rank)

@@ -62,6 +62,7 @@ class FreshLoader:
 
     def _batch(self, number: int) -> GraphBatch:
         """Return the batch of that number, which is cached for `fresh_every` steps."""
+        # Kept as the device has it: a batch of `fresh_every` steps is sampled once.
         if self._current is None or self._current[0] != number:
             generator = stream(self.device, _TRAINING, self.seed, number, self.rank)
             first_id = (number * self.world_size + self.rank) * self.batch_size

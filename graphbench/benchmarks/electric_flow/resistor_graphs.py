@@ -116,11 +116,7 @@ class ErdosRenyiWiring(Wiring):
         self.max_nodes, self.max_edges, self.probability = num_nodes, self.pairs.shape[1], probability
 
     def draw(self, num_graphs: int, generator: torch.Generator) -> Wires:
-        """Sample connected graphs.
-
-        Raises:
-            BadInput: hardly any graph is connected.
-        """
+        """Sample connected graphs."""
         tail, head = self.pairs.to(generator.device)
 
         def candidates(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -164,9 +160,6 @@ class TableWiring(Wiring):
     Args:
         table: the graphs.
         name: of the benchmark, for messages.
-
-    Raises:
-        BadInput: no graph is connected.
     """
 
     def __init__(self, table: GraphTable, name: str) -> None:
@@ -226,11 +219,7 @@ class MixedWiring(Wiring):
 def make_wiring(family: Family, sizes: Sequence[int], edge_probability: float = 0.5, degree: int = 3) -> Wiring:
     """Return the distribution of a family, uniform over those of `sizes` that the family has.
 
-    Args:
-        family: see `Family`.
-        sizes: numbers of nodes.
-        edge_probability: of "ER".
-        degree: of "regular".
+    `edge_probability` is that of "ER", `degree` that of "regular".
 
     Raises:
         BadInput: the family is unknown, or has no graph of any of these sizes.
@@ -310,7 +299,7 @@ def _rejection_sample(
         left -= count
         *columns, valid = candidates(count)
         rows = valid.nonzero().flatten()
-        share = max(len(rows), 0.5) / count
+        share = max(len(rows), 0.5) / count  # as if half a graph was valid, where none was: the next round is larger
         parts.append([column[rows[:missing]] for column in columns])
         missing -= min(len(rows), missing)
         if not missing:
@@ -326,7 +315,7 @@ def _are_connected(tail: Tensor, head: Tensor, present: Tensor, num_nodes: int) 
     weight = present.to(reachable.dtype)
     for row, column in ((tail, head), (head, tail)):
         reachable.view(len(tail), -1).scatter_add_(1, row * num_nodes + column, weight)
-    for _ in range(max(num_nodes - 1, 1).bit_length()):
+    for _ in range(max(num_nodes - 1, 1).bit_length()):  # the longest path has n - 1 edges; each square doubles them
         reachable = (reachable @ reachable).clamp_(max=1)
     return (reachable[:, 0] > 0).all(1)
 

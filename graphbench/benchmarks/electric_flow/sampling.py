@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.electric_flow.resistor_graphs import Wires, Wiring
+from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import GraphBatch, GraphTable
-from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, Column, pointer
+from graphbench.contracts.table import EDGE, NODE
 from graphbench.errors import BadInput
 
 #: Map of the demands Ψ: L† Ψ, √L† Ψ, e^(-sL) Ψ; or the eigenvectors of L, which need no demands.
@@ -27,7 +28,7 @@ _MIN_NORM = 1e-5
 #: Mean loss of a model that returns its input, below which the rest is rounding errors and there is nothing to learn.
 _MIN_LOSS = 1e-9
 
-LAYOUT = {"edge_index": EDGE_INDEX, "edge_dense": Column(EDGE), "x_dense": Column(NODE), "y": Column(NODE)}
+_AXES = {"edge_index": EDGE, "edge_dense": EDGE, "x_dense": NODE, "y": NODE}
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,9 @@ class Networks:
         columns, nodes, edges = self._columns()
         ends = torch.stack((columns.pop("tail"), columns.pop("head")), dim=1)
         columns["edge_index"] = ends.to(torch.int16 if self.wires.max_nodes < 2**15 else torch.int32)
-        columns = {name: column.cpu() for name, column in columns.items()}
-        ptr = {NODE: pointer(nodes.cpu()), EDGE: pointer(edges.cpu())}
-        return GraphTable(columns, {name: LAYOUT[name] for name in columns}, ptr)
+        return make_table(
+            {name: (column.cpu(), _AXES[name]) for name, column in columns.items()}, nodes.cpu(), edges.cpu()
+        )
 
     def batch(self, first_id: int = 0) -> GraphBatch:
         """Return the graphs as a batch on their device, numbered from `first_id`."""
@@ -140,13 +141,9 @@ class Networks:
         batch.batch, batch.ptr = torch.repeat_interleave(graph, nodes, output_size=total), ptr
         batch.graph_id = graph + first_id
         batch.num_nodes, batch.num_graphs, batch.max_nodes = total, num_graphs, self.wires.max_nodes
-        if not self._same_size:
+        if total != num_graphs * self.wires.max_nodes:  # else the host need not wait for the device
             batch.max_nodes = int(nodes.max())
         return batch
-
-    @property
-    def _same_size(self) -> bool:
-        return self.targets.shape[0] * self.wires.max_nodes == int(self.wires.num_nodes.sum())
 
     def _columns(self) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """Return the rows of all graphs, and the number of nodes and of directed edges of each graph.
@@ -207,6 +204,7 @@ def _node_mask(num_nodes: Tensor, max_nodes: int) -> Tensor:
 def laplacians(wires: Wires, resistance: Tensor) -> Tensor:
     """Return `L = D - A` with `A_uv = 1 / r_uv`: `[G, N, N]`, float64; absent nodes have zero rows and columns."""
     n = wires.max_nodes
+    # float64: conductances span e^4, and L† divides by the smallest eigenvalue.
     conductance = resistance.double().reciprocal() * wires.present
     adjacency = conductance.new_zeros(len(wires.tail), n * n)
     adjacency.scatter_add_(1, wires.tail * n + wires.head, conductance)

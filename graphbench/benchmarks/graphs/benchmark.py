@@ -222,6 +222,7 @@ class Graphs(GraphInputs):
 
     def _open_inspection(self) -> Entry:
         """Open what was inferred from the store; a new or changed source is read and inspected."""
+        # Options that came later stand in the key only where they differ from the default: older stores stay valid.
         self._key: dict[str, Any] = {
             "source": self.source.key() | ({"to_undirected": True} if self.to_undirected else {}),
             "target": [self.target and list(self.target), self.task, self.num_classes],
@@ -297,6 +298,8 @@ class Graphs(GraphInputs):
             if value is not None and value not in admitted:
                 raise BadInput(f"{option}={value}: {target.task} knows {', '.join(admitted)}.")
         names = target.names if len(target.names) == target.width else ()
+        # Where nodes are split, all splits hold all graphs.
+        sizes = [self.facts["num_graphs"] if self._by_nodes else len(self._rows[split]) for split in SPLITS]
         self.spec = replace(
             type(self).spec,
             task=target.task,
@@ -310,7 +313,7 @@ class Graphs(GraphInputs):
             metric=metric or self.facts["metric"] or metrics[0],
             higher_is_better=not target.task.endswith("regression"),
             loss=loss or LOSSES[target.task][0],
-            split_sizes=tuple(self._sizes()),  # type: ignore[arg-type]
+            split_sizes=tuple(sizes),  # type: ignore[arg-type]
             mean_nodes=self.facts["mean_nodes"],
             max_nodes=self.facts["max_nodes"],
             mean_edges=self.facts["mean_edges"],
@@ -333,9 +336,6 @@ class Graphs(GraphInputs):
             extra |= {"links": "edges"} if self.facts["of_one_graph"] else {}
             extra |= {"negatives": "given"} if self.facts["num_negatives"] else {}
         return extra
-
-    def _sizes(self) -> list[int]:
-        return [self.facts["num_graphs"] if self._by_nodes else len(self._rows[split]) for split in SPLITS]
 
     # -- reading -------------------------------------------------------------------------------------------------
 

@@ -37,11 +37,6 @@ class FeatureColumn:
         """Return one name for each column."""
         return (self.name,) if self.width == 1 else tuple(f"{self.name}_{number}" for number in range(self.width))
 
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> FeatureColumn:
-        """Build a column from plain values."""
-        return cls(record["name"], record["width"], tuple(record["sizes"]), tuple(record["values"]))
-
 
 @dataclass(frozen=True)
 class FeaturePlan:
@@ -66,7 +61,10 @@ class FeaturePlan:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> FeaturePlan:
         """Build a plan from what `as_json` returned."""
-        columns = tuple(FeatureColumn.from_json(column) for column in record["columns"])
+        columns = tuple(
+            FeatureColumn(one["name"], one["width"], tuple(one["sizes"]), tuple(one["values"]))
+            for one in record["columns"]
+        )
         left_out = tuple((name, why) for name, why in record["left_out"])
         return cls(record["level"], columns, left_out, record.get("normalized", False))
 
@@ -112,23 +110,18 @@ def plan_features(
     columns, left_out = [], []
     for name in names:
         values = raw.column(level, name)
-        if chosen is None and (reason := _looks_like_a_name(values)):
-            left_out.append((name, reason))
-            continue
+        # Texts that hardly repeat are names: as categories they would say nothing about a new graph.
+        if chosen is None and values.dtype == object:
+            distinct = len({value for value in values.reshape(-1) if value is not None})
+            if distinct > max(2, len(values) // 2):
+                left_out.append((name, f"{distinct:,} different texts in {len(values):,} rows"))
+                continue
         columns.append(_column(raw, level, name, values, categorical, continuous))
     left_out += [(name, "not asked for") for name in present if name not in (*names, *taken)]
     plan = FeaturePlan(level, tuple(columns), tuple(left_out), normalized)
     if normalized:
         feature_arrays(raw, plan)  # raises where they cannot be normalized
     return plan
-
-
-def _looks_like_a_name(values: np.ndarray) -> str:
-    """Say why a column of text holds names and no categories; empty where it does not."""
-    if values.dtype != object:
-        return ""
-    distinct = len({value for value in values.reshape(-1) if value is not None})
-    return f"{distinct:,} different texts in {len(values):,} rows" if distinct > max(2, len(values) // 2) else ""
 
 
 def _column(
@@ -198,7 +191,7 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
             )
         if column.values:
             code = {value: number for number, value in enumerate(column.values)}
-            values = np.array([code.get(value, len(code)) for value in values], dtype=np.int64)
+            values = np.array([code.get(value, len(code)) for value in values], dtype=np.int64)  # refused below
         rows = as_rows(values)
         if column.sizes:
             if rows.dtype.kind == "f":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -57,30 +57,27 @@ def parts_of_source(
     first = next(parts, None)
     if first is None:
         raise BadInput(f"{source.origin} holds no graph.")
-    if (sample := _sample(first)) is not None:
+    # A table has its columns without a graph; of graphs that are parsed one by one the first shows them.
+    sample: RawGraphs | None = None
+    try:
+        sample = first.join([0] if first.one_by_one else [])
+    except GraphbenchError:
+        if not first.one_by_one:
+            raise  # else it becomes a problem of its row
+    if sample is not None:
         for level, name in columns:
             sample.column(level, name)
-    return _build_wanted(chain([first], parts), build, wanted)
 
+    def build_wanted() -> Iterator[InputPart]:
+        row = 0
+        for part in chain([first], parts):
+            if wanted(row):
+                yield _build_part(part, build)
+            else:
+                yield InputPart(pd.DataFrame(index=pd.RangeIndex(part.size)), _no_graph(), [])
+            row += part.size
 
-def _build_wanted(parts: Iterable[RawPart], build: BuildTable, wanted: Wanted) -> Iterator[InputPart]:
-    row = 0
-    for part in parts:
-        if wanted(row):
-            yield _build_part(part, build)
-        else:
-            yield InputPart(pd.DataFrame(index=pd.RangeIndex(part.size)), _no_graph(), [])
-        row += part.size
-
-
-def _sample(part: RawPart) -> RawGraphs | None:
-    """Return graphs that have all columns: none of a table, or the first of graphs that are parsed one by one."""
-    if not part.one_by_one:
-        return part.join([])
-    try:
-        return part.join([0])
-    except GraphbenchError:  # becomes a problem of its row
-        return None
+    return build_wanted()
 
 
 def parts_of_objects(objects: Sequence[Any], directed: bool, size: int) -> Iterator[RawPart]:
@@ -103,6 +100,7 @@ def _build_part(part: RawPart, build: BuildTable) -> InputPart:
     try:
         built = _build_rows(part, rows, build)
     except GraphbenchError:
+        # Only then one by one, which takes many times as long: nearly all parts are valid.
         for row in rows:
             try:
                 _build_rows(part, [row], build)
@@ -162,33 +160,31 @@ class GraphInputs(NodeLevel):
 
         Args:
             source: as the option of this name.
-            column: not used.
+            column: None, as graphs are in no column.
             size: graphs per part.
 
         Raises:
-            BadInput: the source cannot be read, or its graphs lack a column.
+            BadInput: the source cannot be read, its graphs lack a column, or one is named.
         """
-        return self._read_parts(source, self._build_table, size)
+        return self._read_parts(source, column, self._build_table, size)
 
     def read_chosen(self, source: str, column: str | None, wanted: Wanted) -> Iterator[InputPart]:
         """Read as `read_input`; graphs of wanted parts alone are built."""
-        return self._read_parts(source, self._build_table, _ROWS, wanted)
+        return self._read_parts(source, column, self._build_table, _ROWS, wanted)
 
     def input_recipe(self) -> tuple[Any, ...] | None:
         """Return the features and options of edges, and where data sets by name are looked up."""
         return type(self), self._plan, self.facts["coordinates"], self.directed, self.to_undirected, str(self.root)
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Read graphs as `read_input`, with the target of graphs or nodes in the column `y`.
-
-        Raises:
-            BadInput: as `read_input`, or the source lacks the target.
-        """
-        return self._read_parts(source, partial(self._build_table, labelled=True), size)
+        """Read graphs as `read_input`, with the target of graphs or nodes in the column `y`."""
+        return self._read_parts(source, column, partial(self._build_table, labelled=True), size)
 
     def _read_parts(
-        self, source: str, build: BuildTable, size: int, wanted: Wanted = lambda row: True
+        self, source: str, column: str | None, build: BuildTable, size: int, wanted: Wanted = lambda row: True
     ) -> Iterator[InputPart]:
+        if column is not None:
+            raise BadInput(f"{self.spec.name} reads whole graphs, which are in no column {column!r}.")
         if source == "-":
             raise BadInput(f"{self.spec.name} reads files, folders and names, not standard input.")
         columns = [(plan.level, column.name) for plan in self._plan.values() for column in plan.columns]

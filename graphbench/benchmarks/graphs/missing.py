@@ -66,7 +66,8 @@ def bounds_as_numbers(values: np.ndarray, missing: Sequence[Any]) -> tuple[np.nd
         return values, none
     cells = values.ravel().tolist()
     stripped, signs = split_signs({"": ["" if cell is None else str(cell) for cell in cells]})
-    absent = np.array([cell is None or str(cell) in set(map(str, missing)) for cell in cells], dtype=bool)
+    words = set(map(str, missing))
+    absent = np.array([cell is None or str(cell) in words for cell in cells], dtype=bool)
     numbers = np.array([as_number(text) for text in stripped[""]])
     if not signs.any() or np.isnan(numbers[~absent]).any():
         return values, none
@@ -75,11 +76,7 @@ def bounds_as_numbers(values: np.ndarray, missing: Sequence[Any]) -> tuple[np.nd
 
 
 def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], values: np.ndarray, marked: np.ndarray) -> None:
-    """Refuse text of which most cells are numbers and the others unknown words.
-
-    Raises:
-        BadInput: names column, row and word.
-    """
+    """Refuse text of which most cells are numbers and the others unknown words."""
     if values.dtype != object:
         return
     odd = [
@@ -124,6 +121,7 @@ def usual_missing(values: np.ndarray) -> tuple[int, ...]:
     if values.dtype == object or values.shape[1] != 1:
         return ()
     present = values[~np.isnan(values.astype(float))]
+    # Beside classes from 0 on, -1 is PyG's and OGB's mark of no label; beside other negative numbers it is a class.
     others = present[present != UNLABELLED]
     two_or_more = len(others) and others.min() >= 0 and others.min() < others.max()
     return (UNLABELLED,) if two_or_more and len(others) < len(present) else ()

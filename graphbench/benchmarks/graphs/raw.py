@@ -225,6 +225,7 @@ def as_array(value: Any) -> np.ndarray | None:
         if value.layout != torch.strided or value.is_complex():
             return None
         value = value.detach().cpu()
+        # NumPy has no bfloat16, and sums of its float16 overflow at 65,504.
         return np.asarray((value.float() if value.dtype in (torch.float16, torch.bfloat16) else value).numpy())
     try:
         array = np.asarray(value)
@@ -239,15 +240,11 @@ def as_array(value: Any) -> np.ndarray | None:
 
 def as_rows(values: np.ndarray) -> np.ndarray:
     """Return a column as `[rows, width]`, also with no row."""
-    return values.reshape(len(values), int(np.prod(values.shape[1:], dtype=np.int64)))
+    return values.reshape(len(values), int(np.prod(values.shape[1:], dtype=np.int64)))  # -1 fails without a row
 
 
 def stack(graphs: Sequence[OneGraph], origin: str) -> RawGraphs:
-    """Join single graphs as `concatenate` does; a graph alone shares its arrays.
-
-    Raises:
-        BadInput: there is no graph.
-    """
+    """Join single graphs as `concatenate` does; a graph alone shares its arrays."""
     if not graphs:
         raise BadInput(f"{origin} holds no graph.")
     return concatenate([graph.as_raw() for graph in graphs], origin)
@@ -271,7 +268,7 @@ def concatenate(parts: Sequence[RawGraphs], origin: str) -> RawGraphs:
     pairs = {kind: _joined_pairs(parts, kind) for kind in _PAIR_COLUMNS if any(kind in part.pairs for part in parts)}
     num_nodes = np.concatenate([part.num_nodes for part in parts])
     starts = {GRAPH: np.cumsum([0, *map(len, parts)]), EDGE: np.cumsum([0, *(len(part.edges) for part in parts)])}
-    starts[NODE] = np.concatenate([[0], np.cumsum(num_nodes)])[starts[GRAPH]]
+    starts[NODE] = np.concatenate([[0], np.cumsum(num_nodes)])[starts[GRAPH]]  # a part may have no column of nodes
     for kind in pairs:
         counts = [len(part.pairs[kind].ends) if kind in part.pairs else 0 for part in parts]
         starts[kind] = np.cumsum([0, *counts])

@@ -25,12 +25,7 @@ def target_values(
 ) -> np.ndarray:
     """Return the columns side by side `[rows, width]`; text of numbers and `missing` words becomes numbers.
 
-    Args:
-        raw: the graphs.
-        level: of the columns.
-        names: of the columns.
-        missing: see above.
-        bounds: whether text of numbers and bounds (`>10`) becomes numbers, too.
+    With `bounds`, so does text of numbers and bounds (`>10`).
 
     Raises:
         BadInput: one has no column of that number, or they mix text and numbers.

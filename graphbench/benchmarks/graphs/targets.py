@@ -105,6 +105,7 @@ def find_target(
         raise BadInput("target: link-ranking predicts the pairs of links; leave the target out.")
     names = tuple(wanted) if wanted is not None else _default_columns(raw, other)
     level = _common_level(raw, names, task)
+    # In this order: words for missing values make bounds readable, which decide the task, which decides about -1.
     words = words_for_missing(target_parts(raw, level, names), missing)
     bounded = task is None and bool(bound_signs(raw, level, names, words).any())
     task = cast("TaskName", f"{level}-regression") if bounded else task
@@ -143,19 +144,19 @@ def _refuse_columns_of_classes(names: Sequence[str], values: np.ndarray, task: T
         )
 
 
-def predicts_links(raw: RawGraphs, wanted: Sequence[str] | None, task: TaskName | None) -> bool:
-    """Return whether pairs of nodes are to be ranked: by request, or since there is nothing else to predict."""
-    only_links = LINK in raw.pairs and not any(_LABELS in raw.columns[level] for level in LEVELS)
-    return wanted is None and (task == "link-ranking" or (task is None and only_links))
-
-
 def _link_target(raw: RawGraphs, task: TaskName | None) -> Target:
     if LINK not in raw.pairs:
         raise BadInput(
             f"{raw.origin} holds no pairs to rank: task=link-ranking reads edge_label_index of Data objects, links "
             "of JSON lines, or a table links."
         )
-    return Target("link", (), "link-ranking", "it holds pairs of nodes to rank" if task is None else "as asked")
+    return Target("link", (), "link-ranking", "as asked" if task else "it holds pairs of nodes to rank")
+
+
+def predicts_links(raw: RawGraphs, wanted: Sequence[str] | None, task: TaskName | None) -> bool:
+    """Return whether pairs of nodes are to be ranked: by request, or since there is nothing else to predict."""
+    only_links = LINK in raw.pairs and not any(_LABELS in raw.columns[level] for level in LEVELS)
+    return wanted is None and (task == "link-ranking" or (task is None and only_links))
 
 
 def _default_columns(raw: RawGraphs, other: Sequence[str]) -> tuple[str, ...]:
@@ -254,6 +255,7 @@ def _classes(raw: RawGraphs, target: Target, num_classes: int | None) -> tuple[t
     if not classes:
         raise BadInput(f"{raw.origin}: {name} is missing everywhere.")
     integral = column.dtype != object
+    # With num_classes given, numbers are classes as they are, though some do not occur.
     counts_from_0 = integral and classes == list(range(len(classes)))
     if num_classes is not None and integral and classes[0] >= 0 and classes[-1] < num_classes:
         return (), num_classes
@@ -294,12 +296,7 @@ def metrics_of(target: Target, log10: bool = False) -> list[str]:
 
 
 def log10_targets(raw: RawGraphs, target: Target, wanted: Sequence[str]) -> tuple[bool, ...]:
-    """Return which columns of a target are trained on in log10; empty where none is.
-
-    Args:
-        raw: the graphs.
-        target: of them.
-        wanted: names of columns, or their numbers where one name has several.
+    """Return which columns of a target are trained on in log10, by name, or by number where one name has several.
 
     Raises:
         BadInput: there is no such number, the task is no regression, or a value is not above 0; names the row.
@@ -359,7 +356,7 @@ def bound_arrays(raw: RawGraphs, target: Target) -> dict[str, tuple[str, np.ndar
 def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:
     """Return whether every edge has a reverse one with the same target `[E, width]`; False without edges."""
     graph = np.repeat(np.arange(len(raw)), raw.num_edges)
-    rest = np.nan_to_num(values.astype(np.float64), nan=np.inf)
+    rest = np.nan_to_num(values.astype(np.float64), nan=np.inf)  # NaN equals nothing, also not its own reverse
 
     def sorted_rows(ends: np.ndarray) -> np.ndarray:
         rows = np.column_stack([graph, ends, rest])

@@ -32,15 +32,8 @@ _CHUNK = 1000  # graphs per table: about 60 MB of superpixel graphs
 _INDEX = torch.int16  # node numbers within a graph
 #: COCO's category numbers, background first; their indices are the classes of COCO-SP.
 COCO_CATEGORIES = (
-    *range(12),
-    *range(13, 26),
-    *(27, 28),
-    *range(31, 45),
-    *range(46, 66),
-    *(67, 70),
-    *range(72, 83),
-    *range(84, 91),
-)
+    *range(12), *range(13, 26), 27, 28, *range(31, 45), *range(46, 66), 67, 70, *range(72, 83), *range(84, 91),
+)  # fmt: skip
 
 
 def address(name: str) -> str:
@@ -102,6 +95,7 @@ def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
 
 def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
     """Read graphs of one split that torch saved, memory-mapped if possible and without running code in the file."""
+    # Only torch's format of zip archives can be mapped; older files are one pickle.
     with foreign(path, FETCH_AGAIN):
         graphs = load_tensors(path, mmap=zipfile.is_zipfile(path))
     if not isinstance(graphs, list | tuple):

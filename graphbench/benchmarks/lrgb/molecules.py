@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import ClassVar
 
 from graphbench.benchmarks.lrgb import specs
-from graphbench.benchmarks.lrgb.files import contact_table, peptide_table, read_molecules
+from graphbench.benchmarks.lrgb.files import Convert, contact_table, peptide_table, read_molecules
 from graphbench.benchmarks.lrgb.superpixels import LRGBBenchmark
 from graphbench.benchmarks.molecules.base import SmilesInput
 from graphbench.contracts import GraphTable
 
 
-class PCQMContact(LRGBBenchmark):
+class _Molecules(LRGBBenchmark):
+    """Base of the three: lists that torch saved, and what makes a table of some of their graphs."""
+
+    convert: ClassVar[Convert]
+
+    def read_split(self, path: Path) -> Iterator[GraphTable]:
+        """Read tables from one split's file."""
+        return read_molecules(path, type(self).convert)
+
+
+class PCQMContact(_Molecules):
     """PCQM-Contact of LRGB: atoms, five bonds apart or more, that are closer than 3.5 Angstrom in space.
 
     A batch has the pairs in contact, in both directions, as `contact_index [num_pairs, 2]`. Training samples two wrong
@@ -25,13 +35,10 @@ class PCQMContact(LRGBBenchmark):
 
     published_name: ClassVar[str] = "pcqm-contact"
     spec = specs.PCQM_CONTACT
-
-    def read_split(self, path: Path) -> Iterator[GraphTable]:
-        """Read tables from one split's file."""
-        return read_molecules(path, contact_table)
+    convert = contact_table
 
 
-class PeptidesFunc(SmilesInput, LRGBBenchmark):
+class PeptidesFunc(SmilesInput, _Molecules):
     """Peptides-func of LRGB: ten functions of 15,535 peptides; a peptide may have several.
 
     The score is the average precision (AP), averaged over the ten. Atoms and bonds have OGB's features.
@@ -41,13 +48,10 @@ class PeptidesFunc(SmilesInput, LRGBBenchmark):
     published_name: ClassVar[str] = "peptides-func"
     advice: ClassVar[str] = "Without a network, AMPPeptides has molecules of the same kind; its scores do not compare."
     spec = specs.PEPTIDES_FUNC
-
-    def read_split(self, path: Path) -> Iterator[GraphTable]:
-        """Read tables from one split's file."""
-        return read_molecules(path, peptide_table)
+    convert = peptide_table
 
 
-class PeptidesStruct(SmilesInput, LRGBBenchmark):
+class PeptidesStruct(SmilesInput, _Molecules):
     """Peptides-struct of LRGB: eleven numbers for the shape in space of the same 15,535 peptides.
 
     Targets are z-scores over the whole set, as published, and so is the mean absolute error (MAE) over them. Atoms and
@@ -56,7 +60,4 @@ class PeptidesStruct(SmilesInput, LRGBBenchmark):
 
     published_name: ClassVar[str] = "peptides-struct"
     spec = specs.PEPTIDES_STRUCT
-
-    def read_split(self, path: Path) -> Iterator[GraphTable]:
-        """Read tables from one split's file."""
-        return read_molecules(path, peptide_table)
+    convert = peptide_table

@@ -132,13 +132,11 @@ class _Machine:
         self.memo = {
             place: value
             for place, value in self.memo.items()
-            if place in self.fetched or isinstance(value, str | np.dtype) or value is target or self._is_global(value)
+            if place in self.fetched
+            or isinstance(value, str | np.dtype)
+            or any(value is shared for shared in (target, *_ALLOWED.values()))
         }
         return items
-
-    @staticmethod
-    def _is_global(value: Any) -> bool:
-        return any(value is allowed for allowed in _ALLOWED.values())
 
     def _remember(self, place: int) -> None:
         self.memo[place] = self.stack[-1]

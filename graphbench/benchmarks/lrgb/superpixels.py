@@ -75,16 +75,12 @@ class SuperpixelBenchmark(LRGBBenchmark):
 
     def read_split(self, path: Path) -> Iterator[GraphTable]:
         """Read tables from one split's file."""
+        columns = {"x_dense": self.node_moments, "edge_dense": self.edge_moments} if self.standardised else {}
         for table in read_superpixels(path, self.categories):
-            yield self._standardise(table) if self.standardised else table
-
-    def _standardise(self, table: GraphTable) -> GraphTable:
-        columns = {"x_dense": self.node_moments, "edge_dense": self.edge_moments}
-        for name, moments in columns.items():
-            mean, sd = torch.tensor(moments)
-            scaled = (table.columns[name].float() - mean) / sd
-            table = table.with_columns({name: scaled}, {name: table.layout[name]})
-        return table
+            for name, moments in columns.items():
+                mean, deviation = torch.tensor(moments)
+                table.columns[name] = (table.columns[name].float() - mean) / deviation
+            yield table
 
 
 class PascalVOCSP(SuperpixelBenchmark):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, cast
 
 import numpy as np
@@ -105,7 +105,7 @@ class SmilesInput(GraphBenchmark):
 
     def _read(self, reader: Reader, frames: Iterator[MoleculeFrame], wanted: Wanted) -> Iterator[InputPart]:
         """Read the molecules of wanted parts, on all cores if there is more than one part."""
-        head = [frame for _, frame in zip(range(2), frames, strict=False)]
+        head = list(islice(frames, 2))  # one part alone is not worth the start of processes
         waiting: deque[MoleculeFrame] = deque()
 
         def jobs() -> Iterator[tuple[int, Sequence[str]]]:
@@ -119,7 +119,7 @@ class SmilesInput(GraphBenchmark):
 
         workers = available_cores() if len(head) > 1 else 1
         start = partial(warm_up, self._recipe())
-        start()
+        start()  # before the fork, so that workers share its tables
         with closing(ordered_map(reader, jobs(), workers, f"Reading molecules for {self.spec.name}", start)) as results:
             for arrays in results:
                 yield _part(waiting.popleft(), arrays)
@@ -162,11 +162,7 @@ class MoleculeBenchmark(SmilesInput):
         return without(table, TEXTS)
 
     def smiles(self, split: str) -> list[str]:
-        """Return the SMILES of a split's molecules, in the order of its rows, as the source spells them.
-
-        Raises:
-            BadInput: the data are not open, or their source has no SMILES.
-        """
+        """Return the SMILES of a split's molecules, in the order of its rows, as the source spells them."""
         return self._texts(split, "smiles")
 
     def ids(self, split: str) -> Sequence[Any]:
@@ -200,7 +196,7 @@ class MoleculeBenchmark(SmilesInput):
         if "smiles" not in self._with_texts["train"].columns:
             return None
         trained = set(self._canonical(self._used("train")).values())
-        canonical = self._canonical(texts)
+        canonical = self._canonical(texts)  # an unreadable molecule has no row in it, and None is never trained on
         return np.array([canonical.get(row) in trained for row in range(len(texts))], dtype=bool)
 
     def training_distances(self, graphs: str | Sequence[str]) -> np.ndarray | None:

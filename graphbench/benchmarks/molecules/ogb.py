@@ -125,7 +125,7 @@ def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.nd
         with open_gzip(path) as file:
             table = pd.read_csv(file, header=None).to_numpy()
         values = table.astype(dtype)
-        same = values == table
+        same = values == table  # a cast to a narrow type would wrap around in silence
     if values.shape[1] != num_columns or not (same | (table != table)).all():
         raise CorruptData(
             f"{path} should hold {num_columns} columns of {np.dtype(dtype).name}, but holds other numbers."

@@ -117,16 +117,7 @@ class MoleculeFeatures:
         return with_numbers(table, torch.cat([*columns, descriptors], 1))
 
     def join_input(self, part: InputPart, smiles: Sequence[str], source: str) -> InputPart:
-        """Add the numbers to the graphs of an input; a row with a cell that cannot be used becomes a problem.
-
-        Args:
-            part: of the input.
-            smiles: of each graph.
-            source: the input, for messages.
-
-        Raises:
-            BadInput: a column is missing.
-        """
+        """Add the numbers to the graphs of an input; a row with a cell that cannot be used becomes a problem."""
         if self.columns:
             columns = input_cells(part.frame, self.columns, source, "which the model reads beside the molecule")
             numbers = [cell for name in self.numbers for cell in columns[name]]

@@ -169,7 +169,9 @@ class Molecules(MoleculeBenchmark):
     ) -> None:
         super().__init__(**options)
         files = {name: Path(path) for name, path in (("val", val_file), ("test", test_file)) if path is not None}
-        self.train_files = _distinct_files(file)
+        self.train_files = tuple(map(Path, [file] if isinstance(file, str) else file))
+        if not self.train_files or len({path.resolve() for path in self.train_files}) < len(self.train_files):
+            raise BadInput(f"file: expected one or several distinct files, got {file}.")
         for path in (*self.train_files, *files.values()):
             check_table(path, MOLECULES, "molecules")
         check_choice("task", task, get_args(TargetTask))
@@ -198,19 +200,9 @@ class Molecules(MoleculeBenchmark):
         )
         self.missing = missing
         self.split_request = MoleculeSplit(
-            self.train_files[0],
-            split,
-            split_column,
-            check_fractions(fractions),
-            split_seed,
-            folds,
-            fold,
-            repeats,
-            files,
-            self.train_files[1:],
-            (time_column, time_format),
-            cluster_distance,
-        )
+            self.train_files[0], split, split_column, check_fractions(fractions), split_seed, folds, fold, repeats,
+            files, further=self.train_files[1:], time=(time_column, time_format), distance=cluster_distance,
+        )  # fmt: skip
         self.split_request.check()
         self.empty_splits = without_share(fractions)
         check_targets(self.request, num_classes, metric)
@@ -239,10 +231,8 @@ class Molecules(MoleculeBenchmark):
         kind = beside.descriptors
         if kind is None:
             return table
-        key = {
-            "kind": "descriptors", "content": content_key(entry, split), "name": kind,
-            "rdkit": rdBase.rdkitVersion,
-        }  # fmt: skip
+        # By content, so that another task or split seed of the same molecules finds them.
+        key = {"kind": "descriptors", "content": content_key(entry, split), "name": kind, "rdkit": rdBase.rdkitVersion}
         stored = self.store.open_or_build(
             key,
             lambda writer: writer.append("values", compute_descriptors(kind, self.smiles(split))),
@@ -293,13 +283,12 @@ class Molecules(MoleculeBenchmark):
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
         """Read labels as `GraphBenchmark.read_labelled`; a computed target needs no column."""
         if not self.request.computed:
-            return super().read_labelled(source, column, size)
-        return (self._with_computed(part, column) for part in self.read_input(source, column, size))
-
-    def _with_computed(self, part: InputPart, column: str | None) -> InputPart:
+            yield from super().read_labelled(source, column, size)
+            return
         recipe = Recipe(self.request.features, "smallest_rings")
-        arrays = read_molecules(self.input_texts(part, column), recipe, num_workers=0)
-        return replace(part, table=with_targets(part.table, combine_terms(arrays.terms), exact=True))
+        for part in self.read_input(source, column, size):
+            terms = read_molecules(self.input_texts(part, column), recipe, num_workers=0).terms
+            yield replace(part, table=with_targets(part.table, combine_terms(terms), exact=True))
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
         """Return the options of each fold: of random molecules, whole scaffolds or a column, as `split` says."""
@@ -327,6 +316,7 @@ class Molecules(MoleculeBenchmark):
     def source_key(self) -> dict[str, Any]:
         """Return the checksum of the file, the version of RDKit, and every option that changes the data."""
         request, further = self.request, self.train_files[1:]
+        # Options that came later stand in the key only where they are used: older stores stay valid.
         return {
             "file": file_sha256(request.file),
             "format": suffix_of(request.file),
@@ -386,14 +376,6 @@ class Molecules(MoleculeBenchmark):
         super().open_tables()
         for path in (*self.train_files, *self.split_request.files.values()):
             self._kept(path).remove()
-
-
-def _distinct_files(file: str | list[str]) -> tuple[Path, ...]:
-    """Return the files; refuse an empty list, and a file that is named twice."""
-    paths = tuple(map(Path, [file] if isinstance(file, str) else file))
-    if not paths or len({path.resolve() for path in paths}) < len(paths):
-        raise BadInput(f"file: expected one or several distinct files, got {file}.")
-    return paths
 
 
 def _fill_spec(spec: BenchmarkSpec, request: FileRequest, num_classes: int | None, metric: str | None) -> BenchmarkSpec:

@@ -23,10 +23,11 @@ from graphbench.benchmarks.molecules.chemistry.clusters import (
 from graphbench.benchmarks.molecules.chemistry.problems import describe_leaks, find_repeats, has_repeats
 from graphbench.benchmarks.molecules.chemistry.scaffolds import scaffold_split
 from graphbench.benchmarks.molecules.chemistry.tables import read_text
-from graphbench.benchmarks.molecules.chemistry.user_file import SPLIT_WORDS, UserMolecules
+from graphbench.benchmarks.molecules.chemistry.user_file import UserMolecules
 from graphbench.contracts import SPLITS
 from graphbench.data.package_files import file_sha256
 from graphbench.data.splits import (
+    SPLIT_WORDS,
     check_split,
     column_folds,
     complete_split,
@@ -180,12 +181,11 @@ class MoleculeSplit:
         if self.kind == "column":
             return self._by_column(molecules)
         if self.folds is not None and self.fold is not None:
-            seed = 0 if self.kind == "scaffold" else self.seed
             groups = molecules.scaffolds or self._groups(molecules.canonical)
-            description = f"fold {self.fold} of {self.folds} tests, the next one validates"
             if self.kind in _CLUSTERS:
                 groups = self._clusters(molecules.canonical)
-            rows = k_fold_split(len(molecules.table), self.folds, self.fold, seed, groups)
+            rows = k_fold_split(len(molecules.table), self.folds, self.fold, self.seed, groups)
+            description = f"fold {self.fold} of {self.folds} tests, the next one validates"
             return rows, description + unused_shares(self.fractions)
         parts = self._cut(molecules, np.arange(len(molecules.table)), SPLITS, np.array(self.fractions))
         return parts, self._describe_times(molecules, parts) if self.kind == "time" else ""
@@ -323,6 +323,7 @@ def ordered_split(
     if len(distinct) < len(wanted):
         raise BadInput(f"{len(distinct)} different values cannot be cut into {len(wanted)} parts in their order.")
     ends, cuts = np.cumsum(counts), [0]
+    # Each cut in turn, at the nearest place that leaves enough values for the cuts behind it.
     for number, due in enumerate(np.cumsum(list(wanted.values()))[:-1] * len(values)):
         choices = ends[cuts[-1] : len(distinct) - (len(wanted) - number - 1)]  # a value for this and each later part
         cuts.append(cuts[-1] + 1 + int(np.abs(choices - due).argmin()))
@@ -365,6 +366,7 @@ def maxmin_split(
     if needed := min(len(first), math.ceil(sum(wanted.values()))):
         picks = maxmin_picks(morgan_bits([smiles[row] for row in first]), needed, int(permutation(len(first), seed)[0]))
         for name, due in wanted.items():
+            # Groups are picked by one molecule each, and fill a part with all of theirs.
             count = int((np.cumsum(counts[picks]) <= due + 1e-9).sum())
             count = max(count, 1) if due else 0
             chosen[name], picks = np.flatnonzero(np.isin(labels, picks[:count])), picks[count:]

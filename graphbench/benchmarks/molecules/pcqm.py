@@ -21,7 +21,7 @@ from graphbench.contracts import GraphTable
 from graphbench.data.download import fetch_members
 from graphbench.data.progress import progress
 from graphbench.data.splits import permutation
-from graphbench.errors import BadInput, CorruptData
+from graphbench.errors import CorruptData, check_range
 
 _HELD_OUT = 150_000
 _PART = 16_384  # molecules per part: about 8 MB of graphs
@@ -39,9 +39,6 @@ class LargeScaleChallenge(MoleculeBenchmark):
         held_out: training molecules that validate.
         split_seed: of their choice.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: there are not as many training molecules.
     """
 
     address: ClassVar[str]
@@ -54,8 +51,7 @@ class LargeScaleChallenge(MoleculeBenchmark):
         super().__init__(**options)
         spec = type(self).spec
         train, val, test = spec.split_sizes or (0, 0, 0)
-        if not 0 <= held_out < train + val:
-            raise BadInput(f"held_out must be 0 to {train + val - 1:,}, the training molecules, but it is {held_out}.")
+        check_range("held_out", held_out, at_least=0, at_most=train + val - 1, whole=True)
         self.held_out, self.split_seed = held_out, split_seed
         if held_out:
             self.spec = replace(spec, split_sizes=(train + val - held_out, held_out, test))
@@ -97,6 +93,7 @@ class LargeScaleChallenge(MoleculeBenchmark):
         with progress(description, len(smiles), "molecules") as advance:
             for arrays in parts:
                 stop = min(done + _PART, len(smiles))
+                # Lines count from 1, and the first one is the header.
                 problems = [RowProblem(kind, int(rows[row]) + 2, detail) for row, kind, detail in arrays.problems]
                 refuse_problems(problems, str(path), len(data), "Fetch the file again, or take another RDKit.")
                 texts = {"smiles": smiles[done:stop], "id": [str(row) for row in rows[done:stop]]}

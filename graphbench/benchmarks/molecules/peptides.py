@@ -58,9 +58,6 @@ class AMPPeptides(MoleculeBenchmark):
         labels: see above.
         max_length: amino acids of the longest peptide; None takes all, up to 174 (1,359 atoms).
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for options out of range.
     """
 
     spec = specs.AMP_PEPTIDES
@@ -163,6 +160,7 @@ def merge_labels(statements: Iterable[tuple[str, int, int]], num_labels: int) ->
             contradictory.add(sequence)
         labels[label] = value
     sequences = sorted(set(merged) - contradictory)
+    # Sorted, so that the split by a seed does not depend on the order of the files.
     stacked = np.array([merged[sequence] for sequence in sequences]).reshape(-1, num_labels)
     return Peptides(tuple(sequences), stacked, tuple(sorted(contradictory)))
 

@@ -53,7 +53,6 @@ Split = Literal["standard", "electric-flow"]
 Constants = Literal["train", "zinc-full"]
 FeatureColumns = Literal["ogb", "types"]
 
-NUM_MOLECULES = 130_831
 #: Split -> number of train, validation and test molecules.
 _SIZES: dict[Split, tuple[int, int, int]] = {
     "standard": (110_000, 10_000, 10_831),
@@ -147,9 +146,6 @@ class QM9(QM9Source):
         features: `ogb`, or `types`, for heavy atoms only (`hydrogens=False`). All molecules of qm9pack have types; the
             files of `pyg` were not tried, and one error names the molecules that have none.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for unknown or contradicting options.
     """
 
     spec = specs.QM9
@@ -239,7 +235,11 @@ class QM9(QM9Source):
         rows = self.rows(() if self.computed else self.targets)
         structures = self.structures(rows)
         split = self.rows_of_splits(len(rows.records))
-        y = self._solubility(structures.arrays.terms, split["train"]) if self.computed else rows.targets
+        y = rows.targets
+        if self.computed:
+            terms = structures.arrays.terms
+            train, is_zinc = terms[split["train"]], self.constants == "zinc-full"
+            y = combine_terms(terms) if is_zinc else ((terms - train.mean(0)) / train.std(0)).sum(axis=1)
         table = with_targets(self.table(rows, structures), y)
         return {name: subset(table, split[name]) for name in SPLITS}
 
@@ -252,12 +252,6 @@ class QM9(QM9Source):
         order = permutation(num_molecules, self.split_seed)
         ends = np.cumsum(sizes)
         return dict(zip(SPLITS, np.split(order[: ends[-1]], ends[:-1]), strict=True))
-
-    def _solubility(self, terms: np.ndarray, train: np.ndarray) -> np.ndarray:
-        """Sum the normalised terms: `[molecules, 3]` to `[molecules]`."""
-        if self.constants == "zinc-full":
-            return combine_terms(terms)
-        return ((terms - terms[train].mean(0)) / terms[train].std(0)).sum(axis=1)
 
 
 class QM9Contacts(QM9Source):

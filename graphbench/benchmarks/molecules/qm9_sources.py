@@ -52,23 +52,10 @@ class QM9Target:
     csv_dimension: _Dimension = "other"
     atom_energies: tuple[float, ...] = ()
 
-    @property
-    def pack_factor(self) -> float:
-        """Factor from the unit in qm9pack to `unit`."""
-        return HARTREE if self.unit == "eV" else 1.0
 
-    @property
-    def csv_factor(self) -> float:
-        """Factor from the unit in `gdb9.sdf.csv` to `unit`."""
-        return _FACTORS[self.csv_dimension]
-
-
-def _energy(csv_column: str, pack_column: str) -> QM9Target:
-    return QM9Target("eV", csv_column, pack_column, "hartree")
-
-
-def _atomisation(csv_column: str, pack_column: str, *atom_energies: float) -> QM9Target:
-    return QM9Target("eV", csv_column, pack_column, "kcal/mol", atom_energies)
+def _energy(csv_column: str, pack_column: str, *atom_energies: float) -> QM9Target:
+    # The CSV file has atomisation energies in kcal/mol, and all others in hartree.
+    return QM9Target("eV", csv_column, pack_column, "kcal/mol" if atom_energies else "hartree", atom_energies)
 
 
 #: Every physical target by name, in PyG's order.
@@ -85,16 +72,12 @@ QM9_TARGETS: dict[str, QM9Target] = {
     "h298": _energy("h298", "Enthalphy_298K_au"),
     "g298": _energy("g298", "GibbsFreeEnergy_298K_au"),
     "cv": QM9Target("cal/(mol K)", "cv", "Heatcapacity_Cv_cal_mol_K"),
-    "u0_atom": _atomisation(
-        "u0_atom", "InternalEnergy_0K_au", -0.500273, -37.846772, -54.583861, -75.064579, -99.718730
-    ),
-    "u298_atom": _atomisation(
+    "u0_atom": _energy("u0_atom", "InternalEnergy_0K_au", -0.500273, -37.846772, -54.583861, -75.064579, -99.718730),
+    "u298_atom": _energy(
         "u298_atom", "InternalEnergy_298K_au", -0.498857, -37.845355, -54.582445, -75.063163, -99.717314
     ),
-    "h298_atom": _atomisation(
-        "h298_atom", "Enthalphy_298K_au", -0.497912, -37.844411, -54.581501, -75.062219, -99.716370
-    ),
-    "g298_atom": _atomisation(
+    "h298_atom": _energy("h298_atom", "Enthalphy_298K_au", -0.497912, -37.844411, -54.581501, -75.062219, -99.716370),
+    "g298_atom": _energy(
         "g298_atom", "GibbsFreeEnergy_298K_au", -0.510927, -37.861317, -54.598897, -75.079532, -99.733544
     ),
     "rotational_a": QM9Target("GHz", "A", "RotA_GHz"),
@@ -106,7 +89,7 @@ QM9_TARGETS: dict[str, QM9Target] = {
 def csv_targets(columns: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
     """Compute targets `[molecules, T]`, float64, from the columns of `gdb9.sdf.csv`."""
     targets = [QM9_TARGETS[name] for name in names]
-    return np.stack([columns[target.csv_column] * target.csv_factor for target in targets], axis=1)
+    return np.stack([columns[one.csv_column] * _FACTORS[one.csv_dimension] for one in targets], axis=1)
 
 
 def pack_targets(columns: Mapping[str, np.ndarray], formulas: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -120,13 +103,8 @@ def pack_targets(columns: Mapping[str, np.ndarray], formulas: np.ndarray, names:
         values = columns[target.pack_column]
         if target.atom_energies:
             values = values - formulas @ np.array(target.atom_energies)
-        targets.append(values * target.pack_factor)
+        targets.append(values * (HARTREE if target.unit == "eV" else 1.0))
     return np.stack(targets, axis=1)
-
-
-def count_elements(elements: Sequence[str]) -> list[int]:
-    """Count H, C, N, O and F among the symbols of a molecule."""
-    return [elements.count(symbol) for symbol in _ELEMENTS]
 
 
 def check_physical(targets: Sequence[str]) -> None:
@@ -214,9 +192,8 @@ def _records(path: Path) -> Iterator[str]:
 
 def pack_paths() -> list[Path]:
     """Return the paths of the three files of qm9pack, which is not imported."""
-    paths = [
-        package_file("qm9pack", f"data/{name}", extra="qm9", purpose="QM9 with source=qm9pack") for name in PACK_FILES
-    ]
+    purpose = "QM9 with source=qm9pack"
+    paths = [package_file("qm9pack", f"data/{name}", extra="qm9", purpose=purpose) for name in PACK_FILES]
     for path in paths:
         if file_sha256(path) != PACK_FILES[path.name]:
             raise CorruptData(f"{path} is not the file that qm9pack 1.0.3 ships (checksum differs).")
@@ -236,5 +213,6 @@ def read_pack(paths: Sequence[Path], targets: Sequence[str], geometry: bool) -> 
     values = np.empty((len(table), 0))
     if targets:
         columns = {name: table[name].to_numpy() for name in physical}
-        values = pack_targets(columns, np.array([count_elements(symbols) for symbols in elements]), targets)
+        formulas = np.array([[symbols.count(one) for one in _ELEMENTS] for symbols in elements])
+        values = pack_targets(columns, formulas, targets)
     return QM9Rows(records, [f"gdb_{number}" for number in table["Index"]], values)

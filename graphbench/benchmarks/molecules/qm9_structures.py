@@ -141,6 +141,7 @@ def _order_of_atoms(mol: Chem.Mol, elements: Sequence[str], positions: np.ndarra
     template = _skeleton(symbols, [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()])
     for stretch in _STRETCHES:
         close = distance < stretch
+        # Nearly always the order of the symbols is that of the atoms, and the search for a match not needed.
         if symbols == list(elements) and bool(close[bonded].all()):
             return np.arange(len(elements))
         measured = _skeleton(elements, [(int(i), int(j)) for i, j in np.argwhere(np.triu(close, 1))])
@@ -184,6 +185,7 @@ def sanitize(mol: Chem.Mol) -> Chem.Mol:
 def without_hydrogens(mol: Chem.Mol) -> Chem.Mol:
     """Remove the hydrogens of a sanitised molecule; heavy atoms keep their coordinates and number of hydrogens."""
     heavy = Chem.RemoveHs(mol, sanitize=False)
+    # Explicit numbers of hydrogens for those alone that RDKit could not derive: they would show in the SMILES.
     if Chem.DetectChemistryProblems(heavy):
         heavy = Chem.RemoveHs(mol, updateExplicitCount=True, sanitize=False)
     return sanitize(heavy)

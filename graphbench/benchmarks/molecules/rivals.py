@@ -51,14 +51,12 @@ def fit_rivals(
     Returns:
         Name -> predictions of "val" and "test"; rows of NaN where only a part was predicted.
     """
+    logged = spec.log10_targets
     key: dict[str, Any] = {
         "kind": "baselines", "version": _VERSION, "task": [spec.kind, spec.num_classes], "rdkit": rdBase.rdkitVersion,
         "sklearn": metadata.version("scikit-learn"), "content": _content(smiles, targets),
+        **({"log10": list(logged)} if any(logged) else {}),
     }  # fmt: skip
-
-    logged = spec.log10_targets
-    if any(logged):
-        key["log10"] = list(logged)
 
     def build(writer: EntryWriter) -> None:
         fitted = _fit_all(spec, smiles, [to_log10(part, logged) for part in targets])
@@ -77,7 +75,7 @@ def fit_rivals(
 def _content(smiles: Sequence[Sequence[str]], targets: Sequence[np.ndarray]) -> str:
     content = hashlib.sha256()
     for part in smiles:
-        content.update(f"{len(part)}\n".encode())
+        content.update(f"{len(part)}\n".encode())  # else a molecule that moves to the next part would change nothing
         content.update("\n".join(part).encode())
     for values in targets:
         content.update(np.ascontiguousarray(values, dtype=np.float64).tobytes())

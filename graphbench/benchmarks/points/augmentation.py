@@ -21,9 +21,6 @@ _MOST_TILT, _MOST_NOISE = 3.0, 5.0
 class Augmentation:
     """Random changes of the clouds of a batch, in the order of `apply`; options as in `PointCloudBenchmark`.
 
-    Raises:
-        BadInput: an option is out of range.
-
     Examples:
         >>> Augmentation(scaling=(0.8, 1.25), max_shift=0.1).options()["max_shift"]
         0.1

@@ -62,9 +62,6 @@ class PointCloudBenchmark(GraphBenchmark):
         point_dropout: largest share of points that training drops, below 1; 0 for none.
         tilt: deviation of the random angle about each axis in training, in degrees; 0 for none.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for options out of range.
     """
 
     takes_graphs: ClassVar[bool] = False

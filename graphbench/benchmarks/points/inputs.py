@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from graphbench.benchmarks.inputs import input_files
+from graphbench.benchmarks.inputs import input_files, split_outcomes
 from graphbench.benchmarks.points.base import PointCloudBenchmark, cloud_table
 from graphbench.benchmarks.points.files import Files, bytes_of_name, shown_name
 from graphbench.benchmarks.points.meshes import Floats, MeshChunk, clouds_of_meshes, to_unit_sphere
@@ -101,8 +101,7 @@ def _parts(
     with closing(ordered_map(read, jobs, count, description)) as results:
         for start in range(0, len(jobs), size):
             outcomes = list(islice(results, size))
-            problems = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, str)}
-            clouds = {row: outcome for row, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
+            clouds, problems = split_outcomes(outcomes)
             frame = pd.DataFrame(list(rows[start : start + size]), index=range(len(outcomes)), dtype=object)
             points, normals = ([cloud[part] for cloud in clouds.values()] for part in (0, 1))
             yield InputPart(frame, cloud_table(points, normals, None), list(clouds), problems)
@@ -139,9 +138,10 @@ def read_points(file: Path) -> np.ndarray:
 
 def _array(file: Path) -> np.ndarray:
     with file.open("rb") as stream:
-        if stream.read(len(_NUMPY)) != _NUMPY:
+        if stream.read(len(_NUMPY)) != _NUMPY:  # np.load would read an .npz of that name, too
             raise ValueError("it is not in NumPy's format")
-    with np.errstate(over="ignore"):  # the size that a damaged header announces
+    # A map first: of a size that a damaged header announces nothing is allocated.
+    with np.errstate(over="ignore"):
         return np.array(np.load(file, mmap_mode="r", allow_pickle=False))
 
 
@@ -151,7 +151,7 @@ def _table(text: str) -> np.ndarray:
     separator = next((mark for mark in (",", ";") if mark in first), None)
     header = not any(map(_is_number, first.replace(separator or " ", " ").split()))
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("error", UserWarning)  # NumPy only warns of a text without numbers
         try:
             return np.loadtxt(io.StringIO(text), delimiter=separator, skiprows=int(header), ndmin=2)
         except UserWarning as warning:

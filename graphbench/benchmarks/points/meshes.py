@@ -69,6 +69,7 @@ def parse_off(content: bytes, name: str) -> Floats:
         raise CorruptData(f"{name} ends before its vertices and faces do. Fetch it again.")
     if not (np.isfinite(counts).all() and (counts >= 1).all() and (counts % 1 == 0).all()):
         raise CorruptData(f"{name} has {counts[0]:g} vertices and {counts[1]:g} faces; a mesh has some of each.")
+    # As floats, before they become sizes of arrays: a damaged file may announce 1e300 vertices.
     if 3 + 3 * counts[0] + counts[1] > len(numbers):
         raise CorruptData(f"{name} ends before its vertices and faces do. Fetch it again.")
     num_vertices, num_faces = int(counts[0]), int(counts[1])
@@ -150,6 +151,7 @@ def sample_surfaces(
     start, stop = below[first], below[np.append(first[1:], len(owner))]
     target = start[:, None] + (stop - start)[:, None] * generator.random_sample((len(first), count))
     last = np.append(first[1:], len(owner)) - 1
+    # Clipped: rounding of the running sum may put a target into the triangle of a neighbouring surface.
     chosen = np.clip(np.searchsorted(below, target, side="right") - 1, first[:, None], last[:, None])
     root = np.sqrt(generator.random_sample((len(first), count, 1)))
     other = generator.random_sample((len(first), count, 1))

@@ -44,9 +44,6 @@ class ModelNet40(ShapeInput):
         held_out: training shapes that validate; 0 for validation by the test shapes.
         data_seed: of the points, and of the held-out shapes.
         options: see `PointCloudBenchmark`.
-
-    Raises:
-        BadInput: for options out of range.
     """
 
     spec = specs.MODEL_NET_40

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphbench.benchmarks.points.meshes import Clouds, Floats, sample_surfaces, to_unit_sphere
+from graphbench.data.worker_pool import random_state
 
 SECTIONS = ("round", "triangular", "square", "hexagonal", "five-lobed", "four-lobed")
 PROFILES = ("straight", "tapering", "bulging", "waisted", "ball", "ring")
@@ -64,11 +65,11 @@ class SolidChunk:
 def sample_solids(chunk: SolidChunk) -> Clouds:
     """Sample points and normals of the solids of a job, centred and of radius 1; float16."""
     settings = chunk.settings
-    generator = np.random.RandomState([part % (1 << 32) for part in (settings.seed, *chunk.number)])
+    generator = random_state(settings.seed, *chunk.number)
     corners = _triangles(_vertices(chunk.families, settings, generator), chunk.families % len(PROFILES) == RING)
     owner = np.repeat(np.arange(len(chunk.families)), corners.shape[1])
     points, normals, _ = sample_surfaces(corners.reshape(-1, 3, 3), owner, settings.num_points, generator)
-    points = to_unit_sphere(points)
+    points = to_unit_sphere(points)  # once before, so that the noise has one size in all solids
     points = to_unit_sphere(points + settings.point_noise * generator.standard_normal(points.shape))
     normals = normals + settings.normal_noise * generator.standard_normal(normals.shape)
     normals /= np.linalg.norm(normals, axis=-1, keepdims=True)
@@ -85,14 +86,8 @@ def _vertices(families: np.ndarray, settings: SolidSettings, generator: np.rando
     draw = generator.uniform
     scale = _profile(profile, height, generator)[:, :, None]
     turned = angle + draw(-0.4, 0.4, (count, 1, 1)) * height[:, None]
-    swept = np.stack(
-        [
-            scale * radius * np.cos(turned),
-            scale * radius * np.sin(turned),
-            np.broadcast_to(height[:, None], shape),
-        ],
-        axis=-1,
-    )
+    far, lift = scale * radius, np.broadcast_to(height[:, None], shape)
+    swept = np.stack([far * np.cos(turned), far * np.sin(turned), lift], axis=-1)
     tube, around = draw(0.25, 0.5, (count, 1, 1)), np.pi * (height[:, None] + 1)
     phase = angle + draw(0, 2 * np.pi, (count, 1, 1))  # of the tube
     far = 1 + tube * radius * np.cos(phase)

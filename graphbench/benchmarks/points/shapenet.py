@@ -75,9 +75,6 @@ class ShapeNetPart(PointCloudBenchmark):
         data_seed: of the order of points, and so of those in evaluation.
         trainval: train on the validation shapes too, and validate by the test shapes.
         options: see `PointCloudBenchmark`.
-
-    Raises:
-        BadInput: for options out of range.
     """
 
     spec = specs.SHAPE_NET_PART
@@ -183,8 +180,8 @@ def _new_shape(file: Path) -> tuple[np.ndarray, int]:
             f"its folder {file.resolve().parent.name!r} is no category; expected one of {', '.join(FOLDERS)}"
         )
     values = read_points(file)
-    values = values[:, :6] if values.ndim == 2 and values.shape[1] == 7 else values
-    values = checked_points(values)
+    # A seventh number is the part, which files of the published form have.
+    values = checked_points(values[:, :6] if values.ndim == 2 and values.shape[1] == _COLUMNS else values)
     return np.concatenate([to_unit_sphere(values[:, :3]), values[:, 3:]], axis=1), category
 
 

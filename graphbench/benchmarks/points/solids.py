@@ -37,9 +37,6 @@ class Solids(ShapeInput):
         point_noise: standard deviation of the noise on points, in radii.
         normal_noise: standard deviation of the noise on normals.
         options: see `PointCloudBenchmark`.
-
-    Raises:
-        BadInput: for options out of range.
     """
 
     spec = specs.SOLIDS
@@ -73,8 +70,7 @@ class Solids(ShapeInput):
 
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Sample the solids on all cores."""
-        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
-        return {split: self._drawn(number, size) for number, (split, size) in enumerate(sizes)}
+        return self.sampled(self._drawn)
 
     def _drawn(self, split: int, size: int) -> Iterator[GraphTable]:
         jobs = [

@@ -136,8 +136,7 @@ class SequenceBenchmark(GraphBenchmark):
 
     def drawn(self, draw: Draw, seed: int, chunk: int) -> dict[str, Iterator[GraphTable]]:
         """Sample splits of the specification's sizes on all cores, by a picklable function and in chunks."""
-        sizes = zip(SPLITS, self.spec.split_sizes or (), strict=True)
-        return {split: self._drawn(draw, (seed, number), chunk, size) for number, (split, size) in enumerate(sizes)}
+        return self.sampled(lambda number, size: self._drawn(draw, (seed, number), chunk, size))
 
     def _drawn(self, draw: Draw, seed: tuple[int, int], chunk: int, size: int) -> Iterator[GraphTable]:
         jobs = [((*seed, start), min(chunk, size - start)) for start in range(0, size, chunk)]

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from graphbench.benchmarks.inputs import split_outcomes
 from graphbench.benchmarks.sequences.base import SequenceBenchmark, SequenceTable, token_table
 from graphbench.benchmarks.superpixels.images import image_files, read_image
 from graphbench.contracts import InputPart
@@ -123,9 +124,7 @@ class ImageInput(SequenceBenchmark):
     def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
         for start in range(0, len(files), size):
             chosen = files[start : start + size]
-            outcomes = [self._sequence(file) for file in chosen]
-            sequences = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, Tokens)}
-            problems = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, str)}
+            sequences, problems = split_outcomes([self._sequence(file) for file in chosen])
             frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in chosen]}, dtype=object)
             yield InputPart(frame, _tokens_table(list(sequences.values()), False), list(sequences), problems)
 
@@ -149,24 +148,20 @@ def _tokens_table(sequences: Sequence[Tokens], pairs: bool) -> SequenceTable:
 
 
 def _frames(source: str, columns: Sequence[str], size: int) -> Iterator[Frame]:
-    path = Path(source)
-    if source == STANDARD_INPUT:
-        _refuse_pairs("standard input", columns)
+    path, is_stream = Path(source), source == STANDARD_INPUT
+    is_lines = not is_stream and suffix_of(path).removesuffix(PACKED) == _LINES and path.is_file()
+    if len(columns) > 1 and (is_stream or is_lines or path.is_dir()):
+        name = "standard input" if is_stream else source
+        raise BadInput(f"{name}: rows of {len(columns)} texts are read from tables with the columns {columns}.")
+    if is_stream:
         yield from _read_lines(sys.stdin, columns[0], size)
     elif path.is_dir():
-        _refuse_pairs(str(path), columns)
         yield from _read_folder(path, size)
-    elif suffix_of(path).removesuffix(PACKED) == _LINES and path.is_file():
-        _refuse_pairs(str(path), columns)
+    elif is_lines:
         with open_text(path, newline=None) as file:
             yield from _read_lines(file, columns[0], size)
     else:
         yield from _read_table(path, columns, size)
-
-
-def _refuse_pairs(source: str, columns: Sequence[str]) -> None:
-    if len(columns) > 1:
-        raise BadInput(f"{source}: rows of {len(columns)} texts are read from tables with the columns {columns}.")
 
 
 def _read_lines(lines: Iterable[str], column: str, size: int) -> Iterator[Frame]:

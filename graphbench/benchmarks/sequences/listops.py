@@ -22,6 +22,7 @@ from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens
 from graphbench.contracts import GraphTable
+from graphbench.data.worker_pool import random_state
 from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # expressions per job; another number would sample other expressions
@@ -31,7 +32,6 @@ _LIST_PROBABILITY = 0.25
 _FEWEST_ARGUMENTS = 2
 _FRUITLESS = 20  # rounds without any expression before giving up
 _CANDIDATES = 8_000  # expressions begun at once: about a million nodes
-
 
 _NUMBERS = {token: number for number, token in enumerate(TOKENS)}
 
@@ -55,6 +55,7 @@ class ListOps(TextInput):
     """
 
     spec = specs.LIST_OPS
+    text_columns = ("Source",)  # as in the arena's own files
 
     def __init__(
         self,
@@ -79,8 +80,6 @@ class ListOps(TextInput):
         if self.grammar != Grammar():
             spec = replace(spec, max_nodes=max_length - 1, mean_nodes=None, disk_mb=None)
         self.spec = spec
-
-    text_columns = ("Source",)  # as in the arena's own files
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
         """Tokenize an expression, separated by blanks, such as `[MAX 2 9 [MIN 4 7 ] 0 ]`.
@@ -149,9 +148,10 @@ class _Level:
 def sample_listops(seed: tuple[int, ...], count: int, grammar: Grammar | None = None) -> Sequences:
     """Sample `count` expressions, as numbers of `TOKENS`, and their values 0 to 9."""
     grammar = grammar or Grammar()
-    generator = np.random.RandomState([part % (1 << 32) for part in seed])
+    generator = random_state(*seed)
     tokens, lengths, values = [], [], []
     missing, rounds = count, 0
+    # Whole forests at a time, of which some percent have a length to keep: NumPy grows thousands as fast as one.
     while missing > 0:
         levels, chosen = _draw_trees(generator, grammar)
         rounds += 1
@@ -245,6 +245,7 @@ def _read_off(levels: list[_Level]) -> Sequences:
     """Compute lengths and values from the leaves up, then places of tokens from the roots down."""
     sizes: list[np.ndarray] = []
     value = size = np.zeros(0, dtype=np.int64)
+    # Children of one list are neighbours in the level below, so that `reduceat` sums or sorts all lists at once.
     for level in reversed(levels):
         below, below_size = value, size
         value, size = level.code.astype(np.int64), np.ones(len(level.code), dtype=np.int64)

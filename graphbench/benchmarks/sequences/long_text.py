@@ -47,9 +47,6 @@ class Text(TextInput):
         held_out: training reviews that validate; 0 for validation by the test reviews.
         data_seed: of the held-out reviews.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for options out of range.
     """
 
     spec = specs.TEXT
@@ -59,6 +56,8 @@ class Text(TextInput):
         train, _, test = type(self).spec.split_sizes or (0, 0, 0)
         check_range("max_length", max_length, at_least=1, whole=True)
         check_range("held_out", held_out, at_least=0, at_most=train - 1, whole=True)
+        if data_seed and not held_out:
+            raise BadInput(f"data_seed={data_seed} chooses the held-out reviews: give held_out, too, or leave it out.")
         self.max_length, self.held_out, self.data_seed = max_length, held_out, data_seed
         self.spec = replace(type(self).spec, max_nodes=max_length)
         if held_out:
@@ -101,20 +100,16 @@ class Retrieval(TextInput):
     Args:
         max_length: bytes read of a paper, from its beginning.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for options out of range.
     """
 
     spec = specs.RETRIEVAL
+    text_columns = ("first", "second")
 
     def __init__(self, max_length: int = 4_096, **options: Any) -> None:
         super().__init__(**options)
         check_range("max_length", max_length, at_least=1, whole=True)
         self.max_length = max_length
         self.spec = replace(type(self).spec, max_nodes=2 * max_length)
-
-    text_columns = ("first", "second")
 
     def tokens_of(self, texts: Sequence[str]) -> Tokens:
         """Return the first bytes of both texts."""
@@ -159,7 +154,13 @@ def read_reviews(folder: Path, max_length: int) -> dict[str, Sequences]:
     for (split, label), texts in reviews.items():
         if not texts:
             raise CorruptData(f"{folder} holds no review in {FOLDER}/{split}/{label}. Fetch {ARCHIVE} again.")
-    return {split: _join_reviews([reviews[split, label] for label in SENTIMENTS]) for split in _SPLITS}
+    sequences = {}
+    for split in _SPLITS:
+        by_label = [reviews[split, label] for label in SENTIMENTS]
+        # By name: archives and folders list their files in orders of their own.
+        documents = [named[name] for named in by_label for name in sorted(named)]
+        sequences[split] = Sequences.join(documents, np.repeat(np.arange(len(by_label)), list(map(len, by_label))))
+    return sequences
 
 
 def _from_folder(folder: Path) -> Iterator[tuple[str, str, str, bytes]]:
@@ -176,14 +177,10 @@ def _from_archive(archive: Path) -> Iterator[tuple[str, str, str, bytes]]:
 
 
 def _is_review(name: str) -> bool:
+    """Return whether a path is `aclImdb/SPLIT/SENTIMENT/NAME.txt`; the archive also holds 50,000 unlabelled reviews."""
     parts = PurePosixPath(name).parts
     labelled = len(parts) == 4 and parts[0] == FOLDER and parts[1] in _SPLITS and parts[2] in SENTIMENTS
     return labelled and parts[3].endswith(".txt")
-
-
-def _join_reviews(by_label: list[dict[str, bytes]]) -> Sequences:
-    texts = [texts[name] for texts in by_label for name in sorted(texts)]
-    return Sequences.join(texts, np.repeat(np.arange(len(by_label)), [len(texts) for texts in by_label]))
 
 
 def find_pairs(folder: Path) -> dict[str, Path]:

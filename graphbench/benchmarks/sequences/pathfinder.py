@@ -28,6 +28,7 @@ from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences
 from graphbench.benchmarks.sequences.inputs import ImageInput
 from graphbench.contracts import GraphTable
+from graphbench.data.worker_pool import random_state
 from graphbench.errors import BadInput, check_range
 
 _CHUNK = 500  # images per job; another number would sample other images
@@ -55,9 +56,6 @@ class Pathfinder(ImageInput):
         path_dashes: dashes of the two long paths; the arena's easier sets have 6 and 9.
         distractors: short paths.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for numbers out of range.
     """
 
     spec = specs.PATHFINDER
@@ -168,7 +166,7 @@ def sample_pathfinder(seed: tuple[int, ...], count: int, settings: PathfinderSet
 
 def sample_scenes(seed: tuple[int, ...], count: int, settings: PathfinderSettings) -> Scenes:
     """Sample paths and dots of `count` images."""
-    generator = np.random.RandomState([part % (1 << 32) for part in seed])
+    generator = random_state(*seed)
     growth = _Growth(generator, settings)
     paths, grids = [], []
     missing = count
@@ -250,9 +248,11 @@ class _Growth:
             dashes[:, path, 0] = self._dash(begins[path], headings[path])
         heading = np.stack(headings, axis=1)
         points = [_points(dashes[:, path, 0]) for path in range(2)]
+        # The first path starts far enough from the border by itself.
         good = self._inside(points[1]).all(1) & self._apart(points[1][:, None], points[0])[:, 0]
         dashes, heading, grid = dashes[good], heading[good], grid[good]
         for step in range(1, s.path_dashes):
+            # In turn, so that neither path takes the room of the other; a failed attempt leaves all arrays.
             for path in range(2):
                 others = _points(dashes[:, 1 - path, step - 1 + path])  # not marked yet
                 dash, angle, good = self._extend(dashes[:, path, step - 1], heading[:, path], grid, others)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.gnn_benchmark_files import Graph
+from graphbench.benchmarks.inputs import split_outcomes
 from graphbench.benchmarks.superpixels.images import LabelledImages, image_files, read_image
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
 from graphbench.benchmarks.tables import make_table
@@ -38,9 +39,6 @@ class SuperpixelBenchmark(GraphBenchmark):
         settings: of SLIC and the graphs.
         graph_seed: of the random order of nodes.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: a setting is out of range.
     """
 
     #: Images have three channels instead of one.
@@ -69,15 +67,12 @@ class SuperpixelBenchmark(GraphBenchmark):
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Cut the images on all cores."""
         parts = self.images()
+        # An empty split has the columns of the others: those of one training image, without its graph.
+        one = parts["train"].select(np.arange(1))
         return {
-            split: self._cut(split, images) if len(images) else self._empty(parts["train"])
+            split: self._cut(split, images) if len(images) else (t.slice(0, 0) for t in self._cut("train", one))
             for split, images in parts.items()
         }
-
-    def _empty(self, images: LabelledImages) -> Iterator[GraphTable]:
-        """Make an empty split with the columns of the others."""
-        for table in self._cut("train", images.select(np.arange(1))):
-            yield table.select(torch.empty(0, dtype=torch.int64))
 
     def _cut(self, split: str, images: LabelledImages) -> Iterator[GraphTable]:
         number = SPLITS.index(split)
@@ -108,9 +103,7 @@ class SuperpixelBenchmark(GraphBenchmark):
         workers = min(available_cores(), len(files) // 8)
         with closing(ordered_map(cut, files, workers, f"Superpixels of {root}")) as results:
             for start in range(0, len(files), size):
-                outcomes = list(islice(results, size))
-                graphs = {row: graph for row, graph in enumerate(outcomes) if isinstance(graph, SuperpixelGraphs)}
-                problems = {row: problem for row, problem in enumerate(outcomes) if isinstance(problem, str)}
+                graphs, problems = split_outcomes(list(islice(results, size)))
                 frame = pd.DataFrame({"file": names[start : start + size]}, dtype=object)
                 yield InputPart(frame, to_table(_concatenate(list(graphs.values()))), list(graphs), problems)
 

@@ -123,10 +123,11 @@ def find_images(root: Path) -> ImageFolder:
         raise MissingData(f"{root}: there is no such folder. It should hold a folder of images for each class.")
     has_splits = all((root / split).is_dir() for split in SPLITS)
     parents = {split: root / split for split in SPLITS} if has_splits else {"": root}
-    classes = sorted({folder.name for parent in parents.values() for folder in _folders(parent)})
+    folders = [path for parent in parents.values() for path in parent.iterdir() if path.is_dir()]
+    classes = sorted({folder.name for folder in folders if not folder.name.startswith(".")})
     files, labels, splits = [], [], []
     for split, parent in parents.items():
-        for number, name in enumerate(classes):
+        for number, name in enumerate(classes):  # in every split, so that a class has one number in all of them
             images = sorted(p for p in (parent / name).glob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
             if not images:
                 raise BadInput(f"{parent / name} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
@@ -136,7 +137,3 @@ def find_images(root: Path) -> ImageFolder:
     if not classes:
         raise BadInput(f"{root} holds no class folders: images belong into {root / 'CLASS'}, a folder for each class.")
     return ImageFolder(root, tuple(classes), tuple(files), np.array(labels), np.array(splits) if has_splits else None)
-
-
-def _folders(parent: Path) -> list[Path]:
-    return [folder for folder in parent.iterdir() if folder.is_dir() and not folder.name.startswith(".")]

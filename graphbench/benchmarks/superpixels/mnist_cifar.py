@@ -77,9 +77,6 @@ class MNISTSuperpixels(_PublishedSuperpixels):
         images: for `idx`, the folder with the files; by default `root`/MNIST/raw.
         graph_seed: of the random order of nodes of graphs built here.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for options that do not fit the source.
     """
 
     spec = specs.MNIST_SUPERPIXELS
@@ -141,9 +138,6 @@ class CIFAR10Superpixels(_PublishedSuperpixels):
             `root`/CIFAR10.
         graph_seed: of the random order of nodes of graphs built here.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for options that do not fit the source.
     """
 
     spec = specs.CIFAR10_SUPERPIXELS

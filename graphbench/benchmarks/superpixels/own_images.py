@@ -16,7 +16,7 @@ from graphbench.benchmarks.superpixels.images import ImageFiles, ImageFolder, La
 from graphbench.benchmarks.superpixels.readers import has_idx_files, idx_checksums, read_idx_folder
 from graphbench.benchmarks.superpixels.slic import SlicSettings
 from graphbench.contracts import SPLITS, Features
-from graphbench.data.splits import check_fractions, without_share
+from graphbench.data.splits import USUAL_SHARES, check_fractions, without_share
 from graphbench.errors import BadInput, check_range
 
 _COLOUR = Features(dense=5, names=("red", "green", "blue", "row", "column"))
@@ -44,9 +44,6 @@ class Superpixels(SuperpixelBenchmark):
         split_seed: of that split.
         graph_seed: of the random order of nodes.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: for options out of range.
     """
 
     spec = specs.SUPERPIXELS
@@ -88,14 +85,25 @@ class Superpixels(SuperpixelBenchmark):
         if has_idx_files(self.folder):
             if self.colour:
                 raise BadInput(f"colour: the IDX files in {self.folder} hold grey images.")
+            self._check_unsplit()
             return None
         folders = find_images(self.folder)
+        if folders.splits is not None:
+            self._check_unsplit()
         if len(folders.classes) != self.spec.num_classes:
             raise BadInput(
                 f"{self.folder} holds {len(folders.classes)} classes ({', '.join(folders.classes[:10])}), but "
                 f"num_classes is {self.spec.num_classes}."
             )
         return folders
+
+    def _check_unsplit(self) -> None:
+        """Refuse options of a random split where the folder has a split of its own, which they would not change."""
+        if self.fractions != USUAL_SHARES or self.split_seed:
+            raise BadInput(
+                f"fractions={list(self.fractions)}, split_seed={self.split_seed}: {self.folder} has a split already. "
+                "Leave both out, or put all images of a class into one folder."
+            )
 
     def _rows(self, folders: ImageFolder) -> dict[str, np.ndarray]:
         if folders.splits is None:

@@ -75,20 +75,19 @@ def read_idx(file: Path) -> np.ndarray:
     The file has two zero bytes, the type (8 for unsigned bytes), the number of axes, the length of each axis as a big-
     endian integer of four bytes, and the values.
     """
-    with foreign(file, "Fetch it again."):
-        content = open_gzip(file).read() if file.suffix == ".gz" else file.read_bytes()
+    with foreign(file, "Fetch it again."), open_gzip(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        content = stream.read()
     if len(content) < 4 or content[:2] != b"\0\0":
         raise CorruptData(f"{file} is not in IDX format: it begins with {content[:4]!r}.")
     kind, axes = content[2], content[3]
     if kind != _UNSIGNED_BYTE:
         raise CorruptData(f"{file} holds values of type {kind}; only unsigned bytes (8) are images or labels.")
-    shape = (
-        tuple(np.frombuffer(content[4 : 4 + 4 * axes], dtype=">u4").tolist()) if len(content) >= 4 + 4 * axes else ()
-    )
-    expected = 4 + 4 * axes + prod(shape)
+    start = 4 + 4 * axes  # of the values
+    shape = np.frombuffer(content[4:start], dtype=">u4").tolist() if len(content) >= start else []
+    expected = start + prod(shape)  # Python's integers: lengths of a damaged file would overflow NumPy's
     if len(shape) != axes or len(content) != expected:
-        raise CorruptData(f"{file} has {len(content):,} bytes instead of {expected:,} for the shape {list(shape)}.")
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
+        raise CorruptData(f"{file} has {len(content):,} bytes instead of {expected:,} for the shape {shape}.")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
 def read_idx_folder(folder: Path) -> dict[str, LabelledImages]:

@@ -110,8 +110,8 @@ def read_earth(photograph: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
     image = read_image(photograph, colour=True)
     if image.shape != (_HEIGHT, _WIDTH, 3):
         raise CorruptData(f"{photograph} has the shape {list(image.shape)} instead of {[_HEIGHT, _WIDTH, 3]}.")
-    with foreign(mask):
-        cells = np.frombuffer(open_gzip(mask).read(), dtype=np.uint8)
+    with foreign(mask), open_gzip(mask) as stream:
+        cells = np.frombuffer(stream.read(), dtype=np.uint8)
     if cells.size != 180 * 360 * _CELLS**2 or cells.max() > 2:
         raise CorruptData(f"{mask} holds {cells.size:,} cells up to {cells.max()} instead of 0, 1 and 2 everywhere.")
     northward = cells.reshape(180 * _CELLS, 360 * _CELLS)[::-1]

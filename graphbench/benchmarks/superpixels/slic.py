@@ -14,6 +14,7 @@ from types import ModuleType
 
 import numpy as np
 
+from graphbench.data.worker_pool import random_state
 from graphbench.errors import GraphbenchError, MissingExtra
 
 #: Nearest superpixels in the width of the kernel, and out-edges of a node.
@@ -77,7 +78,7 @@ def segment(image: np.ndarray, settings: SlicSettings) -> np.ndarray:
     for request in _requests(image.shape[0], image.shape[1], settings.num_segments + settings.surplus):
         channels = -1 if image.ndim == 3 else None
         labels = slic(image, n_segments=request, compactness=settings.compactness, channel_axis=channels)
-        names, numbers = np.unique(labels, return_inverse=True)
+        names, numbers = np.unique(labels, return_inverse=True)  # SLIC leaves gaps in its numbers
         if len(names) <= settings.num_segments:
             return numbers.reshape(labels.shape)
     raise GraphbenchError(
@@ -130,10 +131,6 @@ def neighbour_graph(features: np.ndarray, use_intensity: bool = False) -> tuple[
     partition); here it is the node with the highest number, and numbers are random. Up to 9 superpixels are joined all
     to all.
 
-    Args:
-        features: of `node_features` `[n, c + 2]`.
-        use_intensity: see above.
-
     Returns:
         Node numbers `[edges, 2]`, sorted, and weights `[edges]`.
     """
@@ -171,12 +168,12 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 
 def superpixel_graphs(chunk: ImageChunk) -> SuperpixelGraphs:
     """Make graphs of some images."""
-    rng = np.random.RandomState([seed % (1 << 32) for seed in chunk.seeds])
+    rng = random_state(*chunk.seeds)
     features, edges, weights = [], [], []
     for image in chunk.images:
         scaled = image.astype(np.float32) / np.float32(255)
         nodes = node_features(scaled, segment(scaled, chunk.settings))
-        nodes = nodes[rng.permutation(len(nodes))]
+        nodes = nodes[rng.permutation(len(nodes))]  # SLIC numbers row by row, and ties follow the numbers
         ends, weight = neighbour_graph(nodes, chunk.settings.use_intensity)
         features.append(nodes)
         edges.append(ends)

@@ -80,10 +80,7 @@ SUPERPIXELS = replace(
 SATELLITE_SUPERPIXELS = BenchmarkSpec(
     name="SatelliteSuperpixels",
     task="node-classification",
-    node=Features(
-        dense=14,
-        names=(*_STATISTICS, "row", "column"),
-    ),
+    node=Features(dense=14, names=(*_STATISTICS, "row", "column")),
     edge=Features(dense=2, names=("boundary_gradient", "boundary_pixels")),
     metric="macro_F1",
     higher_is_better=True,

@@ -85,10 +85,6 @@ def access_advice(path: Path, root: Path) -> str:
 def locked(file: Path, waiting: str) -> Iterator[None]:
     """Hold a lock that ends with the process; warn while another process holds it.
 
-    Args:
-        file: the lock; made where it is missing, and its folder.
-        waiting: the warning.
-
     Raises:
         OSError: nothing can be written there.
     """

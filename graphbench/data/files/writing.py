@@ -92,9 +92,6 @@ def _umask() -> int:
 def writing_together(folder: Path) -> Iterator[Path]:
     """Open a folder whose files move to their places below `folder` when the block succeeds; after an error none does.
 
-    Args:
-        folder: made where it is missing.
-
     Raises:
         OSError: the disk is full, or the folder cannot be written to.
     """

@@ -156,11 +156,6 @@ def stars(graphs: FlatGraphs, leaves: Sequence[int], caps: Caps) -> Matches:
 
     A row is a centre with leaves l_1 < l_2 < ..; it grows by every later neighbour of the centre that no leaf touches.
 
-    Args:
-        graphs: the graphs.
-        leaves: leaves of the wanted stars, each at least 2.
-        caps: limits.
-
     Returns:
         pattern -> centre and leaves of its matches `[R, 1 + leaves]`.
     """

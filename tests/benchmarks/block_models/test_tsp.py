@@ -136,6 +136,7 @@ def test_recipes_are_of_the_published_size(name, capsys):
         ({"source": "text", "num_nodes": (50, 60)}, "source=text has its own graphs"),
         ({"sizes": (10, 0, 10)}, r"three numbers of at least 1 .*\(10, 0, 10\)"),
         ({"num_nodes": (3, 10)}, r"two ascending numbers of at least 4, got \[3, 10\]"),
+        ({"num_nodes": (5, 10, 20)}, r"two ascending numbers of at least 4, got \[5, 10, 20\]"),
         ({"num_nodes": (20, 10)}, r"two ascending numbers of at least 4, got \[20, 10\]"),
     ],
 )

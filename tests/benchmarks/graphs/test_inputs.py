@@ -13,7 +13,7 @@ import torch
 from graphbench.benchmarks import Graphs
 from graphbench.benchmarks.graphs import inputs
 from graphbench.benchmarks.graphs.readers import json_lines
-from graphbench.errors import BadInput, CorruptData, MissingData, UnknownName
+from graphbench.errors import BadInput, MissingData, UnknownName
 
 
 def line(number, **changed):
@@ -152,6 +152,13 @@ def test_numbered_nodes_have_no_names(benchmark, write):
     assert part.node_names is None
 
 
+def test_a_column_is_refused_where_graphs_are_in_none(benchmark, write):
+    """The column of a table of molecules; it would be ignored in silence."""
+    for read in (benchmark.read_input, benchmark.read_labelled):
+        with pytest.raises(BadInput, match="no column 'structure'"):
+            read(write(line(0)), "structure")
+
+
 def test_what_is_no_file_of_such_graphs_is_refused_at_once(benchmark, write, tmp_path):
     with pytest.raises(BadInput, match=r"new\.jsonl holds no graph"):
         benchmark.read_input(write(""))
@@ -159,6 +166,6 @@ def test_what_is_no_file_of_such_graphs_is_refused_at_once(benchmark, write, tmp
         benchmark.read_input(write(line(0, nodes={"element": ["C"] * 3}), line(1)))
     with pytest.raises(MissingData, match=r"^--input .*none\.jsonl: there is no such file or folder"):
         benchmark.read_input(str(tmp_path / "none.jsonl"))
-    (tmp_path / "new.jsonl").write_bytes(b"\xff\xfe{")
-    with pytest.raises(CorruptData, match="is not UTF-8 text"):
+    (tmp_path / "new.jsonl").write_bytes(b"{\xe9")
+    with pytest.raises(BadInput, match="not UTF-8 text"):
         benchmark.read_input(str(tmp_path / "new.jsonl"))

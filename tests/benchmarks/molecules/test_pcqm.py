@@ -67,7 +67,7 @@ def test_without_molecules_held_out_the_test_split_validates(tmp_path, small):
     assert data.ids("val") == data.ids("test")
     assert len(data.tables["train"]) == 5
     assert data.spec.num_graphs == 7
-    with pytest.raises(BadInput, match="held_out must be 0 to 4"):
+    with pytest.raises(BadInput, match="held_out must be an integer of at least 0 and at most 4, but got 5"):
         PCQM4Mv2(held_out=5)
 
 

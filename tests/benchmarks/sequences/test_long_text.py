@@ -120,6 +120,7 @@ def test_absent_files_say_where_to_put_them(cls, tmp_path):
     [
         (lambda: Text(max_length=0), "max_length must be an integer of at least 1, but got 0"),
         (lambda: Text(held_out=25_000), "held_out must be an integer of at least 0 and at most 24999, but got 25000"),
+        (lambda: Text(data_seed=3), "data_seed=3 chooses the held-out reviews"),
         (lambda: Retrieval(max_length=0), "max_length must be an integer of at least 1, but got 0"),
     ],
 )

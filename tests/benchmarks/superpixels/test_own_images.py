@@ -137,6 +137,16 @@ def test_options_out_of_range_are_refused(folder, tmp_path, options, message):
         Superpixels(str(folder), **({"num_classes": 2} | options), store=str(tmp_path)).prepare_data()
 
 
+@pytest.mark.parametrize("options", [{"fractions": (0.9, 0.1, 0.0)}, {"split_seed": 3}])
+def test_options_of_a_random_split_are_refused_where_the_folder_has_one(tmp_path, options):
+    for split in ("train", "val", "test"):
+        for name in ("a", "b"):
+            paint(tmp_path / "set" / split / name / "0.png", 100, 0)
+    Superpixels(str(tmp_path / "set"), num_classes=2, store=str(tmp_path)).source_key()
+    with pytest.raises(BadInput, match="has a split already"):
+        Superpixels(str(tmp_path / "set"), num_classes=2, store=str(tmp_path), **options).source_key()
+
+
 def test_absent_folder_is_told(tmp_path):
     with pytest.raises(MissingData, match="there is no such folder"):
         Superpixels(str(tmp_path / "nowhere"), store=str(tmp_path)).prepare_data()

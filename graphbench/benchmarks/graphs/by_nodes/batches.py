@@ -24,7 +24,7 @@ from graphbench.errors import BadInput
 SAMPLERS = ("full", "neighbors", "clusters", "random")
 #: Samplers whose batches hold all neighbours, or can.
 EXACT_SAMPLERS = ("full", "neighbors")
-_TARGETS, _NUMBER, _ASKED = "y", "node_id", "asked"
+_TARGETS, _NUMBER, _PREDICTED = "y", "node_id", "asked"
 _WAY_OUT = (
     "Install pyg-lib as PyG's installation guide says, or compile torch-scatter and torch-sparse "
     "(pip install --no-build-isolation torch-scatter torch-sparse), or take data.sampler random, which needs neither, "
@@ -40,13 +40,13 @@ class Piece:
         nodes: numbers of its nodes in the whole graph `[n]`.
         edges: numbers of its edges in the whole graph `[e]`.
         edge_index: ends of its edges among `nodes` `[2, e]`.
-        asked: number of leading nodes that are predicted; the others are their neighbourhood.
+        num_predicted: number of leading nodes that are predicted; the others are their neighbourhood.
     """
 
     nodes: Tensor
     edges: Tensor
     edge_index: Tensor
-    asked: int
+    num_predicted: int
 
 
 #: Numbers of nodes or clusters -> a part of the graph.
@@ -54,11 +54,7 @@ Cutter = Callable[[Tensor], Piece]
 
 
 def check_sampler(sampler: str) -> None:
-    """Refuse a sampler that lacks a library.
-
-    Raises:
-        BadInput: names the library, and samplers that work without it.
-    """
+    """Refuse a sampler that lacks a library."""
     if sampler == "neighbors" and not (installed.WITH_PYG_LIB or installed.WITH_TORCH_SPARSE):
         raise BadInput(f"data.sampler neighbors: PyG samples neighbours by pyg-lib or torch-sparse. {_WAY_OUT}.")
     if sampler == "clusters" and not has_metis():
@@ -99,6 +95,7 @@ def neighbors(table: GraphTable, num_neighbors: Sequence[int], seed: int) -> Cut
     loader = NeighborLoader(_whole(table), num_neighbors=list(num_neighbors))
 
     def cut(nodes: Tensor) -> Piece:
+        # PyG's sampler takes no generator, and reads the global one.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(zlib.crc32(nodes.numpy().tobytes(), seed & 0xFFFFFFFF))
             part = loader(nodes)
@@ -110,7 +107,7 @@ def neighbors(table: GraphTable, num_neighbors: Sequence[int], seed: int) -> Cut
 def random_parts(table: GraphTable) -> Cutter:
     """Cut given nodes with all edges among them, by PyG's `RandomNodeLoader`."""
     loader = RandomNodeLoader(_whole(table), num_parts=1)
-    return lambda nodes: _all_asked(loader.collate_fn(nodes))
+    return lambda nodes: _predict_all(loader.collate_fn(nodes))
 
 
 def clusters(table: GraphTable, num_parts: int) -> Cutter:
@@ -123,19 +120,15 @@ def clusters(table: GraphTable, num_parts: int) -> Cutter:
     if not is_undirected(whole.edge_index, num_nodes=whole.num_nodes):
         raise BadInput("data.sampler clusters: METIS needs edges in both directions. Take data.sampler random.")
     loader = ClusterLoader(ClusterData(whole, num_parts, log=False))
-    return lambda numbers: _all_asked(loader._collate(numbers))
+    return lambda numbers: _predict_all(loader._collate(numbers))
 
 
-def _all_asked(part: Data) -> Piece:
+def _predict_all(part: Data) -> Piece:
     return Piece(part.node_id, part.edge_id, part.edge_index, len(part.node_id))
 
 
 def check_layout(table: GraphTable, sampler: str) -> None:
-    """Refuse encodings with rows of anything but nodes and edges, which parts cannot take over.
-
-    Raises:
-        BadInput: names the encoding.
-    """
+    """Refuse encodings with rows of anything but nodes and edges, which parts cannot take over."""
     for name, column in table.layout.items():
         if column.axis not in (NODE, EDGE, GRAPH) or (column.index_of is not None and name != "edge_index"):
             raise BadInput(
@@ -173,8 +166,8 @@ class NodeParts:
                 else:
                     batch[name] = values if values.dtype == torch.bool else values.to(torch.int64)
         count = len(piece.nodes)
-        batch[_ASKED] = torch.arange(count) < piece.asked
-        batch[_TARGETS] = mask_targets(batch[_TARGETS], batch[_ASKED])
+        batch[_PREDICTED] = torch.arange(count) < piece.num_predicted
+        batch[_TARGETS] = mask_targets(batch[_TARGETS], batch[_PREDICTED])
         batch[_NUMBER] = piece.nodes
         batch.batch, batch.ptr = torch.zeros(count, dtype=torch.int64), torch.tensor([0, count])
         batch.graph_id = torch.zeros(1, dtype=torch.int64)

@@ -44,9 +44,6 @@ class NodeLevel(GraphBenchmark):
         memory_limit: GiB that an encoding, or attention among all pairs of nodes, may take for the largest graph; by
             default what the machine has.
         options: see `GraphBenchmark`.
-
-    Raises:
-        BadInput: an option is out of range, or lacks another one.
     """
 
     #: Facts that were inferred from the source; a subclass sets them.
@@ -142,19 +139,15 @@ class NodeLevel(GraphBenchmark):
 
     def _write(self, writer: EntryWriter) -> None:
         """Store all splits, shared graphs once."""
-        if self._by_nodes:
-            tables: dict[str, GraphTable] = dict(self.read())  # type: ignore[arg-type]
-            for number, (split, table) in enumerate(tables.items()):
-                if number:
-                    check_targets(table, self.spec, split)
-                else:
-                    check_table(table, self.spec, split)
-                single = single_precision(table)
-                if not number:
-                    write_table(writer, _SHARED, _with(single, [name for name in single.columns if name != _TARGETS]))
-                write_table(writer, split, _with(single, [_TARGETS]))
-        else:
+        if not self._by_nodes:
             super()._write(writer)
+            return
+        for number, (split, table) in enumerate(self.read().items()):
+            (check_targets if number else check_table)(table, self.spec, split)  # type: ignore[arg-type]
+            single = single_precision(table)  # type: ignore[arg-type]
+            if not number:
+                write_table(writer, _SHARED, _with(single, [name for name in single.columns if name != _TARGETS]))
+            write_table(writer, split, _with(single, [_TARGETS]))
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
         """Open a split with all required encodings, which splits of the same graphs share."""
@@ -230,8 +223,11 @@ class NodeLevel(GraphBenchmark):
         table, trainer = self.tables[split], self.trainer
         rank, processes = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         if sampler == "full":
-            targets = batches.targets_of_rank(self._wide_targets(table), rank, processes)
+            targets = table.columns[_TARGETS]
+            targets = targets if targets.is_floating_point() else targets.to(torch.int64)
+            targets = batches.targets_of_rank(targets, rank, processes)
             cut: Any = batches.WholeGraph(self._whole_batch(table), targets)
+            # Every process sees the one graph; a worker would only send it through a pipe.
             units, batch_size, rank, processes, workers = torch.zeros(1), 1, 0, 1, 0
         else:
             batches.check_sampler(sampler)
@@ -276,11 +272,6 @@ class NodeLevel(GraphBenchmark):
         if self._gathered is None or self._gathered[0] is not self._shared[1]:
             self._gathered = self._shared[1], self._shared[1].batch([0])
         return self._gathered[1]
-
-    @staticmethod
-    def _wide_targets(table: GraphTable) -> torch.Tensor:
-        targets = table.columns[_TARGETS]
-        return targets if targets.is_floating_point() else targets.to(torch.int64)
 
 
 def keep_targets(table: GraphTable, rows: np.ndarray) -> GraphTable:

@@ -37,6 +37,7 @@ def check_encodings(
     Raises:
         BadInput: names the encoding, its size, and alternatives.
     """
+    # Before the first edge is read: a job that the kernel kills after hours says nothing about its reason.
     for encoding in encodings:
         needed, what = encoding.memory(num_nodes, num_edges), f"{name}: {encoding!r} of a graph of {num_nodes:,} nodes"
         if needed > _LOGGED_FROM:

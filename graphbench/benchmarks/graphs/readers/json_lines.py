@@ -15,6 +15,7 @@ import numpy as np
 from graphbench.benchmarks.graphs.raw import LINK, OneGraph, RawGraphs, RawPart, as_array, both_ways, stack
 from graphbench.data.progress import track
 from graphbench.errors import BadInput, CorruptData
+from graphbench.tables.text import open_text
 
 #: Keys of a line that are not columns of the graph.
 _KEYS = ("id", "num_nodes", "nodes", "edges", "edge_features", "links")
@@ -23,13 +24,10 @@ _KEYS = ("id", "num_nodes", "nodes", "edges", "edge_features", "links")
 def read_json_lines(path: Path, directed: bool) -> RawGraphs:
     """Read graphs `{"edges": [[0, 1], ...], "nodes": {column: [...]}, "edge_features": {column: [...]}, "y": ...}`.
 
-    Args:
-        path: of the file; blank lines are skipped.
-        directed: whether edges lead one way only.
-
     Raises:
         CorruptData: a line is no JSON; names it.
-        BadInput: a graph lacks something, or has a column of another length; names line and column.
+        BadInput: a graph lacks something, or has a column of another length; names line and column. Or the file is no
+            text in UTF-8 or UTF-16.
     """
     lines = list(_lines(path))
     graphs = [
@@ -40,11 +38,7 @@ def read_json_lines(path: Path, directed: bool) -> RawGraphs:
 
 
 def parts_of_lines(path: Path, directed: bool, size: int) -> Iterator[RawPart]:
-    """Read the graphs of `read_json_lines` in parts of `size`, which are parsed one by one.
-
-    Raises:
-        CorruptData: the file is no text.
-    """
+    """Read the graphs of `read_json_lines` in parts of `size`, which are parsed one by one."""
     lines = enumerate(_lines(path))
     while chunk := [(place, line, str(number)) for number, (place, line) in islice(lines, size)]:
         yield RawPart(len(chunk), partial(_join, path, chunk, directed), partial(_parse_name, chunk), one_by_one=True)
@@ -57,13 +51,10 @@ def _join(path: Path, chunk: Sequence[tuple[str, str, str]], directed: bool, row
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield file and number of each line with its text, without blank lines."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield f"{path}, line {number}", line
-    except UnicodeDecodeError as error:
-        raise CorruptData(f"{path} is not UTF-8 text: {error}.") from error
+    with open_text(path) as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield f"{path}, line {number}", line
 
 
 def _parse_name(chunk: Sequence[tuple[str, str, str]], row: int) -> str:

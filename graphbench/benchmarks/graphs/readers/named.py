@@ -55,7 +55,10 @@ def find(source: str, arguments: Mapping[str, Any], root: Path) -> Named | None:
     if not all(part.isidentifier() for part in name.split(".")):
         return None
     if "." not in name and name[:1].isupper():  # a class and no module
-        return pyg_sets.from_pyg(source, name, _parse_arguments(given) | dict(arguments), root)
+        parsed = _parse_arguments(given)
+        if twice := parsed.keys() & arguments.keys():
+            raise BadInput(f"--data.source {source}: the argument {min(twice)!r} is in data.arguments too.")
+        return pyg_sets.from_pyg(source, name, parsed | dict(arguments), root)
     return _from_function(source, name, given, arguments) if given else None
 
 
@@ -64,8 +67,11 @@ def _parse_arguments(given: str) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for position, part in enumerate(part.strip() for part in given.split(",") if part.strip()):
         name, equals, value = part.partition("=")
+        name = name.strip() if equals else str(position)
+        if name in arguments:
+            raise BadInput(f"--data.source: the argument {name!r} is given twice.")
         try:
-            arguments[name.strip() if equals else str(position)] = yaml.safe_load(value if equals else part)
+            arguments[name] = yaml.safe_load(value if equals else part)
         except yaml.YAMLError as error:
             raise BadInput(f"--data.source: the argument {part!r} cannot be read.") from error
     return arguments
@@ -136,5 +142,6 @@ def _from_library(source: str, arguments: Mapping[str, Any], root: Path) -> Name
             part.replace(output)
         return output
 
+    # By content: the address of a set of graphbench-lib names no version.
     key = lambda: {"set": name, "sha256": file_sha256(export())}  # noqa: E731
     return Named(source, "graphbench-lib", lambda: load_saved(export()), key, local=False)

@@ -21,7 +21,7 @@ from graphbench.tables.frames import read_frame, table_file
 READERS: dict[str, Callable[[Path, bool], Any]] = {
     ".graphml": lambda path, _: nx.read_graphml(path),
     ".gexf": lambda path, _: nx.read_gexf(path),
-    ".gml": lambda path, _: nx.read_gml(path, label=None),
+    ".gml": lambda path, _: nx.read_gml(path, label=None),  # labels need not be unique, and would be names
     ".adjlist": lambda path, directed: nx.read_adjlist(path, create_using=nx.DiGraph if directed else nx.Graph),
     ".edgelist": lambda path, directed: nx.read_edgelist(path, create_using=nx.DiGraph if directed else nx.Graph),
 }
@@ -54,14 +54,8 @@ def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, or
 def parts_of_files(files: Sequence[Path], directed: bool, size: int) -> Iterator[RawPart]:
     """Read the graphs of files in parts of `size`, without targets; the files of a part are opened when it is built."""
     for start in range(0, len(files), size):
-        chunk = files[start : start + size]
-        yield RawPart(
-            len(chunk),
-            partial(_join, chunk, directed),
-            [path.name for path in chunk].__getitem__,
-            True,
-            one_by_one=True,
-        )
+        chunk, names = files[start : start + size], [path.name for path in files[start : start + size]]
+        yield RawPart(len(chunk), partial(_join, chunk, directed), names.__getitem__, names_nodes=True, one_by_one=True)
 
 
 def _join(files: Sequence[Path], directed: bool, rows: Sequence[int]) -> RawGraphs:
@@ -85,12 +79,10 @@ def _targets(table: Path, files: Sequence[Path]) -> dict[str, np.ndarray]:
     if names.duplicated().any():
         raise BadInput(f"{table} names {names[names.duplicated()].iloc[0]} more than once in its column graph.")
     row_of = {name: row for row, name in enumerate(names)}
-    rows = []
-    for path in files:
-        row = row_of.get(path.name, row_of.get(path.stem))
-        if row is None:
-            raise BadInput(f"{table} has no row for {path.name}: its column graph must name every file of the folder.")
-        rows.append(row)
+    rows: list[Any] = [row_of.get(path.name, row_of.get(path.stem)) for path in files]
+    if None in rows:
+        lacking = files[rows.index(None)].name
+        raise BadInput(f"{table} has no row for {lacking}: its column graph must name every file of the folder.")
     taken = frame.iloc[rows].drop(columns="graph")
     return {str(name): frame_column(taken[name].to_numpy()) for name in taken}
 

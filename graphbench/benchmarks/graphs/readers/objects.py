@@ -10,11 +10,13 @@ import numpy as np
 import scipy.sparse
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.utils import to_edge_index
 
 from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, OneGraph, RawGraphs, as_array, as_rows, stack
-from graphbench.benchmarks.graphs.splits.masks import SPLIT_WORDS, masks_from_indices
+from graphbench.benchmarks.graphs.splits.masks import masks_from_indices
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
+from graphbench.data.splits import SPLIT_WORDS
 from graphbench.errors import BadInput
 
 #: Attributes of a `Data` object that are structure, not columns.
@@ -38,25 +40,21 @@ def flatten(content: Any, origin: str) -> tuple[list[Any], dict[str, np.ndarray]
         return content.to_data_list(), None
     if isinstance(content, HeteroData):
         raise hetero_refusal(origin)
-    if isinstance(content, Data) or _is_networkx(content):
+    is_mapping = isinstance(content, Mapping)
+    if isinstance(content, Data) or _is_networkx(content) or (is_mapping and {"edge_index", "adj_t"} & content.keys()):
         return [content], None
-    if isinstance(content, Mapping) and ("edge_index" in content or "adj_t" in content):
-        return [content], None
-    if isinstance(content, Mapping):
+    if is_mapping:
         return _by_split(content, origin)
     if isinstance(content, str | bytes) or not isinstance(content, Sequence | Iterable):
         raise BadInput(f"{origin} holds {type(content).__name__}; {EXPECTED}, or a list of such.")
     graphs = list(content)
-    if len(graphs) == len(SPLITS) and (all(map(_is_list, graphs)) or all(map(_holds_pairs, graphs))):
+    # Three graphs of PyG's `RandomLinkSplit` are one graph in three splits, with pairs of its own in each.
+    pairs = (isinstance(g, Data) and ("edge_label_index" in g or "pos_edge_label_index" in g) for g in graphs)
+    if len(graphs) == len(SPLITS) and (all(map(_is_list, graphs)) or all(pairs)):
         return _by_split(dict(zip(SPLITS, graphs, strict=True)), origin)
     if len(graphs) == 2 and all(map(_is_list, graphs)):
         return _by_split({"train": graphs[0], "test": graphs[1]}, origin)
     return graphs, None
-
-
-def _holds_pairs(value: Any) -> bool:
-    """Return whether this is one of the graphs of PyG's `RandomLinkSplit`."""
-    return isinstance(value, Data) and any(key in value for key in ("edge_label_index", "pos_edge_label_index"))
 
 
 def _is_list(value: Any) -> bool:
@@ -143,6 +141,7 @@ def _by_level(attributes: Sequence[Mapping[str, Any]], places: Sequence[str], na
 
 def _level(key: str, arrays: Sequence[Mapping[str, np.ndarray]], sizes: Sequence[tuple[int, int]]) -> str:
     """Tell whether an attribute belongs to nodes, edges or the graph by its name and its number of rows."""
+    # By name first: x of graphs with as many edges as nodes would fit both.
     if key in ("x", "pos"):
         return NODE
     if key in ("edge_attr", "edge_weight"):
@@ -266,11 +265,12 @@ def _from_adjacency(values: dict[str, Any], place: str) -> dict[str, Any]:
     if scipy.sparse.issparse(adjacency):
         entries = adjacency.tocoo()
         row, column, weight = entries.row, entries.col, entries.data
-    elif _is_sparse(adjacency) and adjacency.layout != torch.sparse_coo and adjacency.dim() == 3:
-        row, column, weight = _compressed(adjacency)
     elif _is_sparse(adjacency):
-        entries = adjacency.to_sparse_coo()
-        row, column, weight = (part.numpy() for part in (*entries._indices()[:2], entries._values()))
+        if adjacency.layout == torch.sparse_coo:  # `to_edge_index` would mark the user's tensor as coalesced
+            index, numbers = adjacency._indices(), adjacency._values()
+        else:
+            index, numbers = to_edge_index(adjacency)
+        row, column, weight = (part.numpy() for part in (*index[:2], numbers))
     elif hasattr(adjacency, "coo") and hasattr(adjacency, "sparse_sizes"):  # torch_sparse's SparseTensor
         row, column, weight = (None if part is None else part.numpy() for part in adjacency.coo())
     else:
@@ -284,16 +284,6 @@ def _from_adjacency(values: dict[str, Any], place: str) -> dict[str, Any]:
     if weight is not None:
         values.setdefault("edge_weight" if weight.ndim == 1 else "edge_attr", weight)
     return values
-
-
-def _compressed(adjacency: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows, columns and values of a CSR or CSC matrix whose entries are rows of numbers."""
-    by_row = adjacency.layout == torch.sparse_csr
-    pointer = adjacency.crow_indices() if by_row else adjacency.ccol_indices()
-    other = adjacency.col_indices() if by_row else adjacency.row_indices()
-    major = torch.repeat_interleave(torch.arange(len(pointer) - 1), pointer.diff())
-    row, column = (major, other) if by_row else (other, major)
-    return row.numpy(), column.numpy(), adjacency.values().numpy()
 
 
 def _named_types(graph: Data, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch_geometric.data import Data
+from torch_geometric.utils import index_to_mask
 
 from graphbench.benchmarks.graphs.readers.third_party import Named, made, raw_files, raw_key
 from graphbench.contracts import SPLITS
@@ -51,6 +52,7 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
     if about.get("is hetero") == "True":
         raise BadInput(f"--data.source {source}: it has several kinds of nodes and edges, which no model here reads.")
     folder = root / source.replace("-", "_")
+    # OGB itself would ask at the terminal whether to replace another release.
     release = folder / f"RELEASE_v{about['version']}.txt"
     if folder.is_dir() and not release.is_file():
         raise BadInput(
@@ -66,7 +68,12 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
         return {name: np.asarray(rows["valid" if name == "val" else name], dtype=np.int64) for name in SPLITS}
 
     def graphs() -> list[Data]:
-        return list(dataset()) if level == "graph" else [_with_masks(dataset()[0], split())]
+        if level == "graph":
+            return list(dataset())
+        graph = dataset()[0]
+        for name, rows in split().items():
+            graph[f"{name}_mask"] = index_to_mask(torch.from_numpy(rows), graph.num_nodes)
+        return [graph]
 
     def key() -> dict[str, Any]:
         if not raw_files(folder):
@@ -75,12 +82,3 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
 
     hints = {"task": f"{level}-{_TASKS[about['task type']]}", "metric": _METRICS[about["eval metric"]]}
     return Named(source, "ogb", graphs, key, split if level == "graph" else lambda: None, hints, local=False)
-
-
-def _with_masks(graph: Data, split: Mapping[str, np.ndarray]) -> Data:
-    """Add a mask of nodes for each split to the graph."""
-    for name, rows in split.items():
-        mask = torch.zeros(int(graph.num_nodes or 0), dtype=torch.bool)
-        mask[torch.from_numpy(rows)] = True
-        graph[f"{name}_mask"] = mask
-    return graph

@@ -102,7 +102,10 @@ def from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> N
     for number in [number for number in arguments if number.isdecimal()]:
         if int(number) >= len(positional):
             raise BadInput(f"--data.source {source}: {name} takes {', '.join(positional)}.")
-        arguments.setdefault(positional[int(number)], arguments.pop(number))
+        option = positional[int(number)]
+        if option in arguments:
+            raise BadInput(f"--data.source {source}: {option} is given by its place and by its name.")
+        arguments[option] = arguments.pop(number)
     for option in arguments:
         if option not in positional and not any(p.kind is p.VAR_KEYWORD for p in options.values()):
             raise UnknownName(f"argument of {name}", option, positional)
@@ -110,12 +113,14 @@ def from_pyg(source: str, name: str, arguments: dict[str, Any], root: Path) -> N
     folder = root / name
     fixed = {"root": str(folder)} if "root" in options else {}
 
+    def make(**chosen: Any) -> list[Any]:
+        return list(made(source, folder, lambda: cls(**fixed, **arguments, **chosen)))
+
     @cache
     def load() -> Any:
         if "split" not in options or "split" in arguments or options["split"].default not in _BY_SPLIT:
-            return list(made(source, folder, lambda: cls(**fixed, **arguments)))
-        make = lambda split: cls(**fixed, **arguments, split=split)  # noqa: E731
-        return {split: list(made(source, folder, lambda split=split: make(split))) for split in SPLITS}  # type: ignore[misc]
+            return make()
+        return {split: make(split=split) for split in SPLITS}
 
     def key() -> dict[str, Any]:
         if not fixed:

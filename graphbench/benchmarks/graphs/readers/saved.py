@@ -104,7 +104,7 @@ class _BatchGetter:
 def _safe_parts() -> Iterator[None]:
     """Admit PyG's graphs, and the caches that are saved with them, within the block."""
     before = get_safe_globals()
-    clear_safe_globals()
+    clear_safe_globals()  # torch can add names, and take back all of them alone
     add_safe_globals([entry for entry in before if entry is not defaultdict])
     add_safe_globals(
         [
@@ -138,24 +138,24 @@ def _remove_caches(content: Any) -> None:
 
 def _unpacked(content: Any, path: Path) -> Any:
     """Return the single graphs of an `InMemoryDataset`; other content as it is."""
-    joined = isinstance(content, tuple) and len(content) >= 2 and isinstance(content[0], Data | dict)
-    if not joined or not (content[1] is None or _are_slices(content[1])):
+    if not (isinstance(content, tuple) and len(content) >= 2 and isinstance(content[0], Data | dict)):
         return content
-    data = content[0] if isinstance(content[0], Data) else Data.from_dict(content[0])
-    if content[1] is None:
+    data, slices = content[:2]
+    is_joined = isinstance(slices, dict) and bool(slices)
+    is_joined = is_joined and all(isinstance(value, torch.Tensor | list) for value in slices.values())
+    if not (slices is None or is_joined):  # graphs in a tuple
+        return content
+    data = data if isinstance(data, Data) else Data.from_dict(data)
+    if slices is None:
         return data
     with foreign(path, is_not="has slices that do not fit its tensors"):
-        return separate(data, content[1])
+        return separate(data, slices)
 
 
 def separate(data: Data, slices: Any) -> list[Data]:
     """Return the graphs of an `InMemoryDataset` from its joined tensors."""
     dataset = _Joined(data, slices)
     return [dataset.get(number) for number in range(len(dataset))]
-
-
-def _are_slices(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and all(isinstance(v, torch.Tensor | list) for v in value.values())
 
 
 class _Joined(InMemoryDataset):

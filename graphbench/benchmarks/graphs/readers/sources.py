@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -54,11 +54,7 @@ class Source:
 
 
 def open_source(
-    source: Any,
-    arguments: Mapping[str, Any],
-    directed: bool,
-    root: Path,
-    checksum: Callable[[Path], str] = file_sha256,
+    source: Any, arguments: Mapping[str, Any], directed: bool, root: Path, checksum: Callable[[Path], str] = file_sha256
 ) -> Source:
     """Find the reader for a source; nothing is read yet.
 
@@ -125,9 +121,7 @@ def _folder(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Sour
             prefix = lists[0].name.removesuffix("_A.txt")
             return of_files(sorted(folder.glob(f"{prefix}_*.txt")), read=partial(read_tu_folder, folder, prefix))
     held = sorted(file.name for file in path.iterdir())
-    tables_hint = ""
-    if table_paths(path):
-        tables_hint = f" Tables need edges, and nodes or graphs ({', '.join(SUFFIXES)})."
+    tables_hint = f" Tables need edges, and nodes or graphs ({', '.join(SUFFIXES)})." if table_paths(path) else ""
     raise BadInput(
         f"--data.source {path}: this folder holds {', '.join(held[:8]) or 'nothing'}{', ...' if len(held) > 8 else ''}."
         f"{tables_hint} A source is {_FORMATS}."
@@ -149,11 +143,7 @@ def read_tu_folder(folder: Path, prefix: str) -> RawGraphs:
 
 
 def _of_files(
-    files: Iterable[Path],
-    origin: Path,
-    read: Callable[[], RawGraphs],
-    directed: bool,
-    checksum: Callable[[Path], str],
+    files: Iterable[Path], origin: Path, read: Callable[[], RawGraphs], directed: bool, checksum: Callable[[Path], str]
 ) -> Source:
     def key() -> dict[str, Any]:
         return {"kind": "files", "sha256": files_sha256(files, origin.parent, checksum), "directed": directed}
@@ -215,17 +205,12 @@ def _read_by_split(sources: Mapping[str, Source]) -> RawGraphs:
             if lacking := other.pairs.keys() - part.pairs.keys():
                 raise BadInput(f"{part.origin} has no {lacking.pop()}s, but {other.origin} has.")
     joined = concatenate(list(parts.values()), parts["train"].origin)
-    joined.names = _distinct_names(list(parts.values()))
+    # Names of a file that repeat those of another one start with the file's name: predictions are joined by them.
+    joined.names = []
+    for part in parts.values():
+        repeated = not set(joined.names).isdisjoint(part.names)
+        joined.names += [f"{Path(part.origin).name}:{name}" for name in part.names] if repeated else part.names
     ends = np.cumsum([0, *map(len, parts.values())])
     joined.splits = {name: np.arange(ends[number], ends[number + 1]) for number, name in enumerate(parts)}
     joined.hints["split"] = ", ".join(f"{name} from {Path(part.origin).name}" for name, part in parts.items())
     return joined
-
-
-def _distinct_names(parts: Sequence[RawGraphs]) -> list[str]:
-    """Return the names of all graphs; names of a file that repeat those of another one start with the file's name."""
-    names: list[str] = []
-    for part in parts:
-        repeated = not set(names).isdisjoint(part.names)
-        names += [f"{Path(part.origin).name}:{name}" for name in part.names] if repeated else part.names
-    return names

@@ -102,18 +102,11 @@ class _RowsAhead:
     def next_names(self, count: int) -> list[str]:
         """Return the names of the next `count` graphs, or of those that are left."""
         names: dict[str, None] = {}
-        for name in self._remaining():
-            names[name] = None
-            if len(names) == count:
-                break
-        return list(names)
-
-    def _remaining(self) -> Iterator[str]:
-        """Yield the graph of every row that is left."""
-        for _, names in tuple(self._buffer):
-            yield from names
-        while self._read():
-            yield from self._buffer[-1][1]
+        for _, chunk in self._buffer:
+            names |= dict.fromkeys(chunk)
+        while len(names) < count and self._read():
+            names |= dict.fromkeys(self._buffer[-1][1])
+        return list(names)[:count]
 
     def take(self, names: Sequence[str]) -> pd.DataFrame:
         """Remove and return the rows of the next graphs."""
@@ -224,6 +217,7 @@ def _check_same_order(first: TypedTable, table: TypedTable) -> None:
     """Raise where a run of a table does not follow the run before it in the first table."""
     listed = _each_run(first)
     for name, row in _each_run(table):
+        # `any` takes from the generator up to a match: both tables are read once, and graphs may be skipped.
         if name is None or not any(name == other for other, _ in listed):
             raise _order_error(first, table, name, row)
 

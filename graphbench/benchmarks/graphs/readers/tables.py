@@ -56,11 +56,7 @@ def is_one_graph(columns: Mapping[str, Sequence[str]]) -> bool:
 
 
 def columns_of(paths: Mapping[str, Path]) -> dict[str, list[str]]:
-    """Read the names of the columns of each table, and check that none is missing.
-
-    Raises:
-        BadInput: names the missing columns and near matches.
-    """
+    """Read the names of the columns of each table, and check that none is missing."""
     columns = {table: table_columns(path, known_columns(table)) for table, path in paths.items()}
     optional = {KEY} if is_one_graph(columns) else set()
     for table, names in columns.items():
@@ -114,10 +110,6 @@ class SortedRows:
 
 def read_tables(folder: Path, directed: bool) -> RawGraphs:
     """Read all graphs of a folder of tables; `docs/graphs.md` has the schema.
-
-    Args:
-        folder: of the tables.
-        directed: whether an edge leads one way only.
 
     Raises:
         BadInput: a file is no table, a column is missing, or a row names an unknown graph or node; names file and line.
@@ -201,11 +193,7 @@ def graph_names(paths: Mapping[str, Path], frames: Mapping[str, pd.DataFrame]) -
 
 
 def sort_by_graph(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> SortedRows:
-    """Sort rows by graph, those of one graph in the order of the file.
-
-    Raises:
-        BadInput: a row names an unknown graph.
-    """
+    """Sort rows by graph, those of one graph in the order of the file."""
     graph = frame[KEY].astype(str).map({name: number for number, name in enumerate(names)})
     if graph.isna().any():
         row = int(np.flatnonzero(graph.isna())[0])
@@ -237,6 +225,7 @@ class _NodeNumbers:
         self.names: np.ndarray | None = None
         if nodes is not None and NODE_NAME in nodes.frame:
             self.names = nodes.frame[NODE_NAME].astype(str).to_numpy(dtype=object)
+            # Names need be unique within their graph alone.
             self.index = pd.MultiIndex.from_arrays([nodes.graph, self.names])
             if (repeated := self.index.duplicated()).any():
                 row = int(np.flatnonzero(repeated)[0])
@@ -254,7 +243,7 @@ class _NodeNumbers:
             else:
                 values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
                 missing = ~(values % 1 == 0)
-                numbers = np.where(missing, 0, values).astype(np.int64)
+                numbers = np.where(missing, 0, values).astype(np.int64)  # NaN as an integer is any number
             if missing.any():
                 row = int(np.flatnonzero(missing)[0])
                 raise BadInput(f"{rows.place(row)}: {end} is {column.iloc[row]}, which is no node of its graph.")

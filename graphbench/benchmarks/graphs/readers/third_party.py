@@ -32,6 +32,7 @@ from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput, GraphbenchError, MissingData
 
 _FSSPEC_THREAD = "fsspecIO"  # connects to servers for fsspec
+_NETWORK = ("aiohttp", "requests", "urllib3", "fsspec")  # packages whose own errors are no OSError
 
 
 @dataclass(frozen=True)
@@ -82,25 +83,20 @@ def made(source: str, folder: Path, make: Callable[[], Any]) -> Any:
             return make()
     except GraphbenchError:
         raise
-    except (OSError, ConnectionError) as error:
-        raise MissingData(
-            f"--data.source {source}: its files are not in {folder} and could not be fetched "
-            f"({type(error).__name__}: {error}). Without a network, put the published files into its folder "
-            "raw."
-        ) from error
     except (Exception, SystemExit) as error:  # code of other packages may raise anything
-        if type(error).__module__.partition(".")[0] in ("aiohttp", "requests", "urllib3", "fsspec"):
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _NETWORK:
             raise MissingData(
-                f"--data.source {source}: its files are not in {folder} and could not be fetched "
-                f"({type(error).__name__}: {error})."
+                f"--data.source {source}: its files are not in {folder} and could not be fetched ({reason}). Without a "
+                "network, put the published files into its folder raw."
             ) from error
-        raise BadInput(f"--data.source {source} could not be made: {type(error).__name__}: {error}") from error
+        raise BadInput(f"--data.source {source} could not be made: {reason}") from error
 
 
 @contextlib.contextmanager
 def _isolated() -> Iterator[None]:
     """Redirect prints to standard error, refuse pickles that hold code, and seed the random numbers."""
-    states = random.getstate(), np.random.get_state()
+    states = random.getstate(), np.random.get_state()  # torch has `fork_rng` for its own
     try:
         with (
             mock.patch.dict(os.environ, TORCH_FORCE_WEIGHTS_ONLY_LOAD="1"),
@@ -184,6 +180,7 @@ def _replaced(package: str, function: Callable[..., Any], by: Callable[..., Any]
 @contextlib.contextmanager
 def _no_connections(what: str, fetching: Callable[[], bool]) -> Iterator[None]:
     """Refuse connections of this thread and that of fsspec, except while fetching; other threads are not affected."""
+    # At `connect`, below every library for the network that a data set may use.
     here, before = threading.get_ident(), socket.socket.connect
 
     def connect(self: socket.socket, address: Any) -> None:

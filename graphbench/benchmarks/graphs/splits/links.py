@@ -39,7 +39,7 @@ def split_links(raw: RawGraphs, request: SplitRequest) -> RawGraphs:
         raise BadInput(f"split={kind}: links of one graph are shared out at random, by fractions; leave split out.")
     if min(request.fractions) <= 0:
         raise BadInput(f"fractions {list(request.fractions)}: links of one graph need a share above 0 in each split.")
-    edges = np.sort(raw.edges, axis=1)
+    edges = np.sort(raw.edges, axis=1)  # a pair and its reverse are one
     links = np.sort(raw.pairs[LINK].ends, axis=1) if LINK in raw.pairs else edges
     links = np.unique(links, axis=0)
     links = links[links[:, 0] != links[:, 1]]

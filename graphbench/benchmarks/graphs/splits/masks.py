@@ -9,16 +9,11 @@ import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
 from graphbench.contracts import SPLITS
-from graphbench.data.splits import fold_numbers
+from graphbench.data.splits import SPLIT_WORDS, fold_numbers
 from graphbench.errors import BadInput
 
-#: Words for a split in a column, in a mapping of lists, or in the name of a mask.
-SPLIT_WORDS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
 _NAME = re.compile(
+    # the longest word first: "val" would match the beginning of "validation"
     rf"(?P<prefix>is_?|in_?)?(?P<word>{'|'.join(sorted(SPLIT_WORDS, key=len, reverse=True))})"
     r"_?(?P<suffix>masks?|idx|index|indices|ids|nodes)?",
     re.IGNORECASE,

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphbench.benchmarks.graphs.raw import as_rows
 from graphbench.contracts import SPLITS
-from graphbench.data.splits import permutation
+from graphbench.data.splits import column_folds, permutation
 from graphbench.errors import BadInput
 
 Rows = dict[str, np.ndarray]
@@ -86,9 +86,6 @@ def fold_split(units: np.ndarray, classes: np.ndarray | None, fold: int, num_fol
 
     Units are shuffled, sorted by class, if they have any, and dealt out in turn, so that every class is spread evenly
     and no unit is in two folds.
-
-    Raises:
-        BadInput: there are fewer units than folds.
     """
     count = int(units.max()) + 1
     if count < num_folds:
@@ -98,6 +95,4 @@ def fold_split(units: np.ndarray, classes: np.ndarray | None, fold: int, num_fol
         order = order[np.argsort(classes[order], kind="stable")]
     fold_of = np.empty(count, dtype=np.int64)
     fold_of[order] = np.arange(count) % num_folds
-    distance = (fold_of[units] - fold) % num_folds
-    masks = {"train": distance > 1, "val": distance == 1, "test": distance == 0}
-    return {name: np.flatnonzero(mask) for name, mask in masks.items()}
+    return {name: rows.numpy() for name, rows in column_folds(fold_of[units], fold).items()}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from graphbench.benchmarks.graphs.raw import RawGraphs
-from graphbench.benchmarks.graphs.splits.masks import SPLIT_WORDS, mask_values, split_masks, word_columns
+from graphbench.benchmarks.graphs.splits.masks import mask_values, split_masks, word_columns
 from graphbench.benchmarks.graphs.splits.shares import (
     Rows,
     fold_split,
@@ -23,6 +23,7 @@ from graphbench.benchmarks.graphs.targets import Target, labelled, target_array
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.splits import (
+    SPLIT_WORDS,
     check_fractions,
     check_split,
     column_folds,
@@ -38,6 +39,7 @@ _KINDS = ("given", "random", "stratified", "k-fold", "groups")
 SPLIT_LEVELS = (GRAPH, NODE, EDGE)
 #: Splits that keep both directions of an edge in one part; masks, words and groups stay as they are.
 _BY_PAIR = ("random", "stratified", "k-fold")
+_NUM_FOLDS = 10  # by default
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,7 @@ class SplitRequest:
     target: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Refuse options that are out of range or contradict each other.
-
-        Raises:
-            BadInput: names the option.
-        """
+        """Refuse options that are out of range or contradict each other."""
         if self.kind is not None:
             check_choice("split", self.kind, _KINDS)
         if self.level is not None:
@@ -119,13 +117,12 @@ class SplitRequest:
             raise BadInput("split=groups needs group_column, a column of the graphs or nodes.")
         if self.column is not None and self.group is not None:
             raise BadInput("split_column and group_column: give one of them.")
+        # A column of fold numbers, which may be there without an option, can have more than the usual ten folds.
+        if self.kind in ("random", "stratified", "groups") and self.num_folds != _NUM_FOLDS:
+            raise BadInput(f"num_folds={self.num_folds} belongs to split=k-fold, not to split={self.kind}.")
 
     def check_sources(self, name: str) -> None:
-        """Refuse options that contradict a source of its own for the split `name`.
-
-        Raises:
-            BadInput: names the options.
-        """
+        """Refuse options that contradict a source of its own for the split `name`."""
         options = {"split": None if self.kind == "given" else self.kind, "split_column": self.column,
                    "group_column": self.group, "split_level": None if self.level == GRAPH else self.level}  # fmt: skip
         for option, value in options.items():
@@ -174,7 +171,7 @@ def units_of(raw: RawGraphs, target: Target, level: str) -> Units:
     y = target_array(raw, target) if target.task == f"{level}-classification" else None
     rows = np.flatnonzero(labelled(raw, target)) if target.level == level else np.arange(len(raw))
     pair = None
-    if level == EDGE:
+    if level == EDGE:  # both directions of an edge get one number, and so go into one split
         graph = np.repeat(np.arange(len(raw)), raw.num_edges)
         keys = np.column_stack([graph, np.sort(raw.edges, axis=1)])
         pair = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)[rows]
@@ -301,8 +298,16 @@ def _given(units: Units, request: SplitRequest) -> tuple[Rows, str]:
             )
         parts, description = _word_masks(units, columns[0]), f"as {_subject(columns)}"
     check_split({name: torch.from_numpy(np.flatnonzero(mask)) for name, mask in parts.items()}, len(units))
-    rows, cut = _complete(parts, units.classes, request)
-    return rows, description + cut
+
+    def cut(source: np.ndarray, names: Sequence[str], shares: np.ndarray) -> Rows:
+        if units.classes is None:
+            chosen = random_parts(len(source), shares.tolist(), request.seed, names)
+        else:
+            chosen = stratified_split(units.classes[source], shares.tolist(), request.seed, names)
+        return {name: source[rows] for name, rows in chosen.items()}
+
+    rows, note = complete_split(parts, request.fractions, cut)
+    return rows, description + note
 
 
 def _subject(names: Sequence[str]) -> str:
@@ -352,19 +357,6 @@ def _word_masks(units: Units, column: str) -> dict[str, np.ndarray]:
         raise BadInput(f"{place}: {column} is {values[wrong]!r}; expected train, val or test.")
     splits = np.array([SPLIT_WORDS.get(word, "") for word in words])
     return {name: splits == name for name in SPLITS if (splits == name).any()}
-
-
-def _complete(parts: dict[str, np.ndarray], classes: np.ndarray | None, request: SplitRequest) -> tuple[Rows, str]:
-    """Cut the splits that a source lacks from those that it gives, with equal shares of each class."""
-
-    def cut(source: np.ndarray, names: Sequence[str], shares: np.ndarray) -> Rows:
-        if classes is None:
-            chosen = random_parts(len(source), shares.tolist(), request.seed, names)
-        else:
-            chosen = stratified_split(classes[source], shares.tolist(), request.seed, names)
-        return {name: source[rows] for name, rows in chosen.items()}
-
-    return complete_split(parts, request.fractions, cut)
 
 
 _RULES: dict[str, Callable[[Units, SplitRequest], tuple[Rows, str]]] = {

@@ -37,15 +37,8 @@ def butina_clusters(bits: Bits, distance: float) -> np.ndarray:
     `Butina.ClusterData` does). One that is in no cluster yet becomes a centroid, and its neighbours that are in none
     join it. Members lie within `distance` of their centroid; two of different clusters may be closer than that.
 
-    Args:
-        bits: fingerprints of M molecules.
-        distance: largest distance of neighbours.
-
     Returns:
         Number of each molecule's cluster `[M]`, in the order in which the clusters are made.
-
-    Raises:
-        BadInput: the molecules are too many.
 
     Examples:
         >>> butina_clusters(morgan_bits(["CCCCO", "c1ccccc1", "CCCCCO"]), 0.5).tolist()
@@ -57,7 +50,7 @@ def butina_clusters(bits: Bits, distance: float) -> np.ndarray:
             f"split=butina compares each pair of {count:,} molecules, and takes at most {MOST_OF_BUTINA:,}. Take "
             "split=leader, whose clusters of the same radius compare molecules with leaders alone."
         )
-    # RDKit's ClusterData takes a matrix of float64, 64 times as large as these bits
+    # RDKit's ClusterData takes a matrix of float64, 64 times as large as these bits.
     near = np.zeros((count, -(-count // 8)), dtype=np.uint8)
     sizes = np.zeros(count, dtype=np.int64)
     for row, one in enumerate(bits):
@@ -76,10 +69,6 @@ def leader_clusters(bits: Bits, distance: float) -> np.ndarray:
 
     The first molecule is a leader, and so is each one that is farther than `distance` from all leaders before it. Every
     molecule joins the nearest leader. It takes a row of distances for each leader, and no memory for pairs.
-
-    Args:
-        bits: fingerprints of M molecules.
-        distance: see above.
 
     Returns:
         Number of each molecule's cluster `[M]`, in the order of the leaders.
@@ -101,11 +90,6 @@ def maxmin_picks(bits: Bits, count: int, first: int) -> list[int]:
     """Pick diverse molecules (MaxMin of Ashton et al., 2002, by RDKit's `MaxMinPicker`).
 
     Each pick is a molecule whose nearest neighbour among the picks before it is as far away as possible.
-
-    Args:
-        bits: fingerprints of M molecules.
-        count: number of picks, 1 to M.
-        first: row of the first pick.
 
     Examples:
         >>> maxmin_picks(morgan_bits(["CCCCO", "c1ccccc1", "CCCCCO"]), 2, 0)

@@ -26,14 +26,11 @@ _BondFeatures = Callable[[Chem.Bond], list[int]]
 
 def _numbers(names: Sequence[str]) -> dict[tuple[str, int, int], int]:
     """Map (element, hydrogens shown, charge) to the number of a type, from names like "C", "C H1" and "N H2 +"."""
-    return {
-        (
-            label.split()[0],
-            next((int(part[1:]) for part in label.split()[1:] if part[0] == "H"), 0),
-            {"+": 1, "-": -1}.get(label.split()[-1], 0),
-        ): number
-        for number, label in enumerate(names)
-    }
+    numbers = {}
+    for number, (element, *marks) in enumerate(map(str.split, names)):
+        hydrogens = sum(int(mark[1:]) for mark in marks if mark[0] == "H")
+        numbers[element, hydrogens, marks.count("+") - marks.count("-")] = number
+    return numbers
 
 
 _ZINC_TYPE_OF, _QM9_TYPE_OF = _numbers(ZINC_ATOM_TYPES), _numbers(QM9_ATOM_TYPES)
@@ -146,18 +143,17 @@ def _number(atom: Chem.Atom, bracketed: bool, type_of: Mapping[tuple[str, int, i
     return number
 
 
-def _kekule_bond(bond: Chem.Bond) -> list[int]:
-    number = _KEKULE_BOND_OF.get(bond.GetBondType())
-    if number is None:
-        raise MoleculeProblem("a bond is not single, double or triple", str(bond.GetBondType()))
-    return [number]
-
-
 def _kekule_graph(atom_type: Callable[[Chem.Atom], int], mol: Chem.Mol) -> MoleculeGraph:
-    kekule = Chem.Mol(mol)
+    kekule = Chem.Mol(mol)  # Kekulize changes its molecule, whose aromatic form other columns need
     Chem.Kekulize(kekule, clearAromaticFlags=True)
+
+    def bond_features(bond: Chem.Bond) -> list[int]:
+        if (number := _KEKULE_BOND_OF.get(bond.GetBondType())) is None:
+            raise MoleculeProblem("a bond is not single, double or triple", str(bond.GetBondType()))
+        return [number]
+
     atoms = [[atom_type(atom)] for atom in _atoms(kekule)]
-    return MoleculeGraph(atoms, *_both_directions(kekule, _kekule_bond))
+    return MoleculeGraph(atoms, *_both_directions(kekule, bond_features))
 
 
 def zinc_graph(mol: Chem.Mol) -> MoleculeGraph:

@@ -117,7 +117,7 @@ def stream_molecules(source: str | Path, smiles_column: str, size: int) -> Itera
 def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
     name, count = table.column(smiles_column), 0
     for part in table.parts(size):
-        if table.records:
+        if table.records:  # from here on a record is its SMILES, also in what predictions repeat of the row
             parsed = [_record_smiles(record) for record in part.frame[name]]
             broken = [row for row, text in enumerate(parsed) if text is None]
             part.problems |= {row: (UNREADABLE, f"record {count + row + 1:,}") for row in broken}

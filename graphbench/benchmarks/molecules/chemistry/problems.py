@@ -84,7 +84,11 @@ def find_repeats(canonical: Sequence[str], y: np.ndarray) -> Repeats:
     for row in _maybe_repeated(canonical):
         groups.setdefault(canonical[row], []).append(row)
     rows = [group for group in groups.values() if len(group) > 1]
-    return Repeats(rows, [number for number, group in enumerate(rows) if _contradict(y[group])])
+
+    def contradict(values: np.ndarray) -> bool:
+        return any(len(np.unique(column[~np.isnan(column)])) > 1 for column in values.T.astype(float))
+
+    return Repeats(rows, [number for number, group in enumerate(rows) if contradict(y[group])])
 
 
 def has_repeats(texts: Sequence[str]) -> bool:
@@ -106,11 +110,6 @@ def _maybe_repeated(texts: Sequence[str]) -> list[int]:
     hashes = np.fromiter(map(hash, texts), dtype=np.int64, count=len(texts))
     _, number, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     return np.flatnonzero(counts[number.reshape(-1)] > 1).tolist()
-
-
-def _contradict(values: np.ndarray) -> bool:
-    """Return whether a column `[rows, T]` has two different known values."""
-    return any(len(np.unique(column[~np.isnan(column)])) > 1 for column in values.T.astype(float))
 
 
 def describe_repeats(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -48,30 +47,18 @@ def sa_scorer() -> ModuleType:
     return scorer
 
 
-def _smallest_rings(mol: Chem.Mol) -> int:
-    return max(map(len, mol.GetRingInfo().AtomRings()), default=0)
-
-
-def _cycle_basis(mol: Chem.Mol) -> int:
-    import networkx as nx  # slow to import and seldom needed
-
-    graph = nx.Graph(Chem.GetAdjacencyMatrix(mol))
-    return max(map(len, nx.cycle_basis(graph)), default=0)
-
-
-_LONGEST_RING: dict[RingTerm, Callable[[Chem.Mol], int]] = {
-    "smallest_rings": _smallest_rings,
-    "cycle_basis": _cycle_basis,
-}
-
-
 def logp_terms(mol: Chem.Mol, ring_term: RingTerm = "smallest_rings") -> tuple[float, float, float]:
     """Compute the terms of penalised logP before normalisation: Crippen's logP, -SA score, -max(longest ring - 6, 0).
 
     The longest ring is among RDKit's `smallest_rings`, a property of the molecule, or in networkx's `cycle_basis`, as
     in the first publications: it depends on the order of atoms and on networkx's version, and differs in 0.5% of ZINC.
     """
-    penalty = max(_LONGEST_RING[ring_term](mol) - _FREE_RING_SIZE, 0)
+    rings = mol.GetRingInfo().AtomRings()
+    if ring_term == "cycle_basis":
+        import networkx as nx  # slow to import and seldom needed
+
+        rings = nx.cycle_basis(nx.Graph(Chem.GetAdjacencyMatrix(mol)))
+    penalty = max(max(map(len, rings), default=0) - _FREE_RING_SIZE, 0)
     return rdMolDescriptors.CalcCrippenDescriptors(mol)[0], -sa_scorer().calculateScore(mol), -float(penalty)
 
 

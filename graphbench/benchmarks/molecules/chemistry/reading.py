@@ -131,7 +131,7 @@ def read_each(
                 results[row] = read(source)
             except MoleculeProblem as problem:
                 problems.append((row, problem.kind, ": ".join(filter(None, (name(row, source), problem.detail)))))
-            except (ValueError, RuntimeError) as error:
+            except (ValueError, RuntimeError) as error:  # of RDKit's C++, on molecules that no check foresees
                 problems.append((row, f"RDKit fails with {type(error).__name__}", f"{name(row, source)}: {error}"))
     return results, problems
 

@@ -63,6 +63,7 @@ def scaffold_split(
     if seed is not None:
         half = min((share for share in (share_val, share_test) if share), default=0) * len(scaffolds) / 2
         mixed = [ordered[place] for place in permutation(len(ordered), seed)]
+        # Stable: the large groups first, and in both classes the random order.
         ordered = sorted(mixed, key=lambda group: len(group) <= half)
     for group in ordered:
         if len(chosen["train"]) + len(group) <= limit_train or share_train == 1:

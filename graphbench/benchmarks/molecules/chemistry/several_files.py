@@ -35,12 +35,8 @@ def read_user_files(
 ) -> UserMolecules:
     """Read and check files as `read_user_file` does one, and join them; names of molecules are `FILE:LINE` by default.
 
-    Args:
-        request: whose `file` is not read.
-        files: the files.
-        track: shows progress.
-        gaps: whether a target may have no column in any of the files.
-        kept: parts of each file; the graphs of several files are joined in memory.
+    Without `gaps`, each target must have a column in one of them. `kept` has the parts of each file; the graphs of
+    several files are joined in memory.
 
     Raises:
         BadInput: as `read_user_file`; a file has no column of any target, or no file has that of one.
@@ -98,6 +94,7 @@ def _join(parts: Sequence[UserMolecules], files: Sequence[Path], request: FileRe
             path.name if short else str(path) for path, part in zip(files, parts, strict=True) for _ in part.canonical
         ]
         texts["id"] = [f"{source}:{line}" for source, line in zip(sources, texts["id"], strict=True)]
+    # Tables are joined column by column: where one has bounds, all need them.
     bounded = any(BOUNDS[0] in part.table.columns for part in parts)
     tables = [_with_bounds(without(part.table, TEXTS)) if bounded else without(part.table, TEXTS) for part in parts]
     joined = UserMolecules(

@@ -112,6 +112,7 @@ def without_labels(mol: Chem.Mol) -> Chem.Mol:
         atom.SetIsotope(0)
         atom.SetAtomMapNum(0)
     plain = Chem.RemoveHs(plain)
+    # RDKit derived these with the labels in place, and does not derive them anew by itself.
     Chem.SetConjugation(plain)
     Chem.SetHybridization(plain)
     Chem.AssignStereochemistry(plain, cleanIt=True, force=True)

@@ -58,10 +58,7 @@ def with_targets(table: GraphTable, y: np.ndarray, exact: bool = False) -> Graph
 def with_bounds(table: GraphTable, y: np.ndarray, signs: np.ndarray) -> GraphTable:
     """Add targets of which some are bounds: `y` is NaN there, and `y_lower` or `y_upper` hold the number.
 
-    Args:
-        table: of G graphs.
-        y: real targets or their bounds `[G, T]`, NaN where unknown.
-        signs: 1 for what a target is above, -1 for what it is below, 0 for a target itself `[G, T]`.
+    `y` and `signs` are those of `split_bounds`.
     """
     columns = {name: torch.from_numpy(part) for name, part in split_bounds(y, signs).items()}
     return table.with_columns(columns, {name: Column(GRAPH) for name in columns})

@@ -26,11 +26,7 @@ _SHARE = 1 / 3
 
 
 def tree_features(smiles: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """Compute Morgan counts that training shows often, then RDKit descriptors, of each split: float32 `[M, columns]`.
-
-    Args:
-        smiles: readable molecules of each split, training first.
-    """
+    """Compute Morgan counts that training (the first split) shows often, then descriptors: float32 `[M, columns]`."""
     counts = [morgan_counts(part) for part in smiles]
     molecules_with = Counter(name for row in counts[0] for name in row)
     frequent = [name for name, number in molecules_with.most_common(_MOST_COLUMNS) if number >= _FEWEST_MOLECULES]

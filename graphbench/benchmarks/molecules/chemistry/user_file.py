@@ -47,6 +47,7 @@ from graphbench.benchmarks.molecules.own_features import MoleculeFeatures, with_
 from graphbench.contracts import GraphTable
 from graphbench.data.parts.kept import KeptParts
 from graphbench.data.parts.shares import Share
+from graphbench.data.splits import SPLIT_WORDS
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, split_signs
 from graphbench.tables.texts import Texts
@@ -64,17 +65,6 @@ METRICS = {
     "multilabel": ("AP", "AUROC"),
 }
 _NAMED = 8  # lines that a message names for each remark
-#: Words for the splits, in lower case.
-SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "dev": "val",
-    "test": "test",
-    "testing": "test",
-}
 
 
 @dataclass(frozen=True)
@@ -216,6 +206,7 @@ def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptP
             f"{request.file}: the target {PENALIZED_LOGP!r} is computed, but the file has a column of that name too. "
             "Rename the column: one word cannot mean both."
         )
+    # Signs before commas: ">0,5" is a number with a decimal comma only behind its sign.
     signs = _take_signs(request, rows)
     points_for_commas(rows, request.numbers)
     if rows.notes:
@@ -231,7 +222,7 @@ def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptP
     problems += [RowProblem(kind, rows.lines[row], detail) for row, kind, detail in arrays.problems]
     _report(problems, rows, request)
     _log_remarks(arrays, rows)
-    bad = {problem.line for problem in problems}
+    bad = {problem.line for problem in problems}  # lines, since rows that could not be split into cells have no row
     usable = np.flatnonzero(~np.isin(np.asarray(rows.lines)[arrays.rows], list(bad)))
     if len(usable) == 0:
         description = describe_problems(problems, rows.source, rows.num_rows, rows.unit)

@@ -28,16 +28,9 @@ ZINC_BOND_TYPES = ("none", "single", "double", "triple")
 OGB_ATOMS = Features(
     vocabularies=(119, 5, 12, 12, 10, 6, 6, 2, 2),
     names=(
-        "atomic_num",
-        "chirality",
-        "degree",
-        "formal_charge",
-        "num_hydrogens",
-        "num_radical_electrons",
-        "hybridization",
-        "is_aromatic",
-        "is_in_ring",
+        "atomic_num", "chirality", "degree", "formal_charge", "num_hydrogens", "num_radical_electrons",
+        "hybridization", "is_aromatic", "is_in_ring",
     ),
-)
+)  # fmt: skip
 #: Bond columns of OGB (`ogb.utils.features.bond_to_feature_vector`).
 OGB_BONDS = Features(vocabularies=(5, 6, 2), names=("bond_type", "stereo", "is_conjugated"))

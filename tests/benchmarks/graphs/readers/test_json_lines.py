@@ -39,6 +39,12 @@ def test_every_part_of_a_line_arrives(tmp_path):
     assert read_json_lines(tmp_path / "mine.jsonl", directed=True).num_edges.tolist() == [2, 2]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_files_of_other_programs_are_read_as_tables_of_theirs_are(tmp_path, encoding):
+    (tmp_path / "mine.jsonl").write_text(json.dumps(GRAPH), encoding=encoding)
+    assert read_json_lines(tmp_path / "mine.jsonl", directed=False).names == ["water"]
+
+
 @pytest.mark.parametrize(
     ("line", "error", "message"),
     [

@@ -115,6 +115,21 @@ def test_names_that_nothing_has(tmp_path):
         benchmark("neither", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("source", "arguments", "option"),
+    [
+        ("TUDataset:MUTAG,name=PROTEINS", {}, "name"),
+        ("TUDataset:MUTAG", {"name": "PROTEINS"}, "name"),
+        ("TUDataset:name=MUTAG", {"name": "PROTEINS"}, "name"),
+        ("TUDataset:name=MUTAG,name=PROTEINS", {}, "name"),
+    ],
+)
+def test_an_argument_that_is_given_twice_is_refused(tmp_path, source, arguments, option):
+    """One of the two would be used, and the other ignored."""
+    with pytest.raises(BadInput, match=option):
+        benchmark(source, tmp_path, arguments=arguments)
+
+
 LOADER = """
 class Loader:
     def __init__(self, root, dataset_names):

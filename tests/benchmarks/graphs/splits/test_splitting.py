@@ -75,6 +75,8 @@ def test_what_cannot_be_split_is_refused():
         split_units(units(raw({})), request(kind="k-fold", group="batch_number", num_folds=11))
     with pytest.raises(BadInput, match="group_column belongs to split=groups or k-fold"):
         request(kind="random", group="a")
+    with pytest.raises(BadInput, match="num_folds=5 belongs to split=k-fold, not to split=random"):
+        request(kind="random", num_folds=5)
     with pytest.raises(BadInput, match="split must be one of given, random, stratified, k-fold, groups"):
         request(kind="scaffold")
 
