@@ -76,7 +76,7 @@ PLUGINS: dict[str, dict[str, str]] = {
             "SAN SAT SPN Sequoia"
         ),
         "configs": "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model san sat sequoia",
-        "tables": "benchmarking-gnns",
+        "tables": "benchmarking-gnns echo",
     },
     "graphbench-deepgraph": {
         "architectures": "DeepGraph",

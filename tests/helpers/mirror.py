@@ -130,6 +130,10 @@ TESTED_BY = {
         "tests/cli/commands/test_list_command.py", "prepares what an installed configuration names",
     ),
     "graphbench/benchmarks/block_models/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
+    "graphbench/benchmarks/echo/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
+    "graphbench/benchmarks/echo/files.py": (
+        "tests/benchmarks/echo/test_synthetic.py", "published files, good and bad; molecules in test_chemistry.py",
+    ),
     "graphbench/benchmarks/electric_flow/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
     "graphbench/benchmarks/lrgb/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
     "graphbench/benchmarks/molecules/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
