@@ -24,6 +24,7 @@ FEW: dict[str, dict[str, Any]] = {
     "CLUSTER": {"sizes": (1, 1, 1)},
     "CSL": {},
     "CYCLES": {"sizes": (2, 2, 2)},
+    "ECHOSynth": {"sizes": (3, 1, 1)},
     "ElectricFlow": {"sizes": (1, 1, 1)},
     "PATTERN": {"sizes": (1, 1, 1)},
     "Pathfinder": {"sizes": (2, 2, 2)},

@@ -4,6 +4,8 @@ from .block_models.cycles import CYCLES as CYCLES
 from .block_models.pattern_cluster import CLUSTER as CLUSTER
 from .block_models.pattern_cluster import PATTERN as PATTERN
 from .block_models.tsp import TSP as TSP
+from .echo.chemistry import ECHOChem as ECHOChem
+from .echo.synthetic import ECHOSynth as ECHOSynth
 from .electric_flow.benchmark import ElectricFlow as ElectricFlow
 from .graphs.benchmark import Graphs as Graphs
 from .lrgb.molecules import PCQMContact as PCQMContact

@@ -78,7 +78,7 @@ PLUGINS: dict[str, dict[str, str]] = {
         "configs": (
             "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model neuralwalker san sat sequoia"
         ),
-        "tables": "benchmarking-gnns",
+        "tables": "benchmarking-gnns echo",
     },
     "graphbench-deepgraph": {
         "architectures": "DeepGraph",

@@ -126,6 +126,10 @@ TESTED_BY = {
     "graphbench/cli/split_predictions.py": ("tests/cli/commands/test_score.py", "one run, and several"),
     "graphbench/cli/complaints.py": ("tests/cli/test_options.py", "errors of constructors, with the whole name"),
     "graphbench/benchmarks/block_models/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
+    "graphbench/benchmarks/echo/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
+    "graphbench/benchmarks/echo/files.py": (
+        "tests/benchmarks/echo/test_synthetic.py", "published files, good and bad; molecules in test_chemistry.py",
+    ),
     "graphbench/benchmarks/electric_flow/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
     "graphbench/benchmarks/lrgb/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),
     "graphbench/benchmarks/molecules/specs.py": ("tests/contracts/test_benchmarks.py", "listed, and real"),

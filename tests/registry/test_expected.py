@@ -150,5 +150,16 @@ def test_benchmarks_that_sample_their_graphs_say_so():
         for name, record in registry.benchmarks().items()
         if record.distribution == "graphbench-lightning" and record.spec and kind_of_data(record.spec) == "generated"
     }
-    sampled = {"CLUSTER", "CSL", "CYCLES", "ElectricFlow", "ListOps", "PATTERN", "Pathfinder", "Solids", "TSP"}
+    sampled = {
+        "CLUSTER",
+        "CSL",
+        "CYCLES",
+        "ECHOSynth",
+        "ElectricFlow",
+        "ListOps",
+        "PATTERN",
+        "Pathfinder",
+        "Solids",
+        "TSP",
+    }
     assert generated == sampled

@@ -146,6 +146,19 @@ def masked_terms(values: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(valid, values, 0.0).sum().reshape(1), valid.sum().reshape(1)
 
 
+def log10_mse(prediction: Tensor, target: Tensor) -> Tensor:
+    """`log10(mean (prediction - target)^2)` over all entries, the loss of ECHO (Miglior et al., ICLR 2026).
+
+    For `--model.loss graphbench.training.tasks.losses.log10_mse`. Its gradient is that of the mean squared error over
+    ln(10) times that error, so that batches with small errors count as much as others; -inf where all is right.
+
+    Examples:
+        >>> log10_mse(torch.tensor([0.0, 10.0]), torch.tensor([10.0, 0.0]))
+        tensor(2.)
+    """
+    return F.mse_loss(prediction, target).log10()
+
+
 def at_least_single(values: Tensor) -> Tensor:
     """In float32, or in float64 where they are: lower precision would show in a small loss."""
     return values if values.dtype == torch.float64 else values.float()

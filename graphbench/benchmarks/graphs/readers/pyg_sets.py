@@ -44,6 +44,7 @@ ADMITTED: dict[str, tuple[str, ...]] = {
         "is_undirected",
     ),
     "GNNBenchmarkDataset": ("name", "split"),
+    "GraphLandDataset": ("name", "split", "to_undirected"),
     "LRGBDataset": ("name", "split"),
     "MD17": ("name", "train"),
     "MNISTSuperpixels": ("train",),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
+import numpy as np
 import torch
 from scipy.sparse import csr_matrix
 from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
@@ -29,6 +30,11 @@ PICKLES = (".pkl", ".pickle")
 #: Classes in a saved `Data` that PyG does not register as safe itself. Each was read: none does more than hold values.
 PARTS_OF_DATA = [
     BaseStorage, GlobalStorage, NodeStorage, EdgeStorage, DataEdgeAttr, DataTensorAttr, AttrType, RootedSubgraphData,
+]  # fmt: skip
+#: NumPy's arrays of numbers, which some published lists of `Data` hold in the place of tensors.
+_ARRAYS: list[Any] = [
+    np.ndarray, np.dtype, *{type(np.dtype(code)) for code in np.typecodes["AllInteger"] + "?efd"},
+    *((np.empty(0).__reduce_ex__(2)[0], f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
 ]  # fmt: skip
 #: Attribute in which a storage caches the answers of `is_node_attr()`.
 _CACHE = "_cached_attr"
@@ -109,6 +115,7 @@ def _safe_parts() -> Iterator[None]:
     add_safe_globals(
         [
             *PARTS_OF_DATA,
+            *_ARRAYS,
             (_plain_dict, "collections.defaultdict"),
             (_BatchGetter, "torch_geometric.data.batch.DynamicInheritanceGetter"),
             _rebuilt_batch,

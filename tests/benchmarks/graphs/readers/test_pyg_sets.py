@@ -12,9 +12,13 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch_geometric.datasets as sets
+import yaml
 
+from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.benchmarks.graphs.readers import pyg_sets
 from graphbench.benchmarks.graphs.readers.sources import open_source
 from graphbench.benchmarks.graphs.readers.third_party import made
@@ -132,6 +136,55 @@ def test_a_sent_run_names_listed_sets_with_listed_arguments(tmp_path, source, ar
         open_source(source, arguments, False, tmp_path)
     with limited_to(Policy(tmp_path / "config.yaml", trust=True)):
         open_source(source, arguments, False, tmp_path)
+
+
+def graphland(folder, nodes=60):
+    """A data set in the files of GraphLand: mixed features with gaps, targets of some nodes, masks of each split."""
+    rng = np.random.default_rng(0)
+    raw = folder / "GraphLandDataset" / "artnet-views" / "raw" / "artnet-views"
+    raw.mkdir(parents=True)
+    rows = pd.RangeIndex(nodes, name="node_id")
+    number = np.where(np.arange(nodes) == 3, np.nan, rng.normal(size=nodes))
+    columns = {"number": number, "share": rng.random(nodes), "kind": rng.integers(0, 3, nodes)}
+    pd.DataFrame(columns, index=rows).to_csv(raw / "features.csv")
+    target = np.where(np.arange(nodes) % 7 == 0, np.nan, rng.normal(size=nodes))
+    pd.DataFrame({"views": target}, index=rows).to_csv(raw / "targets.csv")
+    masks = {}
+    for split, (first, second) in {"RL": (6, 12), "RH": (30, 45), "TH": (30, 45)}.items():
+        place = np.arange(nodes) if split == "TH" else rng.permutation(nodes)
+        masks[split] = {"train": place < first, "val": (first <= place) & (place < second), "test": place >= second}
+        pd.DataFrame(masks[split], index=rows).to_csv(raw / f"split_masks_{split}.csv")
+    ends = np.unique(np.sort(rng.integers(0, nodes, (200, 2)), axis=1), axis=0)
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    pd.DataFrame(ends, columns=["source", "target"]).to_csv(raw / "edgelist.csv", index=False)
+    names = {"numerical_features_names": ["number", "share"], "fraction_features_names": ["share"]}
+    info = {"task": "regression", "target_name": "views", "categorical_features_names": ["kind"], **names}
+    (raw / "info.yaml").write_text(yaml.safe_dump(info))
+    return masks, ends, ~np.isnan(target)
+
+
+@pytest.mark.filterwarnings("ignore:n_quantiles")
+@pytest.mark.parametrize("split", ["RL", "RH", "TH", "THI"])
+def test_all_splits_of_graphland(split, tmp_path):
+    """One graph with masks (random, temporal), or three snapshots that grow (temporal inductive)."""
+    masks, ends, known = graphland(tmp_path)
+    options = {"root": str(tmp_path), "store": str(tmp_path / "store")}
+    with limited_to(Policy(tmp_path / "config.yaml")):
+        data = Graphs(source=f"GraphLandDataset:artnet-views,split={split}", **options)
+        data.setup()
+    assert data.spec.task == "node-regression"
+    seen = np.zeros(60, dtype=bool)
+    for name, mask in masks[split[:2]].items():
+        batch = data.tables[name].batch([0])
+        seen |= mask
+        there = seen if split == "THI" else np.ones(60, dtype=bool)
+        assert batch.num_nodes == there.sum()
+        assert (~batch.y[:, 0].isnan()).tolist() == (mask & known)[there].tolist()
+        number = there.cumsum() - 1
+        expected = {(int(a), int(b)) for a, b in number[ends[there[ends].all(1)]]}
+        assert set(map(tuple, batch.edge_index.t().tolist())) == expected | {(b, a) for a, b in expected}
+        assert batch.x_dense.shape == (there.sum(), 5)  # two numbers and three categories
+        assert batch.x_dense.isfinite().all()
 
 
 def test_a_sent_run_reads_a_listed_set(tmp_path):

@@ -61,6 +61,19 @@ def test_files_that_would_run_code_are_refused_with_the_way_out(graphs, tmp_path
     assert not (tmp_path / "was_run").exists()
 
 
+def test_graphs_may_hold_arrays_of_numbers_and_no_others(tmp_path):
+    arrays = {"x": np.eye(3, 2), "y": np.arange(3, dtype=np.int32), "mask": np.array([True, False, True])}
+    edge_index = torch.tensor([[0, 1], [1, 2]])
+    torch.save([Data(edge_index=edge_index, **arrays)], tmp_path / "numbers.pt")
+    (graph,) = load_saved(tmp_path / "numbers.pt")
+    for name, array in arrays.items():
+        assert graph[name].dtype == array.dtype
+        assert (graph[name] == array).all()
+    torch.save([Data(edge_index=edge_index, x=np.array([1, None], dtype=object))], tmp_path / "objects.pt")
+    with pytest.raises(BadInput, match="more than tensors and graphs"):
+        load_saved(tmp_path / "objects.pt")
+
+
 def test_damaged_files_and_other_content(graphs, tmp_path):
     torch.save(graphs, tmp_path / "whole.pt")
     (tmp_path / "torn.pt").write_bytes((tmp_path / "whole.pt").read_bytes()[:700])
