@@ -9,6 +9,7 @@ from __future__ import annotations
 
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
+    "graphbench/cli/commands/prepare.py": ("tests/cli/test_prepare_in_parts.py", "beside the command that is whole"),
     "graphbench/tables/cells.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "the words, in targets of molecules",
     ),
