@@ -124,8 +124,7 @@ class BenchmarkModule(LearningModule):
             seen = dataclasses.replace(spec, node=node)
         made = architecture(seen)
         if not isinstance(made, Architecture):
-            kind = type(made).__name__
-            raise BadInput(f"architecture must make an Architecture of a specification, but it made {kind}.")
+            raise BadInput(f"architecture must make an Architecture of a specification; it made {type(made).__name__}.")
         self.architecture = made
         choices = (loss, metrics or (), select_by, class_weights, quantiles, label_smoothing)
         self.task = build_task(spec, made.dim, head, *choices, edge_dim=made.edge_dim)
