@@ -56,12 +56,13 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
 SHOWN = ("--trainer.enable_progress_bar", "--trainer.enable_model_summary", "--trainer.log_every_n_steps")
 #: What a class needs on one of the benchmarks.
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {
+    **{("PNA", data): {"num_towers": STEP, "out_dim": None} for data in ("zinc", "pattern")},
     ("DeepGraph", "pattern"): {
         "substructures": {
             "class_path": "Substructures",
             "init_args": {"cycles": [], "paths": [], "stars": [], "hops": [], "walks": [10]},
         }
-    }
+    },
 }
 
 

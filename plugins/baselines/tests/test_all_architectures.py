@@ -17,6 +17,7 @@ from graphbench_baselines import (
     GRIT,
     GT,
     OGBGNN,
+    PNA,
     SAN,
     SAT,
     SPN,
@@ -93,6 +94,18 @@ class TestOGBGNN(ArchitectureContract):
     architecture = OGBGNN
     options = SMALL | {"layer": "GCN"}
     most_launches = 145
+
+
+class TestPNA(ArchitectureContract):
+    architecture = PNA
+    options: ClassVar = {"hidden_dim": 16, "num_layers": 2, "out_dim": 8, "num_towers": 4, "edge_features_dim": 6}
+    most_launches = 318
+
+
+class TestPNAWithWholeInputs(ArchitectureContract):
+    architecture = PNA
+    options: ClassVar = SMALL | {"out_dim": None, "num_towers": 2, "divide_input": False, "edge_features": False}
+    most_launches = 309
 
 
 class TestSPN(ArchitectureContract):

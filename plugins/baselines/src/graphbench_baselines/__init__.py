@@ -14,6 +14,7 @@ from graphbench_baselines.message_passing.classic import GatedGCN as GatedGCN
 from graphbench_baselines.message_passing.classic import GraphSAGE as GraphSAGE
 from graphbench_baselines.message_passing.gnn_plus import GNNPlus as GNNPlus
 from graphbench_baselines.message_passing.ogb_gnn import OGBGNN as OGBGNN
+from graphbench_baselines.message_passing.pna import PNA as PNA
 from graphbench_baselines.message_passing.spn import SPN as SPN
 from graphbench_baselines.neural_walker import NeuralWalker as NeuralWalker
 from graphbench_baselines.san import SAN as SAN
@@ -31,6 +32,7 @@ __all__ = [
     "GRIT",
     "GT",
     "OGBGNN",
+    "PNA",
     "SAN",
     "SAT",
     "SPN",
