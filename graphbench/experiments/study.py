@@ -77,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Study:
-    """What a command line asks for.
+    """Model, questions and data of a study.
 
     Args:
         model: configurations of the model, first to last.
@@ -105,7 +105,7 @@ class Study:
             GraphbenchError: the model does not fit a benchmark, or an option is wrong.
         """
         for text in self.rivals or ():
-            parse_rival(text)  # a typing error is told before models are built
+            parse_rival(text)  # before models are built
         rows: list[Row] = []
         for name, data in data_options(self.benchmarks):
             base = _Base(self, name, [*data, *self.options])
@@ -225,8 +225,8 @@ def parse_rival(text: str) -> tuple[str, list[str]]:
             f"--rivals {text!r}: expected the name of an architecture (`graphbench list architectures`), and "
             "options of it with their values: 'GT --model.architecture.full=true'."
         )
-    told = ", ".join(word.rpartition(".")[2] for word in words)
-    return f"{name} ({told})" if told else name, [f"--model.architecture={name}", *words]
+    options = ", ".join(word.rpartition(".")[2] for word in words)
+    return f"{name} ({options})" if options else name, [f"--model.architecture={name}", *words]
 
 
 def data_options(benchmarks: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -266,9 +266,9 @@ class Standing:
     """
 
     def __init__(self, output: Path, further: Iterable[Path] = ()) -> None:
-        own = sorted((output / "runs").glob("*/config.yaml"))
+        paths = sorted((output / "runs").glob("*/config.yaml"))
         others = [path for folder in further for path in sorted(folder.rglob("config.yaml"))]
-        self._runs = [(path.parent, _read(path)) for path in own]
+        self._runs = [(path.parent, _read(path)) for path in paths]
         self._runs += [(path.parent, _read(path)) for path in others if "test" in results(path.parent)]
 
     def find(self, row: Row, seed: int) -> Path | None:
@@ -344,5 +344,5 @@ def _plain(text: str) -> str:
 
 
 def _checksum(settings: Mapping[str, Any]) -> str:
-    kept = {name: value for name, value in settings.items() if name not in ("seed_everything", "expected")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    content = {name: value for name, value in settings.items() if name not in ("seed_everything", "expected")}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:8]

@@ -105,7 +105,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Part:
-    """What the page shows of an answer: a sentence, its table and figures, then sections, and the runs behind it."""
+    """Sentence, table, figures, further sections and runs of an answer."""
 
     answer: Answer
     sentence: str
@@ -254,8 +254,8 @@ def _sentence(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison
         sure = test.holm < _SURE
         worse = (test.difference > 0) != bool(table.higher_is_better)
         groups[("worse" if worse else "better") if sure else "not told apart"].append(label)
-    told = "; ".join(f"{what}: {', '.join(labels)}" for what, labels in groups.items() if labels)
-    return f"{text} Beside it (p < {_SURE} after Holm, n = {min(test.pairs for test in tests.values())}) {told}."
+    words = "; ".join(f"{what}: {', '.join(labels)}" for what, labels in groups.items() if labels)
+    return f"{text} Beside it (p < {_SURE} after Holm, n = {min(test.pairs for test in tests.values())}) {words}."
 
 
 def _by_depth(answer: Answer, groups: Mapping[str, Group], table: ResultTable, name: str) -> list[Panel]:

@@ -132,6 +132,8 @@ def time_step(step: Callable[[], object], wait: Callable[[], object] = lambda: N
             pair.append(time.perf_counter() - start)
         if number >= 0:
             seconds.append((pair[0], pair[1]))
-    own, bare = (statistics.median(column) for column in zip(*seconds, strict=True))
+    step_time, product_time = (statistics.median(column) for column in zip(*seconds, strict=True))
     flops = sum(product.flops for product in recorded.products)
-    return StepTime(own, bare, statistics.median(one / other for one, other in seconds), len(operands), flops)
+    return StepTime(
+        step_time, product_time, statistics.median(one / other for one, other in seconds), len(operands), flops
+    )

@@ -55,16 +55,16 @@ def study(arguments: Sequence[str]) -> int:
     seeds = parse_numbers("--seeds", ",".join(options.seeds))
     plan = planned(rows, seeds, output, Standing(output, further))
     measured = {row: output / "cost" / f"{row.name}.json" for row in rows if row.question == "cost" and not row.why}
-    own = list({one.folder: one.training for one in plan if one.folder == one.training.folder(output)}.values())
+    trainings = list({one.folder: one.training for one in plan if one.folder == one.training.folder(output)}.values())
     _show(plan, measured)
-    write_plan(output, [(one.folder(output).name, [one.folder(output)]) for one in own])
+    write_plan(output, [(one.folder(output).name, [one.folder(output)]) for one in trainings])
     failed: list[str] = []
     if not options.no_train and cluster is not None:
-        _launch(own, measured, output, cluster, arguments)
+        _launch(trainings, measured, output, cluster, arguments)
     elif not options.no_train:
-        run_all([one for one in own if not one.is_finished(output)], output, options.jobs)
+        run_all([one for one in trainings if not one.is_finished(output)], output, options.jobs)
         failed = _measure_costs(measured, output)
-    reasons = {failure.name: failure.reason for failure in failures_of(own, output)}
+    reasons = {failure.name: failure.reason for failure in failures_of(trainings, output)}
     _write(rows, plan, measured, reasons, output)
     if options.no_train:
         return 0
@@ -239,17 +239,17 @@ def _write(
 
     lines: dict[tuple[str, str], list[Line]] = {}
     for row in rows:
-        own = [one for one in plan if one.row is row]
+        of_row = [one for one in plan if one.row is row]
         missing = [row.why] if row.why else []
         missing += [
             f"seed {one.training.seed}: {reasons.get(one.folder.name, 'not trained yet')}"
-            for one in own
+            for one in of_row
             if not one.is_finished or one.folder.name in reasons
         ]
         cost = load_json(measured[row]) if row in measured and measured[row].is_file() else None
         if row in measured and cost is None:
             missing.append("not measured yet")
-        runs = tuple(RunFolder(one.folder) for one in own if one.is_finished)
+        runs = tuple(RunFolder(one.folder) for one in of_row if one.is_finished)
         line = Line(row.label, row.parameters, runs, tuple(missing), row.is_model, row.depth, cost)
         lines.setdefault((row.question, row.benchmark), []).append(line)
     answers = [Answer(question, benchmark, tuple(each)) for (question, benchmark), each in lines.items()]

@@ -194,7 +194,8 @@ def test_a_killed_study_goes_on(config, tmp_path):
     assert subprocess.run(command, check=False).returncode == 0
     assert len(list(runs.glob("*/results.json"))) == len(DEPTHS)
     (first,) = begun
-    assert json.loads((runs / first / "environment.json").read_text())["continued"], "from its last checkpoint"
+    epochs = (tmp_path / "out" / "logs" / f"{first}.log").read_text()
+    assert [epochs.count(f"epoch {epoch}/30 ") for epoch in range(2, 31)] == [1] * 29, "from its last checkpoint"
 
 
 @pytest.mark.slow
