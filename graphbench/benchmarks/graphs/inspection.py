@@ -62,7 +62,8 @@ class FeatureRequest:
         """Choose the features of nodes and of edges, without `other` columns of the level of the target.
 
         Raises:
-            BadInput: a requested column has another use, or is both categorical and continuous.
+            BadInput: a requested column has another use, is both categorical and continuous, or one of them and no
+                feature.
             UnknownName: there is no such column.
         """
         for name in (*self.categorical, *self.continuous):
@@ -89,6 +90,12 @@ class FeatureRequest:
             normalized = self.normalized and level == NODE
             options = (wanted, self.categorical, self.continuous, taken[level], normalized)
             plans[level] = plan_features(raw, level, *options)
+        used = {column.name for plan in plans.values() for column in plan.columns}
+        if idle := [name for name in (*self.categorical, *self.continuous) if name not in used]:
+            raise BadInput(
+                f"categorical and continuous say how features are read, but {idle[0]} is none here. Name it in "
+                "node_features or edge_features, too."
+            )
         return plans
 
 

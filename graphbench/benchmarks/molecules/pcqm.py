@@ -21,9 +21,9 @@ from graphbench.contracts import GraphTable
 from graphbench.data.download import fetch_members
 from graphbench.data.progress import progress
 from graphbench.data.splits import permutation
-from graphbench.errors import CorruptData, check_range
+from graphbench.errors import BadInput, CorruptData, check_range
 
-_HELD_OUT = 150_000
+_HELD_OUT, _SPLIT_SEED = 150_000, 42  # as in GraphGPS
 _PART = 16_384  # molecules per part: about 8 MB of graphs
 _DATA, _SPLIT = "data.csv.gz", "split_dict.pt"
 
@@ -47,11 +47,15 @@ class LargeScaleChallenge(MoleculeBenchmark):
     #: Folder inside the archive, also the archive's name.
     published_name: ClassVar[str]
 
-    def __init__(self, held_out: int = _HELD_OUT, split_seed: int = 42, **options: Any) -> None:
+    def __init__(self, held_out: int = _HELD_OUT, split_seed: int = _SPLIT_SEED, **options: Any) -> None:
         super().__init__(**options)
         spec = type(self).spec
         train, val, test = spec.split_sizes or (0, 0, 0)
         check_range("held_out", held_out, at_least=0, at_most=train + val - 1, whole=True)
+        if split_seed != _SPLIT_SEED and not held_out:
+            raise BadInput(
+                f"split_seed={split_seed} chooses held-out molecules, and held_out=0 has none: leave it out."
+            )
         self.held_out, self.split_seed = held_out, split_seed
         if held_out:
             self.spec = replace(spec, split_sizes=(train + val - held_out, held_out, test))

@@ -69,6 +69,8 @@ def test_without_molecules_held_out_the_test_split_validates(tmp_path, small):
     assert data.spec.num_graphs == 7
     with pytest.raises(BadInput, match="held_out must be an integer of at least 0 and at most 4, but got 5"):
         PCQM4Mv2(held_out=5)
+    with pytest.raises(BadInput, match="split_seed=3 chooses held-out molecules"):
+        PCQM4Mv2(held_out=0, split_seed=3)
 
 
 def test_published_sizes_add_up():
