@@ -31,14 +31,14 @@ import yaml
 
 from graphbench import BenchmarkModule, Traced, build
 from graphbench.callbacks.attention_capacity import AttentionCapacity
-from graphbench.callbacks.rank_progression import InfluenceRange, RankProgression
+from graphbench.callbacks.rank_progression import GradientFlow, InfluenceRange, RankProgression
 from graphbench.callbacks.train_test_gap import TrainTestGap
 from graphbench.contracts import Benchmark
 from graphbench.nn import HeadConfig
 from graphbench.nn.positional import RWSEEncoder
 
 ROOT = Path(__file__).parents[1]
-WATCHERS = (AttentionCapacity, RankProgression, InfluenceRange, TrainTestGap)
+WATCHERS = (AttentionCapacity, RankProgression, InfluenceRange, GradientFlow, TrainTestGap)
 #: Hooks in which the callbacks look.
 HOOKS = ("on_train_start", "on_validation_end", "on_train_epoch_end")
 

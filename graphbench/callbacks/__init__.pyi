@@ -7,6 +7,7 @@ from .exact_resume import ExactResume as ExactResume
 from .non_finite import NonFinite as NonFinite
 from .progress import EpochLines as EpochLines
 from .progress import Forecast as Forecast
+from .rank_progression import GradientFlow as GradientFlow
 from .rank_progression import InfluenceRange as InfluenceRange
 from .rank_progression import RankProgression as RankProgression
 from .throughput import Throughput as Throughput

@@ -1,4 +1,4 @@
-"""Measure depth by depth how many directions the tokens span, and how far information travels between them."""
+"""Measure depth by depth how many directions tokens span, how far information travels, and what gradients arrive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench.callbacks.probe import ProbeCallback, check_positive, run_layers, traced_part
@@ -19,6 +19,7 @@ from graphbench.diagnostics import (
     differentiable,
     record,
     sample_targets,
+    summarise_gradients,
     summarise_influence,
     summarise_ranks,
 )
@@ -124,3 +125,44 @@ class InfluenceRange(ProbeCallback):
             recording, self._inputs, batch.edge_index, batch.batch, targets, self.norm, self.num_probes,
             self.max_distance, generator,
         )  # fmt: skip
+
+
+class GradientFlow(ProbeCallback):
+    """Gradients of the loss and condition of the weights by depth, on probe graphs, before training and after epochs.
+
+    `gradient_norm` is the Frobenius norm, over the tokens of a graph, of the loss's gradient with respect to what
+    enters attention layer l `[T, dim]`, and last with respect to what leaves the model, at the depths of
+    `RankProgression`. The loss is that of training, summed over rows instead of averaged, so that a graph's norm does
+    not depend on how many stand beside it, without the penalty of a representation. `condition` is the largest ratio
+    of singular values among the weight matrices of layer l. See `graphbench.diagnostics.gradients`.
+
+    Writes `diagnostics/gradients.csv` and logs `gradients/MEASURE/layer_L`; the report draws both beside capacity,
+    rank and range. A look costs one forward and one backward pass of the probe graphs, and the singular values of the
+    layers' weights; nothing is added to the gradients of parameters. Options as in `ProbeCallback`.
+    """
+
+    name: ClassVar[str] = "gradients"
+    histograms: ClassVar[tuple[str, ...]] = ("gradient_norm",)
+    needs: ClassVar[str] = "loss of a BenchmarkModule that depends on what its layers read"
+    #: Architecture and loss of the batch that is looked at.
+    _watched: tuple[nn.Module, Tensor] | None = None
+
+    def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
+        """Run model and loss with gradients, and measure."""
+        if not isinstance(module, BenchmarkModule):
+            return {}
+        with torch.inference_mode(False), torch.enable_grad():
+            graphs = module.read_batch(batch.clone())  # a test runs in inference mode, whose tensors have no gradients
+            with record(module.architecture) as recording:
+                sums, _ = module.task.terms(module(graphs), graphs)
+            self._watched = (module.architecture, sums.sum())
+            summary = self.measure(recording, graphs, number)
+            self._watched = None
+            return summary
+
+    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
+        """Measures of one probe batch by layer."""
+        if self._watched is None:
+            return {}
+        architecture, loss = self._watched
+        return summarise_gradients(recording, loss, batch.batch, architecture)

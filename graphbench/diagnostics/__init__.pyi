@@ -12,6 +12,9 @@ from .capacity import token_capacity as token_capacity
 from .capacity import token_capacity_per_graph as token_capacity_per_graph
 from .encoders import differentiable as differentiable
 from .gap import generalization_gap as generalization_gap
+from .gradients import gradient_norms_per_graph as gradient_norms_per_graph
+from .gradients import summarise_gradients as summarise_gradients
+from .gradients import weight_condition as weight_condition
 from .influence import Influence as Influence
 from .influence import influence_by_distance as influence_by_distance
 from .influence import sample_targets as sample_targets

@@ -55,7 +55,26 @@ _DIAGNOSTICS = {
         "depth",
         ("range", "uniform_range", "influence", "unreachable"),
     ),
+    "gradients": _Diagnostic(
+        "Gradients and weights by depth",
+        "How strongly the loss depends on what enters attention layer l (Frobenius norm of its gradient over the "
+        "tokens of a graph; the last depth is what leaves the model), and the largest ratio of singular values among "
+        "the layer's weight matrices; on fixed probe graphs.",
+        "depth",
+        ("gradient_norm", "condition"),
+    ),
 }
+
+#: Table and measure of each panel of "What happens with depth".
+_DEPTH = (
+    ("attention_capacity", "capacity"),
+    ("rank_progression", "effective_rank"),
+    ("range", "range"),
+    ("gradients", "gradient_norm"),
+    ("gradients", "condition"),
+)
+#: Measures whose axis is logarithmic, since they grow or fade by factors from layer to layer.
+_BY_FACTORS = ("gradient_norm", "condition")
 
 #: Measure -> title of its panel and what its axis says.
 _MEASURES = {
@@ -80,6 +99,8 @@ _MEASURES = {
     "uniform_range": ("Range at equal influence", "edges"),
     "influence": ("Influence of all nodes", "entries of the Jacobian"),
     "unreachable": ("From nodes without a path", "share of influence"),
+    "gradient_norm": ("Gradient of the loss", "Frobenius norm"),
+    "condition": ("Condition of the weights", "ratio of singular values"),
     "share_beyond": ("From nodes farther than that", "share of influence"),
 }
 #: Measures of a distance, which is the axis of a panel of their own.
@@ -110,7 +131,24 @@ _Frames = Mapping[int, _Means]
 def diagnostic_sections(table: ResultTable, name: str) -> list[Section]:
     """Build a section for every table by layer and epoch that a run has, those of plug-ins included."""
     stems = dict.fromkeys(stem for group in table.groups for run in group.runs for stem in run.layers)
-    return [_layer_section(table.groups, stem, f"{name}-{number}") for number, stem in enumerate(stems)]
+    sections = [_layer_section(table.groups, stem, f"{name}-{number}") for number, stem in enumerate(stems)]
+    several = len({stem for stem, _ in _DEPTH} & set(stems)) > 1
+    return ([_depth_section(table.groups, f"{name}-depth")] if several else []) + sections
+
+
+def _depth_section(groups: Sequence[Group], name: str) -> Section:
+    """Draw the main measures of several tables by layer, beside each other."""
+    intro = "Capacity, rank, range, gradients and condition of the weights by layer, as far as they were measured."
+    section = Section(name, "What happens with depth", f"{intro} {_HOW_TO_READ}")
+    shown: dict[int, str] = {}
+    for stem, measure in _DEPTH:
+        by_group = {number: _over_seeds(group, stem) for number, group in enumerate(groups)}
+        frames = {number: means[measure] for number, means in by_group.items() if measure in means}
+        if frames:
+            section.panels.append(_by_layer(frames, groups, measure, _DIAGNOSTICS[stem].depth, f"{name}-{measure}"))
+            shown |= {number: groups[number].label for number in frames}
+    section.legend = legend(shown, f"{name}-legend")
+    return section
 
 
 def _layer_section(groups: Sequence[Group], stem: str, name: str) -> Section:
@@ -177,6 +215,8 @@ def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
             _draw_course(
                 axes, Style(number), means.last, means.epochs.xs(0, level="epoch")["mean"] if trained else None
             )
+        if measure in _BY_FACTORS and all((means.last["mean"] > 0).all() for means in frames.values()):
+            axes.set_yscale("log")
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         labels = ", ".join(groups[number].label for number in frames)
         return Panel(svg(figure, f"{title} by {depth} of {labels}", name))

@@ -16,7 +16,7 @@ from torch_geometric.utils import to_dense_adj
 from graphbench import GraphBatch
 from graphbench import diagnostics as D
 from graphbench.callbacks.probe import choose_graphs
-from graphbench.callbacks.rank_progression import InfluenceRange, RankProgression
+from graphbench.callbacks.rank_progression import GradientFlow, InfluenceRange, RankProgression
 from graphbench.errors import BadInput
 from graphbench.training.module import BenchmarkModule
 
@@ -116,3 +116,41 @@ def test_options_of_the_range_are_checked() -> None:
     for options in ({"num_targets": 0}, {"num_probes": 0}, {"max_distance": 0}, {"norm": "l2"}):
         with pytest.raises(BadInput, match=next(iter(options))):
             InfluenceRange(**options)
+
+
+def test_gradients_are_those_of_the_training_loss(fit: Fit, rows: Rows) -> None:
+    """The norm behind the last layer is that of the head alone, by central differences of the loss of each graph."""
+    module, trainer = fit(GradientFlow(num_graphs=5, batch_size=2))
+    last = {(r["layer"], r["measure"]): float(r["value"]) for r in rows("gradients") if r["epoch"] == "2"}
+    assert {r["module"] for r in rows("gradients")} == {"layers.0", "layers.1", "output"}
+    table = trainer.datamodule.tables["val"]
+    module.double().eval()
+    norms = []
+    for row in choose_graphs(trainer, "val", 5, seed=0).tolist():
+        batch = table.batch([row])
+        for name, value in batch.to_dict().items():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                batch[name] = value.double()
+        with torch.no_grad():
+            representation = module.represent(batch)
+            node, slopes = representation.node, []
+            for place in range(node.numel()):
+                step = torch.zeros(node.numel(), dtype=torch.float64)
+                step[place] = 1e-5
+                losses = []
+                for sign in (1, -1):
+                    representation.node = node + sign * step.view_as(node)
+                    losses.append(float(module.task.terms(module.task(representation, batch), batch)[0].sum()))
+                slopes.append((losses[0] - losses[1]) / 2e-5)
+        norms.append(sum(slope**2 for slope in slopes) ** 0.5)
+    assert last["2", "gradient_norm"] == pytest.approx(sum(norms) / 5, rel=1e-3)
+    for layer in (0, 1):
+        weights = [w for w in module.architecture.layers[layer].parameters() if w.dim() == 2]
+        expected = max(float(torch.linalg.cond(weight)) for weight in weights)
+        assert last[str(layer), "condition"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_looking_at_gradients_changes_no_training(fit: Fit) -> None:
+    watched, _ = fit(GradientFlow(every_n_epochs=1), run="watched")
+    bare, _ = fit(run="bare")
+    assert all(torch.equal(a, b) for a, b in zip(watched.parameters(), bare.parameters(), strict=True))

@@ -112,8 +112,10 @@ def test_a_sweep_on_ray_that_loses_a_machine_has_the_bits_of_one_that_loses_none
 
 
 @pytest.mark.slow
-def test_a_training_that_fails_is_named_with_its_last_lines(config, tmp_path, capsys):
-    words = ["sweep", "--config", str(config), "--vary", "data.init_args.target=length,smiles", "--output",
+def test_a_training_that_fails_is_named_with_its_last_lines(config, molecule_file, tmp_path, capsys):
+    lines = molecule_file.read_text().splitlines()  # a column of words, which only reading the rows shows
+    molecule_file.write_text("\n".join([f"{lines[0]},colour", *(f"{line},blue" for line in lines[1:]), ""]))
+    words = ["sweep", "--config", str(config), "--vary", "data.init_args.target=length,colour", "--output",
              str(tmp_path / "out"), *HERE, "--launcher.per_task", "2"]  # fmt: skip
     assert main(words) == 1
     said = capsys.readouterr().err
@@ -121,7 +123,7 @@ def test_a_training_that_fails_is_named_with_its_last_lines(config, tmp_path, ca
     assert (tmp_path / "out" / "report.html").is_file(), "over what there is"
     assert main(["status", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
-    assert any("smiles" in line for line in shown.splitlines() if line.startswith("    |"))
+    assert any("colour" in line for line in shown.splitlines() if line.startswith("    |"))
     assert "2 units: 1 done, 1 failed" in shown
     assert main(["status", str(tmp_path / "out"), "--json"]) == 0
     assert sorted(unit["state"] for unit in json.loads(capsys.readouterr().out)) == ["done", "failed"]

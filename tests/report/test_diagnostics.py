@@ -107,6 +107,24 @@ def test_a_model_of_one_depth_has_a_curve_over_distance_alone(make_run, add_laye
     assert titles(section.panels) == ["Influence by distance of GPS"]
 
 
+def test_measures_of_several_tables_stand_in_one_figure(make_run, add_layers):
+    deep, shallow = make_run("a"), make_run("b", architecture="GCN")
+    add_layers(deep)
+    add_layers(deep, "rank_progression", ("effective_rank",))
+    add_layers(deep, "gradients", ("gradient_norm", "condition"), base=1.0)
+    add_layers(shallow, "gradients", ("gradient_norm",), base=2.0)
+    together, *others = sections(deep, shallow)
+    assert together.title == "What happens with depth"
+    assert [title.partition(" by ")[0] for title in titles(together.panels)] == [
+        "Attention capacity", "Effective rank", "Gradient of the loss", "Condition of the weights",
+    ]  # fmt: skip
+    assert "GPS, GCN" in titles(together.panels)[2]
+    assert len(others) == 3
+    assert len({panel.figure for section in (together, *others) for panel in section.panels}) == sum(
+        len(section.panels) for section in (together, *others)
+    )
+
+
 def test_a_constant_measure_is_a_sentence(make_run, add_layers):
     folder = make_run("a")
     add_layers(folder, measures=("capacity", "zeros"))
