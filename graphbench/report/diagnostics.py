@@ -142,7 +142,7 @@ def _depth_section(groups: Sequence[Group], name: str) -> Section:
     section = Section(name, "What happens with depth", f"{intro} {_HOW_TO_READ}")
     shown: dict[int, str] = {}
     for stem, measure in _DEPTH:
-        by_group = {number: _over_seeds(group, stem) for number, group in enumerate(groups)}
+        by_group = {number: over_seeds(group, stem) for number, group in enumerate(groups)}
         frames = {number: means[measure] for number, means in by_group.items() if measure in means}
         if frames:
             section.panels.append(_by_layer(frames, groups, measure, _DIAGNOSTICS[stem].depth, f"{name}-{measure}"))
