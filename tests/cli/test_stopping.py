@@ -145,17 +145,15 @@ def test_a_signal_before_training_leaves_nothing(data_options, tmp_path, hook):
 
 def test_a_signal_while_a_plugin_is_imported_is_not_taken_for_its_fault(data_options, tmp_path):
     def prepare():
-        import importlib
-
         from graphbench.registry import entry_points
 
-        class Interrupted:
-            @staticmethod
-            def import_module(name):
-                signal.raise_signal(signal.SIGTERM)
-                return importlib.import_module(name)
+        import_target = entry_points._import
 
-        entry_points.importlib = Interrupted
+        def interrupted(target):
+            signal.raise_signal(signal.SIGTERM)
+            return import_target(target)
+
+        entry_points._import = interrupted
 
     ended = forked(tmp_path, "fit", *data_options, *OPTIONS, "--run", tmp_path / "run", prepare=prepare)
     assert ended.code == 143, ended.text
