@@ -80,7 +80,7 @@ BUDGETS = {
     "NeuralWalker": (0, 1428),
     "NodeFormer": (0, 1140),
     "OGBGNN": (0, 259),
-    "PNA": (0, 1),
+    "PNA": (0, 554),
     "PointCNN": (0, 891),
     "PointConv": (0, 1006),
     "PointNet": (0, 355),
