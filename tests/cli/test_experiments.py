@@ -49,6 +49,8 @@ BASES = {
     "grit": "pattern",
     "gt": "zinc",
     "linear-transformer": "zinc-gt",
+    "neuralwalker": "zinc",
+    "pna": "zinc",
     "san": "pattern",
     "sat": "zinc",
     "sequoia": "peptides-func",
@@ -71,6 +73,7 @@ OTHER_BASES = {
     "deepgraph/generated": "cluster",
     "exphormer/generated": "pattern",
     "gt/generated": "pattern",
+    "neuralwalker/generated": "pattern",
     "linear-transformer/short-pretrain": "zinc-pretrain",
     "sat/generated": "pattern",
     **{f"sft/control-{row}": "peptides-func" for row in ("messages", "encodings", "fused")},
@@ -136,12 +139,14 @@ def published_variants():
 
 
 VARIANTS = list(published_variants())
+#: Other sequence layers of NeuralWalker, of which the authors print no score with these settings.
+NO_SCORE = ("neuralwalker/overlays/conv", "neuralwalker/overlays/transformer")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paths", VARIANTS, ids=lambda paths: "+".join(named(path) for path in paths))
 def test_every_published_variant_has_the_parameters_it_expects(paths):
-    assert expected_of(*paths)["value"]
+    assert named(paths[-1]) in NO_SCORE or expected_of(*paths)["value"]
     check_count(*paths)
 
 

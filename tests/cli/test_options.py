@@ -137,7 +137,10 @@ def test_a_dropout_that_is_no_probability_is_refused_before_anything_is_trained(
         (["CSL", "--data.batch_size", "0"], "--data.batch_size must be an integer of at least 1, but got 0."),
         (["ListOps", "--data.sizes", "[1, 0, 1]"], "--data.sizes must be three numbers"),
         (["ElectricFlow", "--data.heat_time", ".inf"], "--data.heat_time must be above 0 and below inf, but got inf."),
-        (["CSL", "--model.schedule.warmup", "-1"], "--model.schedule.warmup must be an integer of at least 0, but got -1."),
+        (
+            ["CSL", "--model.schedule.warmup", "-1"],
+            "--model.schedule.warmup must be an integer of at least 0, but got -1.",
+        ),
         (["ElectricFlow", "--data.graphs", "CSL", "--data.graphs.batch_size", "0"], "batch_size must be an integer"),
     ],
 )

@@ -211,7 +211,7 @@ def test_configurations_have_the_parameters_they_expect(recipe, name):
 
 @pytest.mark.parametrize("variant", ["conv", "transformer"])
 def test_other_sequence_layers_are_as_large(recipe, variant):
-    found = recipe("neuralwalker/zinc", f"neuralwalker/overlays/zinc-{variant}")
+    found = recipe("neuralwalker/zinc", f"neuralwalker/overlays/{variant}")
     assert found.config["expected"]["variants"][variant]["parameters"] == found.parameters
 
 

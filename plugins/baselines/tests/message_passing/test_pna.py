@@ -132,15 +132,14 @@ def test_maps_start_as_small_as_the_authors(spec):
 
 
 #: Parameters of the authors' code, head included.
-RELEASED = {"zinc": 95_111, "zinc-no-bonds": 94_995, "zinc-16": 369_235}
-VARIANTS = {"zinc-no-bonds": "no-bonds", "zinc-16": "layers-16"}
+RELEASED = {"zinc": 95_111, "no-bonds": 94_995, "layers-16": 369_235}
 
 
 @pytest.mark.parametrize("name", RELEASED)
 def test_configurations_have_the_parameters_of_the_released_code(recipe, name):
-    found = recipe("pna/zinc", *([f"pna/overlays/{name}"] if name in VARIANTS else []))
+    found = recipe("pna/zinc", *([] if name == "zinc" else [f"pna/overlays/{name}"]))
     expected = found.config["expected"]
-    told = expected["variants"][VARIANTS[name]] if name in VARIANTS else expected
+    told = expected if name == "zinc" else expected["variants"][name]
     assert found.parameters == told["parameters"] == RELEASED[name]
 
 
