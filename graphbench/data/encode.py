@@ -56,13 +56,13 @@ def encode(
         GraphbenchError: it fails, on a graph that the message names.
     """
     identity = _key(encoding, key)
-    kept = KeptParts(store, identity)
+    parts = KeptParts(store, identity)
     entry = store.open_or_build(
         identity,
-        lambda writer: write_encoded(writer, _joined(table, encoding, kept, describe, workers)),
+        lambda writer: write_encoded(writer, _joined(table, encoding, parts, describe, workers)),
         f"{encoding!r} of {describe}",
     )
-    kept.remove()
+    parts.remove()
     return read_encoded(entry)
 
 

@@ -59,10 +59,10 @@ class Selection:
     def __iter__(self) -> Iterator[GraphTable]:
         bounds: dict[str, tuple[int, int]] = {}
         for part in self._parts():
-            for name, found in ((name, _bounds(values)) for name, values in part.columns.items()):
-                if found is not None:
-                    low, high = bounds.get(name, found)
-                    bounds[name] = min(low, found[0]), max(high, found[1])
+            for name, values in part.columns.items():
+                if (extremes := _bounds(values)) is not None:
+                    low, high = bounds.get(name, extremes)
+                    bounds[name] = min(low, extremes[0]), max(high, extremes[1])
         for part in self._parts():
             for name, limits in bounds.items():
                 part.columns[name] = part.columns[name].to(_smallest(part.columns[name].dtype, *limits))

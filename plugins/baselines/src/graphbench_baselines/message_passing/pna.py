@@ -79,7 +79,7 @@ class TowerMap(nn.Module):
 
 @dataclass(frozen=True)
 class Neighbourhoods:
-    """What all layers read of a batch beside its vectors.
+    """The parts of a batch that all layers read beside its vectors.
 
     Args:
         edge_index: sources and targets `[2, E]`.
