@@ -25,6 +25,8 @@ class LearningModule(pl.LightningModule):
 
     architecture: Architecture
     spec: BenchmarkSpec
+    #: `max_steps` of the run itself; -1 without one, and while finders train.
+    _last_step = -1
 
     def choose_learning(
         self,
@@ -85,7 +87,7 @@ class LearningModule(pl.LightningModule):
 
         Lightning validates there only in a training that somebody stops.
         """
-        if 0 <= self.trainer.max_steps <= self.trainer.global_step:
+        if 0 <= self._last_step <= self.trainer.global_step:
             self.trainer.should_stop = True
 
     # -- optimizer and rates -------------------------------------------------------------------------------------
@@ -122,6 +124,7 @@ class LearningModule(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         """Start at the rate that Lightning's finder found, and warn where frozen parts never learn."""
+        self._last_step = self.trainer.max_steps  # only now: finders train before this with limits of their own
         last = self.trainer.max_epochs
         if self.freeze_epochs is not None and last is not None and 0 <= last <= self.freeze_epochs:
             logger.warning(

@@ -71,11 +71,12 @@ def test_an_unknown_operation_has_no_plain_form():
 
 @pytest.fixture
 def asked_anew():
-    kernels._are_wanted.cache_clear()
-    kernels.register_kernels.cache_clear()
+    asked = (kernels._are_wanted, kernels._entry_points, kernels.register_kernels)
+    for one in asked:
+        one.cache_clear()
     yield
-    kernels._are_wanted.cache_clear()
-    kernels.register_kernels.cache_clear()
+    for one in asked:
+        one.cache_clear()
 
 
 @pytest.mark.usefixtures("asked_anew")

@@ -20,7 +20,7 @@ from graphbench.registry.configurations import configurations
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "lightning.md").read_text(encoding="utf-8")
 #: Pages whose tables begin with options of other programs, or of other commands than `fit`.
-OTHERS = {"apptainer", "from-chemprop", "from-graphgym", "intervals", "slurm"}
+OTHERS = {"apptainer", "from-chemprop", "from-graphgym", "intervals", "ray", "slurm"}
 HOW_TO = sorted(page for page in (ROOT / "docs" / "how-to").glob("*.md") if page.stem not in OTHERS)
 PAGES = [GUIDE, *(page.read_text(encoding="utf-8") for page in HOW_TO)]
 OPTIONS = re.findall(r"^\| `(--[^`]+)` \|", "\n".join(PAGES), re.MULTILINE)

@@ -85,6 +85,7 @@ def test_all_sections_are_there_in_order(full):
         "Learning curves",
         "Predictions on the test split",
         "Residuals on the test split",
+        "What happens with depth",
         "Attention capacity by layer",
         "Rank of the node tokens by depth",
         "Gap between training and unseen graphs",

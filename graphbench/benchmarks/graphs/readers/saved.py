@@ -99,6 +99,13 @@ def _rebuilt_batch(cls: Any, base: Any) -> Any:
     return Batch(_base_cls=Data)
 
 
+def _enum_member(cls: Any, name: Any) -> Any:
+    """Replace `getattr`, by which Python 3.11.0 to 3.11.3 save members of an `Enum`; of the kinds of attributes alone."""
+    if cls is not AttrType:
+        raise pickle.UnpicklingError("an attribute of an object")
+    return AttrType[name]
+
+
 class _BatchGetter:
     """Replace PyG's `DynamicInheritanceGetter`, whose objects are called."""
 
@@ -118,6 +125,7 @@ def _safe_parts() -> Iterator[None]:
             *_ARRAYS,
             (_plain_dict, "collections.defaultdict"),
             (_BatchGetter, "torch_geometric.data.batch.DynamicInheritanceGetter"),
+            (_enum_member, "builtins.getattr"),
             _rebuilt_batch,
             Batch,
             type(Batch(_base_cls=Data)),

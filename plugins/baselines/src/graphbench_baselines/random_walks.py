@@ -128,8 +128,8 @@ def window_encodings(walks: RandomWalks, num_nodes: int, window: int) -> Tensor:
         >>> triangle = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]])
         >>> keys = torch.cat([triangle[0] * 3 + triangle[1], torch.tensor([9])])
         >>> walk = RandomWalks(torch.tensor([[0, 1, 2, 0]]), torch.tensor([[0, 3, 4, 6]]), keys)
-        >>> window_encodings(walk, num_nodes=3, window=3).int()[0, 3]  # the start again; 1 is a neighbour, so is not 0
-        tensor([1, 0, 0, 0, 1])
+        >>> window_encodings(walk, num_nodes=3, window=3)[0, 3].tolist()  # the start again; 1 is a neighbour, 0 is not
+        [True, False, False, False, True]
     """
     node = walks.node.unsqueeze(-1)
     before = F.pad(walks.node, (window, 0), value=-1).unfold(1, window, 1)[:, :-1]  # [W, l, s]

@@ -12,9 +12,10 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.data.storage import AttrType
 
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
-from graphbench.benchmarks.graphs.readers.saved import load_plain, load_saved, plain_pickles
+from graphbench.benchmarks.graphs.readers.saved import _safe_parts, load_plain, load_saved, plain_pickles
 from graphbench.errors import BadInput, CorruptData
 
 
@@ -72,6 +73,29 @@ def test_graphs_may_hold_arrays_of_numbers_and_no_others(tmp_path):
     torch.save([Data(edge_index=edge_index, x=np.array([1, None], dtype=object))], tmp_path / "objects.pt")
     with pytest.raises(BadInput, match="more than tensors and graphs"):
         load_saved(tmp_path / "objects.pt")
+
+
+class _Attribute:
+    """Saved as `getattr(owner, name)`, as Python 3.11.0 to 3.11.3 save members of an `Enum`."""
+
+    def __init__(self, owner, name):
+        self.owner, self.name = owner, name
+
+    def __reduce__(self):
+        return getattr, (self.owner, self.name)
+
+
+def test_members_of_enums_are_read_as_early_releases_of_python_3_11_saved_them(tmp_path):
+    torch.save([_Attribute(AttrType, "NODE")], tmp_path / "mine.pt")
+    with _safe_parts():
+        assert torch.load(tmp_path / "mine.pt", weights_only=True) == [AttrType.NODE]
+
+
+@pytest.mark.parametrize(("owner", "name"), [(Batch, "from_data_list"), (Data, "mro"), (torch.Tensor, "__init__")])
+def test_no_other_attribute_is_read(owner, name, tmp_path):
+    torch.save([_Attribute(owner, name)], tmp_path / "mine.pt")
+    with pytest.raises(BadInput, match="holds more than tensors and graphs"):
+        load_saved(tmp_path / "mine.pt")
 
 
 def test_damaged_files_and_other_content(graphs, tmp_path):

@@ -154,7 +154,8 @@ def test_published_sets_keep_the_published_column():
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_model_gives_one_answer_to_all_spellings(name):
     torch.manual_seed(0)
-    module, data = graphbench.build(name, Molecules("own.csv", "y"))
+    options = {"mean_log_degree": 1.1} if name == "PNA" else {}  # which a file tells, and there is none
+    module, data = graphbench.build(name, Molecules("own.csv", "y"), model_options=options)
     texts = [text for smiles in CHIRAL[:3] for text in spellings(smiles, 2)]
     part = next(data.read_objects(texts))
     table, rows, failed = encoded_here(part.table, module.required_encodings(), "Molecules", workers=1)
