@@ -185,6 +185,8 @@ def model_of(architecture: type[Architecture], sizes: Sizes) -> Architecture:
         BadInput: it takes none.
     """
     options = {"hidden_dim": sizes["d"], "ffn_dim": sizes["d"], "num_edges": sizes["E"] // 2}
+    if "num_towers" in inspect.signature(architecture).parameters:  # of PNA, which divide all its widths
+        options |= {"num_towers": 4, "out_dim": sizes["d"], "mean_log_degree": 1.0}
     options |= {name: sizes[letter] for letter, (_, names) in QUANTITIES.items() for name in names}
     known = inspect.signature(architecture).parameters
     refusal = BadInput("no task")

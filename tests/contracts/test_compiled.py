@@ -16,7 +16,7 @@ from graphbench import registry
 from graphbench.errors import GraphbenchError
 from graphbench.testing import encode, tiny_spec, tiny_table
 
-SMALL = {"hidden_dim": 16, "num_layers": 2}
+SMALL = {"hidden_dim": 16, "num_layers": 2, "num_towers": 4, "out_dim": 16, "mean_log_degree": 1.0}
 #: Batches of several sizes: none fills the vectors of a processor, and shapes are dynamic from the second on.
 SIZES = ([5, 3, 1], [4, 7, 2, 6])
 #: Of clouds: one point has no frame, so that learned ones turn by rounding, and gradients with them: by 0.05 in float32

@@ -100,7 +100,7 @@ def _rebuilt_batch(cls: Any, base: Any) -> Any:
 
 
 def _enum_member(cls: Any, name: Any) -> Any:
-    """Replace `getattr`, by which Python 3.11.0 to 3.11.3 save members of an `Enum`; of the kinds of attributes alone."""
+    """Replace `getattr`, by which Python 3.11.0 to 3.11.3 save members of an `Enum`: of `AttrType` alone."""
     if cls is not AttrType:
         raise pickle.UnpicklingError("an attribute of an object")
     return AttrType[name]
