@@ -44,13 +44,13 @@ def read_part(part: str, root: Path, target: Target, level: str, advice: str = "
         MissingData: a file could not be fetched; says where to put it.
         CorruptData: a file is damaged or holds something else; also while the tables are read.
     """
-    found = addresses(part)
-    files = {split: url.rpartition("/")[2] for split, url in found.items()}
-    others = {files[split]: url for split, url in found.items()}
+    urls = addresses(part)
+    files = {split: url.rpartition("/")[2] for split, url in urls.items()}
+    others = {files[split]: url for split, url in urls.items()}
     folder = Path(root, "ECHO", *part.split("/"))
     return {
         split: _tables(fetch(url, folder, files[split], what=part, others=others, advice=advice), target, level)
-        for split, url in found.items()
+        for split, url in urls.items()
     }
 
 

@@ -57,14 +57,14 @@ def measure(nodes: int, edges: np.ndarray, source: int = 0) -> tuple[np.ndarray,
         >>> measure(3, np.array([[0, 1], [1, 2]]), source=2)
         (array([2, 1, 2]), array([2, 1, 0]))
     """
-    own = np.arange(nodes)
-    begin = np.concatenate([own, edges[:, 0], edges[:, 1]])
-    end = np.concatenate([own, edges[:, 1], edges[:, 0]])
+    node = np.arange(nodes)
+    begin = np.concatenate([node, edges[:, 0], edges[:, 1]])
+    end = np.concatenate([node, edges[:, 1], edges[:, 0]])
     end = end[np.argsort(begin, kind="stable")]
-    first = np.searchsorted(np.sort(begin), own)
+    first = np.searchsorted(np.sort(begin), node)
     words = -(-nodes // 64)
     reached = np.zeros((nodes, words), dtype=np.uint64)
-    reached[own, own // 64] = np.uint64(1) << (own % 64).astype(np.uint64)
+    reached[node, node // 64] = np.uint64(1) << (node % 64).astype(np.uint64)
     full = np.bitwise_or.reduce(reached, axis=0)
     mask = reached[source, source // 64]
     eccentricity, distance = np.full(nodes, -1), np.full(nodes, -1)
@@ -80,10 +80,10 @@ def measure(nodes: int, edges: np.ndarray, source: int = 0) -> tuple[np.ndarray,
 def _line(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
     """Sample a path on which a node has, by chance, a further edge to one some places on."""
     most = diameter * _REACH[1] + 1  # every step of a path covers at most this many places
-    own = np.arange(most)
-    further = own + rng.integers(_REACH[0], _REACH[1] + 1, most)
-    shortcuts = np.stack([own, further], axis=1)[rng.random(most) < _SHORTCUT]
-    every = np.concatenate([np.stack([own[:-1], own[1:]], axis=1), shortcuts])
+    node = np.arange(most)
+    further = node + rng.integers(_REACH[0], _REACH[1] + 1, most)
+    shortcuts = np.stack([node, further], axis=1)[rng.random(most) < _SHORTCUT]
+    every = np.concatenate([np.stack([node[:-1], node[1:]], axis=1), shortcuts])
     nodes = diameter + 1
     while True:
         edges = every[every[:, 1] < nodes]
@@ -107,8 +107,8 @@ def _grid(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
         edges = edges[rng.random(len(edges)) >= _REMOVED]
         graph = coo_array((np.ones(len(edges)), tuple(edges.T)), shape=(nodes, nodes))
         _, component = connected_components(graph, directed=False)
-        kept = component == np.bincount(component).argmax()
-        nodes, edges = int(kept.sum()), (kept.cumsum() - 1)[edges[kept[edges[:, 0]]]]
+        largest = component == np.bincount(component).argmax()
+        nodes, edges = int(largest.sum()), (largest.cumsum() - 1)[edges[largest[edges[:, 0]]]]
         if measure(nodes, edges)[0].max() == diameter:
             return nodes, edges
 
@@ -132,12 +132,12 @@ def _grown(depth: int, exponent: int) -> Callable[[int, np.random.Generator], tu
     def sample(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
         low, high = (round(factor * diameter) for factor in _NODES)
         nodes = int(rng.integers(low, high + 1))
-        own = np.arange(diameter + 1)
+        path = np.arange(diameter + 1)
         degree, room = np.zeros(nodes), np.zeros(nodes, dtype=np.int64)
         degree[: diameter + 1] = 2
-        # how many nodes deep a branch may be at each node: to an end of the path it is no longer than the path is
-        room[: diameter + 1] = np.minimum(np.minimum(own, diameter - own), depth)
-        edges = [np.stack([own[:-1], own[1:]], axis=1)]
+        # Nodes that a branch at each node may be deep: no longer than the way to an end of the path.
+        room[: diameter + 1] = np.minimum(np.minimum(path, diameter - path), depth)
+        edges = [np.stack([path[:-1], path[1:]], axis=1)]
         for node in range(diameter + 1, nodes):
             weight = np.where(room[:node] > 0, degree[:node] ** exponent, 0.0).cumsum()
             parent = int(np.searchsorted(weight, rng.random() * weight[-1], side="right"))
