@@ -181,7 +181,7 @@ class ProbeCallback(pl.Callback):
         num_graphs: probe graphs in all, dealt over the processes.
         split: where they come from.
         every_n_epochs: look after every so many epochs, and after the last. By default every second one (range: every
-            fourth), with which all diagnostics of numbers together cost a twentieth of the quickstart's time
+            fourth), with which all diagnostics of numbers together cost some 6 % of the quickstart's time
             (`speed/diagnostics_cost.py`).
         batch_size: probe graphs that one process looks at at once; bounds the memory.
         seed: chooses the graphs.
