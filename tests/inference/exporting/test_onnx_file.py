@@ -60,6 +60,7 @@ REFUSED: dict[str, str] = {
     "GraphMamba": "draws are cut into blocks by sizes that are plain numbers",
     "LinearTransformer": "the incidence matrix is as large as the largest graph",
     "MEGA": "the longest sequence is compared with the longest that it has places for",
+    "NeuralWalker": "walks are drawn for the graphs as they come, by sizes that are plain numbers",
     "NodeFormer": "pairs within two steps are a product of sparse matrices",
     "SFT": "tokens are split into parts whose number depends on the batch",
     "SFiFormer": "the flow's exact solver reads sizes as plain numbers",
