@@ -16,7 +16,14 @@ from graphbench.benchmarks.graphs import specs
 from graphbench.benchmarks.graphs.by_nodes.level import keep_targets
 from graphbench.benchmarks.graphs.features import FeaturePlan
 from graphbench.benchmarks.graphs.inputs import GraphInputs, option_in_errors
-from graphbench.benchmarks.graphs.inspection import FeatureRequest, size_facts, split_facts, summary_rows, summary_text
+from graphbench.benchmarks.graphs.inspection import (
+    FeatureRequest,
+    left_out_of_graphs,
+    size_facts,
+    split_facts,
+    summary_rows,
+    summary_text,
+)
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.readers.sources import Source, open_source, source_by_split
 from graphbench.benchmarks.graphs.splits.links import split_links
@@ -119,7 +126,7 @@ class Graphs(GraphInputs):
         MissingData: there is no such file.
     """
 
-    data_version = 2  # targets keep float64 where they need it
+    data_version = 3  # columns of graphs that nothing reads are told
     spec = specs.GRAPHS
 
     def __init__(
@@ -280,6 +287,7 @@ class Graphs(GraphInputs):
             "coordinates": self.wanted.coordinates(raw),
             **split_facts(units, self.request, target, rows),
             **size_facts(raw),
+            "left_out_of_graphs": left_out_of_graphs(raw, target, used),
             "split": description,
         }
         if target.level == EDGE and (y := target_array(raw, target)) is not None:

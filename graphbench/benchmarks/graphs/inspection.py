@@ -150,6 +150,13 @@ def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mappi
     }
 
 
+def left_out_of_graphs(raw: RawGraphs, target: Target, used: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the columns of whole graphs that nothing reads, with the reason; models read nodes and edges."""
+    taken = {*used, *_masks(raw, GRAPH), *target.names, *(name.rpartition(":")[0] for name in target.names)}
+    unread = [(name, "no model reads a column of the graph") for name in raw.columns[GRAPH] if name not in taken]
+    return unread + [(name, fault) for (level, name), fault in raw.faults.items() if level == GRAPH]
+
+
 def size_facts(raw: RawGraphs) -> dict[str, Any]:
     """Return sizes and names of graphs, as plain values."""
     return {
@@ -177,6 +184,7 @@ def summary_rows(
     )
     rows: list[Row] = [("graphs", f"{facts['num_graphs']:,}", f"{sizes} on average")]
     rows += [row for level in ("node", "edge") for row in _feature_rows(plans[level])]
+    rows += _left_out_rows(facts["left_out_of_graphs"], "left out")
     if spec.coordinates:
         rows.append(("positions", f"{spec.coordinates} coordinates", "column pos; --data.positions"))
     what = ", ".join(_shorten(target.names)) if target.names else f"{facts['num_links']:,} pairs of nodes"
@@ -222,9 +230,15 @@ def _feature_rows(plan: FeaturePlan) -> list[Row]:
     if features.dense:
         parts.append(f"{features.dense} continuous")
     rows = [(f"{plan.level} features", " and ".join(parts) or "none", ", ".join(_shorten(features.names)))]
-    if plan.left_out:
-        rows.append(("  left out", ", ".join(_shorten([name for name, _ in plan.left_out])), plan.left_out[0][1]))
-    return rows
+    return rows + _left_out_rows(plan.left_out, "  left out")
+
+
+def _left_out_rows(left_out: Sequence[Sequence[str]], title: str) -> list[Row]:
+    """Return one row for each reason why columns are not read."""
+    names: dict[str, list[str]] = {}
+    for name, why in left_out:
+        names.setdefault(why, []).append(name)
+    return [(title, ", ".join(_shorten(named)), why) for why, named in names.items()]
 
 
 def _shorten(items: Sequence[str]) -> list[str]:

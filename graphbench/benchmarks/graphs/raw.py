@@ -44,6 +44,7 @@ class OneGraph:
         node, edge, graph: columns by name; one row per node or edge, and one value (or row of values) of the graph.
         pairs: kind -> `[2, pairs]`.
         node_names: names of the nodes; None where the source numbers them.
+        faults: `(level, name)` -> message, as in `RawGraphs`.
     """
 
     place: str
@@ -55,6 +56,7 @@ class OneGraph:
     graph: dict[str, np.ndarray] = field(default_factory=dict)
     pairs: dict[str, np.ndarray] = field(default_factory=dict)
     node_names: Sequence[str] | None = None
+    faults: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def as_raw(self) -> RawGraphs:
         """Return this graph alone, with the same arrays."""
@@ -68,6 +70,7 @@ class OneGraph:
             names=[self.name],
             place=lambda level, row: self.place if level == GRAPH else f"{self.place}, {level} {row}",
             pairs={kind: Pairs(rows, np.array([len(rows)])) for kind, rows in ends.items()},
+            faults=self.faults,
             node_names=None if self.node_names is None else np.array(self.node_names, dtype=object),
         )
 
@@ -236,6 +239,12 @@ def as_array(value: Any) -> np.ndarray | None:
     if array.dtype.kind == "O":
         return array if all(isinstance(item, str) or item is None for item in array.reshape(-1)) else None
     return array if array.dtype.kind in "biuf" else None
+
+
+def unreadable_fault(place: str, name: str, value: Any) -> str:
+    """Say that a value is nothing that `as_array` converts."""
+    kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+    return f"{place}: {name} is {kind}, which is neither real numbers nor text."
 
 
 def as_rows(values: np.ndarray) -> np.ndarray:

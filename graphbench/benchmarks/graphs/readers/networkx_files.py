@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, RawPart, as_array, stack
+from graphbench.benchmarks.graphs.raw import OneGraph, RawGraphs, RawPart, as_array, stack, unreadable_fault
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.files.foreign import foreign
 from graphbench.errors import BadInput
@@ -107,7 +107,8 @@ def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGra
     node = _attributes(dict(graph.nodes(data=True)), place, NODE, skipped[NODE])
     edge_data = {(head, tail, n): data for n, (head, tail, data) in enumerate(both.edges(data=True))}
     edge = _attributes(edge_data, place, EDGE, skipped[EDGE])
-    whole = {str(key): as_array(value) for key, value in graph.graph.items() if not str(key).endswith("_default")}
+    given = {str(key): value for key, value in graph.graph.items() if not str(key).endswith("_default")}
+    whole = {key: as_array(value) for key, value in given.items()}
     return OneGraph(
         place,
         name,
@@ -116,6 +117,9 @@ def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGra
         node=node,
         edge=edge,
         graph={key: value.reshape(-1) for key, value in whole.items() if value is not None and value.size},
+        faults={
+            (GRAPH, key): unreadable_fault(place, key, given[key]) for key, value in whole.items() if value is None
+        },
         node_names=[str(node) for node in number_of],
     )
 

@@ -12,7 +12,16 @@ import torch
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.utils import to_edge_index
 
-from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, OneGraph, RawGraphs, as_array, as_rows, stack
+from graphbench.benchmarks.graphs.raw import (
+    LINK,
+    NEGATIVE,
+    OneGraph,
+    RawGraphs,
+    as_array,
+    as_rows,
+    stack,
+    unreadable_fault,
+)
 from graphbench.benchmarks.graphs.splits.masks import masks_from_indices
 from graphbench.contracts import SPLITS
 from graphbench.contracts.table import EDGE, GRAPH, NODE
@@ -114,16 +123,19 @@ def raw_from_objects(
 def _by_level(attributes: Sequence[Mapping[str, Any]], places: Sequence[str], names: Sequence[str]) -> list[OneGraph]:
     """Assign every attribute to the nodes, the edges or the graph, alike in all graphs."""
     arrays: list[dict[str, np.ndarray]] = []
-    for graph in attributes:
+    unreadable: list[dict[str, str]] = []
+    for graph, place in zip(attributes, places, strict=True):
         label = "edge_label" if "edge_label_index" not in graph else None  # without pairs it labels the edges
         read = {key: as_array(value) for key, value in graph.items() if key not in STRUCTURE or key == label}
         arrays.append({key: value for key, value in read.items() if value is not None})
+        unreadable.append({key: unreadable_fault(place, key, graph[key]) for key in read.keys() - arrays[-1].keys()})
     sizes = [(int(graph["num_nodes"]), graph["edge_index"].shape[1]) for graph in attributes]
     masks_from_indices(arrays, [nodes for nodes, _ in sizes], places)
     level = {key: _level(key, arrays, sizes) for key in dict.fromkeys(key for values in arrays for key in values)}
     graphs = []
-    for graph, values, place, name in zip(attributes, arrays, places, names, strict=True):
+    for graph, values, faults, place, name in zip(attributes, arrays, unreadable, places, names, strict=True):
         one = OneGraph(place, name, int(graph["num_nodes"]), graph["edge_index"], pairs=_pairs(graph, place))
+        one.faults = {(level.get(key) or _named_level(key), key): fault for key, fault in faults.items()}
         for key, value in values.items():
             if level[key] == GRAPH:
                 one.graph[key] = value.reshape(-1)
@@ -139,13 +151,18 @@ def _by_level(attributes: Sequence[Mapping[str, Any]], places: Sequence[str], na
     return graphs
 
 
+def _named_level(key: str) -> str:
+    """Return the level of an attribute as its name says."""
+    if key in ("x", "pos"):
+        return NODE
+    return EDGE if key in ("edge_attr", "edge_weight") else GRAPH
+
+
 def _level(key: str, arrays: Sequence[Mapping[str, np.ndarray]], sizes: Sequence[tuple[int, int]]) -> str:
     """Tell whether an attribute belongs to nodes, edges or the graph by its name and its number of rows."""
     # By name first: x of graphs with as many edges as nodes would fit both.
-    if key in ("x", "pos"):
-        return NODE
-    if key in ("edge_attr", "edge_weight"):
-        return EDGE
+    if (named := _named_level(key)) != GRAPH:
+        return named
     shared = [(values[key], size) for values, size in zip(arrays, sizes, strict=True) if key in values]
     if any(value.ndim == 0 for value, _ in shared) or all(value.ndim > 1 and len(value) == 1 for value, _ in shared):
         return GRAPH

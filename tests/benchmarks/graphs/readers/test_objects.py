@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse
@@ -155,3 +156,32 @@ def test_matrices_that_are_no_adjacency_are_refused():
         raw_from_objects([{"adj_t": torch.eye(2), "num_nodes": 2}], "mine")
     both = {"adj_t": to_torch_csr_tensor(torch.tensor([[0], [1]]), size=(2, 2)), "num_nodes": 2}
     assert raw_from_objects([both], "mine").edges.tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("x", torch.ones(6, 2, dtype=torch.cfloat)), ("edge_attr", [[1.0]] * 4 + [[]])]
+)
+def test_features_that_are_neither_numbers_nor_text_are_refused(name, value):
+    graphs = [path_graph(edge_attr=False) for _ in range(20)]
+    for number, graph in enumerate(graphs):
+        graph.y = torch.tensor([number / 7])
+    graphs[3][name] = value
+    with pytest.raises(BadInput, match=f"graph 3: {name} "):
+        Graphs(graphs)
+
+
+def test_columns_of_a_graph_that_nothing_reads_are_named():
+    graphs = [path_graph() for _ in range(20)]
+    for number, graph in enumerate(graphs):
+        graph.y, graph.temperature, graph.recipe = torch.randn(1), float(number), {"pressure": 1.0}
+    left_out = [name for what, name, _ in Graphs(graphs, target="y").summary() if what == "left out"]
+    assert left_out == ["temperature", "recipe"]
+
+
+def test_attributes_of_networkx_graphs_that_are_no_numbers_are_named():
+    graphs = []
+    for number in range(20):
+        graph = nx.path_graph(4)
+        graph.graph |= {"y": float(number) / 7, "phase": 1j}
+        graphs.append(graph)
+    assert [name for what, name, _ in Graphs(graphs, target="y").summary() if what == "left out"] == ["phase"]
