@@ -18,7 +18,6 @@ from graphbench.benchmarks.graphs.features import FeaturePlan
 from graphbench.benchmarks.graphs.inputs import GraphInputs, option_in_errors
 from graphbench.benchmarks.graphs.inspection import (
     FeatureRequest,
-    left_out_of_graphs,
     size_facts,
     split_facts,
     summary_rows,
@@ -48,7 +47,7 @@ from graphbench.benchmarks.graphs.targets import (
 from graphbench.benchmarks.graphs.tasks import LOSSES, NEGATIVE_METRICS, TASKS
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.spec import TaskName
-from graphbench.contracts.table import EDGE, NODE, WEIGHT
+from graphbench.contracts.table import EDGE, GRAPH, NODE, WEIGHT
 from graphbench.data.columns import relative_weights, scaled_weights
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.package_files import remembered_sha256
@@ -84,6 +83,8 @@ class Graphs(GraphInputs):
         on_error: stop at a graph without a target, or skip such graphs. Nodes and edges without one are in no split.
         node_features: columns of nodes; by default `x` of PyG's graphs, all columns of other sources.
         edge_features: columns of edges; by default `edge_attr` of PyG's graphs, all columns of other sources.
+        graph_features: columns of whole graphs (a temperature, descriptors) that the head of a graph task reads beside
+            the graph: numbers, scaled on the training part, and categories as 0 and 1; by default none.
         categorical: columns of real numbers to read as categories.
         continuous: columns of integers to read as numbers.
         normalize_features: divide the real numbers of each node by their sum where that is above 1, as PyG's
@@ -139,6 +140,7 @@ class Graphs(GraphInputs):
         on_error: Literal["stop", "skip"] = "stop",
         node_features: list[str] | None = None,
         edge_features: list[str] | None = None,
+        graph_features: list[str] | None = None,
         categorical: list[str] | None = None,
         continuous: list[str] | None = None,
         normalize_features: bool = False,
@@ -176,7 +178,7 @@ class Graphs(GraphInputs):
         self.empty_splits = without_share(fractions)
         self.task = cast("TaskName | None", task)
         self.num_classes, self.weight, self.missing, self.on_error = num_classes, weight, missing, on_error
-        wanted = {NODE: node_features, EDGE: edge_features}
+        wanted = {NODE: node_features, EDGE: edge_features, GRAPH: graph_features or []}
         self.wanted = FeatureRequest(wanted, categorical or [], continuous or [], normalize_features, positions)
         self.log10 = (log10,) if isinstance(log10, str) else tuple(log10 or ())
         self.directed, self.to_undirected = directed, to_undirected
@@ -275,7 +277,7 @@ class Graphs(GraphInputs):
                 f"where whole graphs are split (split_level=graph), and here the {level}s are."
             )
         row_columns = used_columns(raw, self.request, level) if level in (NODE, EDGE) else ()
-        plans = self.wanted.plans(raw, target, (*row_columns, *(weight if target.level in (NODE, EDGE) else ())))
+        plans = self.wanted.plans(raw, target, {target.level: (*row_columns, *weight), GRAPH: used})
         units = units_of(raw, target, level)
         rows, description = split_units(units, self.request)
         for split in SPLITS:
@@ -287,7 +289,6 @@ class Graphs(GraphInputs):
             "coordinates": self.wanted.coordinates(raw),
             **split_facts(units, self.request, target, rows),
             **size_facts(raw),
-            "left_out_of_graphs": left_out_of_graphs(raw, target, used),
             "split": description,
         }
         if target.level == EDGE and (y := target_array(raw, target)) is not None:
@@ -313,6 +314,7 @@ class Graphs(GraphInputs):
             task=target.task,
             node=self._plan[NODE].features,
             edge=self._plan[EDGE].features,
+            graph=self._plan[GRAPH].as_numbers,
             coordinates=self.facts["coordinates"],
             num_targets=target.width,
             num_classes=target.num_classes,

@@ -43,7 +43,7 @@ class FeaturePlan:
     """The features of one level.
 
     Args:
-        level: "node" or "edge".
+        level: "node", "edge" or "graph".
         columns: in the order of the source.
         left_out: unused columns with the reason.
         normalized: divide the real numbers of a row by the larger of their sum and 1, as PyG's `NormalizeFeatures`.
@@ -79,6 +79,16 @@ class FeaturePlan:
             names=tuple(name for column in (*coded, *dense) for name in column.names),
         )
 
+    @property
+    def as_numbers(self) -> Features:
+        """Return the features where categories are columns of 0 and 1, behind which real numbers stand."""
+        names: list[str] = []
+        for column in self.columns:
+            for name, size in zip(column.names, column.sizes, strict=False):  # real numbers have no sizes
+                names += [f"{name}={value}" for value in column.values or range(size)]
+        names += [name for column in self.columns if not column.sizes for name in column.names]
+        return Features(dense=len(names), names=tuple(names))
+
 
 def plan_features(
     raw: RawGraphs,
@@ -93,7 +103,7 @@ def plan_features(
 
     Args:
         raw: the graphs.
-        level: "node" or "edge".
+        level: "node", "edge" or "graph".
         wanted: columns by name; by default those of the source, or all that have no other use.
         categorical: columns of real numbers to read as categories.
         continuous: columns of integers to read as numbers.
@@ -109,7 +119,7 @@ def plan_features(
     names = [name for name in present if name not in taken] if chosen is None else list(chosen)
     columns, left_out = [], []
     for name in names:
-        values = raw.column(level, name)
+        values = _column_values(raw, level, name)
         # Texts that hardly repeat are names: as categories they would say nothing about a new graph.
         if chosen is None and values.dtype == object:
             distinct = len({value for value in values.reshape(-1) if value is not None})
@@ -117,11 +127,18 @@ def plan_features(
                 left_out.append((name, f"{distinct:,} different texts in {len(values):,} rows"))
                 continue
         columns.append(_column(raw, level, name, values, categorical, continuous))
-    left_out += [(name, "not asked for") for name in present if name not in (*names, *taken)]
+    unread = f"not asked for; --data.{level}_features"
+    left_out += [(name, raw.faults.get((level, name), unread)) for name in present if name not in (*names, *taken)]
     plan = FeaturePlan(level, tuple(columns), tuple(left_out), normalized)
     if normalized:
         feature_arrays(raw, plan)  # raises where they cannot be normalized
     return plan
+
+
+def _column_values(raw: RawGraphs, level: str, name: str) -> np.ndarray:
+    """Return a column `[rows]` or `[rows, width]`; texts of whole graphs, one in a row of values, are `[rows]`."""
+    values = raw.column(level, name)
+    return values[:, 0] if values.dtype == object and values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def _column(
@@ -183,7 +200,7 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
     """
     coded, dense = [], []
     for column in plan.columns:
-        values = raw.column(plan.level, column.name)
+        values = _column_values(raw, plan.level, column.name)
         width = 1 if values.ndim == 1 else values.shape[1]
         if width != column.width:
             raise BadInput(
@@ -204,6 +221,20 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
             dense.append(single_numbers(rows, f"{raw.origin}: {column.name} of {plan.level}s"))
     numbers = _side_by_side(dense)
     return _side_by_side(coded), _normalized(raw, plan, numbers) if plan.normalized else numbers
+
+
+def number_array(raw: RawGraphs, plan: FeaturePlan) -> np.ndarray | None:
+    """Return the features as numbers `[rows, d]` (float32), named by `FeaturePlan.as_numbers`; None for no columns.
+
+    Raises:
+        BadInput: as `feature_arrays`.
+    """
+    coded, dense = feature_arrays(raw, plan)
+    parts = [] if dense is None else [dense]
+    if coded is not None:
+        sizes = plan.features.vocabularies
+        parts = [np.eye(size, dtype=np.float32)[coded[:, number]] for number, size in enumerate(sizes)] + parts
+    return _side_by_side(parts)
 
 
 def _normalized(raw: RawGraphs, plan: FeaturePlan, numbers: np.ndarray | None) -> np.ndarray:

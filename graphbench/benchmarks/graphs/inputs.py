@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
-from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays
+from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, number_array
 from graphbench.benchmarks.graphs.inspection import POSITION
 from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, undirected
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
@@ -23,7 +23,7 @@ from graphbench.benchmarks.graphs.readers.sources import Source, open_source
 from graphbench.benchmarks.graphs.targets import Target, check_columns, target_array
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.benchmark import Wanted
-from graphbench.contracts.table import EDGE, NODE
+from graphbench.contracts.table import EDGE, GRAPH, GRAPH_DENSE, NODE
 from graphbench.data.columns import single_numbers
 from graphbench.errors import BadInput, GraphbenchError
 
@@ -148,6 +148,8 @@ class GraphInputs(NodeLevel):
             coded, dense = feature_arrays(raw, self._plan[level])
             columns |= {coded_name: (level, coded)} if coded is not None else {}
             columns |= {dense_name: (level, dense)} if dense is not None else {}
+        if (numbers := number_array(raw, self._plan[GRAPH])) is not None:
+            columns[GRAPH_DENSE] = (GRAPH, numbers)
         if self.facts["coordinates"]:
             columns["pos"] = (NODE, single_numbers(raw.column(NODE, POSITION), f"{raw.origin}: {POSITION} of nodes"))
         return columns

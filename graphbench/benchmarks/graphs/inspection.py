@@ -58,31 +58,38 @@ class FeatureRequest:
             raise BadInput(f"positions: {raw.origin} has no column {POSITION} of real numbers, [nodes, width].")
         return 0
 
-    def plans(self, raw: RawGraphs, target: Target, other: Sequence[str]) -> dict[str, FeaturePlan]:
-        """Choose the features of nodes and of edges, without `other` columns of the level of the target.
+    def plans(self, raw: RawGraphs, target: Target, other: Mapping[str, Sequence[str]]) -> dict[str, FeaturePlan]:
+        """Choose the features of nodes, edges and graphs, without the `other` columns of each level, which have a use.
 
         Raises:
             BadInput: a requested column has another use, is both categorical and continuous, or one of them and no
-                feature.
+                feature; columns of graphs are requested where whole graphs have no target.
             UnknownName: there is no such column.
         """
         for name in (*self.categorical, *self.continuous):
-            if name not in raw.columns[EDGE]:
+            if name not in raw.columns[EDGE] and name not in raw.columns[GRAPH]:
                 raw.column(NODE, name)  # raises, with near matches
         both = sorted(set(self.categorical) & set(self.continuous))
         if both:
             raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
+        if self.wanted[GRAPH] and target.level != GRAPH:
+            raise BadInput(
+                f"graph_features stand beside the whole graph, which has no target here: that is of {target.level}s. "
+                "Repeat them in a column of nodes."
+            )
         taken: dict[str, set[str]] = {
+            GRAPH: _masks(raw, GRAPH),
             NODE: _masks(raw, NODE),
             EDGE: _masks(raw, EDGE) if target.level == EDGE else set(),
         }
         if self.coordinates(raw):
             taken[NODE].add(POSITION)
         if target.level in taken:
-            taken[target.level] |= {*other, *target.names, *(name.partition(":")[0] for name in target.names)}
+            taken[target.level] |= {*target.names, *(name.partition(":")[0] for name in target.names)}
         plans = {}
-        for level in (NODE, EDGE):
+        for level in (NODE, EDGE, GRAPH):
             wanted = self.wanted[level]
+            taken[level].update(other.get(level, ()))
             if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
                 raise BadInput(
                     f"{level}_features: {leak[0]} is the target, a split, a weight or a position, so it is no feature."
@@ -94,7 +101,7 @@ class FeatureRequest:
         if idle := [name for name in (*self.categorical, *self.continuous) if name not in used]:
             raise BadInput(
                 f"categorical and continuous say how features are read, but {idle[0]} is none here. Name it in "
-                "node_features or edge_features, too."
+                "node_features, edge_features or graph_features, too."
             )
         return plans
 
@@ -150,13 +157,6 @@ def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mappi
     }
 
 
-def left_out_of_graphs(raw: RawGraphs, target: Target, used: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the columns of whole graphs that nothing reads, with the reason; models read nodes and edges."""
-    taken = {*used, *_masks(raw, GRAPH), *target.names, *(name.rpartition(":")[0] for name in target.names)}
-    unread = [(name, "no model reads a column of the graph") for name in raw.columns[GRAPH] if name not in taken]
-    return unread + [(name, fault) for (level, name), fault in raw.faults.items() if level == GRAPH]
-
-
 def size_facts(raw: RawGraphs) -> dict[str, Any]:
     """Return sizes and names of graphs, as plain values."""
     return {
@@ -183,8 +183,8 @@ def summary_rows(
         f"{facts['mean_nodes']:.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:.1f} directed edges"
     )
     rows: list[Row] = [("graphs", f"{facts['num_graphs']:,}", f"{sizes} on average")]
-    rows += [row for level in ("node", "edge") for row in _feature_rows(plans[level])]
-    rows += _left_out_rows(facts["left_out_of_graphs"], "left out")
+    rows += [row for level in (NODE, EDGE) for row in _feature_rows(plans[level])]
+    rows += _feature_rows(plans[GRAPH]) if plans[GRAPH].columns or plans[GRAPH].left_out else []
     if spec.coordinates:
         rows.append(("positions", f"{spec.coordinates} coordinates", "column pos; --data.positions"))
     what = ", ".join(_shorten(target.names)) if target.names else f"{facts['num_links']:,} pairs of nodes"

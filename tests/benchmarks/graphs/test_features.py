@@ -1,11 +1,16 @@
 """Features that are scaled, against PyG's transform."""
 
+from functools import partial
+
 import pytest
 import torch
+from pytorch_lightning import Trainer
 from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
 
-from graphbench.errors import BadInput
+from graphbench import build
+from graphbench.benchmarks import Graphs
+from graphbench.errors import BadInput, UnknownName
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
@@ -50,3 +55,69 @@ def test_categories_alone_are_refused(documents, opened):
         graph.x = graph.x.long()
     with pytest.raises(BadInput, match=r"normalize_features is set, but .* has no real numbers for features of nodes"):
         opened(documents, normalize_features=True)
+
+
+# -- of whole graphs ------------------------------------------------------------------------------------------------
+
+
+def in_a_solvent(number, **changed):
+    """A path whose column y is its temperature."""
+    graph = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), y=torch.tensor([number / 7]))
+    graph.temperature, graph.solvent, graph.both = number / 7, ("water", "air")[number % 2], torch.ones(1, 2)
+    for name, value in changed.items():
+        graph[name] = value
+    return graph
+
+
+def test_numbers_and_categories_of_whole_graphs_stand_beside_them():
+    data = Graphs([in_a_solvent(n) for n in range(20)], target="y", graph_features=["solvent", "temperature"])
+    assert data.spec.graph.names == ("solvent=air", "solvent=water", "temperature")
+    assert [name for what, name, _ in data.summary() if what == "  left out"] == ["both"]
+    data.prepare_data()
+    data.setup("fit")
+    table = data.tables["train"]
+    values, y = table.columns["graph_dense"], table.columns["y"].reshape(-1)
+    assert torch.equal(values[:, 2], y)
+    water = (y * 7).round() % 2 == 0
+    assert torch.equal(values[:, 1] == 1, water)
+    assert torch.equal(values[:, 0] == 0, water)
+
+
+def test_columns_of_whole_graphs_are_read_from_new_graphs():
+    data = Graphs([in_a_solvent(n) for n in range(20)], target="y", graph_features=["solvent", "temperature"])
+    new = [in_a_solvent(1), in_a_solvent(2, solvent="oil"), in_a_solvent(3, temperature=None), in_a_solvent(4)]
+    parts = list(data.read_objects(new))
+    assert [row for part in parts for row in part.rows] == [0, 3]
+    assert sorted(parts[0].problems) == [1, 2]
+    assert "solvent" in parts[0].problems[1]
+    assert "temperature" in parts[0].problems[2]
+    assert torch.equal(parts[0].table.columns["graph_dense"][:, :2], torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+
+
+def test_a_model_learns_what_only_a_column_of_the_graph_says():
+    torch.manual_seed(0)
+    graphs = [in_a_solvent(n) for n in range(64)]
+    options = {"model_options": {"hidden_dim": 16, "num_layers": 1}, "optimizer": partial(torch.optim.AdamW, lr=0.01)}
+    module, data = build("GCN", Graphs(graphs, target="y", graph_features=["temperature"]), **options)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    Trainer(max_epochs=30, accelerator="cpu", **quiet).fit(module, data)
+    (part,) = data.read_objects([in_a_solvent(n) for n in (5, 60)])
+    batch = part.table.batch([0, 1])
+    with torch.no_grad():
+        low, high = module.task.predict(module.eval()(batch), batch)[0].flatten().tolist()
+    # The graphs are alike, so without the column both predictions would be one number.
+    assert high - low > (60 - 5) / 7 / 2
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"graph_features": ["y"]}, "target"),
+        ({"graph_features": ["temprature"]}, "temperature"),
+        ({"graph_features": ["temperature"], "group_column": "temperature", "split": "groups"}, "temperature"),
+        ({"graph_features": ["temperature"], "target": "x", "task": "node-regression"}, "graph_features"),
+    ],
+)
+def test_columns_of_whole_graphs_that_cannot_stand_beside_them_are_refused(options, word):
+    with pytest.raises((BadInput, UnknownName), match=word):
+        Graphs([in_a_solvent(n) for n in range(20)], **{"target": "y", **options})

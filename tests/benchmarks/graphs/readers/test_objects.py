@@ -174,7 +174,7 @@ def test_columns_of_a_graph_that_nothing_reads_are_named():
     graphs = [path_graph() for _ in range(20)]
     for number, graph in enumerate(graphs):
         graph.y, graph.temperature, graph.recipe = torch.randn(1), float(number), {"pressure": 1.0}
-    left_out = [name for what, name, _ in Graphs(graphs, target="y").summary() if what == "left out"]
+    left_out = [name for what, name, _ in Graphs(graphs, target="y").summary() if what == "  left out"]
     assert left_out == ["temperature", "recipe"]
 
 
@@ -184,4 +184,4 @@ def test_attributes_of_networkx_graphs_that_are_no_numbers_are_named():
         graph = nx.path_graph(4)
         graph.graph |= {"y": float(number) / 7, "phase": 1j}
         graphs.append(graph)
-    assert [name for what, name, _ in Graphs(graphs, target="y").summary() if what == "left out"] == ["phase"]
+    assert [name for what, name, _ in Graphs(graphs, target="y").summary() if what == "  left out"] == ["phase"]
