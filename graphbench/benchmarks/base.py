@@ -6,7 +6,6 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from graphbench.contracts import (
     Architecture,
     Baseline,
     Benchmark,
-    BenchmarkSpec,
     Encoding,
     GraphBatch,
     GraphTable,
@@ -49,15 +47,7 @@ Sampled = TypeVar("Sampled")
 
 
 class GraphBenchmark(Benchmark):
-    """Base of the benchmarks; subclasses define `spec`, `source_key` and `read`.
-
-    A subclass with further options passes the others on:
-
-        class MyBenchmark(GraphBenchmark):
-            spec = BenchmarkSpec(name="MyBenchmark", ...)
-
-            def __init__(self, version: int = 1, **options: Any) -> None:
-                super().__init__(**options)
+    """Base of the benchmarks; subclasses define `spec`, `source_key` and `read`, and pass `**options` on to this one.
 
     Args:
         root: folder of downloaded and generated files.
@@ -155,12 +145,7 @@ class GraphBenchmark(Benchmark):
         return range(self._num_graphs[split])
 
     def baseline_predictions(self) -> dict[str, Baseline]:
-        """Predict the mean of the training targets, or the shares of their classes, for every row.
-
-        Of targets in log10 it is the mean of the logarithms, as a target.
-
-        Edges are also predicted from their features alone, see `predict_by_features`.
-        """
+        """Predict by the training mean or the shares of the training classes, and edges by their features."""
         if any("y" not in self.tables[split].columns for split in SPLITS):
             return {}
         return predict_plainly(self.tables, self.spec)
@@ -173,11 +158,7 @@ class GraphBenchmark(Benchmark):
         return {name: np.tile(answer, (count, 1))}
 
     def read_labelled(self, source: str, column: str | None = None, size: int = 1024) -> Iterator[InputPart]:
-        """Read graphs with labels in columns of the names of the targets, see `with_labels`.
-
-        Raises:
-            BadInput: as `read_input`; targets belong to nodes, or the source lacks a target's column.
-        """
+        """Read graphs with labels in columns of the names of the targets, see `with_labels` for its errors."""
         return with_labels(self.read_input(source, column, size), self, source)
 
     def read_objects(self, objects: Sequence[Any], size: int = 1024) -> Iterator[InputPart]:
@@ -233,8 +214,7 @@ class GraphBenchmark(Benchmark):
     def _open_entry(self) -> tuple[Entry, dict[str, Any]]:
         """Open the splits without encodings, and return what names them; data that are missing are read."""
         named = self._named()
-        key = {"kind": "table", **named}
-        return self.store.open_or_build(key, self._write, f"data of {self.spec.name}"), named
+        return self.store.open_or_build({"kind": "table", **named}, self._write, f"data of {self.spec.name}"), named
 
     def _named(self) -> dict[str, Any]:
         return {"benchmark": type(self).__name__, "version": self.data_version, "source": self.source_key()}
@@ -242,8 +222,8 @@ class GraphBenchmark(Benchmark):
     def prepare_share(self, share: Share) -> int:
         """Compute a share of what takes long, for several jobs that prepare the data in one store.
 
-        First come the data themselves where `read_share` divides them (else one job reads them while others wait), then
-        encodings, whose parts are divided for every benchmark. `prepare_data` joins what is there.
+        First the data where `read_share` divides them (else one job reads while others wait), then encodings, which are
+        divided for every benchmark. `prepare_data` joins what is there.
 
         Returns:
             Number of parts, of all shares, that are still missing; nothing is begun that needs them.
@@ -259,10 +239,7 @@ class GraphBenchmark(Benchmark):
         return missing
 
     def read_share(self, share: Share) -> int:
-        """Keep a share of the data in the store until `read` joins them; return the number of parts that are missing.
-
-        Here nothing is divided.
-        """
+        """Keep a share of the data in the store until `read` joins them; return the number of missing parts, here 0."""
         return 0
 
     def fingerprint(self) -> dict[str, Any]:
@@ -418,16 +395,3 @@ class GraphBenchmark(Benchmark):
             loader.close()
         self._loaders.clear()
         self._stream = None
-
-
-def with_sizes(spec: BenchmarkSpec, sizes: Sequence[int] | None) -> BenchmarkSpec:
-    """Return the specification of a sample of `sizes` graphs in train, validation and test; unchanged without sizes.
-
-    Raises:
-        BadInput: there are not three sizes, or one is below 1.
-    """
-    if sizes is None:
-        return spec
-    if len(sizes) != 3 or min(sizes) < 1:
-        raise BadInput(f"sizes must be three numbers of at least 1 (train, validation, test), got {tuple(sizes)}.")
-    return replace(spec, split_sizes=(sizes[0], sizes[1], sizes[2]), disk_mb=None)

@@ -6,25 +6,24 @@ The archive of a dataset holds one file, `NAME.pt`: train, validation and test a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.tables import make_table
+from graphbench.benchmarks.tables import make_table, tables_in_parts
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE
 from graphbench.data.download import fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
-from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
 Graph = Mapping[str, Any]
 #: Graphs of the file -> name -> (column, axis); with one column that has a row per node.
 Convert = Callable[[Sequence[Graph]], dict[str, tuple[Tensor, str]]]
 
-_CHUNK = 1000  # graphs per table
 _BYTE_NODES = 256  # node numbers below are stored in one byte
 
 
@@ -56,26 +55,25 @@ def read_splits(path: Path, convert: Convert, most_nodes: int = _BYTE_NODES) -> 
         splits = load_tensors(path)
     if not isinstance(splits, list | tuple) or len(splits) != len(SPLITS):
         raise CorruptData(f"{path}: expected train, validation and test graphs, got {type(splits).__name__}.")
-    return {name: _tables(path, name, graphs, convert, most_nodes) for name, graphs in zip(SPLITS, splits, strict=True)}
+    wrong = [type(graphs).__name__ for graphs in splits if not isinstance(graphs, list | tuple)]
+    if wrong:
+        raise CorruptData(f"{path}: expected a list of graphs for each split, got {wrong[0]}.")
+    build = partial(_table, convert=convert, most_nodes=most_nodes)
+    return {
+        split: tables_in_parts(graphs, build, f"{path}, {split}", f"{path.name}, {split}", "the GNN benchmark")
+        for split, graphs in zip(SPLITS, splits, strict=True)
+    }
 
 
-def _tables(path: Path, split: str, graphs: Sequence[Graph], convert: Convert, most_nodes: int) -> Iterator[GraphTable]:
-    if not isinstance(graphs, list | tuple):
-        raise CorruptData(f"{path}: expected a list of {split} graphs, got {type(graphs).__name__}.")
-    starts = range(0, len(graphs), _CHUNK)
-    for start in track(starts, f"Reading {path.name}, {split}", unit=f"chunks of {_CHUNK} graphs"):
-        part = graphs[start : start + _CHUNK]
-        last = start + len(part) - 1
-        with foreign(f"{path}: {split} graphs {start} to {last}", is_not="are not what the GNN benchmark holds"):
-            columns = convert(part)
-            nodes = torch.tensor([len(graph["x"]) for graph in part])
-            edges = [graph["edge_index"].t() for graph in part]
-            if int(nodes.max()) > most_nodes:
-                raise ValueError(f"a graph has {int(nodes.max())} nodes")
-            ends = torch.cat(edges)
-            # Before the cast to a byte, in which a wrong number would become a right one.
-            if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
-                raise ValueError("edge_index leads to nodes that do not exist")
-            columns["edge_index"] = (ends.to(torch.uint8 if most_nodes <= _BYTE_NODES else torch.int16), EDGE)
-            table = make_table(columns, nodes, [len(part) for part in edges])
-        yield table  # outside of `foreign`, which would take errors of whoever reads on for damage of the file
+def _table(graphs: Sequence[Graph], convert: Convert, most_nodes: int) -> GraphTable:
+    columns = convert(graphs)
+    nodes = torch.tensor([len(graph["x"]) for graph in graphs])
+    edges = [graph["edge_index"].t() for graph in graphs]
+    if int(nodes.max()) > most_nodes:
+        raise ValueError(f"a graph has {int(nodes.max())} nodes")
+    ends = torch.cat(edges)
+    # Before the cast to a byte, in which a wrong number would become a right one.
+    if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
+        raise ValueError("edge_index leads to nodes that do not exist")
+    columns["edge_index"] = (ends.to(torch.uint8 if most_nodes <= _BYTE_NODES else torch.int16), EDGE)
+    return make_table(columns, nodes, [len(part) for part in edges])

@@ -1,15 +1,27 @@
-"""Build tables of graphs from arrays of columns."""
+"""Build tables of graphs from arrays of columns, and from the parts of published files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, EDGE_INDEX, NODE, pointer
+from graphbench.data.files.foreign import foreign
+from graphbench.data.progress import track
+
+_CHUNK = 1000  # graphs per table: about 60 MB of superpixel graphs
+Published = TypeVar("Published")
 
 
 def make_table(
@@ -37,3 +49,41 @@ def make_table(
     tensors = {name: torch.as_tensor(values) for name, (values, _) in columns.items()}
     layout = {name: EDGE_INDEX if name == "edge_index" else Column(axis) for name, (_, axis) in columns.items()}
     return GraphTable(tensors, layout, {NODE: pointer(nodes), EDGE: pointer(torch.as_tensor(num_edges))})
+
+
+def tables_in_parts(
+    graphs: Iterable[Published],
+    convert: Callable[[Sequence[Published]], GraphTable],
+    place: str | Path,
+    name: str,
+    owner: str,
+    size: int = _CHUNK,
+) -> Iterator[GraphTable]:
+    """Convert the graphs of a published file to tables, some at a time.
+
+    Args:
+        graphs: as the file holds them.
+        convert: some of them to a table.
+        place: of the graphs, for errors.
+        name: of what is read, for the progress bar.
+        owner: of the format, for errors.
+        size: graphs per table.
+
+    Raises:
+        CorruptData: names the graphs that cannot be converted.
+    """
+    rest = iter(graphs)
+    parts = iter(lambda: list(islice(rest, size)), [])
+    total = math.ceil(len(graphs) / size) if isinstance(graphs, Sized) else None
+    for number, part in enumerate(track(parts, f"Reading {name}", total, f"chunks of {size} graphs")):
+        first = number * size
+        with foreign(f"{place}: graphs {first} to {first + len(part) - 1}", is_not=f"are not what {owner} holds"):
+            table = convert(part)
+        yield table  # outside of `foreign`, which would take errors of whoever reads on for damage of the file
+
+
+@cache
+def published_sets(module: str) -> pd.DataFrame:
+    """Load OGB's own table of its sets, a column each, of a module such as `graphproppred`."""
+    package = importlib.import_module(f"ogb.{module}")
+    return pd.read_csv(Path(str(package.__file__)).with_name("master.csv"), index_col=0, keep_default_na=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -132,5 +133,11 @@ def trained_for(trainer: pl.Trainer) -> tuple[int, int]:
     """
     if trainer.ckpt_path is None:
         return trainer.current_epoch, trainer.global_step
-    checkpoint = load_checkpoint(trainer.ckpt_path)
+    path = Path(trainer.ckpt_path)
+    return _position(path, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@lru_cache(maxsize=1)  # every diagnostic of a test asks, and a checkpoint may take seconds to read and verify
+def _position(path: Path, changed: int) -> tuple[int, int]:
+    checkpoint = load_checkpoint(path)
     return checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["started"], checkpoint["global_step"]

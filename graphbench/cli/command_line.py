@@ -53,6 +53,7 @@ HOLDERS: dict[str, str] = {
     "model": "graphbench.training.module:BenchmarkModule",
     "model.head": "graphbench.nn.heads:HeadConfig",
     "model.schedule": "graphbench.training.optim:Schedule",
+    "expected": "graphbench.registry.expected:Expected",
 }
 #: Endings of files from which jsonargparse reads a class with its options, or a mapping.
 SETTINGS = (".yaml", ".yml", ".json")
@@ -226,11 +227,17 @@ class CommandLine:
         """Return the options of these names, each with its dashes."""
         return [one for one in self.options if one.name in names]
 
-    def value(self, option: str) -> Any:
-        """Return the last value of a dotted option in words alone, parsed as YAML; None if unset."""
+    def value(self, option: str, files: bool = False) -> Any:
+        """Return the last value of a dotted option, parsed as YAML; None if unset.
+
+        Args:
+            option: without dashes.
+            files: read configurations as well, whose paths are `located`; else the words alone count.
+        """
         for one in reversed(self.options):
-            if one.value and one.name != "--config":
-                value = value_at(nested(one.path, one.read()), option)
+            if one.value and (files or one.name != "--config"):
+                content = read(Path(one.value)) if one.name == "--config" else nested(one.path, one.read())
+                value = value_at(content, option)
                 if value is not None:
                     return yaml.safe_load(value) if isinstance(value, str) else value
         return None

@@ -40,7 +40,6 @@ from graphbench.data.files.foreign import load_yaml
 from graphbench.registry.configurations import read
 from graphbench.training.arguments import parameters, type_hints
 
-_HOLDERS = HOLDERS | {"expected": "graphbench.registry.expected:Expected"}
 #: Parameters that links and optimizers fill, so that they are no options.
 _NO_OPTIONS = ("self", "spec", "params")
 #: Types whose values are judged here; others hold classes.
@@ -101,7 +100,7 @@ class _NamedClass:
 
 def _collect_classes(line: CommandLine) -> dict[str, list[_NamedClass]]:
     """Return the classes at each place: one, or those of a list."""
-    classes = {place: [_NamedClass(place, "", _imported(target))] for place, target in _HOLDERS.items()}
+    classes = {place: [_NamedClass(place, "", _imported(target))] for place, target in HOLDERS.items()}
     for one in line.options:
         if one.name == "--config":
             content = read(Path(one.value))
@@ -171,7 +170,7 @@ def _mistakes_of_class(item: _NamedClass, text: str) -> Iterator[str]:
         return
     hints = type_hints(item.cls)
     taken = [name for name in parameters(item.cls) if name not in _NO_OPTIONS]
-    if item.place in _HOLDERS:
+    if item.place in HOLDERS:
         taken = [name for name in taken if f"{item.place}.{name}" not in SLOTS]
     for name, value, adds in item.options:
         option = f"{item.place}.{name}"

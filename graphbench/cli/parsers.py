@@ -15,7 +15,27 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 #: How to list all options of a command that builds a model.
 ALL_OPTIONS = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
+#: Entry of a namespace while it is parsed: options that have a value.
+_GIVEN = "given twice?"
 _KINDS = {"int": "an integer", "float": "a number"}
+
+
+class _StoreOnce(argparse.Action):
+    """Store a value, and refuse a second one, by which the first would be lost."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        """Set the value of the option.
+
+        Raises:
+            BadInput: it was given before.
+        """
+        if option is not None and self.dest in (given := vars(namespace).setdefault(_GIVEN, set())):
+            raise BadInput(f"{option} is given twice; {parser.prog} takes one: leave one of them out.")
+        if option is not None:
+            given.add(self.dest)
+        setattr(namespace, self.dest, values)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -37,6 +57,8 @@ class CommandParser(argparse.ArgumentParser):
         self.actions: list[argparse.Action] = []
         self._words: list[str] = []
         super().__init__(prog=f"graphbench {command}", allow_abbrev=False, **options)
+        for name in (None, "store"):
+            self.register("action", name, _StoreOnce)
 
     def add_argument(self, *args: Any, **options: Any) -> argparse.Action:
         """Add an option, see `argparse`, and note it in `actions`."""
@@ -71,6 +93,7 @@ class CommandParser(argparse.ArgumentParser):
         """
         self._words = spell_out(args)
         options, rest = super().parse_known_args(self._words, namespace)
+        vars(options).pop(_GIVEN, None)
         for action in self.actions:
             value = getattr(options, action.dest, None)
             if value == "" or (isinstance(value, list) and "" in value):

@@ -20,7 +20,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import Request
+from graphbench.cli.options import FLAGS, Request
 from graphbench.cli.released import load_released
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trainer_checks import check_processes
@@ -198,7 +198,7 @@ def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
     """Return the value of `--trainer.devices` for each process; one entry if one device answers.
 
     Args:
-        words: the options that were typed; those of the run's own configuration are about its training.
+        words: what was typed, with its configurations; the run's own one is about its training.
         device: of the model in this process, for its kind.
 
     Raises:
@@ -208,7 +208,7 @@ def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
         >>> chosen_devices(["--trainer.devices", "2"], torch.device("cpu")), chosen_devices([], torch.device("cpu"))
         (['1', '1'], ['1'])
     """
-    value = CommandLine.parse(words).value("trainer.devices")
+    value = CommandLine.parse(words, flags=FLAGS).located().value("trainer.devices", files=True)
     if value is None or device.type not in ("cpu", "cuda"):
         return ["1"]
     accelerator: Any = CPUAccelerator if device.type == "cpu" else CUDAAccelerator

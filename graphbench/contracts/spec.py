@@ -5,7 +5,8 @@ No heavy import here: `graphbench list benchmarks` reads specifications without 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from graphbench.errors import BadInput
@@ -44,6 +45,20 @@ TASK_KINDS: dict[str, tuple[Level, Kind]] = {
     "edge-regression": ("edge", "regression"),
     "link-ranking": ("pair", "ranking"),
     "map-recovery": ("node", "recovery"),
+}
+
+#: Metrics and losses that a user may choose for data of their own, by kind of task, the default first.
+METRICS: dict[Kind, tuple[str, ...]] = {
+    "regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
+    "classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
+    "multilabel": ("AP", "AUROC"),
+    "ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
+}
+LOSSES: dict[Kind, tuple[str, ...]] = {
+    "regression": ("L1", "MSE"),
+    "classification": ("cross_entropy", "weighted_cross_entropy"),
+    "multilabel": ("BCE",),
+    "ranking": ("contrastive_BCE",),
 }
 
 
@@ -176,3 +191,15 @@ class BenchmarkSpec:
         if self.num_classes is None:
             return self.num_targets
         return 1 if self.num_classes == 2 else self.num_classes
+
+    def with_sizes(self, sizes: Sequence[int] | None) -> BenchmarkSpec:
+        """Return the specification of a sample of `sizes` graphs in train, validation and test; None changes nothing.
+
+        Raises:
+            BadInput: there are not three sizes, or one is below 1.
+        """
+        if sizes is None:
+            return self
+        if len(sizes) != 3 or min(sizes) < 1:
+            raise BadInput(f"sizes must be three numbers of at least 1 (train, validation, test), got {tuple(sizes)}.")
+        return replace(self, split_sizes=(sizes[0], sizes[1], sizes[2]), disk_mb=None)

@@ -52,8 +52,12 @@ def smiles_rows(lines: Iterable[str], key: str) -> Iterator[tuple[int, list[str]
         yield number, [first, *rest.split()] if has_header else [first, rest]
 
 
-def records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield (first line, lines) of each record of an SDF or MOL file, without the line that ends it."""
+def records(lines: Iterable[str], all_end: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Yield (first line, lines) of each record of an SDF or MOL file, without the line that ends it.
+
+    Raises:
+        ValueError: with `all_end`, the last record does not end; MOL files have no such line.
+    """
     first = 1
     record: list[str] = []
     for number, line in enumerate(lines, 1):
@@ -63,6 +67,8 @@ def records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         else:
             record.append(line.rstrip("\r\n"))
     if any(map(str.strip, record)):
+        if all_end:
+            raise ValueError(f"it ends inside the record of line {first:,}")
         yield first, record
 
 

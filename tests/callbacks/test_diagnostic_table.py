@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import pytest
+import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
+from graphbench.callbacks import diagnostic_table
+from graphbench.callbacks.diagnostic_table import trained_for
 from graphbench.callbacks.train_test_gap import TrainTestGap
 
 CUTS = {
@@ -37,3 +43,17 @@ def test_a_torn_table_costs_its_torn_rows_alone(fit, rows, begun):
         assert [row for row in after[:-2] if row not in before] == [], name
         lost = 0 if name == "zeros" else 4 if name in ("empty", "another table", "half a header") else 1
         assert len(after) == len(before) + 2 - lost, name
+
+
+def test_all_diagnostics_of_a_test_read_its_checkpoint_once(tmp_path, monkeypatch):
+    read = []
+    load = diagnostic_table.load_checkpoint
+    monkeypatch.setattr(diagnostic_table, "load_checkpoint", lambda path: read.append(path) or load(path))
+    path = tmp_path / "best.ckpt"
+    for number, (epoch, step) in enumerate([(2, 8), (3, 12)], 1):  # the second time it was written anew
+        progress = {"epoch_progress": {"current": {"started": epoch}}}
+        torch.save({"loops": {"fit_loop": progress}, "global_step": step}, path)
+        os.utime(path, ns=(number, number))
+        trainer = SimpleNamespace(ckpt_path=str(path))
+        assert [trained_for(trainer) for _ in range(3)] == [(epoch, step)] * 3
+        assert len(read) == number

@@ -41,3 +41,22 @@ def finished_run(data_options, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "done"
     assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "3", "--run", str(folder)]) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def begin(data_options, tmp_path_factory):
+    """Makes the folder of a run of one epoch with options of its own, each combination once."""
+    from resumed_runs import OPTIONS
+
+    from graphbench.cli import main
+
+    made = {}
+
+    def begun(*options):
+        if options not in made:
+            folder = tmp_path_factory.mktemp("begun") / "run"
+            assert main(["fit", *data_options, *OPTIONS, *options, "--run", str(folder)]) == 0
+            made[options] = folder
+        return made[options]
+
+    return begun

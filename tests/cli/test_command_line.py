@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from graphbench.cli import COMMANDS, main
-from graphbench.cli.command_line import CommandLine, spell_out
+from graphbench.cli.command_line import HOLDERS, SLOTS, CommandLine, spell_out
 from graphbench.cli.lightning import GraphbenchCLI, resolve
 from graphbench.cli.options import OWN, import_named
 
@@ -227,6 +227,15 @@ def test_whatever_the_words_they_are_taken_or_refused_in_one_line(place, monkeyp
         code = main(["params", *words])
         said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("Seed set to")]
         assert [line.partition(":")[0] for line in said] == ["graphbench"] * code, (words, said)
+
+
+@pytest.mark.parametrize("option", [*SLOTS, *HOLDERS])
+def test_a_file_that_is_no_text_is_named_in_one_line(place, capsys, option):
+    (place / "bytes.yaml").write_bytes(b"\xff\xfe")
+    assert main(["params", "-c", "q.yaml", f"--{option}", "bytes.yaml"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("graphbench: ")
+    assert "bytes.yaml" in line
 
 
 def test_options_of_the_environment_are_refused(place, monkeypatch, capsys):

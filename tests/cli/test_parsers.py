@@ -59,6 +59,12 @@ MISTAKES = {
     "sweep --config gps/zinc --output y --resplit rings": ["--resplit must be one of random", "'rings'"],
     "reproduce sft/table-4 --scale tiny": ["--scale must be one of full, short, smoke, but got 'tiny'."],
     "completion fish": ["completion must be one of bash, zsh, but got 'fish'."],
+    # one that is given twice, of which one would be lost
+    "test --run a --run b": ["--run is given twice"],
+    "embed --run=a --run-folder b": ["--run-folder is given twice"],
+    "export --run a -o x --output y": ["--output is given twice"],
+    "sweep --config gps/zinc --output y --seeds 0 1 --seeds 2": ["--seeds is given twice"],
+    "prepare --data NCI --launcher local --launcher.at-once 2 --launcher.at_once 3": ["--launcher.at_once is given"],
     # a text for a number, and a number that cannot be
     "tune --space x --run y --trials many": ["--trials must be an integer, but got 'many'."],
     "tune --space x --run y --trials 1.5": ["--trials must be an integer, but got '1.5'."],
@@ -171,6 +177,16 @@ def test_help_goes_before_what_is_wrong(capsys):
         main(["export", "--help", "--nonsense"])
     assert end.value.code == 0
     assert "usage: graphbench export" in capsys.readouterr().out
+
+
+def test_options_of_several_values_may_be_given_again():
+    parser = CommandParser("push")
+    parser.add_argument("--rows", nargs="+", action="extend")
+    parser.add_argument("--number", type=int)
+    parser.add_argument("place", nargs="?")
+    for _ in range(2):  # nothing is kept from one command line to the next
+        found = parser.parse_args(["--rows", "1", "--number", "3", "--rows", "2", "4"])
+        assert vars(found) == {"rows": ["1", "2", "4"], "number": 3, "place": None}
 
 
 def test_what_looks_like_an_option_may_be_a_value():

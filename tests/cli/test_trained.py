@@ -27,7 +27,16 @@ CPU = torch.device("cpu")
 def test_the_last_number_that_was_typed_counts():
     assert chosen_devices(["--trainer.devices", "2", "--x", "--trainer.devices=3"], CPU) == ["1"] * 3
     assert chosen_devices(["--trainer.devices", "auto"], CPU) == ["1"]
-    assert chosen_devices(["--config", "run/config.yaml"], CPU) == ["1"]
+
+
+def test_devices_of_a_further_configuration_count_in_its_place(tmp_path):
+    (tmp_path / "two.yaml").write_text("trainer: {devices: 2}\n")
+    (tmp_path / "other.yaml").write_text("trainer: {max_epochs: 3}\n")
+    two, other = (["--config", str(tmp_path / f"{name}.yaml")] for name in ("two", "other"))
+    assert chosen_devices([*two, *other], CPU) == ["1"] * 2
+    assert chosen_devices([*two, "--trainer.devices", "3"], CPU) == ["1"] * 3
+    assert chosen_devices(["--trainer.devices", "3", *two], CPU) == ["1"] * 2
+    assert chosen_devices(other, CPU) == ["1"]
 
 
 @pytest.mark.parametrize(

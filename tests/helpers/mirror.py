@@ -27,7 +27,9 @@ TESTED_BY = {
     "graphbench/testing/model_case.py": (
         "tests/testing/test_architectures.py", "what its checks compare",
     ),
-    "graphbench/inference/external.py": ("tests/cli/commands/test_score.py", "held against predict and scikit-learn"),
+    "graphbench/inference/external.py": (
+        "tests/cli/commands/test_score_input.py", "held against predict and scikit-learn",
+    ),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
     "plugins/baselines/src/graphbench_baselines/released/accounts.py": (
         "plugins/baselines/tests/released/test_graphgym.py", "every tensor too many or too few",
@@ -233,6 +235,10 @@ TESTS_OF = {
     "tests/callbacks/test_two_processes.py": "diagnostics on two processes",
     "tests/cli/test_ddp.py": "scores on two processes",
     "tests/cli/test_changes.py": "graphbench/cli/resume.py, runs that go on with other options",
+    "tests/cli/test_every_option.py": "all options of a run that goes on",
+    "tests/cli/commands/test_score_input.py": "labelled files that `graphbench test` scores",
+    "tests/benchmarks/molecules/test_own_file_in_parts.py": "files of molecules that are read in parts",
+    "tests/benchmarks/molecules/chemistry/test_target_cells.py": "targets and times in files of molecules",
     "tests/cli/test_stopping.py": "graphbench/cli/ranks.py, signals to a training process",
     "tests/cli/test_diverged.py": "a loss that is not finite, from start to report",
     "tests/cli/test_experiments.py": "every shipped configuration, and parameters of GraphGPS's",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.base import GraphBenchmark, with_sizes
+from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import GraphTable
@@ -40,7 +40,7 @@ class CYCLES(GraphBenchmark):
     def __init__(self, graph_seed: int = 0, sizes: tuple[int, int, int] | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.graph_seed = graph_seed
-        self.spec = with_sizes(type(self).spec, sizes)
+        self.spec = type(self).spec.with_sizes(sizes)
 
     def source_key(self) -> dict[str, Any]:
         """Return seed and sizes."""

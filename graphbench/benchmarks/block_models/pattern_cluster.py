@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.base import GraphBenchmark, with_sizes
+from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.block_models.sampling import (
     NUM_PATTERNS,
@@ -62,7 +62,7 @@ class BlockModelBenchmark(GraphBenchmark):
         if source == "pyg" and (graph_seed or sizes):
             raise BadInput("source=pyg has its own graphs: graph_seed and sizes belong to source=generated.")
         self.source, self.graph_seed = source, graph_seed
-        self.spec = with_sizes(type(self).spec, sizes)
+        self.spec = type(self).spec.with_sizes(sizes)
         if source == "pyg":
             self.spec = replace(
                 self.spec,

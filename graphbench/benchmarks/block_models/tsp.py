@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.base import GraphBenchmark, with_sizes
+from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.block_models.tours import shortest_tour
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
@@ -81,7 +81,7 @@ class TSP(GraphBenchmark):
         if len(self.num_nodes) != 2 or not 4 <= self.num_nodes[0] <= self.num_nodes[1]:
             raise BadInput(f"num_nodes must be two ascending numbers of at least 4, got {list(self.num_nodes)}.")
         fewest, most = self.num_nodes
-        self.spec = with_sizes(type(self).spec, sizes)
+        self.spec = type(self).spec.with_sizes(sizes)
         if source != "generated":
             names = {"pyg": "TSP_v2.zip, by the address in PyG", "text": "the authors' files of points and tours"}
             facts = _PUBLISHED if source == "pyg" else dict.fromkeys(_PUBLISHED) | {"licence": _PUBLISHED["licence"]}

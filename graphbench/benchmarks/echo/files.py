@@ -12,15 +12,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphbench.benchmarks.graphs.readers.saved import load_saved
-from graphbench.benchmarks.tables import make_table
+from graphbench.benchmarks.tables import make_table, tables_in_parts
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.download import fetch
-from graphbench.data.files.foreign import foreign
 from graphbench.errors import CorruptData
 
 _HOST = "https://huggingface.co/datasets/lucamiglior/echo-benchmark/resolve/main"
-_CHUNK = 1000  # graphs per table
 #: The target of a graph: `[num_nodes]`, or `[1]` for the whole graph.
 Target = Callable[[Tensor], Tensor]
 
@@ -58,12 +56,7 @@ def _tables(path: Path, target: Target, level: str) -> Iterator[GraphTable]:
     graphs = load_saved(path)
     if not isinstance(graphs, list) or not all(isinstance(graph, Data) for graph in graphs):
         raise CorruptData(f"{path}: expected a list of PyG's Data, got {type(graphs).__name__}.")
-    for start in range(0, len(graphs), _CHUNK):
-        chunk = graphs[start : start + _CHUNK]
-        place = f"{path}: graphs {start} to {start + len(chunk) - 1}"
-        with foreign(place, is_not="are not what ECHO holds"):
-            table = _table(chunk, target, level)
-        yield table
+    yield from tables_in_parts(graphs, lambda part: _table(part, target, level), path, f"ECHO, {path.name}", "ECHO")
 
 
 def _table(graphs: Sequence[Data], target: Target, level: str) -> GraphTable:

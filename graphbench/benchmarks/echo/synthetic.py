@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from graphbench.benchmarks.base import Chunks, GraphBenchmark, with_sizes
+from graphbench.benchmarks.base import Chunks, GraphBenchmark
 from graphbench.benchmarks.echo import specs
 from graphbench.benchmarks.echo.files import addresses, read_part
 from graphbench.benchmarks.echo.topologies import DIAMETERS, FAMILIES, measure, sample_topology
@@ -87,7 +87,7 @@ class ECHOSynth(GraphBenchmark):
                 offline=False,
                 source="train_data.pt, val_data.pt and test_data.pt of the data set lucamiglior/echo-benchmark",
             )  # fmt: skip
-        self.spec = with_sizes(spec, sizes)
+        self.spec = spec.with_sizes(sizes)
 
     def source_key(self) -> dict[str, Any]:
         """Return the target, and addresses or seed and sizes."""

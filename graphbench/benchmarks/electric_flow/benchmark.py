@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from graphbench.benchmarks.base import GraphBenchmark, with_sizes
+from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.electric_flow import specs
 from graphbench.benchmarks.electric_flow.loader import FreshLoader
 from graphbench.benchmarks.electric_flow.resistor_graphs import Family, TableWiring, Wiring, make_wiring
@@ -122,7 +122,7 @@ class ElectricFlow(GraphBenchmark):
         if graphs is None:
             family_wiring = make_wiring(family, range(self.min_nodes, num_nodes + 1), edge_probability, degree)
             self._wirings = dict.fromkeys(SPLITS, family_wiring)
-        self.spec = with_sizes(self._build_spec(), sizes)
+        self.spec = self._build_spec().with_sizes(sizes)
 
     def _check(self) -> None:
         check_choice("target", self.target, get_args(Target))

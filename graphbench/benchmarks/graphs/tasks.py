@@ -1,4 +1,4 @@
-"""Infer the task of a target from its values; list the metrics and losses of each task."""
+"""Infer the task of a target from its values; list the tasks with their metrics and losses."""
 
 from __future__ import annotations
 
@@ -7,35 +7,20 @@ from typing import cast
 import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs
-from graphbench.contracts.spec import TaskName
+from graphbench.contracts.spec import LOSSES as LOSSES_OF_KIND
+from graphbench.contracts.spec import METRICS as METRICS_OF_KIND
+from graphbench.contracts.spec import TASK_KINDS, TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
 
-_REGRESSION = ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE")
-_CLASSIFICATION = ("accuracy", "class_accuracy", "macro_F1", "AUROC")
+TASKS = tuple(cast("TaskName", task) for task, (_, kind) in TASK_KINDS.items() if kind in METRICS_OF_KIND)
 #: Metrics of each task, the default first.
-METRICS: dict[TaskName, tuple[str, ...]] = {
-    "graph-regression": _REGRESSION,
-    "graph-classification": _CLASSIFICATION,
-    "graph-multilabel": ("AP", "AUROC"),
-    "node-classification": _CLASSIFICATION,
-    "node-multilabel": ("AP", "AUROC"),
-    "node-regression": _REGRESSION,
-    "edge-classification": (*_CLASSIFICATION, "F1"),
-    "edge-regression": _REGRESSION,
-    "link-ranking": ("MRR", "filtered_MRR", "filtered_no_self_MRR", "hits@1", "hits@3", "hits@10"),
-}
-TASKS: tuple[TaskName, ...] = tuple(METRICS)
+METRICS = {task: METRICS_OF_KIND[TASK_KINDS[task][1]] for task in TASKS}
+METRICS["edge-classification"] += ("F1",)
 #: Further metrics of pairs where the source has wrong pairs, as OGB's evaluators define them.
 NEGATIVE_METRICS = ("ogb_MRR", "ogb_hits@20", "ogb_hits@50", "ogb_hits@100")
-_LOSSES = {
-    "regression": ("L1", "MSE"),
-    "classification": ("cross_entropy", "weighted_cross_entropy"),
-    "multilabel": ("BCE",),
-    "ranking": ("contrastive_BCE",),
-}
 #: Losses of each task, the default first.
-LOSSES: dict[TaskName, tuple[str, ...]] = {task: _LOSSES[task.partition("-")[2]] for task in TASKS}
+LOSSES = {task: LOSSES_OF_KIND[TASK_KINDS[task][1]] for task in TASKS}
 #: Integers with more different values than this, in more than half of the rows, may be amounts.
 _MAX_CLASSES = 20
 _REGRESSIONS: dict[str, TaskName] = {NODE: "node-regression", EDGE: "edge-regression"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,19 +15,17 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.lrgb.pickles import read_pickled_graphs
-from graphbench.benchmarks.tables import make_table
+from graphbench.benchmarks.tables import make_table, tables_in_parts
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE, Column, pointer
 from graphbench.data.download import fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
-from graphbench.data.progress import track
 from graphbench.errors import CorruptData
 
 Graph = Sequence[Any]
 Convert = Callable[[Sequence[Graph]], GraphTable]
 #: Axis and column of the contacts of PCQM-Contact.
 CONTACT, CONTACTS = "contact", "contact_index"
-_CHUNK = 1000  # graphs per table: about 60 MB of superpixel graphs
 _INDEX = torch.int16  # node numbers within a graph
 #: COCO's category numbers, background first; their indices are the classes of COCO-SP.
 COCO_CATEGORIES = (
@@ -152,15 +149,4 @@ def _table(graphs: Sequence[Graph], columns: dict[str, tuple[Tensor, str]]) -> G
 
 
 def _in_parts(path: Path, graphs: Iterable[Graph], convert: Convert) -> Iterator[GraphTable]:
-    def parts() -> Iterator[list[Graph]]:
-        rest = iter(graphs)
-        while part := list(islice(rest, _CHUNK)):
-            yield part
-
-    unit = f"chunks of {_CHUNK} graphs"
-    for number, part in enumerate(track(parts(), f"Reading {path.parent.parent.name} {path.stem}", unit=unit)):
-        first = number * _CHUNK
-        place = f"{path}: graphs {first} to {first + len(part) - 1}"
-        with foreign(place, is_not="are not what this set holds"):
-            table = convert(part)
-        yield table
+    return tables_in_parts(graphs, convert, path, f"{path.parent.parent.name} {path.stem}", "this set")

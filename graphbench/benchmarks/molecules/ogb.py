@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import OGB_ATOMS, OGB_BONDS
-from graphbench.benchmarks.tables import make_table
+from graphbench.benchmarks.tables import make_table, published_sets
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.archives import open_gzip
@@ -58,7 +57,7 @@ class OGBMolecules(MoleculeBenchmark):
         return {"address": self._about("url")}
 
     def _about(self, what: str) -> str:
-        return str(_published().loc[what, self.published_name])
+        return str(published_sets("graphproppred").loc[what, self.published_name])
 
     def read(self) -> Mapping[str, GraphTable]:
         """Fetch and convert the archive."""
@@ -87,14 +86,6 @@ class MolPCBA(OGBMolecules):
 
     published_name: ClassVar[str] = "ogbg-molpcba"
     spec = specs.MOL_PCBA
-
-
-@cache
-def _published() -> pd.DataFrame:
-    """Load OGB's own table of its sets."""
-    import ogb.graphproppred
-
-    return pd.read_csv(Path(ogb.graphproppred.__file__).with_name("master.csv"), index_col=0, keep_default_na=False)
 
 
 def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from graphbench.benchmarks.molecules.chemistry.reading import Recipe, read_molec
 from graphbench.benchmarks.molecules.chemistry.several_files import check_columns, read_user_files
 from graphbench.benchmarks.molecules.chemistry.tables import with_targets
 from graphbench.benchmarks.molecules.chemistry.user_file import (
-    METRICS,
     FileRequest,
     OnError,
     UserMolecules,
@@ -36,7 +35,7 @@ from graphbench.benchmarks.molecules.own_features import MoleculeFeatures
 from graphbench.benchmarks.molecules.own_splits import MoleculeSplit, RepeatRule, SplitKind
 from graphbench.contracts import SPLITS, Baseline, BenchmarkSpec, GraphTable, InputPart
 from graphbench.contracts.benchmark import Wanted
-from graphbench.contracts.spec import TaskName
+from graphbench.contracts.spec import LOSSES, METRICS, TaskName
 from graphbench.contracts.table import BOUNDS, WEIGHT
 from graphbench.data.columns import divide_weights, mean_weight, relative_weights
 from graphbench.data.entry import Entry
@@ -51,13 +50,6 @@ from graphbench.tables.reader import MOLECULES, check_table, open_table
 from graphbench.tables.text import suffix_of
 
 Chirality = Literal["CIP", "RDKit"]
-
-_TASKS: dict[TargetTask, TaskName] = {
-    "regression": "graph-regression",
-    "classification": "graph-classification",
-    "multilabel": "graph-multilabel",
-}
-_LOSSES = {"regression": "L1", "classification": "cross_entropy", "multilabel": "BCE"}
 
 
 class Molecules(MoleculeBenchmark):
@@ -169,36 +161,19 @@ class Molecules(MoleculeBenchmark):
     ) -> None:
         super().__init__(**options)
         files = {name: Path(path) for name, path in (("val", val_file), ("test", test_file)) if path is not None}
-        self.train_files = tuple(map(Path, [file] if isinstance(file, str) else file))
-        if not self.train_files or len({path.resolve() for path in self.train_files}) < len(self.train_files):
-            raise BadInput(f"file: expected one or several distinct files, got {file}.")
-        for path in (*self.train_files, *files.values()):
-            check_table(path, MOLECULES, "molecules")
+        self.train_files = tuple(map(Path, _tuple(file)))
+        _check_files(self.train_files, tuple(files.values()))
         check_choice("task", task, get_args(TargetTask))
         check_choice("on_error", on_error, get_args(OnError))
         check_choice("chirality", chirality, get_args(Chirality))
-        targets = (target,) if isinstance(target, str) else tuple(target)
         num_classes = count_classes(task, num_classes, classes)
         self.request = FileRequest(
-            file=self.train_files[0],
-            smiles_column=smiles_column,
-            targets=targets,
-            task=task,
-            num_classes=num_classes or 2,
-            classes=tuple(classes or ()),
-            id_column=id_column,
-            split_column=split_column,
-            time_column=time_column,
-            time_format=time_format,
-            scaffold=split.startswith("scaffold"),
-            on_error=on_error,
-            weight=weight,
-            features="ogb_cip" if chirality == "CIP" else "ogb",
-            missing=None if missing is None else tuple(missing),
-            log10=(log10,) if isinstance(log10, str) else tuple(log10 or ()),
-            beside=MoleculeFeatures(tuple(features or ()), categories or {}, descriptors),
-        )
-        self.missing = missing
+            self.train_files[0], smiles_column, _tuple(target), task, num_classes or 2, _tuple(classes), id_column,
+            split_column, time_column, time_format, scaffold=split.startswith("scaffold"), on_error=on_error,
+            weight=weight, features="ogb_cip" if chirality == "CIP" else "ogb",
+            missing=None if missing is None else tuple(missing), log10=_tuple(log10),
+            beside=MoleculeFeatures(_tuple(features), categories or {}, descriptors),
+        )  # fmt: skip
         self.split_request = MoleculeSplit(
             self.train_files[0], split, split_column, check_fractions(fractions), split_seed, folds, fold, repeats,
             files, further=self.train_files[1:], time=(time_column, time_format), distance=cluster_distance,
@@ -208,7 +183,7 @@ class Molecules(MoleculeBenchmark):
         check_targets(self.request, num_classes, metric)
         self.spec = replace(
             _fill_spec(type(self).spec, self.request, num_classes, metric),
-            target_weights=relative_weights(target_weights, targets, task),
+            target_weights=relative_weights(target_weights, self.request.targets, task),
             source=f"the file{'s' if len(self.train_files) > 1 else ''} {self.split_request.source}",
         )
 
@@ -378,15 +353,27 @@ class Molecules(MoleculeBenchmark):
             self._kept(path).remove()
 
 
+def _check_files(train: tuple[Path, ...], further: tuple[Path, ...]) -> None:
+    """Refuse no file, one that is named twice, and one that is no table of molecules."""
+    if not train or len({path.resolve() for path in train}) < len(train):
+        raise BadInput(f"file: expected one or several distinct files, got {[str(path) for path in train]}.")
+    for path in (*train, *further):
+        check_table(path, MOLECULES, "molecules")
+
+
+def _tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
 def _fill_spec(spec: BenchmarkSpec, request: FileRequest, num_classes: int | None, metric: str | None) -> BenchmarkSpec:
     task, targets = request.task, request.targets
     scaled = task == "regression" and (len(targets) > 1 or bool(request.log10))
     return replace(
         spec,
-        task=_TASKS[task],
+        task=cast("TaskName", f"graph-{task}"),
         metric=metric or ("scaled_MAE" if scaled else METRICS[task][0]),
         higher_is_better=task != "regression",
-        loss=_LOSSES[task],
+        loss=LOSSES[task][0],
         num_targets=len(targets),
         num_classes=num_classes,
         target_names=() if task == "classification" else targets,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,7 @@ from graphbench.data.download import fetch, fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign
 from graphbench.data.package_files import file_sha256, package_file
 from graphbench.errors import BadInput, CorruptData, check_choice
+from graphbench.tables.records import records
 
 _SDF, _CSV, _SKIPPED = "gdb9.sdf", "gdb9.sdf.csv", "uncharacterized.txt"
 #: The files of qm9pack 1.0.3 that hold the molecules, and their SHA-256.
@@ -148,7 +149,8 @@ def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
     table = _read_csv(raw / _CSV, ["mol_id", *{QM9_TARGETS[name].csv_column for name in targets}])
     skipped = _read_skipped(raw / _SKIPPED, len(table))
     rows = np.setdiff1d(np.arange(len(table)), skipped)
-    blocks = list(_records(raw / _SDF))
+    with foreign(raw / _SDF, FETCH_AGAIN), (raw / _SDF).open(encoding="utf-8", errors="replace") as file:
+        blocks = ["\n".join([*lines, ""]) for _, lines in records(file, all_end=True)]
     if len(blocks) != len(table):
         raise CorruptData(
             f"{raw / _SDF} holds {len(blocks):,} records, {_CSV} has {len(table):,} rows. Fetch both again."
@@ -174,20 +176,6 @@ def _read_skipped(path: Path, num_rows: int) -> np.ndarray:
             "it again."
         )
     return np.array(sorted(numbers)) - 1
-
-
-def _records(path: Path) -> Iterator[str]:
-    """Yield the text of every record of an SDF file."""
-    lines: list[str] = []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if line.startswith("$$$$"):
-                yield "".join(lines)
-                lines.clear()
-            else:
-                lines.append(line)
-    if any(line.strip() for line in lines):
-        raise CorruptData(f"{path} ends inside a record. Delete it and fetch it again.")
 
 
 def pack_paths() -> list[Path]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.base import with_sizes
 from graphbench.benchmarks.points import specs
 from graphbench.benchmarks.points.base import Rotations, cloud_table
 from graphbench.benchmarks.points.inputs import ShapeInput
@@ -59,7 +58,7 @@ class Solids(ShapeInput):
         check_range("point_noise", point_noise, at_least=0, below=math.inf)
         check_range("normal_noise", normal_noise, at_least=0, below=math.inf)
         self.settings = SolidSettings(num_points, stretch, point_noise, normal_noise, data_seed)
-        spec = with_sizes(type(self).spec, sizes)
+        spec = type(self).spec.with_sizes(sizes)
         if num_points != spec.max_nodes:
             spec = replace(spec, mean_nodes=float(num_points), max_nodes=num_points, disk_mb=None)
         self.spec = spec

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.base import with_sizes
 from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens
@@ -76,7 +75,7 @@ class ListOps(TextInput):
             raise BadInput(
                 f"min_length must be at least 0 and two below max_length, but got {min_length} and {max_length}."
             )
-        spec = with_sizes(type(self).spec, sizes)
+        spec = type(self).spec.with_sizes(sizes)
         if self.grammar != Grammar():
             spec = replace(spec, max_nodes=max_length - 1, mean_nodes=None, disk_mb=None)
         self.spec = spec

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from graphbench.benchmarks.base import with_sizes
 from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences
 from graphbench.benchmarks.sequences.inputs import ImageInput
@@ -89,7 +88,7 @@ class Pathfinder(ImageInput):
         spec = type(self).spec
         if image_size != _PUBLISHED:
             spec = replace(spec, mean_nodes=float(image_size**2), max_nodes=image_size**2, disk_mb=None)
-        self.spec = with_sizes(spec, sizes)
+        self.spec = spec.with_sizes(sizes)
 
     def source_key(self) -> dict[str, Any]:
         """Return the options that define the images."""

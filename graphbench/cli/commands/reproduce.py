@@ -115,6 +115,8 @@ def reproduce(arguments: Sequence[str]) -> int:
         raise BadInput("Name a table, such as sft/table-4; `graphbench reproduce --list` shows them.")
     if options.output is None:
         raise BadInput("--output DIR is missing: the folder of runs and tables, which is made where it is not there.")
+    if options.job is not None and options.no_train:
+        raise BadInput(f"--job {options.job} is one training, and --no-train runs none: leave one of them out.")
     if options.seeds is not None:
         check_range("--seeds", options.seeds, at_least=1, whole=True)
     return _reproduce(chosen, options, tuple(extra), list(arguments))

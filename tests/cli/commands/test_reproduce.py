@@ -67,6 +67,15 @@ def test_records_of_finished_runs_are_kept_and_make_a_page(trained, tmp_path):
     assert "**short**" in row
 
 
+def test_a_job_that_may_not_train_is_refused(trained, tmp_path, capsys):
+    output = ["--output", str(tmp_path / "out"), "--seeds", "2", "--trainer.accelerator=cpu"]
+    assert main([*ASKED, *output, "--job", "0", "--no-train"]) == 1
+    said = capsys.readouterr().err
+    assert "--job 0" in said
+    assert "--no-train" in said
+    assert not trained
+
+
 def test_a_job_of_an_array_writes_no_table(trained, tmp_path):
     assert main([*ASKED, "--output", str(tmp_path / "out"), "--seeds", "1", "--job", "1"]) == 0
     assert [word for word in trained[0] if "max_steps" in word] == ["--trainer.max_steps=6100"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ from graphbench.data.files.foreign import foreign
 from graphbench.errors import BadInput
 from graphbench.tables.frames import read_frame, table_file
 
+log = logging.getLogger(__name__)
+
 #: Suffix -> reader that takes `(path, directed)`.
 READERS: dict[str, Callable[[Path, bool], Any]] = {
     ".graphml": lambda path, _: nx.read_graphml(path),
@@ -26,8 +29,11 @@ READERS: dict[str, Callable[[Path, bool], Any]] = {
     ".edgelist": lambda path, directed: nx.read_edgelist(path, create_using=nx.DiGraph if directed else nx.Graph),
 }
 TARGETS = "targets"  # name, without suffix, of the table in a folder of such files
-#: Attributes that GEXF and GML add to every node and edge.
-_ADDED = {NODE: ("label", "viz", "start", "end"), EDGE: ("id", "viz", "start", "end")}
+#: Formats in which every node has a `label`, its name unless the file says something else.
+_LABELLED = (".gexf", ".gml")
+_LABEL = "label"
+#: Further attributes that they add to every node and edge.
+_ADDED = {NODE: ("viz", "start", "end"), EDGE: ("id", "viz", "start", "end")}
 
 
 def graph_files(folder: Path) -> list[Path]:
@@ -38,13 +44,16 @@ def graph_files(folder: Path) -> list[Path]:
 def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, origin: str) -> RawGraphs:
     """Read one graph per file, with the columns of the table `targets` of the folder, if any, by file names in `graph`.
 
-    `directed` applies to adjacency and edge lists; GraphML, GEXF and GML say so themselves.
+    `directed` applies to adjacency and edge lists; GraphML, GEXF and GML say so themselves. Labels of GEXF and GML are
+    a column of the nodes unless they only name them.
 
     Raises:
         CorruptData: a file does not have the format of its suffix.
         BadInput: the table lacks a graph.
     """
     raw = stack([_graph(path, directed) for path in files], origin)
+    if all(path.suffix.lower() in _LABELLED for path in files):
+        _drop_names(raw)
     table = None if folder is None else table_file(folder, TARGETS)
     if table is not None:
         raw.columns[GRAPH] |= _targets(table, files)
@@ -59,7 +68,21 @@ def parts_of_files(files: Sequence[Path], directed: bool, size: int) -> Iterator
 
 
 def _join(files: Sequence[Path], directed: bool, rows: Sequence[int]) -> RawGraphs:
-    return read_networkx([files[row] for row in rows], None, directed, str(files[0].parent))
+    # With labels of any kind: whether they are a feature was decided by the graphs of the training.
+    return stack([_graph(files[row], directed) for row in rows], str(files[0].parent))
+
+
+def _drop_names(raw: RawGraphs) -> None:
+    """Drop the labels of nodes where some graphs lack them, or where no two nodes of a graph have the same one."""
+    lacking = raw.faults.pop((NODE, _LABEL), "")
+    labels = raw.columns[NODE].get(_LABEL)
+    if labels is not None:
+        graph = np.repeat(np.arange(len(raw)), raw.num_nodes)
+        if len(set(zip(graph.tolist(), labels.tolist(), strict=True))) == len(labels):
+            del raw.columns[NODE][_LABEL]
+            lacking = "the labels of its nodes differ within every graph, so that they are names"
+    if lacking:
+        log.info("%s: %s; they are no column of the nodes.", raw.origin, lacking)
 
 
 def _graph(path: Path, directed: bool) -> OneGraph:
@@ -103,8 +126,9 @@ def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGra
     both = graph if graph.is_directed() or directed else graph.to_directed()
     number_of = {node: number for number, node in enumerate(graph)}
     pairs = [(number_of[head], number_of[tail]) for head, tail in both.edges()]
-    skipped = _ADDED if place.lower().endswith((".gexf", ".gml")) else {NODE: (), EDGE: ()}
-    node = _attributes(dict(graph.nodes(data=True)), place, NODE, skipped[NODE])
+    is_labelled = place.lower().endswith(_LABELLED)
+    skipped = _ADDED if is_labelled else {NODE: (), EDGE: ()}
+    node = _attributes(dict(graph.nodes(data=True)), place, NODE, skipped[NODE], (_LABEL,) if is_labelled else ())
     edge_data = {(head, tail, n): data for n, (head, tail, data) in enumerate(both.edges(data=True))}
     edge = _attributes(edge_data, place, EDGE, skipped[EDGE])
     given = {str(key): value for key, value in graph.graph.items() if not str(key).endswith("_default")}
@@ -125,19 +149,21 @@ def convert(graph: Any, place: str, name: str, directed: bool = False) -> OneGra
 
 
 def _attributes(
-    data: dict[Any, dict[str, Any]], place: str, level: str, skipped: Sequence[str]
+    data: dict[Any, dict[str, Any]], place: str, level: str, skipped: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Gather the attributes of all nodes or edges by name."""
+    """Gather the attributes of all nodes or edges by name; `optional` ones where all have them, and of one kind."""
     names = dict.fromkeys(str(key) for values in data.values() for key in values)
     columns = {}
     for name in names:
         if name in skipped:
             continue
         lacking = next((owner for owner, values in data.items() if name not in values), None)
-        if lacking is not None:
+        if lacking is not None and name not in optional:
             owner = lacking[:2] if level == EDGE else lacking
             raise BadInput(f"{place}: the {level} {owner!r} has no {name}, but others have.")
-        column = as_array([values[name] for values in data.values()])
+        column = as_array([values.get(name) for values in data.values()])
+        if name in optional and (lacking is not None or column is None or None in column.tolist()):
+            continue
         if column is None:
             raise BadInput(f"{place}: {name} of its {level}s is neither all numbers nor all text.")
         columns[name] = column

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask
 
 from graphbench.benchmarks.graphs.readers.third_party import Named, made, raw_files, raw_key
+from graphbench.benchmarks.tables import published_sets
 from graphbench.contracts import SPLITS
 from graphbench.errors import BadInput, UnknownName
 
@@ -41,7 +41,7 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
     """
     module, cls, kind, level = PREFIXES[source[:5]]
     package = importlib.import_module(f"ogb.{module}")
-    published = pd.read_csv(Path(str(package.__file__)).with_name("master.csv"), index_col=0, keep_default_na=False)
+    published = published_sets(module)
     if source not in published:
         raise UnknownName(f"{kind} of OGB", source, map(str, published))
     if arguments:

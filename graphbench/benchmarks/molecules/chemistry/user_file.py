@@ -45,6 +45,7 @@ from graphbench.benchmarks.molecules.chemistry.tables import (
 )
 from graphbench.benchmarks.molecules.own_features import MoleculeFeatures, with_numbers
 from graphbench.contracts import GraphTable
+from graphbench.contracts.spec import METRICS
 from graphbench.data.parts.kept import KeptParts
 from graphbench.data.parts.shares import Share
 from graphbench.data.splits import SPLIT_WORDS
@@ -58,12 +59,6 @@ OnError = Literal["stop", "skip"]
 
 #: Name of the computed target.
 PENALIZED_LOGP = "penalized_logp"
-#: Metrics of each task, the default first.
-METRICS = {
-    "regression": ("MAE", "RMSE", "scaled_MAE", "scaled_RMSE"),
-    "classification": ("accuracy", "class_accuracy", "macro_F1", "AUROC"),
-    "multilabel": ("AP", "AUROC"),
-}
 _NAMED = 8  # lines that a message names for each remark
 
 

@@ -64,6 +64,39 @@ def test_files_of_every_kind(tmp_path, suffix):
         assert "length" in raw.columns["edge"]
 
 
+LABELLED = {
+    "gml": "graph [\n{}]\n",
+    "gexf": '<gexf xmlns="http://www.gexf.net/1.2draft" version="1.2"><graph><nodes>{}</nodes><edges/></graph></gexf>',
+}
+NODES = {"gml": 'node [ id {} label "{}" ]\n', "gexf": '<node id="{}" label="{}"/>'}
+
+
+def write_labels(suffix, folder, graphs):
+    folder.mkdir()
+    for number, labels in enumerate(graphs):
+        nodes = "".join(NODES[suffix].format(node, label) for node, label in enumerate(labels))
+        (folder / f"g{number}.{suffix}").write_text(LABELLED[suffix].format(nodes))
+    return read_networkx(graph_files(folder), folder, directed=False, origin="mine")
+
+
+@pytest.mark.parametrize("suffix", LABELLED)
+def test_labels_are_a_column_unless_they_name_the_nodes(tmp_path, suffix):
+    kinds = write_labels(suffix, tmp_path / "kinds", ["CCO", "CN"])
+    assert kinds.columns["node"]["label"].tolist() == list("CCOCN")
+    assert not write_labels(suffix, tmp_path / "names", ["abc", "ab"]).columns["node"]
+
+
+def test_labels_of_new_graphs_are_read_as_in_training(tmp_path):
+    write_labels("gml", tmp_path / "known", ["CCO", "CN", "CCN", "OO", "NN", "CC"] * 4)
+    (tmp_path / "known" / "targets.csv").write_text("graph,y\n" + "".join(f"g{n}.gml,{n}.5\n" for n in range(24)))
+    benchmark = Graphs(str(tmp_path / "known"), target="y", root=str(tmp_path / "data"))
+    assert benchmark.spec.node.names == ("label",)
+    write_labels("gml", tmp_path / "new", ["CO"])  # all different here
+    (part,) = benchmark.read_input(str(tmp_path / "new"))
+    assert not part.problems
+    assert part.table.columns["x"].tolist() == [[0], [2]]
+
+
 def test_graphs_of_networkx_in_python(tmp_path):
     graphs = [nx.ego_graph(nx.les_miserables_graph(), name, radius=1) for name in nx.les_miserables_graph()]
     for graph in graphs:

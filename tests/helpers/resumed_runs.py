@@ -1,0 +1,63 @@
+"""Runs that go on with other options, and what their steps are taken with."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+
+import pytorch_lightning as pl
+from command_line import SMALL_MODEL
+
+from graphbench.cli.commands.fit import fit
+
+#: Of 120 molecules 96 are trained on.
+STEPS = 6
+OPTIONS = [
+    *SMALL_MODEL,
+    "--model.optimizer", "AdamW",
+    "--trainer.callbacks+=EarlyStopping",
+    "--trainer.callbacks.monitor", "val/MAE",
+    "--trainer.callbacks.patience", "50",
+    "--trainer.callbacks+=AttentionCapacity",
+    "--trainer.callbacks.num_graphs", "4",
+    "--trainer.max_epochs", "1",
+]  # fmt: skip
+
+
+class Looked(Exception):
+    """The run has been looked at."""
+
+
+class Look(pl.Callback):
+    """Notes what an optimizer step is taken with, of every step, and leaves after some.
+
+    Args:
+        steps: how many; None for all.
+        at_end: called before it leaves.
+    """
+
+    def __init__(self, steps=None, at_end=None):
+        self.steps, self.at_end, self.groups, self.trainer = steps, at_end, [], None
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        self.trainer = trainer
+        self.groups.append([{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups])
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if self.steps is not None and len(self.groups) >= self.steps:
+            if self.at_end is not None:
+                self.at_end(trainer)
+            raise Looked
+
+
+def go_on(begun, tmp_path, *options, steps=None, at_end=None):
+    """Continue a copy of a run; returns it and what was seen."""
+    run = shutil.copytree(begun, tmp_path / "run", dirs_exist_ok=True)
+    look = Look(steps, at_end)
+    with contextlib.suppress(Looked):
+        assert fit(["--resume", str(run), "--trainer.max_epochs", "4", *options], callbacks=[look]) == 0
+    return run, look
+
+
+def rates(look):
+    return [groups[0]["lr"] for groups in look.groups]
