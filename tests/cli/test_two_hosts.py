@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,48 @@ def on_both(hosts: tuple[Host, Host], folder: Path, *arguments: object) -> list[
     folder.mkdir(parents=True, exist_ok=True)
     started = []
     for number, host in enumerate(hosts):
-        torchrun = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(number)]
-        torchrun += ["--master-addr", ADDRESSES[0], "--master-port", "29511", "--", str(GRAPHBENCH)]
-        command = [sys.executable, *torchrun, *map(str, arguments)]
-        started.append(host.start(command, folder / f"host-{number}.txt"))
+        join = ["--node-rank", str(number), "--master-addr", ADDRESSES[0], "--master-port", "29511"]
+        started.append(host.start(torchrun(join, arguments), folder / f"host-{number}.txt"))
     return started
+
+
+def torchrun(join: Sequence[str], arguments: Sequence[object]) -> list[str]:
+    """A process of `graphbench` on one of two hosts, which join as the options say."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *join]
+    return [*command, "--", str(GRAPHBENCH), *map(str, arguments)]
+
+
+def on_one(hosts: tuple[Host, Host], number: int, folder: Path, *arguments: object) -> subprocess.Popen[bytes]:
+    """The same under torchrun's elastic rendezvous, on one of the hosts, as the page on torchrun says."""
+    folder.mkdir(parents=True, exist_ok=True)
+    join = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:29512", "--rdzv-id", "comes-back"]
+    # Both namespaces have the name of one machine, by which torchrun would take the first host for the second one.
+    join += ["--local-addr", ADDRESSES[number], "--rdzv-conf", f"is_host={int(number == 0)}", "--max-restarts", "3"]
+    file = folder / f"host-{number}.txt"
+    return hosts[number].start(torchrun(join, arguments), file, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+
+
+def kill(host: Host, started: subprocess.Popen[bytes]) -> None:
+    """End all processes of a host at once, as a power cut does."""
+    os.killpg(started.pid, signal.SIGKILL)
+    # torchrun starts its workers in sessions of their own.
+    left = subprocess.run(["ip", "netns", "pids", host.namespace], capture_output=True, text=True).stdout
+    for number in left.split():
+        os.kill(int(number), signal.SIGKILL)
+    started.wait()
+
+
+def await_checkpoint(run: Path, started: Sequence[subprocess.Popen[bytes]], folder: Path, step: int = 0) -> int:
+    """Wait for a checkpoint beyond a step; return its step."""
+    end = time.monotonic() + 300
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            found = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+            if found > step:
+                return int(found)
+        assert time.monotonic() < end, output(folder)
+        assert all(process.poll() is None for process in started), output(folder)
+        time.sleep(0.2)
 
 
 def output(folder: Path) -> str:
@@ -78,16 +116,8 @@ def test_a_lost_host_ends_the_run_and_one_host_goes_on(hosts, data_options, tmp_
     run, out = tmp_path / "run", tmp_path / "out"
     options = [*OPTIONS, "--trainer.strategy", "ddp", "--trainer.num_nodes", "2", "--trainer.max_epochs", "300"]
     started = on_both(hosts, out, "fit", *data_options, *options, "--run", run)
-    end = time.monotonic() + 240
-    while not (run / "checkpoints" / "last.ckpt").is_file():
-        assert time.monotonic() < end, output(out)
-        assert all(process.poll() is None for process in started), output(out)
-        time.sleep(0.2)
-    os.killpg(started[1].pid, signal.SIGKILL)
-    # torchrun starts its workers in sessions of their own.
-    left = subprocess.run(["ip", "netns", "pids", hosts[1].namespace], capture_output=True, text=True).stdout
-    for number in left.split():
-        os.kill(int(number), signal.SIGKILL)
+    await_checkpoint(run, started, out)
+    kill(hosts[1], started[1])
     assert started[0].wait(120) != 0, "the host that is left must not go on alone in silence"
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     epochs = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] + 3
@@ -95,6 +125,31 @@ def test_a_lost_host_ends_the_run_and_one_host_goes_on(hosts, data_options, tmp_
     done = graphbench("fit", "--resume", run, *one)
     assert f"at step {step}" in done.stderr + done.stdout
     assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] > step
+    check_steps(run)
+
+
+def check_steps(run: Path) -> None:
     with (run / "metrics.csv").open() as file:
         steps = [int(row["step"]) for row in csv.DictReader(file) if row.get("train/loss_step")]
     assert steps == sorted(set(steps)), "every step has one row, whoever took it"
+
+
+def test_a_host_that_comes_back_is_taken_in(hosts, data_options, tmp_path: Path) -> None:
+    """The other one waits for it, and both go on from the last checkpoint to the weights of an undisturbed run."""
+    run, out = tmp_path / "run", tmp_path / "out"
+    options = [*OPTIONS, "--trainer.strategy", "ddp", "--trainer.num_nodes", "2", "--trainer.max_epochs", "40"]
+    command = ["fit", *data_options, *options, "--run", run, "--if-exists", "resume"]
+    started = [on_one(hosts, number, out, *command) for number in (0, 1)]
+    await_checkpoint(run, started, out)
+    kill(hosts[1], started[1])
+    lost = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    time.sleep(3)
+    assert started[0].poll() is None, "the first host waits for the other one"
+    started[1] = on_one(hosts, 1, out, *command)
+    finish(started, out)
+    assert f"at step {lost}" in (out / "host-0.txt").read_text()
+    check_steps(run)
+    whole = tmp_path / "whole"
+    finish(on_both(hosts, tmp_path / "undisturbed", "fit", *data_options, *options, "--run", whole), tmp_path)
+    for name, value in weights(whole).items():
+        torch.testing.assert_close(weights(run)[name], value, rtol=0, atol=0, msg=name)

@@ -280,6 +280,7 @@ TESTS_OF = {
     "tests/speed/test_featurisation.py": "the processes that speed/featurisation.py asks",
     "tests/speed/test_gps_throughput.py": "the networks that speed/gps_throughput.py compares",
     "tests/speed/test_growth.py": "costs that docstrings state, and how speed/growth.py measures them",
+    "tests/speed/test_huge_graph.py": "the graph that speed/huge_graph.py writes, and what it loads of it",
     "tests/speed/test_large_graph.py": "the graph and the networks that speed/large_graph.py compares",
     "tests/speed/test_launches.py": "ways to compute a layer that speed/launches.py counts",
     "tests/speed/test_limit.py": "every model of speed/limit.py, and the memory that it says a step needs",

@@ -66,8 +66,9 @@ class Graphs(GraphInputs):
     Args:
         source: a file of `torch.save` with PyG's `Data`; a folder of tables `graphs`, `nodes` and `edges` (CSV or
             Parquet); GraphML, GEXF, GML, adjacency or edge lists, one graph per file, with a table `targets`; JSON
-            lines; a folder in the raw layout of TUDataset; a function that returns graphs (`my_package.data:load`); a
-            class of `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a set of OGB (`ogbg-molbace`,
+            lines; a folder of arrays of one graph (`edge_index.npy`, `x.npy`, `y.npy`), memory-mapped; a folder in the
+            raw layout of TUDataset; a function that returns graphs (`my_package.data:load`); a class of
+            `torch_geometric.datasets` with its arguments (`TUDataset:MUTAG`); a set of OGB (`ogbg-molbace`,
             `ogbn-arxiv`); a set of graphbench-lib (`graphbench-lib:NAME`). In Python also a list of graphs, or lists by
             split.
         target: column to predict, or several; `y:4` is one column of a matrix. By default `y`, `edge_label`

@@ -1,4 +1,4 @@
-"""Batch one graph whose nodes are split: all of it, or parts that loaders of PyG cut.
+"""Batch one graph whose nodes are split: all of it, or parts of it.
 
 Legend: N nodes, E directed edges of the whole graph.
 """
@@ -10,13 +10,11 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-import torch_geometric.typing as installed
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.loader import ClusterData, ClusterLoader, NeighborLoader, RandomNodeLoader
-from torch_geometric.utils import is_undirected
 
+from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges
 from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput
@@ -25,11 +23,6 @@ SAMPLERS = ("full", "neighbors", "clusters", "random")
 #: Samplers whose batches hold all neighbours, or can.
 EXACT_SAMPLERS = ("full", "neighbors")
 _TARGETS, _NUMBER, _PREDICTED = "y", "node_id", "asked"
-_WAY_OUT = (
-    "Install pyg-lib as PyG's installation guide says, or compile torch-scatter and torch-sparse "
-    "(pip install --no-build-isolation torch-scatter torch-sparse), or take data.sampler random, which needs neither, "
-    "or full"
-)
 
 
 @dataclass(frozen=True)
@@ -53,78 +46,87 @@ class Piece:
 Cutter = Callable[[Tensor], Piece]
 
 
-def check_sampler(sampler: str) -> None:
-    """Refuse a sampler that lacks a library."""
-    if sampler == "neighbors" and not (installed.WITH_PYG_LIB or installed.WITH_TORCH_SPARSE):
-        raise BadInput(f"data.sampler neighbors: PyG samples neighbours by pyg-lib or torch-sparse. {_WAY_OUT}.")
-    if sampler == "clusters" and not has_metis():
-        raise BadInput(
-            f"data.sampler clusters: PyG finds clusters by the METIS of pyg-lib or torch-sparse. {_WAY_OUT}."
-        )
+class _Numbers:
+    """Numbers of nodes within a part: 0, 1, ... in the order in which they are met."""
+
+    def __init__(self, num_nodes: int) -> None:
+        # Number + 1. Zeros take no memory before they are written, however many nodes the whole graph has.
+        self._known = np.zeros(num_nodes, dtype=np.int32)
+        self.count = 0
+
+    def add(self, nodes: np.ndarray) -> None:
+        """Give numbers to new nodes, none of them twice."""
+        self._known[nodes] = np.arange(self.count + 1, self.count + 1 + len(nodes))
+        self.count += len(nodes)
+
+    def __call__(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the number of each node, -1 where it is not in the part."""
+        return self._known[nodes].astype(np.int64) - 1
 
 
-def has_metis() -> bool:
-    """Return whether PyG can cut a graph into clusters; torch-sparse may have been compiled without METIS."""
-    if installed.WITH_METIS:
-        return True
-    if not installed.WITH_TORCH_SPARSE:
-        return False
-    try:
-        torch.ops.torch_sparse.partition(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), None, 2, False)
-    except (AttributeError, RuntimeError):
-        return False
-    return True
+def neighbors(edges: IncomingEdges, num_neighbors: Sequence[int], seed: int) -> Cutter:
+    """Cut nodes with some of their neighbours, hop by hop (GraphSAGE; Hamilton et al. 2017).
 
+    Each node is expanded once, in the hop in which it is first met, as in PyG's `NeighborLoader`. The random numbers of
+    a batch depend on the seed and on its nodes in their order, which another epoch shuffles anew.
 
-def _whole(table: GraphTable) -> Data:
-    """Build a graph of numbered nodes and edges, under names by which PyG tells one from the other."""
-    return Data(
-        edge_index=table.columns["edge_index"].to(torch.int64).t().contiguous(),
-        node_id=torch.arange(int(table.ptr[NODE][-1])),
-        edge_id=torch.arange(int(table.ptr[EDGE][-1])),
-        num_nodes=int(table.ptr[NODE][-1]),
-    )
-
-
-def neighbors(table: GraphTable, num_neighbors: Sequence[int], seed: int) -> Cutter:
-    """Cut nodes with some of their neighbours, hop by hop (GraphSAGE; Hamilton et al. 2017), by PyG's `NeighborLoader`.
-
-    The random numbers of a batch depend on the seed and on its nodes in their order, which another epoch shuffles anew;
-    the global generator does not move. `num_neighbors` is the maximum of each node in every hop, -1 for all.
+    Args:
+        edges: of the whole graph.
+        num_neighbors: at most so many neighbours of each node in every hop, -1 for all.
+        seed: of the random numbers.
     """
-    loader = NeighborLoader(_whole(table), num_neighbors=list(num_neighbors))
 
     def cut(nodes: Tensor) -> Piece:
-        # PyG's sampler takes no generator, and reads the global one.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(zlib.crc32(nodes.numpy().tobytes(), seed & 0xFFFFFFFF))
-            part = loader(nodes)
-        return Piece(part.n_id, part.e_id, part.edge_index, len(nodes))
+        rng = np.random.default_rng([seed & 0xFFFFFFFF, zlib.crc32(nodes.numpy().tobytes())])
+        number_of, found = _Numbers(edges.num_nodes), [nodes.numpy()]
+        number_of.add(found[0])
+        rows, heads, tails = [], [], []
+        for limit in num_neighbors:
+            places, row = edges.sample(found[-1], limit, rng)
+            sources = edges.sources[places]
+            first = number_of.count - len(found[-1])
+            found.append(np.unique(sources[number_of(sources) < 0]))
+            number_of.add(found[-1])
+            rows.append(edges.numbers[places])
+            heads.append(number_of(sources))
+            tails.append(first + row)
+        ends = np.stack([np.concatenate(heads), np.concatenate(tails)])
+        return Piece(_tensor(np.concatenate(found)), _tensor(np.concatenate(rows)), _tensor(ends), len(nodes))
 
     return cut
 
 
-def random_parts(table: GraphTable) -> Cutter:
-    """Cut given nodes with all edges among them, by PyG's `RandomNodeLoader`."""
-    loader = RandomNodeLoader(_whole(table), num_parts=1)
-    return lambda nodes: _predict_all(loader.collate_fn(nodes))
+def random_parts(edges: IncomingEdges) -> Cutter:
+    """Cut given nodes with all edges among them."""
+
+    def cut(nodes: Tensor) -> Piece:
+        number_of = _Numbers(edges.num_nodes)
+        number_of.add(nodes.numpy())
+        places, row = edges.of(nodes.numpy())
+        heads = number_of(edges.sources[places])
+        inside = heads >= 0
+        ends = np.stack([heads[inside], row[inside]])
+        return Piece(nodes, _tensor(edges.numbers[places[inside]]), _tensor(ends), len(nodes))
+
+    return cut
 
 
-def clusters(table: GraphTable, num_parts: int) -> Cutter:
-    """Cut `num_parts` clusters by METIS, and join some with the edges among them (Cluster-GCN; Chiang et al. 2019).
+def clusters(edges: IncomingEdges, nodes: np.ndarray, ptr: np.ndarray) -> Cutter:
+    """Join clusters with all edges among them (Cluster-GCN; Chiang et al. 2019).
 
-    Raises:
-        BadInput: an edge has no reverse one, which METIS needs.
+    Args:
+        edges: of the whole graph.
+        nodes: of all clusters, one after the other `[N]`.
+        ptr: first of each cluster `[clusters + 1]`.
     """
-    whole = _whole(table)
-    if not is_undirected(whole.edge_index, num_nodes=whole.num_nodes):
-        raise BadInput("data.sampler clusters: METIS needs edges in both directions. Take data.sampler random.")
-    loader = ClusterLoader(ClusterData(whole, num_parts, log=False))
-    return lambda numbers: _predict_all(loader._collate(numbers))
+    within = random_parts(edges)
+    return lambda numbers: within(
+        torch.cat([_tensor(nodes[ptr[number] : ptr[number + 1]]) for number in numbers.tolist()])
+    )
 
 
-def _predict_all(part: Data) -> Piece:
-    return Piece(part.node_id, part.edge_id, part.edge_index, len(part.node_id))
+def _tensor(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values.astype(np.int64))
 
 
 def check_layout(table: GraphTable, sampler: str) -> None:

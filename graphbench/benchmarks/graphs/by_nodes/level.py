@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +12,8 @@ import torch
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.graphs.by_nodes import batches
+from graphbench.benchmarks.graphs.by_nodes.clusters import check_metis, write_clusters
+from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges, write_incoming
 from graphbench.benchmarks.graphs.by_nodes.memory import check_attention, check_encodings
 from graphbench.contracts import Encoding, GraphBatch, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
@@ -33,9 +37,9 @@ class NodeLevel(GraphBenchmark):
 
     Args:
         sampler: training batches of one graph whose nodes are split. full: all of it, one step per epoch. neighbors:
-            `batch_size` nodes and some of their neighbours (PyG's NeighborLoader). clusters: `batch_size` of the
-            `num_parts` clusters that METIS finds (PyG's ClusterLoader). random: one of `num_parts` random parts with
-            the edges within it (PyG's RandomNodeLoader).
+            `batch_size` nodes and some of their neighbours, as PyG's NeighborLoader. clusters: `batch_size` of the
+            `num_parts` clusters that METIS finds, as PyG's ClusterLoader. random: one of `num_parts` random parts with
+            the edges within it, as PyG's RandomNodeLoader.
         num_neighbors: with sampler=neighbors, the number of neighbours of each node, hop by hop, [15, 10]; -1 for all.
         num_parts: with sampler=clusters or random, the number of parts.
         eval_sampler: batches of validation, test and prediction. full: the whole graph. neighbors: `eval_batch_size`
@@ -117,11 +121,16 @@ class NodeLevel(GraphBenchmark):
     # -- preparing and opening -----------------------------------------------------------------------------------
 
     def prepare_data(self) -> None:
-        """Refuse samplers without their library and what does not fit into memory, then read and encode."""
-        if self.trainer is not None and self.trainer.state.fn == "fit":
-            batches.check_sampler(self.sampler)
+        """Refuse clusters without METIS and what does not fit into memory, then read, encode, and index edges."""
+        is_fit = self.trainer is not None and self.trainer.state.fn == "fit"
+        if is_fit and self.sampler == "clusters":
+            check_metis()
         self._check_memory()
         super().prepare_data()
+        if {self.sampler, self.eval_sampler} != {"full"}:
+            self._incoming(self.tables["train"])
+        if is_fit and self.sampler == "clusters":
+            self._cutter(self.tables["train"], self.sampler, exact=False)
 
     def setup(self, stage: str | None = None) -> None:
         """Refuse what does not fit into memory, then open the store."""
@@ -230,7 +239,6 @@ class NodeLevel(GraphBenchmark):
             # Every process sees the one graph; a worker would only send it through a pipe.
             units, batch_size, rank, processes, workers = torch.zeros(1), 1, 0, 1, 0
         else:
-            batches.check_sampler(sampler)
             batches.check_layout(table, sampler)
             units, batch_size = self._units(table, sampler, batch_size, every)
             cut = batches.NodeParts(table, self._cutter(table, sampler, exact=split != "train" or every), units)
@@ -254,17 +262,30 @@ class NodeLevel(GraphBenchmark):
         return torch.arange(nodes) if every else batches.labelled_nodes(table.columns[_TARGETS]), batch_size
 
     def _cutter(self, table: GraphTable, sampler: str, exact: bool) -> batches.Cutter:
-        """Return the cutter of the graph, which loaders share: its index of edges, or its clusters, are built once."""
+        """Return the cutter of the graph, which loaders share; its index of edges, and its clusters, are stored."""
         hops = [-1] * len(self.num_neighbors or ()) if exact else list(self.num_neighbors or ())
         key = (sampler, tuple(hops) if sampler == "neighbors" else self.num_parts)
         if key not in self._cutters:
+            edges = self._incoming(table)
             if sampler == "neighbors":
-                self._cutters[key] = batches.neighbors(table, hops, self.sampling_seed())
+                self._cutters[key] = batches.neighbors(edges, hops, self.sampling_seed())
             elif sampler == "clusters":
-                self._cutters[key] = batches.clusters(table, int(self.num_parts or 0))
+                found = self._stored("clusters", write_clusters, edges=edges, num_parts=int(self.num_parts or 0))
+                self._cutters[key] = batches.clusters(edges, found.arrays["nodes"], found.arrays["ptr"])
             else:
-                self._cutters[key] = batches.random_parts(table)
+                self._cutters[key] = batches.random_parts(edges)
         return self._cutters[key]
+
+    def _incoming(self, table: GraphTable) -> IncomingEdges:
+        edges, nodes = table.columns["edge_index"], self.facts["max_nodes"]
+        return IncomingEdges.of_entry(self._stored("incoming", write_incoming, edge_index=edges, num_nodes=nodes))
+
+    def _stored(self, kind: str, write: Callable[..., None], **arguments: Any) -> Entry:
+        """Open what follows from the graph alone; numbers among the arguments name it, too."""
+        assert self._shared is not None
+        numbers = {name: value for name, value in arguments.items() if isinstance(value, int)}
+        key = {"kind": kind, "version": 1, "table": self._shared[2], **numbers}
+        return self.store.open_or_build(key, partial(write, **arguments), f"{kind} of {self.spec.name}")
 
     def _whole_batch(self, table: GraphTable) -> GraphBatch:
         """Return the whole graph without targets, gathered once for all splits."""

@@ -13,7 +13,7 @@ import numpy as np
 from torch_geometric.io import read_tu_data
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, concatenate, parts_of_raw
-from graphbench.benchmarks.graphs.readers import json_lines, named, networkx_files, saved
+from graphbench.benchmarks.graphs.readers import array_folder, json_lines, named, networkx_files, saved
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects, raw_key
 from graphbench.benchmarks.graphs.readers.table_parts import parts_of_tables
 from graphbench.benchmarks.graphs.readers.tables import is_table_folder, read_tables, table_paths
@@ -25,7 +25,8 @@ from graphbench.tables.frames import SUFFIXES, table_file
 _FORMATS = (
     "a file of torch.save (.pt, .pth), JSON lines (.jsonl), GraphML, GEXF, GML, adjacency or edge lists (.graphml, "
     ".gexf, .gml, .adjlist, .edgelist), a folder of such, a folder of tables (graphs, nodes, edges in .csv, "
-    ".parquet or .xlsx), or a folder in the raw layout of TUDataset"
+    ".parquet or .xlsx), a folder of arrays of one graph (edge_index.npy, x.npy, y.npy), or a folder in the raw layout "
+    "of TUDataset"
 )
 _JSON_LINES = (".jsonl", ".ndjson")
 
@@ -110,6 +111,8 @@ def _folder(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Sour
     if is_table_folder(path):
         opened = of_files(table_paths(path).values(), read=lambda: read_tables(path, directed))
         return replace(opened, stream=partial(parts_of_tables, path, directed))
+    if array_folder.is_array_folder(path):
+        return of_files(array_folder.array_paths(path), read=partial(array_folder.read_arrays, path))
     files = networkx_files.graph_files(path)
     if files:
         targets = table_file(path, networkx_files.TARGETS)

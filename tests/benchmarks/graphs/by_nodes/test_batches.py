@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
-import torch_geometric.typing as installed
 from own_graphs import NODES, large_graph
 
 import graphbench
@@ -13,62 +14,10 @@ from graphbench.benchmarks.graphs.by_nodes import batches as cutting
 from graphbench.errors import BadInput
 
 
-def neighbor_sample(colptr, row, nodes, num_neighbors, replace, directed):
-    """What torch-sparse's operator of this name does, in plain Python: hop by hop, each node expanded once."""
-    assert not replace
-    assert directed
-    found, heads, tails, edges = nodes.tolist(), [], [], []
-    place = {node: number for number, node in enumerate(found)}
-    first = 0
-    for wanted in num_neighbors:
-        last = len(found)
-        for local in range(first, last):
-            start, stop = colptr[found[local] : found[local] + 2].tolist()
-            chosen = torch.randperm(stop - start)[: wanted if wanted >= 0 else None]
-            for edge in (chosen + start).tolist():
-                node = int(row[edge])
-                if node not in place:
-                    place[node] = len(found)
-                    found.append(node)
-                heads.append(place[node])
-                tails.append(local)
-                edges.append(edge)
-        first = last
-    return tuple(torch.tensor(part, dtype=torch.int64) for part in (found, heads, tails, edges))
-
-
-def partition(rowptr, col, weights, num_parts, recursive):
-    """In place of METIS: nodes in turn."""
-    return torch.arange(len(rowptr) - 1) % num_parts
-
-
-_OPERATORS = torch.library.Library("torch_sparse", "FRAGMENT")
-
-
-@pytest.fixture(scope="module")
-def operators():
-    """Operators of torch-sparse: its own where it is installed, else those above."""
-    if not installed.WITH_TORCH_SPARSE:
-        _OPERATORS.define(
-            "neighbor_sample(Tensor colptr, Tensor row, Tensor nodes, int[] sizes, bool replace, bool directed) -> "
-            "(Tensor, Tensor, Tensor, Tensor)"
-        )
-        _OPERATORS.define("partition(Tensor rowptr, Tensor col, Tensor? weights, int parts, bool recursive) -> Tensor")
-        _OPERATORS.impl("neighbor_sample", neighbor_sample, "CPU")
-        _OPERATORS.impl("partition", partition, "CPU")
-
-
 @pytest.fixture
-def samples(operators, monkeypatch):
-    """PyG's loaders work, with the compiled operators or with plain ones."""
-    monkeypatch.setattr(installed, "WITH_TORCH_SPARSE", True)
-
-
-@pytest.fixture
-def metis(samples):
-    """So does the cutting into clusters, unless torch-sparse was compiled without it."""
-    if not cutting.has_metis():
-        pytest.skip("torch-sparse was compiled without METIS")
+def metis():
+    """Clusters can be found."""
+    pytest.importorskip("pymetis")
 
 
 def opened(folder, graph=None, **options):
@@ -138,17 +87,12 @@ def test_parts_come_from_workers_as_well(tmp_path):
         assert all(torch.equal(own[name], other[name]) for name in own.to_dict() if torch.is_tensor(own[name]))
 
 
-def test_without_libraries_the_way_out_is_told(tmp_path, monkeypatch):
-    for name in ("WITH_PYG_LIB", "WITH_TORCH_SPARSE", "WITH_METIS"):
-        monkeypatch.setattr(installed, name, False)
-    for sampler, options, library in (
-        ("neighbors", {"num_neighbors": [2]}, r"samples neighbours by pyg-lib or torch-sparse"),
-        ("clusters", {"num_parts": 4}, r"finds clusters by the METIS of pyg-lib or torch-sparse"),
-    ):
-        data = opened(tmp_path, sampler=sampler, **options)
-        with pytest.raises(BadInput, match=rf"data.sampler {sampler}: PyG {library}.* take data.sampler random"):
-            data.train_dataloader()
-        assert len(batches(data.test_dataloader())) == 1, "evaluation of the whole graph needs no library"
+def test_without_metis_the_way_out_is_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    data = opened(tmp_path, sampler="clusters", num_parts=4)
+    with pytest.raises(BadInput, match=r"sampler clusters: METIS .* take data.sampler random or neighbors"):
+        data.train_dataloader()
+    assert len(batches(data.test_dataloader())) == 1, "evaluation of the whole graph needs no library"
 
 
 def test_encodings_of_pairs_are_for_whole_graphs(tmp_path):
@@ -160,7 +104,7 @@ def test_encodings_of_pairs_are_for_whole_graphs(tmp_path):
         data.train_dataloader()
 
 
-def test_neighbours_are_sampled_and_every_training_node_is_asked_once(tmp_path, samples):
+def test_neighbours_are_sampled_and_every_training_node_is_asked_once(tmp_path):
     data = opened(tmp_path, sampler="neighbors", num_neighbors=[3, 2], batch_size=10)
     state = torch.get_rng_state()
     known = cutting.labelled_nodes(data.tables["train"].columns["y"])
@@ -178,7 +122,7 @@ def test_neighbours_are_sampled_and_every_training_node_is_asked_once(tmp_path, 
     assert all(torch.equal(one.node_id, other.node_id) for one, other in zip(parts, again, strict=True))
 
 
-def test_all_neighbours_give_the_answers_of_the_whole_graph(tmp_path, samples):
+def test_all_neighbours_give_the_answers_of_the_whole_graph(tmp_path):
     data = opened(tmp_path, eval_sampler="neighbors", num_neighbors=[5, 5], eval_batch_size=7)
     options = {"hidden_dim": 8, "num_layers": 2}
     module, data = graphbench.build("GraphSAGE", data, model_options=options)

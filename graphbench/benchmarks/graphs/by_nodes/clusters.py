@@ -1,0 +1,65 @@
+"""Cut one graph into clusters of about equal size with few edges between them, by METIS.
+
+Legend: N nodes, E directed edges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse
+
+from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges
+from graphbench.data.entry import EntryWriter
+from graphbench.errors import BadInput
+
+
+def check_metis() -> None:
+    """Refuse clusters where METIS is missing."""
+    try:
+        import pymetis  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise BadInput(
+            "data.sampler clusters: METIS finds them, and it is missing here (pip install "
+            "'graphbench-lightning[clusters]'). Or take data.sampler random or neighbors, which need nothing more."
+        ) from error
+
+
+def write_clusters(writer: EntryWriter, edges: IncomingEdges, num_parts: int) -> None:
+    """Find clusters (Karypis and Kumar, SIAM J. Sci. Comput. 1998) and store the nodes of each.
+
+    Stores `nodes [N]`, those of cluster 0 first, and `ptr [num_parts + 1]`, the first one of each cluster.
+
+    Raises:
+        BadInput: METIS is missing, or an edge has no reverse one, which METIS needs.
+    """
+    check_metis()
+    import pymetis
+
+    neighbours, ptr = _symmetric(edges)
+    _, cluster = pymetis.part_graph(num_parts, pymetis.CSRAdjacency(ptr, neighbours))
+    writer.append("nodes", np.argsort(cluster, kind="stable"))
+    writer.append("ptr", np.concatenate([[0], np.cumsum(np.bincount(cluster, minlength=num_parts))]))
+
+
+def _symmetric(edges: IncomingEdges) -> tuple[np.ndarray, np.ndarray]:
+    """Return the neighbours of each node but itself `[<= E]`, and the first of each node `[N + 1]`.
+
+    Raises:
+        BadInput: an edge has no reverse one.
+    """
+    nodes, there = edges.num_nodes, np.ones(len(edges.sources), dtype=np.int8)
+    by_target = scipy.sparse.csr_array((there, edges.sources, edges.ptr), shape=(nodes, nodes))
+    # Each conversion sorts by the other end, the ends within a row included: the same arrays for the same edges.
+    by_source = by_target.tocsc()
+    by_target = by_source.tocsr()
+    if not (
+        np.array_equal(by_source.indptr, by_target.indptr) and np.array_equal(by_source.indices, by_target.indices)
+    ):
+        raise BadInput(
+            "data.sampler clusters: METIS needs edges in both directions (--data.to_undirected true). Or take "
+            "data.sampler random or neighbors."
+        )
+    degree = np.diff(by_target.indptr)
+    other = by_target.indices != np.repeat(np.arange(nodes, dtype=by_target.indices.dtype), degree)
+    ptr = np.concatenate([[0], np.cumsum(other)])[by_target.indptr]  # METIS admits no loops
+    return by_target.indices[other], ptr.astype(by_target.indptr.dtype)

@@ -1,0 +1,42 @@
+"""Read one graph from a folder of NumPy arrays, memory-mapped: for graphs that would fill memory as Python objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from graphbench.benchmarks.graphs.raw import RawGraphs
+from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
+from graphbench.errors import CorruptData
+
+SUFFIX, EDGES = ".npy", "edge_index.npy"
+
+
+def is_array_folder(path: Path) -> bool:
+    """Return whether a folder holds the edges of a graph as an array."""
+    return (path / EDGES).is_file()
+
+
+def array_paths(path: Path) -> list[Path]:
+    """Return the arrays of a folder, by name."""
+    return sorted(path.glob(f"*{SUFFIX}"))
+
+
+def read_arrays(path: Path) -> RawGraphs:
+    """Read a graph whose attributes are files: `edge_index.npy [2, E]`, and others as PyG's `Data` names them.
+
+    Pages of `x.npy [N, F]`, `y.npy`, `train_mask.npy` and so on are read from the disk when they are used.
+
+    Raises:
+        CorruptData: a file is no array of numbers, truth values or texts.
+        BadInput: the arrays do not fit each other.
+    """
+    arrays = {}
+    for file in array_paths(path):
+        try:
+            # Copy-on-write, since torch takes no read-only memory; nobody writes there.
+            arrays[file.stem] = np.load(file, mmap_mode="c", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise CorruptData(f"{file} cannot be read as an array ({type(error).__name__}: {error}).") from error
+    return raw_from_objects([arrays], str(path))
