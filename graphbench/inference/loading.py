@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,37 @@ def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = No
     if not isinstance(run, (str, os.PathLike)):
         raise BadInput(f"run must be the folder of a finished fit, as text or path, but got {run!r}.")
     folder, checkpoint = _places(fetch(HubModel.parse(str(run))) if is_hub_name(run) else Path(run))
-    config = _configuration(folder)
-    # Around the parser, which imports what a configuration names.
-    with enforced(Policy.of(folder.config, trust)):
-        module, data = _build(config, folder)
+    config, module, data = build_of(folder, Policy.of(folder.config, trust))
     warn_of_other_options(folder, load_weights(module, checkpoint))
     trainer = _trainer(config, accelerator)
     return Predictor(module, data, TrainingFacts.read(folder), trainer, batch_size)
+
+
+def build_of(
+    folder: RunFolder, policy: Policy, without: Collection[str] = ()
+) -> tuple[dict[str, Any], BenchmarkModule, Benchmark]:
+    """Build module and benchmark of a run, importing what the policy admits and nothing else.
+
+    Args:
+        folder: of the run.
+        policy: of its configuration.
+        without: options of the data that are left at their defaults.
+
+    Returns:
+        The configuration, the module and the benchmark.
+
+    Raises:
+        BadInput: the configuration names a class that may not be imported, or cannot be built.
+        CorruptData: it is damaged.
+    """
+    config = _configuration(folder)
+    if without and isinstance(config["data"], dict) and isinstance(config["data"].get("init_args"), dict):
+        kept = {name: value for name, value in config["data"]["init_args"].items() if name not in without}
+        config["data"] = {**config["data"], "init_args": kept}
+    # Around the parser, which imports what a configuration names.
+    with enforced(policy):
+        module, data = _build(config, folder)
+    return config, module, data
 
 
 def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:

@@ -78,20 +78,23 @@ class Policy:
     refusals: list[BadInput] = field(default_factory=list, compare=False)
 
     @classmethod
-    def of(cls, config: Path, trust: bool = False, paths: frozenset[str] = frozenset()) -> Policy:
+    def of(
+        cls, config: Path, trust: bool = False, paths: frozenset[str] = frozenset(), remembered: bool = True
+    ) -> Policy:
         """Make the policy for the configuration of a run, which admits everything if its checksum is stored.
 
         Args:
             config: the file.
             trust: whether the user trusts it.
             paths: dotted paths on the user's own command line.
+            remembered: whether a stored checksum counts.
 
         Raises:
             BadInput: the file is no YAML mapping, or it is not trusted and names other files or has another form than
                 `fit` writes.
         """
         raw, content = _read(config)
-        trusted = _stored_checksums().get(str(config.resolve())) == hashlib.sha256(raw).hexdigest()
+        trusted = remembered and _stored_checksums().get(str(config.resolve())) == hashlib.sha256(raw).hexdigest()
         if not (trust or trusted):
             _check_form(config, content)
         return cls(config, paths, trust or trusted, keep=trust)

@@ -175,7 +175,7 @@ def test_own_options_are_no_lists(place, capsys, name):
 OTHERS = {
     "export": "--run RUN", "report": "RUN", "push": "RUN hf:a/b", "reproduce": "sft/table-4", "config": "quickstart",
     "list": "benchmarks", "new-plugin": "mine", "completion": "bash", "version": "", "status": "RUN",
-    "study": "--model quickstart",
+    "study": "--model quickstart", "verify": "RUN",
 }  # fmt: skip
 
 

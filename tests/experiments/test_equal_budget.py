@@ -88,6 +88,6 @@ def test_a_model_that_fails_is_named_and_the_others_have_rows_and_records(script
         asked += ["--epochs", "1", "--data.init_args.source=pyg", "--trainer.enable_progress_bar=false"]
         assert script.main([*asked, "--records", str(kept)]) == 0
     assert read_records([kept]) == found, "what is added bit by bit, or twice, is what one call makes"
-    assert found[0].recipe == ("experiments/equal_budget.py",)
+    assert found[0].recipe == ("equal-budget/zinc",)
     assert {"--model.architecture=GIN", "--data.init_args.source=pyg"} <= set(found[0].options)
     assert "--trainer.enable_progress_bar=false" not in found[0].options

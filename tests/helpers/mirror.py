@@ -10,6 +10,7 @@ from __future__ import annotations
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
     "graphbench/cli/commands/prepare.py": ("tests/cli/test_prepare_in_parts.py", "beside the command that is whole"),
+    "graphbench/inference/verification.py": ("tests/cli/commands/test_verify.py", "every check, on a folder"),
     "graphbench/tables/cells.py": (
         "tests/benchmarks/molecules/chemistry/test_files.py", "the words, in targets of molecules",
     ),
@@ -176,6 +177,7 @@ TESTED_BY = {
 
 #: Test file without a source of its name -> what it tests.
 TESTS_OF = {
+    "tests/cli/commands/test_card_memory.py": "profile --card-memory in graphbench/cli/commands/profile.py",
     "plugins/sfi-former/tests/test_edges.py": "A~ in enhanced.py, and flows over edges in attention.py",
     "plugins/sfi-former/tests/test_rivals.py": "the regularisers beside the flows in layers.py",
     "plugins/sfi-former/tests/test_questions.py": "plugins/sfi-former/tables/questions.yaml and its recipes",

@@ -16,7 +16,8 @@ repository with their curves; nothing here is typed by hand. **Short** is what w
 training, or by a reduced recipe: such a score does not compare with a printed one, and a row of one seed says nothing
 about the next. Mean and standard deviation are over seeds; scores are those of the epoch with the best validation
 score, or of the last epoch where the recipe says so. Graphs that are **redrawn** are the published ones in validation
-and test, and another sample of the same set in training.
+and test, and another sample of the same set in training. Rows that name nobody were run by the maintainers; others were
+sent by the person they name and checked by `graphbench verify`.
 """
 _Printed = dict[tuple[tuple[str, ...], tuple[str, ...], str], list[tuple[Table, Cell]]]
 _ROW = ("model", "data", "recipe", "parameters", "trained", "seeds", "validation", "test", "printed")
@@ -50,7 +51,7 @@ def _group(records: Iterable[Record]) -> list[list[Record]]:
         length = None if one.full else (one.epochs, one.steps)
         key = (
             one.name, one.column, one.benchmark, one.metric, one.recipe, one.options, one.parameters, length, one.full,
-            one.data, one.note,
+            one.data, one.note, one.by,
         )  # fmt: skip
         groups.setdefault(key, []).append(one)
     return [sorted(group, key=lambda record: record.seed) for group in groups.values()]
@@ -144,7 +145,7 @@ class Page:
         one = group[0]
         recipe = " + ".join(one.recipe) + "".join(f" `{_short(option)}`" for option in one.options)
         recipe += f" (altered: {'; '.join(one.altered)})" if one.altered else ""
-        name = f"{one.name}, {one.column}" if one.column else one.name
+        name = ", ".join([one.name, *filter(None, (one.column, one.by and f"run by {one.by}"))])
         seeds = ", ".join(str(record.seed) for record in group)
         data = " ".join(filter(None, (one.data, one.benchmark)))
         parameters = f"{one.parameters:,}" if one.parameters else "–"

@@ -9,8 +9,7 @@ import torch
 from command_line import SMALL_MODEL
 
 from graphbench.cli import main
-from graphbench.cli.commands.estimate import largest_batch, parse_memory
-from graphbench.cli.commands.profile import profile
+from graphbench.cli.commands.profile import largest_batch, parse_memory, profile
 from graphbench.data import GraphLoader, SizeBucketSampler
 from graphbench.errors import BadInput
 from graphbench.testing import tiny_spec, tiny_table

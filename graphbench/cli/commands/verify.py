@@ -1,0 +1,169 @@
+"""`graphbench verify`: check a run that somebody sent, and add it to the tables of all models at one equal budget."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphbench import registry
+from graphbench.cli.lightning import resolve
+from graphbench.cli.parsers import CommandParser
+from graphbench.data.files.foreign import load_yaml
+from graphbench.errors import BadInput, CorruptData
+from graphbench.experiments import Training
+from graphbench.experiments.budget import (
+    EXPERIMENT,
+    NOTE,
+    PREFIX,
+    add_records,
+    outside_budget,
+    record_file,
+    shared_options,
+)
+from graphbench.experiments.records import Record, record_of
+from graphbench.inference.verification import Check, verify
+from graphbench.registry.configurations import Configuration, configurations, facts
+from graphbench.runs import RunFolder, trust
+from graphbench.runs.differences import differing
+
+log = logging.getLogger(__name__)
+#: Text that stays as it is in Markdown and HTML.
+_PLAIN = r"[^<>|`\[\]*\n\r]{0,300}"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Check a run; with `--records` add it to the table that it belongs to.
+
+    Returns:
+        0; 1 if a check fails, and then nothing is added.
+
+    Raises:
+        BadInput: there is no run in the folder, or `--records` or `--by` is wrong or alone.
+        CorruptData: a file of the run is damaged.
+    """
+    parser = CommandParser(
+        "verify",
+        description="Check a run that somebody sent: its configuration builds and names registered classes alone, the "
+        "parameters agree, a training step runs, and its predictions give the scores that it claims, on targets that "
+        "are read anew. With --records, a run of `--config equal-budget/NAME` is added to the table of all models.",
+    )
+    parser.add_argument(
+        "record",
+        metavar="RUN",
+        help="folder with config.yaml, results.json, environment.json, metrics.csv, predictions-val.csv and "
+        "predictions-test.csv of a run; checkpoints are not needed",
+    )
+    parser.add_argument(
+        "--records", metavar="FOLDER", help="folder of the tables' records, such as experiments/records"
+    )
+    parser.add_argument("--by", metavar="PERSON", help="who ran it, for the page of results")
+    parser.add_argument("--name", help="row of the table; by default the class of the model, and what tells it apart")
+    options = parser.parse_args(arguments)
+    if options.records is not None and not Path(options.records).is_dir():
+        raise BadInput(f"--records {options.records}: there is no such folder.")
+    if (options.records is None) != (options.by is None):
+        raise BadInput("--records FOLDER and --by PERSON go together: a table says who ran what.")
+    for option in ("by", "name"):
+        text = getattr(options, option)
+        if text is not None and (not re.fullmatch(_PLAIN, text) or not text.strip()):
+            raise BadInput(f"--{option} {text!r}: expected a line of at most 300 letters without < > | ` [ ] or *.")
+    folder = RunFolder.existing(options.record)
+    # Nothing foreign is imported from here on, neither by the checks nor to find the table.
+    trust.require(trust.Policy.of(folder.config, remembered=False))
+    if not _show(verify(folder)):
+        return 1
+    if options.records is None:
+        return 0
+    table, problems = _table_of(folder)
+    if not _show([Check(f"budget of {table.name}", "; ".join(problems) or "kept", not problems)]):
+        return 1
+    record, path = _record(folder, table, options.by, options.name), record_file(Path(options.records), table.name)
+    add_records([record], path)
+    log.info("Added: %s, seed %d, to %s", record.name, record.seed, path)
+    return 0
+
+
+def _show(checks: Any) -> bool:
+    """Print checks as they come; returns whether all hold."""
+    holds = True
+    for one in checks:
+        print(f"{'holds' if one.holds else 'FAILS':6} {one.name}: {one.text}", flush=True)
+        holds = holds and one.holds
+    return holds
+
+
+def _table_of(folder: RunFolder) -> tuple[Configuration, list[str]]:
+    """Find the table on whose benchmark a run is, and describe how the run leaves its budget.
+
+    Raises:
+        BadInput: no table is about this benchmark.
+    """
+    content = _content(folder)
+    known = {name: each[0] for name, each in configurations().items() if name.startswith(PREFIX)}
+    benchmark = _class(content["data"])
+    found = [one for one in known.values() if facts(one).benchmark == benchmark]
+    if not found:
+        raise BadInput(f"No table is about {benchmark}. Tables: {', '.join(known)}.")
+    table, results = found[0], folder.read_results()
+    architecture = content["model"]["architecture"]
+    wanted = resolve(["--config", str(table.path), f"--model.architecture={json.dumps(architecture)}"])
+    problems = [str(one) for one in differing(wanted, content) if one.decides_training]
+    problems += (content.get("expected") or {}).get("resumed") or []
+    expected = facts(table).expected
+    if results.get("epochs") != expected.epochs:
+        problems.append(f"{results.get('epochs')} epochs were trained, and the table has {expected.epochs}")
+    assert expected.parameters is not None
+    problems += outside_budget(_given(content), results["parameters"], expected.parameters)
+    return table, problems
+
+
+def _record(folder: RunFolder, table: Configuration, by: str, name: str | None) -> Record:
+    """Make the record of a run that has passed all checks."""
+    content = _content(folder)
+    model, given = _class(content["model"]["architecture"]), _given(content)
+    default = inspect.signature(registry.load("architectures", model).__init__).parameters
+    changed = {option: value for option, value in given.items() if value != default[option].default}
+    shared = shared_options(given.keys(), given.get("hidden_dim", 0))
+    told = ", ".join(f"{option}={value}" for option, value in changed.items() if option not in shared)
+    words = [f"--model.architecture={model}"]
+    words += [f"--model.architecture.init_args.{option}={value}" for option, value in (shared | changed).items()]
+    fields = {
+        "experiment": EXPERIMENT.format(benchmark=_class(content["data"])),
+        "name": name or (f"{model} ({told})" if told else model),
+        "recipe": (table.name,),
+        "options": tuple(words),
+        "full": False,
+        "note": NOTE,
+        "by": by,
+    }
+    try:
+        record = record_of(Training(folder.path.name, content["seed_everything"], [table.name]), folder.path, fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptData(f"{folder.path} does not say how it was made ({type(error).__name__}: {error}).") from error
+    for name, value in record.as_dict().items():
+        if isinstance(value, str) and name != "note" and not re.fullmatch(_PLAIN, value):
+            raise CorruptData(f"{folder.path}: {name} is {value!r}, which is no line of text for a page.")
+    if odd := [word for word in record.options if re.search(r"[<>|`\n\r]", word)]:
+        raise CorruptData(f"{folder.path}: {odd[0]!r} is no option for a page.")
+    return Record.parse(record.as_dict(), str(folder.path))
+
+
+def _content(folder: RunFolder) -> dict[str, Any]:
+    """Read a configuration that `verify` has built."""
+    content: dict[str, Any] = load_yaml(folder.config.read_text(encoding="utf-8"))
+    return content
+
+
+def _given(content: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(content["model"]["architecture"].get("init_args") or {})
+
+
+def _class(value: Any) -> str:
+    """Return the last part of a class that a configuration names."""
+    path: str = value["class_path"] if isinstance(value, Mapping) else value
+    return path.rpartition(".")[2]

@@ -1,0 +1,98 @@
+"""State what all models of an equal-budget table share, and keep the records of such a table.
+
+A table is a configuration `equal-budget/NAME`, which has everything but the architecture, and a file of records,
+`equal_budget_NAME.json`. Its models have four layers where they count them, four heads, no dropout, about as many
+parameters as the configuration expects, and otherwise the defaults of their class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from graphbench.experiments.records import Record, read_file, write_together
+
+LAYERS, HEADS = 4, 4
+#: Largest share by which the parameters of a model may differ from those that a table expects: widths are multiples of
+#: four, and the models that stand in the tables differ by up to 11 %.
+TOLERANCE = 0.125
+PREFIX = "equal-budget/"
+#: Heading on the page of results, by benchmark.
+EXPERIMENT = "All models at one equal small budget, {benchmark}"
+NOTE = (
+    "All models of this table have the data, batches, optimizer, schedule and length of the named configuration, "
+    f"{LAYERS} layers (where a model counts them), {HEADS} heads, no dropout and about 100,000 parameters; nothing is "
+    "tuned. `experiments/equal_budget.py` trains them, and `graphbench verify` adds what others have run. Best "
+    "validation score first."
+)
+
+
+def shared_options(known: Collection[str], width: int) -> dict[str, Any]:
+    """Return the options that all models share as far as an architecture has them.
+
+    Args:
+        known: names of its options.
+        width: of its node features.
+
+    Examples:
+        >>> shared_options(["hidden_dim", "num_layers", "attention_dropout"], 64)
+        {'hidden_dim': 64, 'num_layers': 4, 'attention_dropout': 0.0}
+    """
+    shared: dict[str, Any] = {"hidden_dim": width, "num_layers": LAYERS, "num_heads": HEADS}
+    shared |= {option: 0.0 for option in known if option.endswith(("dropout", "token_drop"))}
+    return {option: value for option, value in shared.items() if option in known}
+
+
+def outside_budget(given: Mapping[str, Any], parameters: int, wanted: int) -> list[str]:
+    """Describe how a model leaves the budget of a table.
+
+    Args:
+        given: all options of its architecture.
+        parameters: its trainable parameters.
+        wanted: those that the table expects.
+
+    Examples:
+        >>> outside_budget({"hidden_dim": 64, "num_layers": 6, "num_heads": 4}, 99_000, 100_000)
+        ['num_layers is 6, and the table has 4']
+    """
+    problems = [
+        f"{option} is {given[option]}, and the table has {value}"
+        for option, value in shared_options(given.keys(), given.get("hidden_dim", 0)).items()
+        if given[option] != value
+    ]
+    if abs(parameters - wanted) > TOLERANCE * wanted:
+        problems.append(f"{parameters:,} parameters are not within {TOLERANCE:.1%} of {wanted:,}")
+    return problems
+
+
+def record_file(folder: Path, table: str) -> Path:
+    """Return the file of a table's records, such as `equal_budget_zinc.json` of `equal-budget/zinc`."""
+    return folder / f"equal_budget_{table.removeprefix(PREFIX)}.json"
+
+
+def add_records(records: Sequence[Record], path: Path) -> None:
+    """Add records to a table's file; one of the same model and seed by the same person is replaced.
+
+    Raises:
+        BadInput: the file holds something else.
+    """
+    write_together(ranked([*(read_file(path) if path.is_file() else []), *records]), path)
+
+
+def ranked(records: Sequence[Record]) -> list[Record]:
+    """Keep the last record of each model, person and seed, and sort models by their scores, each by its seeds."""
+    models: dict[tuple[str, str], dict[int, Record]] = {}
+    for one in records:
+        models.setdefault((one.name, one.by), {})[one.seed] = one
+    each = [sorted(of_seeds.values(), key=lambda one: one.seed) for of_seeds in models.values()]
+    return [record for runs in sorted(each, key=_rank) for record in runs]
+
+
+def _rank(runs: Sequence[Record]) -> float:
+    """Return the mean validation score, smaller is better; a model without one comes last."""
+    scores = [run.val for run in runs if run.val is not None]
+    if len(scores) < len(runs):
+        return float("inf")
+    return fmean(scores) * (-1 if runs[0].higher_is_better else 1)

@@ -1,0 +1,184 @@
+"""Check the run that somebody sent: build it from its configuration as data, and recompute what its results claim.
+
+Nothing of the folder runs: a configuration may name registered and listed classes alone, whatever its reader trusts
+elsewhere; of its `trainer` only numbers are taken, so that no callback, logger or path of it is used; and the graphs
+are read anew, by the benchmark that it names, into the reader's own store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from graphbench.contracts import Benchmark
+from graphbench.contracts.table import GRAPH, NODE
+from graphbench.errors import BadInput, CorruptData, GraphbenchError
+from graphbench.inference.loading import build_of
+from graphbench.runs import RunFolder
+from graphbench.runs.trust import Policy
+from graphbench.training.baselines import scores_of_predictions
+from graphbench.training.module import BenchmarkModule
+
+#: Options of the data that name folders of the machine on which a run was made.
+_PLACES = ("root", "store")
+#: Options of the trainer that a step depends on.
+_OF_STEP = ("precision", "gradient_clip_val", "gradient_clip_algorithm", "accumulate_grad_batches")
+#: Largest relative difference of scores that other additions and decimals in a CSV file explain.
+_ROUNDING = 1e-4
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one check.
+
+    Args:
+        name: of the check.
+        text: what was found.
+        holds: whether the record stands up to it.
+    """
+
+    name: str
+    text: str
+    holds: bool = True
+
+
+def verify(run: RunFolder) -> Iterator[Check]:
+    """Yield the checks of a run in turn: configuration, parameters, a training step, predictions of each scored split.
+
+    Checks end where the configuration cannot be built or its data cannot be read, since all others rest on them.
+
+    Args:
+        run: its folder: `config.yaml`, `results.json`, `predictions-val.csv` and `predictions-test.csv`.
+
+    Raises:
+        CorruptData: a file is damaged.
+    """
+    try:
+        config, module, data = _built(run)
+        results = run.read_results()
+        yield Check("configuration", f"{type(module.architecture).__name__} on {module.spec.name}")
+        yield _parameters(module, results)
+        data.require(module.required_encodings())
+        data.prepare_data()
+        data.setup("fit")
+        data.setup("test")
+    except (BadInput, GraphbenchError) as error:
+        yield Check("configuration", str(error), holds=False)
+        return
+    yield _step(module, data, config.get("trainer") or {})
+    for split in ("val", "test"):
+        yield _predictions(run, module, data, split, results.get(split) or {})
+
+
+def _built(run: RunFolder) -> tuple[dict[str, Any], BenchmarkModule, Benchmark]:
+    config, module, data = build_of(run, Policy.of(run.config, remembered=False), without=_PLACES)
+    return config, module, data
+
+
+def _parameters(module: BenchmarkModule, results: Mapping[str, Any]) -> Check:
+    count = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+    claimed = results.get("parameters")
+    text = f"{count:,}" if claimed == count else f"{count:,} are built, and results.json says {claimed}"
+    return Check("parameters", text, claimed == count)
+
+
+def _step(module: BenchmarkModule, data: Benchmark, trainer: Mapping[str, Any]) -> Check:
+    """Train and validate one batch on the processor."""
+    options = {name: trainer[name] for name in _OF_STEP if trainer.get(name) is not None}
+    losses = _Losses()
+    try:
+        pl.Trainer(
+            accelerator="cpu", devices=1, fast_dev_run=1, logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, callbacks=[losses], **options,
+        ).fit(module, datamodule=data)  # fmt: skip
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        return Check("training step", f"{type(error).__name__}: {error}", holds=False)
+    text = f"loss {losses.last:.4g}" if losses.last is not None else "no batch was trained on"
+    return Check("training step", text, losses.last is not None and math.isfinite(losses.last))
+
+
+class _Losses(pl.Callback):
+    """Keep the last loss of a training."""
+
+    def __init__(self) -> None:
+        self.last: float | None = None
+
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+        """Keep the loss of a batch."""
+        self.last = float(loss.detach())
+
+
+def _predictions(
+    run: RunFolder, module: BenchmarkModule, data: Benchmark, split: str, claimed: Mapping[str, Any]
+) -> Check:
+    """Score a file of predictions on targets that are read anew, and compare with what the results claim."""
+    name, path = f"{split} predictions", run.predictions(split)
+    scores = {
+        metric: value
+        for key, value in claimed.items()
+        if (metric := str(key).partition("/")[2]) != "loss" and "/" not in metric
+    }
+    if module.spec.metric not in scores:
+        return Check(name, f"results.json has no {split}/{module.spec.metric}", holds=False)
+    try:
+        predictions, targets = _read(path, module, data, split)
+        found, undefined = scores_of_predictions(module.task, predictions, targets)
+    except (BadInput, CorruptData) as error:
+        return Check(name, str(error), holds=False)
+    wrong = [
+        f"{metric} is {found.get(metric, undefined.get(metric, 'not defined'))}, and results.json says {value}"
+        for metric, value in scores.items()
+        if not _is_equal(found.get(metric), value)
+    ]
+    given = ", ".join(f"{metric} {found[metric]:.4f}" for metric in scores if metric in found)
+    return Check(name, "; ".join(wrong) or f"{len(predictions):,} rows give {given}", not wrong)
+
+
+def _is_equal(found: float | None, claimed: Any) -> bool:
+    """Compare scores up to rounding; one that is undefined is null in a file."""
+    if found is None or not isinstance(claimed, int | float):
+        return found is None and claimed is None
+    return math.isclose(found, claimed, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+
+
+def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> tuple[Tensor, Tensor]:
+    """Read predictions `[rows, P]`, and the benchmark's own targets `[rows, T]` beside them.
+
+    Raises:
+        BadInput: there is no such file, its rows are not those of the split, or a prediction is no number.
+        CorruptData: the file is no table.
+    """
+    axis = {"graph": GRAPH, "node": NODE}.get(str(module.spec.level))
+    table = data.tables[split]
+    if axis is None or not module.task.comparable or "y" not in table.columns:
+        raise BadInput(f"Predictions of {module.spec.name} are about neither graphs nor nodes, and cannot be scored.")
+    if not path.is_file():
+        raise BadInput(f"{path.name} is missing: `graphbench test --run RUN` writes it.")
+    try:
+        frame = pd.read_csv(path, dtype={"id": str})
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise CorruptData(f"{path} is no table of predictions: {error}") from error
+    lengths = table.lengths(axis).numpy()
+    ids = np.repeat(np.array([str(one) for one in data.ids(split)], dtype=object), lengths)
+    if "id" not in frame or len(frame) != len(ids) or (frame["id"].to_numpy() != ids).any():
+        raise BadInput(f"{path.name} has {len(frame):,} rows, and not the {len(ids):,} of {split} in their order.")
+    nodes = np.concatenate([np.arange(length) for length in lengths])
+    if axis == NODE and ("node" not in frame or (frame["node"].to_numpy() != nodes).any()):
+        raise BadInput(f"{path.name}: its nodes are not those of {split} in their order.")
+    columns = [name for name in frame if name == "prediction" or str(name).startswith("prediction_")]
+    try:
+        values = frame[columns].to_numpy(dtype=np.float32)
+    except ValueError as error:
+        raise BadInput(f"{path.name}: {error}.") from error
+    if not columns or not np.isfinite(values).all():
+        raise BadInput(f"{path.name} lacks predictions: every row needs one.")
+    return torch.from_numpy(values), table.columns["y"].reshape(len(frame), -1)
