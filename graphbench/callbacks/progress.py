@@ -6,15 +6,18 @@ import logging
 import math
 import statistics
 import time
-from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint, RichProgressBar, Timer
 from pytorch_lightning.callbacks.progress.rich_progress import CustomTimeColumn
+from rich.progress import BarColumn
+from rich.table import Column
 
 log = logging.getLogger(__name__)
 _SPEED = "time/graphs_per_s"
+#: Columns of a terminal that nobody has widened.
+_COLUMNS = 80
 
 
 class RunProgressBar(RichProgressBar):
@@ -29,8 +32,15 @@ class RunProgressBar(RichProgressBar):
         self._began = time.monotonic()
 
     def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
-        """Return Lightning's columns without the times of a single epoch, for which 80 columns have no room."""
-        return [one for one in super().configure_columns(trainer) if not isinstance(one, CustomTimeColumn)]
+        """Return Lightning's columns without the times of a single epoch, for which 80 columns have no room.
+
+        Only the bar itself gives way in a narrow terminal: rich else wraps the values beside it.
+        """
+        columns = [one for one in super().configure_columns(trainer) if not isinstance(one, CustomTimeColumn)]
+        for column in (*columns, self._metric_component):  # Lightning appends the latter
+            if column is not None and not isinstance(column, BarColumn):
+                column._table_column = Column(no_wrap=True)
+        return columns
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
         """Return the values beside the bar."""
@@ -45,7 +55,8 @@ class RunProgressBar(RichProgressBar):
         steps = trainer.estimated_stepping_batches
         if not trainer.global_step or not 0 < steps < float("inf"):
             return None
-        return str(timedelta(seconds=max(0, round(elapsed * (steps / trainer.global_step - 1)))))
+        seconds = max(0, round(elapsed * (steps / trainer.global_step - 1)))
+        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
     def _get_train_description(self, current_epoch: int) -> str:
         """Lightning counts from 0 and names the last epoch instead of their number."""
@@ -56,9 +67,11 @@ class RunProgressBar(RichProgressBar):
 
 
 class EpochLines(Checkpoint):
-    """Logs epoch, losses, the benchmark's metric, throughput and time since the start.
+    """Logs epoch, losses, the benchmark's metric, throughput and time since the start, within 80 columns.
 
-    It is a `Checkpoint` for Lightning calls those last in an epoch, when the module has logged its scores.
+    Where there is no room, throughput and then the validation loss are left out, and the latter where it is the
+    metric; metrics.csv has them. It is a `Checkpoint` for Lightning calls those last in an epoch, when the module has
+    logged its scores.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -70,12 +83,19 @@ class EpochLines(Checkpoint):
         if not trainer.is_global_zero:
             return
         logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        wanted = ("train/loss", "val/loss", getattr(pl_module, "monitor", ""))
-        parts = [f"{name} {logged[name]:.4g}" for name in dict.fromkeys(wanted) if name in logged]
-        parts += [f"{logged[_SPEED]:,.0f} graphs/s"] if _SPEED in logged else []
+        monitor = getattr(pl_module, "monitor", "val/loss")
+        parts = {name: f"{name} {logged[name]:.4g}" for name in ("train/loss", "val/loss", monitor) if name in logged}
+        shown = {name: part.split()[-1] for name, part in parts.items()}
+        if monitor != "val/loss" and shown.get("val/loss") == shown.get(monitor):  # such as MAE, trained with L1
+            parts.pop("val/loss", None)
+        if _SPEED in logged:
+            parts[_SPEED] = f"{logged[_SPEED]:,.0f} graphs/s"
         total = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"  # -1: no end
-        elapsed = time.perf_counter() - self._start
-        log.info("epoch %d/%s  %s  %.0f s", trainer.current_epoch + 1, total, "  ".join(parts), elapsed)
+        epoch, elapsed = f"epoch {trainer.current_epoch + 1}/{total}", f"{time.perf_counter() - self._start:.0f} s"
+        for name in (_SPEED, "val/loss"):
+            if len("  ".join((epoch, *parts.values(), elapsed))) > _COLUMNS:
+                parts.pop(name, None)
+        log.info("%s", "  ".join((epoch, *parts.values(), elapsed)))
 
 
 #: First steps that are not counted: kernels are compiled and memory is found in them.

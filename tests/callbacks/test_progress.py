@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
+from types import SimpleNamespace
 
+import pytest
 from pytorch_lightning.callbacks import Timer
+from rich.console import Console
 
-from graphbench.callbacks.progress import RunProgressBar
+from graphbench.callbacks.progress import EpochLines, RunProgressBar
 
 
 class Kept(RunProgressBar):
@@ -40,3 +44,69 @@ def test_a_run_without_a_timer_has_a_clock(fit):
     bar = Kept()
     fit(bar, enable_progress_bar=True, max_epochs=1)
     assert any("left" in items for items in bar.shown)
+
+
+class Drawn(Kept):
+    """Draws what it shows of a long run, in terminals of several widths."""
+
+    def __init__(self, widths):
+        super().__init__()
+        self.drawn = {width: set() for width in widths}
+
+    def get_metrics(self, trainer, pl_module):
+        return {"loss": "0.001234", "left": "120:00:00"}
+
+    def _get_train_description(self, current_epoch):
+        return "Epoch 1000/1000"
+
+    def on_train_batch_end(self, *arguments):
+        super().on_train_batch_end(*arguments)
+        self.progress.update(self.train_progress_bar_id, total=12345, completed=12344)
+        for width, drawn in self.drawn.items():
+            console = Console(width=width, file=io.StringIO())
+            console.print(self.progress.make_tasks_table(self.progress.tasks))
+            drawn.add(console.file.getvalue())
+
+
+def test_only_the_bar_gives_way_in_a_narrow_terminal(fit):
+    bar = Drawn((80, 120))
+    fit(bar, enable_progress_bar=True, max_epochs=1)
+    for width, drawn in bar.drawn.items():
+        assert drawn
+        for text in drawn:
+            (line,) = text.splitlines()
+            assert len(line) <= width
+            assert re.search(r"^Epoch 1000/1000 ━+.* 12344/12345 .*it/s loss: 0.001234 left: 120:00:00", line)
+
+
+class Logged:
+    """What `EpochLines` reads of a trainer in the last epoch of a thousand."""
+
+    is_global_zero, current_epoch, max_epochs = True, 999, 1000
+
+    def __init__(self, **scores):
+        self.callback_metrics = {name.replace("_", "/", 1): value for name, value in scores.items()}
+
+
+@pytest.mark.parametrize(
+    ("scores", "monitor", "there"),
+    [
+        ({"val_loss": 0.51951, "val_MAE": 0.51952}, "val/MAE", ["train/loss", "val/MAE", "graphs/s"]),  # one number
+        ({"val_loss": 0.5195}, "val/loss", ["train/loss", "val/loss", "graphs/s"]),
+        ({"val_loss": 0.5195, "val_AP": 0.61}, "val/AP", ["train/loss", "val/loss", "val/AP"]),
+        ({"val_loss": 0.5195, "val_accuracy_by_class": 0.8683}, "val/accuracy_by_class",
+         ["train/loss", "val/accuracy_by_class"]),
+    ],
+)  # fmt: skip
+def test_an_epoch_is_one_line_of_eighty_columns(scores, monitor, there, caplog):
+    lines = EpochLines()
+    lines.on_fit_start(None, None)
+    lines._start -= 123_456
+    logged = Logged(train_loss=0.001234, time_graphs_per_s=12345.6, **scores)
+    with caplog.at_level("INFO"):
+        lines.on_train_epoch_end(logged, SimpleNamespace(monitor=monitor))
+    (line,) = caplog.messages
+    assert len(line) <= 80
+    assert line.startswith("epoch 1000/1000  ")
+    assert line.endswith("  123456 s")
+    assert re.findall(r"(?:train|val)/\w+|graphs/s", line) == there

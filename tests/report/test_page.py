@@ -1,12 +1,14 @@
 """The page as a reader gets it: complete, self-contained, safe, and no wider than a phone."""
 
 import html
+import json
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from PIL import Image
 
 from graphbench.errors import BadInput
 from graphbench.report import write_report
@@ -213,41 +215,91 @@ def test_the_page_is_the_same_every_time(make_run, add_layers, write):
     assert write(folder) == write(folder)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
-@pytest.mark.parametrize("width", [390, 1000, 1400])
-def test_chromium_shows_it_without_scrolling_sideways(full, tmp_path, width):
-    """Shows the page in a frame of a phone's, a tablet's or a desk's width, and measures it from outside.
+#: Counts, in the page of an <iframe>, what a reader would stop at.
+MEASURE = r"""
+const shown = element => element.getClientRects().length > 0;
+const linear = c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+const luminance = ([r, g, b]) => .2126 * linear(r / 255) + .7152 * linear(g / 255) + .0722 * linear(b / 255);
+const outside = (box, frame) => box.left < frame.left - 1 || box.right > frame.right + 1
+  || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+const numbers = colour => colour.match(/[\d.]+/g).map(Number);
+const measure = frame => {
+  const page = frame.contentDocument, view = frame.contentWindow, root = page.documentElement;
+  const found = {client: root.clientWidth, scroll: root.scrollWidth, figures: 0, visible: 0, texts: 0,
+                 unscrollable: [], broken: [], cut: [], faint: []};
+  found.dark = view.matchMedia("(prefers-color-scheme: dark)").matches;
+  for (const svg of page.querySelectorAll("figure svg")) {
+    const box = svg.getBoundingClientRect();
+    found.figures += 1, found.visible += box.width > 150 && box.height > 50;
+  }
+  for (const table of page.querySelectorAll("table"))
+    if (table.scrollWidth > table.parentElement.clientWidth && !table.closest(".wide"))
+      found.unscrollable.push(table.textContent.trim().slice(0, 40));
+  const texts = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const node = texts.currentNode, parent = node.parentElement, text = node.data.trim();
+    if (!text || !shown(parent) || parent.closest("style")) continue;
+    const head = parent.closest("thead");  // of narrow pages for screen readers alone
+    if (head && view.getComputedStyle(head).position === "absolute") continue;
+    const range = page.createRange(), svg = parent.closest("svg"), style = view.getComputedStyle(parent);
+    range.selectNodeContents(node);
+    const box = svg ? parent.getBoundingClientRect() : range.getBoundingClientRect();
+    const frame = svg ? svg.getBoundingClientRect() : {left: 0, right: root.clientWidth, top: 0, bottom: Infinity};
+    if (outside(box, frame) && !parent.closest(".wide, pre")) found.cut.push(text);
+    let behind = svg || parent;
+    while (behind && /, 0\)$/.test(view.getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
+    const ground = numbers(view.getComputedStyle(behind || page.body).backgroundColor);
+    const [low, high] = [luminance(numbers(svg ? style.fill : style.color)), luminance(ground)].sort((a, b) => a - b);
+    found.texts += 1;
+    if ((high + .05) / (low + .05) < 4.5) found.faint.push(text);
+    if (parent.closest("th, td, caption, h1, h2, dt, figcaption")) for (const word of node.data.matchAll(/\S+/g)) {
+      if (word[0].length > 30 || !/^[A-Za-z0-9.,%]+$/.test(word[0])) continue;  // names that no line can hold
+      range.setStart(node, word.index), range.setEnd(node, word.index + word[0].length);
+      const tops = new Set([...range.getClientRects()].filter(box => box.width).map(box => Math.round(box.top)));
+      if (tops.size > 1) found.broken.push(word[0]);
+    }
+  }
+  return found;
+};
+onload = () => { document.title = JSON.stringify([...document.querySelectorAll("iframe")].map(measure)); };
+"""
 
-    No word stands on two lines, and a table that is wider than the page scrolls in a box of its own.
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
+    """Shows the page in frames of a phone's, a tablet's and a desk's width, and measures it from outside.
+
+    No word stands on two lines and no text is cut, a table that is wider than the page scrolls in a box of its own, and
+    text has the contrast that WCAG 2.2 asks for (4.5, criterion 1.4.3), labels in figures included.
     """
-    measure = (
-        "onload = () => { const d = document.querySelector('iframe').contentDocument, e = d.documentElement;"
-        "const s = [...d.querySelectorAll('figure svg')].map(x => x.getBoundingClientRect());"
-        "const cut = [...d.querySelectorAll('table')].filter("
-        "  x => x.scrollWidth > x.parentElement.clientWidth && !x.closest('.wide')).length;"
-        "const texts = d.createTreeWalker(d.body, NodeFilter.SHOW_TEXT); let broken = 0;"
-        "while (texts.nextNode()) { const node = texts.currentNode;"
-        "  if (!node.parentElement.closest('th, td, caption, h1, h2, dt, figcaption')) continue;"
-        "  for (const word of node.data.matchAll(/\\S+/g)) { const range = d.createRange();"
-        "    if (word[0].length > 30 || !/^[A-Za-z0-9.,%]+$/.test(word[0])) continue;"  # names that no line can hold
-        "    range.setStart(node, word.index); range.setEnd(node, word.index + word[0].length);"
-        "    const tops = new Set([...range.getClientRects()].filter(r => r.width).map(r => Math.round(r.top)));"
-        "    broken += tops.size > 1; } }"
-        "const visible = s.filter(r => r.width > 150 && r.height > 50).length;"
-        "document.title = [e.scrollWidth, e.clientWidth, s.length, visible, cut, broken]; }"
+    widths = (390, 1000, 1400)
+    frames = "".join(
+        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(full)}"></iframe>'
+        for width in widths
     )
-    frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(full)}"></iframe>'
-    (tmp_path / "frame.html").write_text(f"<!DOCTYPE html><body>{frame}<script>{measure}</script>", encoding="utf-8")
+    head = f'<!DOCTYPE html><meta name="color-scheme" content="{scheme}">'
+    page = f'{head}<body style="margin:0">{frames}<script>{MEASURE}</script>'
+    (tmp_path / "frame.html").write_text(page, encoding="utf-8")
+    preferred = {"dark": 0, "light": 1}[scheme]  # blink's mojom::PreferredColorScheme
     done = subprocess.run(
         [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}",
-         "--window-size=1500,1000", "--virtual-time-budget=5000", "--dump-dom", (tmp_path / "frame.html").as_uri()],
+         f"--blink-settings=preferredColorScheme={preferred}", "--hide-scrollbars", "--window-size=2900,900",
+         f"--screenshot={tmp_path / 'shot.png'}", "--virtual-time-budget=5000", "--dump-dom",
+         (tmp_path / "frame.html").as_uri()],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    title = re.search(r"<title>([\d,]+)</title>", done.stdout)
+    title = re.search(r"<title>(.*?)</title>", done.stdout)
     assert title, done.stderr[-2000:]
-    scroll, client, figures, visible, cut, broken = map(int, title[1].split(","))
-    assert width - 20 <= client <= width
-    assert scroll == client
-    assert figures == visible > 8
-    assert (cut, broken) == (0, 0)
+    for width, found in zip(widths, json.loads(html.unescape(title[1])), strict=True):
+        assert found["dark"] == (scheme == "dark")
+        assert width - 20 <= found["client"] == found["scroll"] <= width
+        assert found["figures"] == found["visible"] > 8
+        assert found["texts"] > 100
+        for fault in ("unscrollable", "broken", "cut", "faint"):
+            assert not found[fault], (fault, width)
+    with Image.open(tmp_path / "shot.png") as shot:
+        grey = shot.convert("L")
+        share = sum(grey.histogram()[:64]) / (shot.width * shot.height)
+    assert share > 0.7 if scheme == "dark" else share < 0.3
