@@ -103,7 +103,7 @@ class CommandParser(argparse.ArgumentParser):
         """
         self._words = spell_out(args)
         options, rest = super().parse_known_args(self._words, namespace)
-        vars(options).pop(_GIVEN, None)
+        options.__dict__.pop(_GIVEN, None)
         for action in self.actions:
             value = getattr(options, action.dest, None)
             if value == "" or (isinstance(value, list) and "" in value):

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import graphbench
 from graphbench.data.files.sharing import write_shared
 from graphbench.data.files.writing import sync_path
 from graphbench.data.mapped import map_array
@@ -147,7 +146,12 @@ class EntryWriter:
 
 def _provenance() -> dict[str, str]:
     """Versions and time of the build."""
-    installed = getattr(graphbench, "__version__", "not installed")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        installed = version("graphbench-lightning")
+    except PackageNotFoundError:
+        installed = "not installed"
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {"graphbench": installed, "torch": torch.__version__, "numpy": np.__version__, "time": now}
 

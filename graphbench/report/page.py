@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-import graphbench
 from graphbench.report.comparison import across_section, comparison_section, score_panels
 from graphbench.report.curves import gap_section, learning_curves, looked_at_test
 from graphbench.report.diagnostics import diagnostic_sections, picture_section
@@ -133,8 +133,7 @@ def describe_runs(runs: Sequence[Run]) -> str:
     seed = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(seeds)}"
     days = sorted({day for run in runs if (day := _day(run.environment))})
     when = f", started on {' to '.join(dict.fromkeys([days[0], days[-1]]))}" if days else ""
-    version = getattr(graphbench, "__version__", "(not installed)")
-    return f"{count}, {seed}{when}. Written by graphbench-lightning {version} from the run folders alone."
+    return f"{count}, {seed}{when}. Written by graphbench-lightning {_version()} from the run folders alone."
 
 
 def _day(environment: Mapping[str, Any]) -> str:
@@ -142,6 +141,13 @@ def _day(environment: Mapping[str, Any]) -> str:
         return datetime.fromisoformat(str(environment.get("started"))).date().isoformat()
     except ValueError:
         return ""
+
+
+def _version() -> str:
+    try:
+        return metadata.version("graphbench-lightning")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def _notes(table: ResultTable) -> list[str]:
