@@ -18,7 +18,7 @@ import yaml
 
 from graphbench import registry
 from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_in, value_at
-from graphbench.cli.parsers import CommandParser, whole_number
+from graphbench.cli.parsers import CommandParser, StoreLast, whole_number
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.nested import texts_in
 from graphbench.data.parts.shares import PART_ROWS, Share
@@ -153,6 +153,8 @@ def own_parser(command: str) -> CommandParser:
             parser.add_argument(*names, help=text, action="store_true")
         else:
             several: dict[str, Any] = {"nargs": "+", "action": "extend"} if name == "rows" else {}
+            if names[0] in SEVERAL.get(command, ()) and not several:
+                several = {"action": StoreLast}  # of several runs, this parser sees one after the other
             parser.add_argument(*names, dest=name, help=text, **several)
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser

@@ -20,7 +20,17 @@ _GIVEN = "given twice?"
 _KINDS = {"int": "an integer", "float": "a number"}
 
 
-class _StoreOnce(argparse.Action):
+class StoreLast(argparse.Action):
+    """Store a value in place of an earlier one."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        """Set the value of the option."""
+        setattr(namespace, self.dest, values)
+
+
+class _StoreOnce(StoreLast):
     """Store a value, and refuse a second one, by which the first would be lost."""
 
     def __call__(
@@ -35,7 +45,7 @@ class _StoreOnce(argparse.Action):
             raise BadInput(f"{option} is given twice; {parser.prog} takes one: leave one of them out.")
         if option is not None:
             given.add(self.dest)
-        setattr(namespace, self.dest, values)
+        super().__call__(parser, namespace, values, option)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -93,7 +103,7 @@ class CommandParser(argparse.ArgumentParser):
         """
         self._words = spell_out(args)
         options, rest = super().parse_known_args(self._words, namespace)
-        vars(options).pop(_GIVEN, None)
+        options.__dict__.pop(_GIVEN, None)
         for action in self.actions:
             value = getattr(options, action.dest, None)
             if value == "" or (isinstance(value, list) and "" in value):

@@ -192,14 +192,16 @@ class BenchmarkSpec:
             return self.num_targets
         return 1 if self.num_classes == 2 else self.num_classes
 
-    def with_sizes(self, sizes: Sequence[int] | None) -> BenchmarkSpec:
-        """Return the specification of a sample of `sizes` graphs in train, validation and test; None changes nothing.
 
-        Raises:
-            BadInput: there are not three sizes, or one is below 1.
-        """
-        if sizes is None:
-            return self
-        if len(sizes) != 3 or min(sizes) < 1:
-            raise BadInput(f"sizes must be three numbers of at least 1 (train, validation, test), got {tuple(sizes)}.")
-        return replace(self, split_sizes=(sizes[0], sizes[1], sizes[2]), disk_mb=None)
+def with_sizes(spec: BenchmarkSpec, sizes: Sequence[int] | None) -> BenchmarkSpec:
+    """Return the specification of a sample of `sizes` graphs in train, validation and test; unchanged without sizes.
+
+    Raises:
+        BadInput: there are not three sizes, or one is below 1.
+    """
+    # No method of the specification: the error is about an option of the benchmark whose constructor is running.
+    if sizes is None:
+        return spec
+    if len(sizes) != 3 or min(sizes) < 1:
+        raise BadInput(f"sizes must be three numbers of at least 1 (train, validation, test), got {tuple(sizes)}.")
+    return replace(spec, split_sizes=(sizes[0], sizes[1], sizes[2]), disk_mb=None)

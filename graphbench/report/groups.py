@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphbench.data.files import nested
 from graphbench.report.loading import Run
 
 #: Options in the label of a group; a table in the page lists all.
@@ -118,17 +119,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 def flatten(value: object, prefix: str = "") -> dict[str, str]:
     """Flatten nested values to text: `{"model": {"dim": 3}}` to `{"model.dim": "3"}`, lists by index."""
-    if isinstance(value, Mapping) and value:
-        parts: list[tuple[object, object]] = list(value.items())
-    elif isinstance(value, list) and value:
-        parts = list(enumerate(value))
-    else:
-        return {prefix: "none" if value is None else str(value)}
-    return {
-        key: text
-        for name, inner in parts
-        for key, text in flatten(inner, f"{prefix}.{name}" if prefix else str(name)).items()
-    }
+    return {name: "none" if leaf is None else str(leaf) for name, leaf in nested.flatten(value, prefix, lists=True)}
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[str]]:

@@ -189,6 +189,11 @@ def test_options_of_several_values_may_be_given_again():
         assert vars(found) == {"rows": ["1", "2", "4"], "number": 3, "place": None}
 
 
+def test_runs_of_an_ensemble_may_be_named_one_by_one(capsys):
+    assert main(["predict", "--run", "a", "--run", "b", "--input", "x.csv", "--output", "y.csv"]) == 1
+    assert "b is not the folder of a run" in capsys.readouterr().err
+
+
 def test_what_looks_like_an_option_may_be_a_value():
     parser = CommandParser("push")
     parser.add_argument("words", nargs="*")

@@ -41,6 +41,9 @@ TESTED_BY = {
     "plugins/sfi-former/src/graphbench_sfi_former/steep.py": (
         "plugins/sfi-former/tests/test_precision.py", "steep rows, against arithmetic with many digits",
     ),
+    "plugins/kernels/src/graphbench_kernels/sfi_former/attention_rows_numba.py": (
+        "plugins/kernels/tests/sfi_former/test_attention_numba.py", "operands of its kernels",
+    ),
     "plugins/kernels/src/graphbench_kernels/sfi_former/attention.py": (
         "plugins/kernels/tests/sfi_former/test_rows_numba.py", "calls the kernels and nothing else",
     ),

@@ -10,6 +10,7 @@ from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.block_models import specs
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import GraphTable
+from graphbench.contracts.spec import with_sizes
 from graphbench.contracts.table import EDGE, GRAPH
 from graphbench.data.worker_pool import random_state
 
@@ -40,7 +41,7 @@ class CYCLES(GraphBenchmark):
     def __init__(self, graph_seed: int = 0, sizes: tuple[int, int, int] | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.graph_seed = graph_seed
-        self.spec = type(self).spec.with_sizes(sizes)
+        self.spec = with_sizes(type(self).spec, sizes)
 
     def source_key(self) -> dict[str, Any]:
         """Return seed and sizes."""

@@ -26,6 +26,7 @@ from graphbench.benchmarks.block_models.sampling import (
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
+from graphbench.contracts.spec import with_sizes
 from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, check_choice
@@ -62,7 +63,7 @@ class BlockModelBenchmark(GraphBenchmark):
         if source == "pyg" and (graph_seed or sizes):
             raise BadInput("source=pyg has its own graphs: graph_seed and sizes belong to source=generated.")
         self.source, self.graph_seed = source, graph_seed
-        self.spec = type(self).spec.with_sizes(sizes)
+        self.spec = with_sizes(type(self).spec, sizes)
         if source == "pyg":
             self.spec = replace(
                 self.spec,

@@ -18,6 +18,7 @@ from graphbench.benchmarks.block_models.tours import shortest_tour
 from graphbench.benchmarks.gnn_benchmark_files import Graph, address, fetch, read_splits
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
+from graphbench.contracts.spec import with_sizes
 from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.package_files import remembered_sha256
 from graphbench.data.worker_pool import map_in_processes
@@ -81,7 +82,7 @@ class TSP(GraphBenchmark):
         if len(self.num_nodes) != 2 or not 4 <= self.num_nodes[0] <= self.num_nodes[1]:
             raise BadInput(f"num_nodes must be two ascending numbers of at least 4, got {list(self.num_nodes)}.")
         fewest, most = self.num_nodes
-        self.spec = type(self).spec.with_sizes(sizes)
+        self.spec = with_sizes(type(self).spec, sizes)
         if source != "generated":
             names = {"pyg": "TSP_v2.zip, by the address in PyG", "text": "the authors' files of points and tours"}
             facts = _PUBLISHED if source == "pyg" else dict.fromkeys(_PUBLISHED) | {"licence": _PUBLISHED["licence"]}

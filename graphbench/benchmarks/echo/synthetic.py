@@ -16,6 +16,7 @@ from graphbench.benchmarks.echo.files import addresses, read_part
 from graphbench.benchmarks.echo.topologies import DIAMETERS, FAMILIES, measure, sample_topology
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
+from graphbench.contracts.spec import with_sizes
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.errors import BadInput, check_choice
 
@@ -87,7 +88,7 @@ class ECHOSynth(GraphBenchmark):
                 offline=False,
                 source="train_data.pt, val_data.pt and test_data.pt of the data set lucamiglior/echo-benchmark",
             )  # fmt: skip
-        self.spec = spec.with_sizes(sizes)
+        self.spec = with_sizes(spec, sizes)
 
     def source_key(self) -> dict[str, Any]:
         """Return the target, and addresses or seed and sizes."""

@@ -16,6 +16,7 @@ from graphbench.benchmarks.electric_flow.loader import FreshLoader
 from graphbench.benchmarks.electric_flow.resistor_graphs import Family, TableWiring, Wiring, make_wiring
 from graphbench.benchmarks.electric_flow.sampling import Problem, Target, stream
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphBatch, GraphTable
+from graphbench.contracts.spec import with_sizes
 from graphbench.data.encode import with_encoding
 from graphbench.data.loader import GraphLoader
 from graphbench.errors import BadInput, check_choice, check_range
@@ -122,7 +123,7 @@ class ElectricFlow(GraphBenchmark):
         if graphs is None:
             family_wiring = make_wiring(family, range(self.min_nodes, num_nodes + 1), edge_probability, degree)
             self._wirings = dict.fromkeys(SPLITS, family_wiring)
-        self.spec = self._build_spec().with_sizes(sizes)
+        self.spec = with_sizes(self._build_spec(), sizes)
 
     def _check(self) -> None:
         check_choice("target", self.target, get_args(Target))

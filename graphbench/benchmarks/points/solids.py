@@ -14,6 +14,7 @@ from graphbench.benchmarks.points.base import Rotations, cloud_table
 from graphbench.benchmarks.points.inputs import ShapeInput
 from graphbench.benchmarks.points.parametric import NUM_FAMILIES, SolidChunk, SolidSettings, sample_solids
 from graphbench.contracts import SPLITS, GraphTable
+from graphbench.contracts.spec import with_sizes
 from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import check_range
 
@@ -58,7 +59,7 @@ class Solids(ShapeInput):
         check_range("point_noise", point_noise, at_least=0, below=math.inf)
         check_range("normal_noise", normal_noise, at_least=0, below=math.inf)
         self.settings = SolidSettings(num_points, stretch, point_noise, normal_noise, data_seed)
-        spec = type(self).spec.with_sizes(sizes)
+        spec = with_sizes(type(self).spec, sizes)
         if num_points != spec.max_nodes:
             spec = replace(spec, mean_nodes=float(num_points), max_nodes=num_points, disk_mb=None)
         self.spec = spec

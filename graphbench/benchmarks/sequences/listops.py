@@ -21,6 +21,7 @@ from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences
 from graphbench.benchmarks.sequences.inputs import TextInput, Tokens
 from graphbench.contracts import GraphTable
+from graphbench.contracts.spec import with_sizes
 from graphbench.data.worker_pool import random_state
 from graphbench.errors import BadInput, check_range
 
@@ -75,7 +76,7 @@ class ListOps(TextInput):
             raise BadInput(
                 f"min_length must be at least 0 and two below max_length, but got {min_length} and {max_length}."
             )
-        spec = type(self).spec.with_sizes(sizes)
+        spec = with_sizes(type(self).spec, sizes)
         if self.grammar != Grammar():
             spec = replace(spec, max_nodes=max_length - 1, mean_nodes=None, disk_mb=None)
         self.spec = spec

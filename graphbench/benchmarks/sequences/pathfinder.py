@@ -27,6 +27,7 @@ from graphbench.benchmarks.sequences import specs
 from graphbench.benchmarks.sequences.base import Sequences
 from graphbench.benchmarks.sequences.inputs import ImageInput
 from graphbench.contracts import GraphTable
+from graphbench.contracts.spec import with_sizes
 from graphbench.data.worker_pool import random_state
 from graphbench.errors import BadInput, check_range
 
@@ -88,7 +89,7 @@ class Pathfinder(ImageInput):
         spec = type(self).spec
         if image_size != _PUBLISHED:
             spec = replace(spec, mean_nodes=float(image_size**2), max_nodes=image_size**2, disk_mb=None)
-        self.spec = spec.with_sizes(sizes)
+        self.spec = with_sizes(spec, sizes)
 
     def source_key(self) -> dict[str, Any]:
         """Return the options that define the images."""

@@ -61,7 +61,7 @@ def test_equal_keys_and_values(dtype):
 
 
 def test_rows_of_several_chunks_add_up():
-    from graphbench_kernels.sfi_former.attention_numba import CHUNK
+    from graphbench_kernels.sfi_former.attention_rows_numba import CHUNK
 
     for num_rows in (CHUNK, 2 * CHUNK + 5):
         assert_near(operands(num_rows, 9, (5, 5, 5), torch.float64, matrices=2), torch.float64)

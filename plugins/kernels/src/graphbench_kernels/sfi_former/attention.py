@@ -13,16 +13,8 @@ import torch
 from torch import Tensor
 
 from graphbench_kernels import run_in_threads
-from graphbench_kernels.sfi_former.attention_numba import (
-    CHUNK,
-    Given,
-    Gradients,
-    Part,
-    Sizes,
-    attend,
-    attend_back,
-    num_chunks,
-)
+from graphbench_kernels.sfi_former.attention_numba import attend, attend_back, num_chunks
+from graphbench_kernels.sfi_former.attention_rows_numba import CHUNK, Given, Gradients, Part, Sizes
 from graphbench_kernels.sfi_former.rows_numba import MARK, STATE, STEEP
 from graphbench_sfi_former.blocks import (
     TOLERANCE,

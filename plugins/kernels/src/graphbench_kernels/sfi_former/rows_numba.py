@@ -1,6 +1,6 @@
 """Rows of sparse-flow attention on a processor: formulas for sixteen rows at a time, from their scores to their flow.
 
-Imported by `attention_numba` alone. It is the arithmetic of `blocks` and `sparse_flow`, whose notation it shares:
+Imported by the kernels beside it. It is the arithmetic of `blocks` and `sparse_flow`, whose notation it shares:
 the numbers of rows stay in the nearest caches from their scores to their flow, and from the derivatives by their flow
 to those by their scores. The same conditions make a row steep; such rows are marked and get a flow and derivatives
 of 0.
