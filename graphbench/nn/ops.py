@@ -71,7 +71,8 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
         tensor([[0.0000],
                 [1.5000]])
     """
-    messages = (x.index_select(0, edge_index[0]) + edges).relu()
+    # In place, as nobody else has the sums: one tensor of all edges less.
+    messages = (x.index_select(0, edge_index[0]) + edges).relu_()
     return _add_at_targets(messages, edge_index[1], x, own)
 
 
@@ -218,7 +219,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, dropout:
         tensor([2., 2.])
     """
     if q.device.type == "cpu" and not torch.compiler.is_compiling() and (dropout or k.shape[-2] <= _SMALL):
-        return F.dropout(attention_weights(q, k, bias), dropout) @ v
+        weights = attention_weights(q, k, bias)
+        return (drop_at_random(weights, dropout) if dropout else weights) @ v
     bias = None if bias is None else bias.to(q.dtype)
     multiple = _width_multiple(q)
     if q.shape[-1] % multiple or v.shape[-1] % multiple:
@@ -242,6 +244,20 @@ def _attend_in_padded_heads(
     width, scale = v.shape[-1], q.shape[-1] ** -0.5
     q, k, v = (F.pad(x, (0, -x.shape[-1] % multiple)) for x in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, bias, dropout, scale=scale)[..., :width]
+
+
+def drop_at_random(x: Tensor, p: float) -> Tensor:
+    """Set each number to zero with probability p and divide the others by `1 - p`: `F.dropout`, quicker on a processor.
+
+    There torch draws 64 bits for each number that it may drop, one by one, in four times the time of a float32 between
+    0 and 1, which leaves p exact to 2^-24. Attention drops `H N^2` numbers for each graph, most of what it takes.
+
+    Examples:
+        >>> drop_at_random(torch.ones(1000), 0.5).unique()
+        tensor([0., 2.])
+    """
+    kept = torch.rand_like(x, dtype=torch.float32).ge_(p)  # bfloat16 would have 8 bits
+    return x * kept.to(x.dtype).mul_(1 / (1 - p) if p < 1 else 0.0)
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:

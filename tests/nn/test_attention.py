@@ -195,6 +195,22 @@ def test_dropout_drops_its_share():
     assert kept.mean().item() == pytest.approx(0.7, abs=0.003)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.99])
+def test_numbers_are_dropped_with_the_probability_that_was_asked_for(p, dtype):
+    """Also where the type has fewer bits than p; the others, and gradients, are multiplied by 1 / (1 - p)."""
+    torch.manual_seed(0)
+    count = 1_000_000
+    x = torch.ones(count, dtype=dtype, requires_grad=True)
+    dropped = ops.drop_at_random(x, p)
+    share = (dropped == 0).double().mean().item()
+    assert abs(share - p) < 5 * (p * (1 - p) / count) ** 0.5
+    expected = torch.tensor([0.0, 1 / (1 - p)], dtype=torch.float64)
+    torch.testing.assert_close(dropped.unique().double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=0)
+    (gradient,) = torch.autograd.grad(dropped.sum(), x)
+    assert torch.equal(gradient, dropped)
+
+
 @pytest.mark.parametrize("bias", [None, torch.randn(1, 2, 5, 5, generator=torch.Generator().manual_seed(1))])
 def test_weights_mix_the_values_as_the_fused_kernel_does(bias):
     q, k, v = torch.randn(3, 4, 2, 5, 6, generator=torch.Generator().manual_seed(0)).double()
