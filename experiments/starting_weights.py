@@ -12,8 +12,8 @@ head alone, `staged` the head for 10 epochs and then everything, `whole` everyth
 lower rate for what the weights brought. Options behind `--` go to every fit. A run that has test scores is taken as it
 is, so that a stopped command goes on. The table has validation errors, by which settings are chosen, and test errors,
 by which none is; those of the simple models of `graphbench test` on the same molecules; with `--members N` those of the
-mean prediction of N seeds, the first among them, and of every further seed by itself; and with `--chemprop COMMAND` those of chemprop's defaults, from an
-environment of its own:
+mean prediction of N seeds, the first among them, and of every further seed by itself; and with `--chemprop COMMAND`
+those of chemprop's defaults, from an environment of its own:
 
     python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
     python experiments/starting_weights.py ... --chemprop chemprop/bin/chemprop
