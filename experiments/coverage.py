@@ -5,8 +5,8 @@
     python experiments/coverage.py --trained runs/a-0 runs/a-1 --trained runs/b-0 runs/b-1
 
 For each seed of the split several models are trained (configuration `molecules`), each an ordinary `graphbench fit`
-in a folder of its own; a finished one is taken as it is, and options behind `--` go to every fit. With `--trained`, once
-for each split, finished runs of any configuration are measured, and nothing is trained. The models of a split
+in a folder of its own; a finished one is taken as it is, and options behind `--` go to every fit. With `--trained`,
+once for each split, finished runs of any configuration are measured, and nothing is trained. The models of a split
 answer together, and their intervals are fitted on its validation molecules in each of the ways of `graphbench predict
 --interval-by`. The table has, for each way and stated coverage, the share of test molecules whose target lies in its
 interval, over all of them, and over the third that is nearest to the training set and the third that is farthest; and
