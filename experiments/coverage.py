@@ -2,9 +2,11 @@
 
     python experiments/coverage.py ../shared/data/aqsol/thousand.csv --target logS --output runs/coverage
     python experiments/coverage.py FILE --target logS --split butina --split-seeds 0 1 2 -- --trainer.max_epochs 20
+    python experiments/coverage.py --trained runs/a-0 runs/a-1 --trained runs/b-0 runs/b-1
 
 For each seed of the split several models are trained (configuration `molecules`), each an ordinary `graphbench fit`
-in a folder of its own; a finished one is taken as it is, and options behind `--` go to every fit. The models of a split
+in a folder of its own; a finished one is taken as it is, and options behind `--` go to every fit. With `--trained`,
+once for each split, finished runs of any configuration are measured, and nothing is trained. The models of a split
 answer together, and their intervals are fitted on its validation molecules in each of the ways of `graphbench predict
 --interval-by`. The table has, for each way and stated coverage, the share of test molecules whose target lies in its
 interval, over all of them, and over the third that is nearest to the training set and the third that is farthest; and
@@ -115,8 +117,9 @@ def main(arguments: Sequence[str]) -> int:
     words = list(arguments)
     options = words[words.index("--") + 1 :] if "--" in words else []
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--target", required=True)
+    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("--target", help="column of the file")
+    parser.add_argument("--trained", type=Path, nargs="+", action="append", metavar="RUN", help="of one split")
     parser.add_argument("--split", default="scaffold_balanced", help="of `Molecules`, with a seed")
     parser.add_argument("--split-seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the models of a split")
@@ -124,12 +127,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--stated", type=float, nargs="+", default=[0.8, 0.9])
     parser.add_argument("--output", type=Path, default=Path("runs/coverage"), help="folder of the runs")
     own = parser.parse_args(words[: words.index("--")] if "--" in words else words)
+    if own.trained is None and (own.file is None or own.target is None):
+        parser.error("name a file and its --target, or finished runs (--trained)")
+    splits = own.trained or ([trained(own, split, seed, options) for seed in own.seeds] for split in own.split_seeds)
     found = []
-    for split_seed in own.split_seeds:
-        runs = [trained(own, split_seed, seed, options) for seed in own.seeds]
+    for runs in splits:
         found.append(measure(runs, own.stated))
         print(table(found[-1:]), flush=True)
-    print(f"\n{len(found)} splits, {len(own.seeds)} models each\n{table(found)}")
+    print(f"\n{len(found)} splits, {len(runs)} models each\n{table(found)}")
     return 0
 
 

@@ -12,8 +12,8 @@ head alone, `staged` the head for 10 epochs and then everything, `whole` everyth
 lower rate for what the weights brought. Options behind `--` go to every fit. A run that has test scores is taken as it
 is, so that a stopped command goes on. The table has validation errors, by which settings are chosen, and test errors,
 by which none is; those of the simple models of `graphbench test` on the same molecules; with `--members N` those of the
-mean prediction of N seeds, the first among them; and with `--chemprop COMMAND` those of chemprop's defaults, from an
-environment of its own:
+mean prediction of N seeds, the first among them, and of every further seed by itself; and with `--chemprop COMMAND`
+those of chemprop's defaults, from an environment of its own:
 
     python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
     python experiments/starting_weights.py ... --chemprop chemprop/bin/chemprop
@@ -143,6 +143,15 @@ def score_ensemble(file: Path, target: str, split: str, runs: Sequence[Path], op
     """
     for seed, run in enumerate(runs):
         train(file, target, split, run, [*options, "--seed_everything", str(seed)])
+    return score_predictions(runs)
+
+
+def score_predictions(runs: Sequence[Path]) -> tuple:
+    """Predict with the mean of finished runs: errors on val and test, seconds of all trainings.
+
+    Raises:
+        SystemExit: a command failed.
+    """
     errors = []
     for part in ("val", "test"):
         path = runs[0].with_suffix(f".{len(runs)}-{part}.csv")
@@ -222,8 +231,10 @@ def main(arguments: Sequence[str]) -> int:
             scores = score(file, own.target, split, run, [*start, *WAYS[way], *options])
             if own.members > 1:
                 runs = [run, *(run.with_name(f"{run.name}-{seed}") for seed in range(1, own.members))]
-                together = score_ensemble(file, own.target, split, runs, [*start, *WAYS[way], *options])
-                scores[f"{way}, {own.members} members"] = together
+                given = [*start, *WAYS[way], *options]
+                scores[f"{way}, {own.members} members"] = score_ensemble(file, own.target, split, runs, given)
+                for seed, member in enumerate(runs[1:], 1):
+                    scores[f"{way}, seed {seed}"] = score_predictions([member])
         for model, values in scores.items():
             row = dict(zip(COLUMNS, (size, split, way if model == "model" else model, *values), strict=True))
             rows += [] if row in rows else [row]

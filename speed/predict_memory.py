@@ -1,14 +1,16 @@
 """Peak memory of `graphbench predict --input` by the length of the file, and rows per second.
 
 A small GCN is trained for one epoch on molecules of a few atoms, or with `--kind graphs` on the same as JSON lines of
-atoms and bonds, or with `--kind graph-tables` as tables of graphs, atoms and bonds. Then the command answers files of
-n, 4n and 16n rows, each in a process of its own, in turns. What the last three quarters of the longest file add to the
-peak, in bytes per row, is what every further row would keep; rows per second are those beyond the shortest file, so
-that starting Python does not count. The peak is that of the largest process: the one that answers, or one of those that
-read molecules.
+atoms and bonds, or with `--kind graph-tables` as tables of graphs, atoms and bonds. With `--run` and `--smiles` a run
+of yours answers molecules of yours, repeated as often as it takes. Then the command answers files of n, 4n and 16n
+rows, each in a process of its own, in turns. What the last three quarters of the longest file add to the peak, in bytes
+per row, is what every further row would keep; rows per second are those beyond the shortest file, so that starting
+Python does not count, also by the processor time of all processes. The peak is that of the largest process: the one
+that answers, or one of those that read molecules.
 
     python speed/predict_memory.py
     python speed/predict_memory.py --rows 10000 --rounds 5 --suffix .parquet
+    python speed/predict_memory.py --run runs/molecules --smiles ../shared/data/zinc/val.smi --rows 62500 --rounds 1
     python speed/predict_memory.py --kind graphs
     python speed/predict_memory.py --kind graph-tables
 """
@@ -25,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from timing import provenance
@@ -46,6 +49,14 @@ def write_rows(path: Path, count: int) -> Path:
     with path.open("w", encoding="utf-8") as file:
         file.write("name,smiles,length\n")
         file.writelines(f"molecule-{n:09},{smiles(n)},{len(smiles(n))}\n" for n in range(count))
+    return path
+
+
+def write_smiles(path: Path, count: int, smiles: Sequence[str]) -> Path:
+    """A file of given molecules, repeated."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write("smiles\n")
+        file.writelines(f"{smiles[n % len(smiles)]}\n" for n in range(count))
     return path
 
 
@@ -88,8 +99,8 @@ KINDS: dict[str, tuple[str, Callable[[Path, int], Path], tuple[str, ...]]] = {
 }
 
 
-def run(words: Sequence[str]) -> tuple[float, float]:
-    """Seconds of a command and its peak memory in bytes, of the largest of its processes.
+def run(words: Sequence[str]) -> tuple[float, float, float]:
+    """Seconds of a command, those of the processor, and its peak memory in bytes, of the largest of its processes.
 
     This process must be a small one: a new process counts the memory of the one that started it as its own.
 
@@ -104,7 +115,8 @@ def run(words: Sequence[str]) -> tuple[float, float]:
         if process.returncode:
             said.seek(0)
             raise SystemExit(f"graphbench {words[0]} failed:\n{said.read()[-3000:]}")
-    return time.perf_counter() - start, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    busy = used.ru_utime + used.ru_stime
+    return time.perf_counter() - start, busy, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def growth(peaks: Sequence[float], rows: Sequence[int]) -> float:
@@ -119,24 +131,33 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2000, help="of the shortest file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--suffix", choices=(".csv", ".parquet"), default=".csv", help="of the output")
+    parser.add_argument("--run", metavar="FOLDER", help="of a trained model of molecules, in place of a small one")
+    parser.add_argument("--smiles", type=Path, metavar="FILE", help="molecules for it, one a line")
     options = parser.parse_args()
+    if (options.run is None) != (options.smiles is None) or (options.run and options.kind != "molecules"):
+        parser.error("--run and --smiles belong together, for --kind molecules")
     form, write, data_options = KINDS[options.kind]
     lengths = [times * options.rows for times in TIMES]
     seconds: dict[int, list[float]] = {rows: [] for rows in lengths}
+    busy: dict[int, list[float]] = {rows: [] for rows in lengths}
     peaks: dict[int, list[float]] = {rows: [] for rows in lengths}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        known = write(folder / f"known{form}", 200)
-        data = [*data_options, str(known), "--data.root", name]
-        run(["fit", *data, *_MODEL, "--run", f"{name}/run"])
+        if options.run:
+            trained, write = options.run, partial(write_smiles, smiles=options.smiles.read_text().split())
+        else:
+            known, trained = write(folder / f"known{form}", 200), f"{name}/run"
+            data = [*data_options, str(known), "--data.root", name]
+            run(["fit", *data, *_MODEL, "--run", trained])
         for rows in lengths:
             write(folder / f"{rows}{form}", rows)
         for _ in range(options.rounds):
             for rows in lengths:
                 output = folder / f"answers-{rows}{options.suffix}"
-                words = ["predict", "--run", f"{name}/run", "--input", f"{name}/{rows}{form}", "--output", str(output)]
-                seconds_taken, peak = run(words)
+                words = ["predict", "--run", trained, "--input", f"{name}/{rows}{form}", "--output", str(output)]
+                seconds_taken, busy_for, peak = run(words)
                 seconds[rows].append(seconds_taken)
+                busy[rows].append(busy_for)
                 peaks[rows].append(peak)
     took = [statistics.median(seconds[rows]) for rows in lengths]
     most = [statistics.median(peaks[rows]) for rows in lengths]
@@ -145,6 +166,8 @@ def main() -> None:
         low, high = min(peaks[rows]) / 1e6, max(peaks[rows]) / 1e6
         print(f"{rows:>10,} {middle:>9.2f} {peak / 1e6:>9.1f} {low:>9.1f} {high:>9.1f}")
     print(f"{(lengths[-1] - lengths[0]) / (took[-1] - took[0]):,.0f} rows per second beyond the shortest file")
+    worked = statistics.median(busy[lengths[-1]]) - statistics.median(busy[lengths[0]])
+    print(f"{(lengths[-1] - lengths[0]) / worked:,.0f} rows per second of a processor")
     print(f"{growth(most, lengths):.0f} bytes per row from {lengths[-2]:,} to {lengths[-1]:,} rows")
     print(", ".join(f"{key} {value}" for key, value in provenance().items() if value))  # imports torch: the last step
 

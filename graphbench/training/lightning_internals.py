@@ -10,8 +10,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import WeightAveraging
 from pytorch_lightning.strategies import DDPStrategy, Strategy
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 
 def replace_signal_handling(trainer: pl.Trainer, handling: Any) -> None:
@@ -54,3 +56,23 @@ def epoch_metrics(trainer: pl.Trainer) -> Mapping[str, Tensor]:
     """Return what callbacks and module logged for the epoch that ends."""
     # `Trainer.logged_metrics` adds up values of earlier steps and epochs.
     return trainer._logger_connector.metrics["log"]
+
+
+def average_floats_alone(trainer: pl.Trainer) -> None:
+    """Let averages of weights take buffers of whole numbers, such as the offsets of a table, as they are."""
+    # Averages with decay d would round d x + (1 - d) x down to x - 1 and read other rows; no option leaves them out.
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, WeightAveraging) and callback._average_model is not None:
+            _keep_whole_numbers(callback._average_model)
+
+
+def _keep_whole_numbers(average: AveragedModel) -> None:
+    update = average.update_parameters
+
+    def update_floats(model: nn.Module) -> None:
+        update(model)
+        for mean, current in zip(average.module.buffers(), model.buffers(), strict=True):
+            if not (mean.is_floating_point() or mean.is_complex()):
+                mean.copy_(current)
+
+    average.update_parameters = update_floats  # type: ignore[method-assign]

@@ -25,7 +25,7 @@ from graphbench.training import parts, targets
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.learning import LearningModule
-from graphbench.training.lightning_internals import attached_trainer
+from graphbench.training.lightning_internals import attached_trainer, average_floats_alone
 from graphbench.training.optim import Schedule
 from graphbench.training.tasks import build_task
 from graphbench.training.tasks.regression import Regression
@@ -338,6 +338,7 @@ class BenchmarkModule(LearningModule):
             targets.learn(self)  # after weights of another run, whose targets lie elsewhere
             targets.check_selection(self)
         if trainer is not None:
+            average_floats_alone(trainer)  # callbacks are set up before modules
             suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), trainer, stage)
         if self.matmul_precision is not None:
             # Not `torch.backends.cuda.matmul.fp32_precision`: after it `get_float32_matmul_precision`, which Lightning

@@ -1,14 +1,16 @@
 """BenchmarkModule put together in Python: what each option does to weights, features and optimizer."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import EMAWeightAveraging
 from torch import nn
 from torch.utils.data import DataLoader
 
-from graphbench.contracts import Architecture, PositionalEncoder, Representation
+from graphbench.contracts import Architecture, Features, PositionalEncoder, Representation
 from graphbench.encodings import RWSE
 from graphbench.errors import BadInput
 from graphbench.nn import NodeEncoder, RWSEEncoder
@@ -188,3 +190,22 @@ def test_a_schedule_by_epochs_ends_with_the_run_whichever_limit_ends_it(spec, li
 @pytest.mark.parametrize(("steps", "validated"), [(7, [3, 6, 7]), (6, [3, 6]), (2, [2])])
 def test_the_weights_of_the_last_step_are_validated(spec, steps, validated):
     assert watched(spec, {"max_steps": steps}).validated == validated
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.99, 0.7])
+def test_the_average_of_weights_that_rest_is_the_weights(spec, decay):
+    # 2, 7 and 119 are offsets of the tables: whole numbers that an average in floats rounds down
+    spec = replace(spec, node=Features(vocabularies=(2, 5, 112, 4)))
+    table = tiny_table(spec, num_graphs=12)
+    loader = DataLoader([table.batch(range(start, start + 4)) for start in (0, 4, 8)], batch_size=None)
+    scores = []
+    for callbacks in ([], [EMAWeightAveraging(decay=decay)]):
+        torch.manual_seed(0)
+        module = BenchmarkModule(spec, Tiny, optimizer=partial(torch.optim.SGD, lr=0.0))
+        trainer = pl.Trainer(
+            max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, num_sanity_val_steps=0, callbacks=callbacks,
+        )  # fmt: skip
+        trainer.fit(module, loader, loader)
+        scores.append(float(trainer.callback_metrics["val/loss"]))
+    assert scores[1] == pytest.approx(scores[0], rel=1e-6)

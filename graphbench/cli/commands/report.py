@@ -28,10 +28,14 @@ def report(arguments: Sequence[str]) -> int:
         "share a row with mean and standard deviation. DIR gets report.html, table.md, table.csv and table.tex.",
     )
     parser.add_argument(
-        "run", nargs="+", metavar="RUN", help="folder of a run; that of an earlier comparison is skipped"
+        "run",
+        nargs="+",
+        metavar="RUN",
+        help="folder of a run, also behind --run; that of an earlier comparison is skipped",
     )
     parser.add_argument("--output", metavar="DIR", help="folder to write to; that of the run where there is only one")
-    options = parser.parse_args(arguments)
+    # Every other command has its run behind --run.
+    options = parser.parse_args([word.removeprefix("--run=") for word in arguments if word != "--run"])
     runs = [RunFolder.existing(folder) for folder in options.run if not _is_comparison(folder)]
     if not runs:
         raise BadInput(

@@ -69,6 +69,14 @@ def test_a_run_is_reported_into_its_own_folder(finished_run, tmp_path, capsys):
     assert "--output DIR is missing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["--run", "{}"], ["--run={}"], ["--output", "out", "--run", "{}"]])
+def test_a_run_may_be_named_as_in_other_commands(words, compared, finished_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = [word.format(finished_run) for word in words]
+    assert main(["report", *given, *([] if "--output" in words else ["--output", "out"])]) == 0
+    assert (tmp_path / "out" / "table.csv").read_text() == (compared / "table.csv").read_text()
+
+
 def test_a_run_must_be_named(finished_run, capsys):
     for arguments in ([], ["--output", "x"]):
         assert main(["report", *arguments]) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -21,7 +21,6 @@ from graphbench.benchmarks.molecules.chemistry.vocabulary import (
 from graphbench.data.package_files import load_module, package_file
 
 FeatureSet = Literal["ogb", "ogb_cip", "zinc", "qm9"]
-_BondFeatures = Callable[[Chem.Bond], list[int]]
 
 
 def _numbers(names: Sequence[str]) -> dict[tuple[str, int, int], int]:
@@ -54,19 +53,36 @@ _OGB_LISTS = {
     "stereo": "possible_bond_stereo_list",
     "is_conjugated": "possible_is_conjugated_list",
 }
+#: OGB's columns in their order, and where RDKit has their values.
+_ATOM_VALUES: dict[str, Callable[[Chem.Atom], Any]] = {
+    "atomic_num": Chem.Atom.GetAtomicNum,
+    "chirality": Chem.Atom.GetChiralTag,
+    "degree": Chem.Atom.GetTotalDegree,
+    "formal_charge": Chem.Atom.GetFormalCharge,
+    "num_hydrogens": Chem.Atom.GetTotalNumHs,
+    "num_radical_electrons": Chem.Atom.GetNumRadicalElectrons,
+    "hybridization": Chem.Atom.GetHybridization,
+    "is_aromatic": Chem.Atom.GetIsAromatic,
+    "is_in_ring": Chem.Atom.IsInRing,
+}
+_BOND_VALUES: dict[str, Callable[[Chem.Bond], Any]] = {
+    "bond_type": Chem.Bond.GetBondType,
+    "stereo": Chem.Bond.GetStereo,
+    "is_conjugated": Chem.Bond.GetIsConjugated,
+}
 _TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHEDRAL_CCW)
 
 
 @dataclass(frozen=True)
 class MoleculeGraph:
-    """One molecule as nested lists: columns of every atom, (from, to) and columns of every directed edge.
+    """One molecule as lists of rows: columns of every atom, (from, to) and columns of every directed edge.
 
     Each bond gives two neighbouring edges, one per direction.
     """
 
-    atoms: list[list[int]]
+    atoms: list[tuple[int, ...]]
     edges: list[tuple[int, int]]
-    bonds: list[list[int]]
+    bonds: list[tuple[int, ...]]
 
 
 @functools.cache
@@ -75,19 +91,52 @@ def ogb_vocabulary() -> ModuleType:
     return load_module(package_file("ogb", "utils/features.py", purpose="Atom features"), "ogb_utils_features")
 
 
-def _both_directions(mol: Chem.Mol, bond_features: _BondFeatures) -> tuple[list[tuple[int, int]], list[list[int]]]:
-    edges, rows = [], []
-    for number in range(mol.GetNumBonds()):  # twice as fast as iterating over `GetBonds()`
-        bond = mol.GetBondWithIdx(number)
-        begin, end, features = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), bond_features(bond)
-        edges += [(begin, end), (end, begin)]
-        rows += [features, features]
-    return edges, rows
+class _Places(dict[Any, int]):
+    """Places of values in one of OGB's lists, looked up there once each; enums of RDKit stand there by name."""
+
+    def __init__(self, feature: str) -> None:
+        super().__init__()
+        self.feature = feature
+        self.listed: list[Any] = ogb_vocabulary().allowable_features[_OGB_LISTS[feature]]
+
+    def __missing__(self, value: Any) -> int:
+        """Find a new value, or "misc", the last of most lists; `MoleculeProblem` where a list has neither."""
+        place = next((number for number, known in enumerate(self.listed) if known in (value, str(value))), None)
+        if place is None and self.listed[-1] != "misc":
+            raise MoleculeProblem(f"a bond's {self.feature} label is not in OGB's vocabulary", str(value))
+        self[value] = len(self.listed) - 1 if place is None else place
+        return self[value]
 
 
-def _atoms(mol: Chem.Mol) -> Iterator[Chem.Atom]:
-    """Iterate over atoms, twice as fast as `GetAtoms()`, which computes its length at every step."""
-    return map(mol.GetAtomWithIdx, range(mol.GetNumAtoms()))
+@functools.cache
+def _ogb_places() -> tuple[list[_Places], list[_Places]]:
+    return [_Places(name) for name in _ATOM_VALUES], [_Places(name) for name in _BOND_VALUES]
+
+
+def _rows(
+    items: Sequence[Any], values: Iterable[Callable[[Any], Any]], places: Iterable[_Places]
+) -> list[tuple[int, ...]]:
+    """Look up the columns of atoms or bonds, column by column: a loop in Python takes longer than RDKit."""
+    columns = (map(place.__getitem__, map(value, items)) for value, place in zip(values, places, strict=True))
+    return list(zip(*columns, strict=True))
+
+
+def _atoms(mol: Chem.Mol) -> list[Chem.Atom]:
+    """Return the atoms faster than `GetAtoms()`, which computes its length at every step."""
+    return list(map(mol.GetAtomWithIdx, range(mol.GetNumAtoms())))
+
+
+def _bonds(mol: Chem.Mol) -> list[Chem.Bond]:
+    return list(map(mol.GetBondWithIdx, range(mol.GetNumBonds())))
+
+
+def _graph(
+    atoms: list[tuple[int, ...]], bonds: Sequence[Chem.Bond], bond_rows: Iterable[tuple[int, ...]]
+) -> MoleculeGraph:
+    """Give every bond its two directions."""
+    ends = zip(map(Chem.Bond.GetBeginAtomIdx, bonds), map(Chem.Bond.GetEndAtomIdx, bonds), strict=True)
+    edges = [edge for begin, end in ends for edge in ((begin, end), (end, begin))]
+    return MoleculeGraph(atoms, edges, [row for row in bond_rows for _ in range(2)])
 
 
 def ogb_graph(mol: Chem.Mol) -> MoleculeGraph:
@@ -95,13 +144,10 @@ def ogb_graph(mol: Chem.Mol) -> MoleculeGraph:
 
     Raises `MoleculeProblem` for a stereo label that OGB's vocabulary lacks (atropisomers).
     """
-    vocabulary = ogb_vocabulary()
-    atoms = [vocabulary.atom_to_feature_vector(atom) for atom in _atoms(mol)]
-    try:
-        edges, bonds = _both_directions(mol, vocabulary.bond_to_feature_vector)
-    except ValueError as error:  # the stereo column is the one without a "misc" value
-        raise MoleculeProblem("a bond's stereo label is not in OGB's vocabulary", str(error)) from error
-    return MoleculeGraph(atoms, edges, bonds)
+    bonds = _bonds(mol)
+    atom_places, bond_places = _ogb_places()
+    atoms = _rows(_atoms(mol), _ATOM_VALUES.values(), atom_places)
+    return _graph(atoms, bonds, _rows(bonds, _BOND_VALUES.values(), bond_places))
 
 
 def ogb_cip_graph(mol: Chem.Mol) -> MoleculeGraph:
@@ -111,7 +157,8 @@ def ogb_cip_graph(mol: Chem.Mol) -> MoleculeGraph:
     """
     graph = ogb_graph(mol)
     for atom, number in handedness(mol).items():
-        graph.atoms[atom][_CHIRALITY] = number
+        row = graph.atoms[atom]
+        graph.atoms[atom] = (*row[:_CHIRALITY], number, *row[_CHIRALITY + 1 :])
     return graph
 
 
@@ -147,13 +194,13 @@ def _kekule_graph(atom_type: Callable[[Chem.Atom], int], mol: Chem.Mol) -> Molec
     kekule = Chem.Mol(mol)  # Kekulize changes its molecule, whose aromatic form other columns need
     Chem.Kekulize(kekule, clearAromaticFlags=True)
 
-    def bond_features(bond: Chem.Bond) -> list[int]:
+    def bond_row(bond: Chem.Bond) -> tuple[int]:
         if (number := _KEKULE_BOND_OF.get(bond.GetBondType())) is None:
             raise MoleculeProblem("a bond is not single, double or triple", str(bond.GetBondType()))
-        return [number]
+        return (number,)
 
-    atoms = [[atom_type(atom)] for atom in _atoms(kekule)]
-    return MoleculeGraph(atoms, *_both_directions(kekule, bond_features))
+    bonds = _bonds(kekule)
+    return _graph([(atom_type(atom),) for atom in _atoms(kekule)], bonds, map(bond_row, bonds))
 
 
 def zinc_graph(mol: Chem.Mol) -> MoleculeGraph:

@@ -168,8 +168,9 @@ def stack_molecules(
     )
 
 
-def _stack(parts: Iterable[Sequence[Sequence[int]]], columns: int, dtype: type) -> np.ndarray:
-    return np.array([row for part in parts for row in part], dtype=dtype).reshape(-1, columns)
+def _stack(parts: Iterable[Iterable[Iterable[int]]], columns: int, dtype: type) -> np.ndarray:
+    rows = chain.from_iterable(parts)
+    return np.fromiter(chain.from_iterable(rows), dtype=dtype).reshape(-1, columns)
 
 
 def concatenate(parts: Sequence[MoleculeArrays]) -> MoleculeArrays:

@@ -22,6 +22,12 @@ MOLECULES = (
     "O=[N+]([O-])c1ccc[nH]1",
     "C",
     "O1C=C[C@H]([C@H]1O2)c3c2cc(OC)c4c3OC(=O)C5=C4CCC(=O)5",
+    # values beyond OGB's lists, and rare ones: elements, charges, radicals, bonds, geometries
+    "*C[CH2]",
+    "[U+6].[O][O].[H][H].[Og]",
+    "FS(F)(F)(F)(F)F",
+    "N->[Pt](<-N)(Cl)Cl",
+    "Cl[Pt@SP1](Br)(F)I",
 )
 
 
