@@ -69,7 +69,7 @@ def on_one(hosts: tuple[Host, Host], number: int, folder: Path, *arguments: obje
 
 
 def kill(host: Host, started: subprocess.Popen[bytes]) -> None:
-    """End all processes of a host at once, as a power cut does."""
+    """End all processes of a host at once; its system still closes their connections."""
     os.killpg(started.pid, signal.SIGKILL)
     # torchrun starts its workers in sessions of their own.
     left = subprocess.run(["ip", "netns", "pids", host.namespace], capture_output=True, text=True).stdout
