@@ -99,10 +99,11 @@ KINDS: dict[str, tuple[str, Callable[[Path, int], Path], tuple[str, ...]]] = {
 }
 
 
-def run(words: Sequence[str]) -> tuple[float, float, float]:
+def run(words: Sequence[str], watch: Callable[[int], None] | None = None) -> tuple[float, float, float]:
     """Seconds of a command, those of the processor, and its peak memory in bytes, of the largest of its processes.
 
-    This process must be a small one: a new process counts the memory of the one that started it as its own.
+    This process must be a small one: a new process counts the memory of the one that started it as its own. `watch` is
+    called with the number of the process, twenty times a second.
 
     Raises:
         SystemExit: the command failed.
@@ -110,7 +111,12 @@ def run(words: Sequence[str]) -> tuple[float, float, float]:
     start = time.perf_counter()
     with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
         process = subprocess.Popen([sys.executable, "-m", "graphbench", *words], stdout=said, stderr=said)
-        _, status, used = os.wait4(process.pid, 0)
+        ended = 0
+        while not ended:
+            if watch is not None:
+                watch(process.pid)
+                time.sleep(0.05)
+            ended, status, used = os.wait4(process.pid, 0 if watch is None else os.WNOHANG)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             said.seek(0)

@@ -1,8 +1,9 @@
 """Peak memory of `graphbench prepare` for a file of molecules that is read in parts, by its length, and of two shares.
 
 Files of 2, 4, 8, ... parts of distinct molecules are prepared, each in a process of its own that has one core. A line
-gives the peak and what every further row adds to it, beside the size of the entry that is written. The longest file is
-then prepared by two shares, one after the other, and joined; the entries are compared byte by byte.
+gives the peak and what every further row adds to it, and the same of the process's own memory, without the pages of
+files that it has mapped (Linux alone tells them apart), beside the size of the entry that is written. The longest file
+is then prepared by two shares, one after the other, and joined; the entries are compared byte by byte.
 
     python speed/prepare_parts.py
     python speed/prepare_parts.py --most 1048576
@@ -11,6 +12,7 @@ then prepared by two shares, one after the other, and joined; the entries are co
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -41,6 +43,20 @@ def entry(store: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in store.glob("table-*/*.npy")}
 
 
+class OwnMemory:
+    """The largest memory of a process that is no page of a file, in bytes; 0 on systems other than Linux."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+
+    def __call__(self, process: int) -> None:
+        """Look at a process, unless it has ended."""
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{process}/status").read_text().splitlines():
+                if line.startswith("RssAnon:"):
+                    self.peak = max(self.peak, int(line.split()[1]) * 1024)
+
+
 def main() -> None:
     """Prepare the files, and print a line for each length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -49,20 +65,25 @@ def main() -> None:
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    print(f"{'rows':>12} {'seconds':>9} {'peak MB':>9} {'bytes/row':>10} {'entry MB':>10}")
+    heads = f"{'peak MB':>9} {'bytes/row':>10} {'own MB':>9} {'bytes/row':>10}"
+    print(f"{'rows':>12} {'seconds':>9} {heads} {'entry MB':>10}")
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        folder, rows, before = Path(name), FIRST, (0, 0.0)
+        folder, rows, before = Path(name), FIRST, (0, 0.0, 0)
         while rows <= options.most:
             source = write_rows(folder / f"{rows}.csv", rows)
             words = ["prepare", "--data", "Molecules", "--data.file", str(source), "--data.target", "value",
                      "--model.architecture", "GCN", "--data.store"]  # fmt: skip
-            seconds, peak = run([*words, f"{name}/{rows}"])
+            own = OwnMemory()
+            seconds, _, peak = run([*words, f"{name}/{rows}"], own)
             size = sum(map(len, entry(folder / str(rows)).values()))
-            added = f"{(peak - before[1]) / (rows - before[0]):.0f}" if before[0] else ""
-            print(f"{rows:>12,} {seconds:>9.1f} {peak / 1e6:>9.1f} {added:>10} {size / 1e6:>10.1f}", flush=True)
-            before, rows = (rows, peak), rows * 2
+            told = ""
+            for now, then in ((peak, before[1]), (own.peak, before[2])):
+                added = f"{(now - then) / (rows - before[0]):.0f}" if before[0] else ""
+                told += f" {now / 1e6:>9.1f} {added:>10}"
+            print(f"{rows:>12,} {seconds:>9.1f}{told} {size / 1e6:>10.1f}", flush=True)
+            before, rows = (rows, peak, own.peak), rows * 2
         for share in (["--part", "1/2"], ["--part", "2/2"], []):
-            seconds, peak = run([*words, f"{name}/shares", *share])
+            seconds, _, peak = run([*words, f"{name}/shares", *share])
             print(f"{' '.join(share) or 'joined':>12} {seconds:>9.1f} {peak / 1e6:>9.1f}", flush=True)
         equal = entry(folder / "shares") == entry(folder / str(before[0]))
         print("the entry of the shares is", "that of one process" if equal else "ANOTHER ONE")

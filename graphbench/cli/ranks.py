@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -28,7 +29,7 @@ from torch.utils.data import get_worker_info
 from graphbench.callbacks.checkpoints import LastCheckpoint, validates_now
 from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.cli.process import Stopped, by_default, handled, leave_terminal
-from graphbench.errors import GraphbenchError
+from graphbench.errors import BadInput, GraphbenchError
 from graphbench.runs import RunFolder
 from graphbench.runs.holding import Place
 from graphbench.training.lightning_internals import cluster_environment, group_timeout, skip_sigterm_broadcast
@@ -168,6 +169,8 @@ class OrderlyStop(pl.Callback):
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             self._group = self._group or dist.new_group(backend="gloo", timeout=group_timeout(trainer.strategy))
             skip_sigterm_broadcast(trainer)
+            if trainer.num_nodes > 1:
+                check_shared(Path(trainer.default_root_dir), self._group)
         self._signals.waiting = True
 
     def on_train_batch_end(
@@ -211,6 +214,29 @@ class FolderWatch(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check before the last checkpoint is written."""
         self._stop.compare(trainer)
+
+
+def check_shared(run: Path, group: dist.ProcessGroup | None = None, patience: float = 90) -> None:
+    """Refuse processes that do not see the run's folder: checkpoints there are read by all, the best one at the end.
+
+    Args:
+        run: the folder, as each process calls it; the first one has written its configuration.
+        group: of all processes, over gloo.
+        patience: seconds until another host may see a new file; network file systems remember what was missing.
+
+    Raises:
+        BadInput: in every process, that some of them do not see it.
+    """
+    end = time.monotonic() + patience
+    while not (is_seen := RunFolder(run).config.is_file()) and time.monotonic() < end:
+        time.sleep(1)
+    unseen = torch.tensor([not is_seen]).int()
+    dist.all_reduce(unseen, group=group)
+    if unseen.item():
+        raise BadInput(
+            f"--run {run}: {unseen.item()} of {dist.get_world_size()} processes do not see this folder, from which all "
+            "read checkpoints. Name one on a disk that all hosts share."
+        )
 
 
 def is_in_place(place: Place) -> bool:

@@ -33,13 +33,22 @@ def hosts() -> Iterator[tuple[Host, Host]]:
         pytest.skip(f"no network namespaces: {error}")
 
 
-def on_both(hosts: tuple[Host, Host], folder: Path, *arguments: object) -> list[subprocess.Popen[bytes]]:
-    """`graphbench` under torchrun, one process on each host; output goes to files in `folder`."""
+def on_both(
+    hosts: tuple[Host, Host], folder: Path, *arguments: object, hidden: Path | None = None, options: str = "rw"
+) -> list[subprocess.Popen[bytes]]:
+    """`graphbench` under torchrun, one process on each host; output goes to files in `folder`.
+
+    In place of the folder `hidden`, the second host has an empty one of its own, with these options of mount.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     started = []
     for number, host in enumerate(hosts):
         join = ["--node-rank", str(number), "--master-addr", ADDRESSES[0], "--master-port", "29511"]
-        started.append(host.start(torchrun(join, arguments), folder / f"host-{number}.txt"))
+        command = torchrun(join, arguments)
+        if number and hidden is not None:
+            mount = f'mount -t tmpfs -o {options} none "$0" && exec "$@"'
+            command = ["sh", "-c", mount, str(hidden), *command]
+        started.append(host.start(command, folder / f"host-{number}.txt"))
     return started
 
 
@@ -60,7 +69,7 @@ def on_one(hosts: tuple[Host, Host], number: int, folder: Path, *arguments: obje
 
 
 def kill(host: Host, started: subprocess.Popen[bytes]) -> None:
-    """End all processes of a host at once, as a power cut does."""
+    """End all processes of a host at once; its system still closes their connections."""
     os.killpg(started.pid, signal.SIGKILL)
     # torchrun starts its workers in sessions of their own.
     left = subprocess.run(["ip", "netns", "pids", host.namespace], capture_output=True, text=True).stdout
@@ -153,3 +162,23 @@ def test_a_host_that_comes_back_is_taken_in(hosts, data_options, tmp_path: Path)
     finish(on_both(hosts, tmp_path / "undisturbed", "fit", *data_options, *options, "--run", whole), tmp_path)
     for name, value in weights(whole).items():
         torch.testing.assert_close(weights(run)[name], value, rtol=0, atol=0, msg=name)
+
+
+@pytest.mark.parametrize(("options", "told"), [("rw", "1 of 2 processes do not see"), ("ro", "nothing may be written")])
+def test_a_host_that_does_not_see_the_run_is_told_before_it_trains(
+    hosts, data_options, tmp_path: Path, options: str, told: str
+) -> None:
+    """Each host has a disk of its own under the name of the run's, or may not write to it."""
+    disk, out = tmp_path / "disk", tmp_path / "out"
+    disk.mkdir()
+    fit = ["fit", *data_options, *OPTIONS, "--trainer.strategy", "ddp", "--trainer.num_nodes", "2"]
+    started = on_both(hosts, out, *fit, "--run", disk / "run", hidden=disk, options=options)
+    assert started[1].wait(300) != 0, output(out)
+    if options == "ro":  # before the processes have met
+        kill(hosts[0], started[0])
+    else:
+        assert started[0].wait(60) != 0, output(out)
+    said = [line for line in (out / "host-1.txt").read_text().splitlines() if line.startswith("graphbench: ")]
+    said += [line for line in (out / "host-0.txt").read_text().splitlines() if line.startswith("graphbench: ")]
+    assert told in said[0]
+    assert not (disk / "run" / "checkpoints").exists()

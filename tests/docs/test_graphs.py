@@ -27,7 +27,7 @@ def test_every_example_runs(tmp_path, monkeypatch, capsys):
             assert program == "graphbench"
             assert main([*arguments, *(SMALL if "GPS" in arguments else [])]) == 0, capsys.readouterr().err
             commands += 1
-    assert commands == 14
+    assert commands == 15
     assert names["data"].spec.task == "graph-regression"
     told = capsys.readouterr().err
     for inferred in ("order", "dry, wet", "fold 2 of 10 tests", "friends", "club"):
