@@ -76,7 +76,8 @@ PLUGINS: dict[str, dict[str, str]] = {
             "OGBGNN PNA PPGT SAN SAT SPN Sequoia"
         ),
         "configs": (
-            "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model neuralwalker pna ppgt san sat sequoia"
+            "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model neuralwalker pna ppgt san sat "
+            "sequoia"
         ),
         "tables": "benchmarking-gnns echo",
     },
