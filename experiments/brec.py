@@ -1,4 +1,4 @@
-"""BREC: which of 400 pairs of graphs, alike to weak tests of isomorphism, can a model tell apart?
+"""Judge which of BREC's 400 pairs of graphs, alike to weak tests of isomorphism, a model can tell apart.
 
 Wang & Zhang, "An Empirical Study of Realized GNN Expressiveness", ICML 2024, https://github.com/GraphPKU/BREC. The file
 `brec_v3.npy` of its authors (MIT licence) holds graph6 strings: of each of 400 pairs (G, H) 32 relabellings of both,
