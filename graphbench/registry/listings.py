@@ -73,10 +73,11 @@ PLUGINS: dict[str, dict[str, str]] = {
     "graphbench-baselines": {
         "architectures": (
             "Exphormer GAT GCN GIN GINE GNNPlus GPS GRIT GT GatedGCN GraphMamba GraphSAGE Graphormer NeuralWalker "
-            "OGBGNN PNA SAN SAT SPN Sequoia"
+            "OGBGNN PNA PPGT SAN SAT SPN Sequoia"
         ),
         "configs": (
-            "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model neuralwalker pna san sat sequoia"
+            "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model neuralwalker pna ppgt san sat "
+            "sequoia"
         ),
         "tables": "benchmarking-gnns echo",
     },

@@ -51,6 +51,7 @@ BASES = {
     "linear-transformer": "zinc-gt",
     "neuralwalker": "zinc",
     "pna": "zinc",
+    "ppgt": "zinc",
     "san": "pattern",
     "sat": "zinc",
     "sequoia": "peptides-func",

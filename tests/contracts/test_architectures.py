@@ -81,6 +81,7 @@ BUDGETS = {
     "NodeFormer": (0, 1140),
     "OGBGNN": (0, 259),
     "PNA": (0, 554),
+    "PPGT": (0, 2403),
     "PointCNN": (0, 891),
     "PointConv": (0, 1006),
     "PointNet": (0, 355),

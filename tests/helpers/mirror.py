@@ -306,6 +306,7 @@ TESTS_OF = {
     "tests/docs/test_site.py": "docs/",
     "tests/experiments/test_qm9_sample.py": "experiments/qm9_sample.py",
     "tests/experiments/test_coverage.py": "experiments/coverage.py",
+    "tests/experiments/test_brec.py": "experiments/brec.py",
     "tests/experiments/test_equal_budget.py": "experiments/equal_budget.py",
     "tests/experiments/test_gradients.py": "experiments/gradients.py",
     "tests/encodings/test_substructures_caps.py": "limits of the substructure search",

@@ -18,6 +18,7 @@ from graphbench_baselines import (
     GT,
     OGBGNN,
     PNA,
+    PPGT,
     SAN,
     SAT,
     SPN,
@@ -187,6 +188,12 @@ class TestGRIT(ArchitectureContract):
     architecture = GRIT
     options = SMALL | {"num_steps": 4}
     most_launches = 404
+
+
+class TestPPGT(ArchitectureContract):
+    architecture = PPGT
+    options = SMALL | {"num_steps": 4}
+    most_launches = 673
 
 
 class TestGraphMamba(ArchitectureContract):

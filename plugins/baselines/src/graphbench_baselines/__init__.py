@@ -1,4 +1,4 @@
-"""Message passing networks, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, Graphormer, SAT, Sequoia and NeuralWalker."""
+"""Message passing, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, PPGT, Graphormer, SAT, Sequoia and NeuralWalker."""
 
 from graphbench_baselines.exphormer import Exphormer as Exphormer
 from graphbench_baselines.gps import GPS as GPS
@@ -17,6 +17,7 @@ from graphbench_baselines.message_passing.ogb_gnn import OGBGNN as OGBGNN
 from graphbench_baselines.message_passing.pna import PNA as PNA
 from graphbench_baselines.message_passing.spn import SPN as SPN
 from graphbench_baselines.neural_walker import NeuralWalker as NeuralWalker
+from graphbench_baselines.ppgt import PPGT as PPGT
 from graphbench_baselines.san import SAN as SAN
 from graphbench_baselines.san import TransformerLapPE as TransformerLapPE
 from graphbench_baselines.sat import SAT as SAT
@@ -33,6 +34,7 @@ __all__ = [
     "GT",
     "OGBGNN",
     "PNA",
+    "PPGT",
     "SAN",
     "SAT",
     "SPN",
