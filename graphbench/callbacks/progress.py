@@ -1,9 +1,10 @@
-"""Progress on a terminal: a line per epoch, a bar below them, and a forecast of the run's time."""
+"""How a training goes: in a terminal a line per epoch, a bar below them, and a forecast; charts in TensorBoard."""
 
 from __future__ import annotations
 
 import logging
 import math
+import re
 import statistics
 import time
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint, RichProgressBar, Timer
 from pytorch_lightning.callbacks.progress.rich_progress import CustomTimeColumn
+from pytorch_lightning.loggers import TensorBoardLogger
 from rich.progress import BarColumn
 from rich.table import Column
 
@@ -96,6 +98,19 @@ class EpochLines(Checkpoint):
             if len("  ".join((epoch, *parts.values(), elapsed))) > _COLUMNS:
                 parts.pop(name, None)
         log.info("%s", "  ".join((epoch, *parts.values(), elapsed)))
+
+
+class FirstBoard(pl.Callback):
+    """Lays out TensorBoard's tab "Custom Scalars": loss, metric and gap, each in one chart of both splits."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the layout into the logs, once for each part of a run."""
+        metric = getattr(pl_module, "monitor", "val/loss").partition("/")[2]
+        charts = {name: ["Multiline", [rf"(train|val)/{re.escape(name)}$"]] for name in ("loss", metric)}
+        charts["gap"] = ["Multiline", [r"train_test_gap/"]]
+        for logger in trainer.loggers if trainer.is_global_zero else ():
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_custom_scalars({"training and validation": charts})
 
 
 #: First steps that are not counted: kernels are compiled and memory is found in them.

@@ -27,7 +27,7 @@ from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.callbacks.exact_resume import ExactResume
 from graphbench.callbacks.no_validation import NoValidation
 from graphbench.callbacks.non_finite import NonFinite
-from graphbench.callbacks.progress import EpochLines, Forecast, RunProgressBar
+from graphbench.callbacks.progress import EpochLines, FirstBoard, Forecast, RunProgressBar
 from graphbench.callbacks.throughput import Throughput
 from graphbench.cli.command_line import OPTION_TOPS
 from graphbench.cli.complaints import explain_construction
@@ -188,7 +188,7 @@ class GraphbenchCLI(LightningCLI):
             callbacks += [] if has(NonFinite) else [NonFinite()]
             if config.get("max_time") is None and not has(Timer):
                 callbacks.append(Timer())  # goes on counting in a continued run
-            callbacks += [LearningRateMonitor()] if config["logger"] else []
+            callbacks += [LearningRateMonitor(), FirstBoard()] if config["logger"] else []
         else:
             config |= {"logger": False, "enable_checkpointing": False}
             callbacks = [one for one in callbacks if not isinstance(one, ModelCheckpoint)]  # nothing to write into

@@ -37,7 +37,7 @@ _NEUTRAL = re.compile(
 #: Callbacks that only show, measure or write.
 _PASSIVE_CALLBACKS = re.compile(
     r"trainer\.callbacks\.(AttentionCapacity|AttentionMaps|RankProgression|InfluenceRange|TrainTestGap|Throughput|Forecast"
-    r"|NonFinite|ExactResume|LastCheckpoint|EpochLines|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary"
+    r"|FirstBoard|NonFinite|ExactResume|LastCheckpoint|EpochLines|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary"
     r"|RichModelSummary|OnExceptionCheckpoint|\w*ProgressBar)(\..*)?"
 )
 _LENGTH = re.compile(r"trainer\.(max|min)_(epochs|steps)|trainer\.max_time")

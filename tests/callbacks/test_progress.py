@@ -8,9 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 from pytorch_lightning.callbacks import Timer
+from pytorch_lightning.loggers import TensorBoardLogger
 from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
-from graphbench.callbacks.progress import EpochLines, RunProgressBar
+from graphbench.callbacks import TrainTestGap
+from graphbench.callbacks.progress import EpochLines, FirstBoard, RunProgressBar
 
 
 class Kept(RunProgressBar):
@@ -110,3 +114,22 @@ def test_an_epoch_is_one_line_of_eighty_columns(scores, monitor, there, caplog):
     assert line.startswith("epoch 1000/1000  ")
     assert line.endswith("  123456 s")
     assert re.findall(r"(?:train|val)/\w+|graphs/s", line) == there
+
+
+def test_each_chart_of_the_first_board_has_what_it_is_to_compare(fit, tmp_path):
+    fit(FirstBoard(), TrainTestGap(), logger=TensorBoardLogger(tmp_path / "board", name="", version=""), max_epochs=1)
+    events = EventAccumulator(str(tmp_path / "board")).Reload()
+    (event,) = events.Tensors("custom_scalars__config__")
+    layout = Layout.FromString(event.tensor_proto.string_val[0])
+    (category,) = layout.category
+    shown = {
+        chart.title: {
+            tag for pattern in chart.multiline.tag for tag in events.Tags()["scalars"] if re.match(pattern, tag)
+        }
+        for chart in category.chart
+    }
+    assert shown == {
+        "loss": {"train/loss", "val/loss"},
+        "MAE": {"train/MAE", "val/MAE"},
+        "gap": {"train_test_gap/MAE", "train_test_gap/loss"},
+    }

@@ -84,6 +84,19 @@ def test_the_image_that_is_built_is_that_of_the_project(jobs):
     assert arguments <= set(re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE))
 
 
+def test_released_images_have_a_base_by_digest_and_one_of_them_no_root():
+    text = (ROOT / ".github" / "workflows" / "release.yaml").read_text(encoding="utf-8")
+    runs = commands({"image": yaml.safe_load(text)["jobs"]["image"]})
+    built = [run for run in runs if run.startswith("docker build")]
+    assert "RepoDigests" in runs[0]
+    assert all('BASE_IMAGE="$BASE_IMAGE"' in run for run in built)
+    assert sum(bool(re.search(r"IMAGE_USER=[1-9]\d*", run)) for run in built) == 1
+    arguments = set(re.findall(r"--build-arg (\w+)=", " ".join(built)))
+    dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    final = dockerfile.rpartition("\nFROM ")[2]
+    assert arguments <= set(re.findall(r"^ARG (\w+)", final, re.MULTILINE)), "the final stage and its labels know them"
+
+
 @pytest.mark.parametrize(
     "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yaml")), ids=lambda path: path.stem
 )

@@ -57,7 +57,8 @@ def sweep(arguments: Sequence[str]) -> int:
     cluster = Cluster.of(options)
     plan, output = _plan(options, words), folder_to_write("--output", options.output)
     for config in options.config:
-        check_fit_options("sweep", ["--config", config, *words], parser.names, RESERVED)
+        for data, _ in benchmark_options(plan.benchmarks):
+            check_fit_options("sweep", ["--config", config, *data, *words], parser.names, RESERVED)
     check_set_once(words, _setters(options, plan))
     if cluster is not None and options.jobs != 1:
         raise BadInput(f"--jobs {options.jobs} is for trainings here: with --launcher say --launcher.at_once.")

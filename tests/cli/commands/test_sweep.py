@@ -189,6 +189,14 @@ BAD = {
         "--folds 4: CSL has 5 folds, on which its scores are compared",
     ),
     "benchmark": (["--config", "GCN", "--benchmark", "Graphs --trainer.max_epochs 3"], "options of its data, such as"),
+    "a file as a benchmark": (
+        ["--config", "GCN", "--benchmark", "mine.csv"],
+        "--data mine.csv: this option takes the name of a benchmark",
+    ),
+    "option of a benchmark": (
+        ["--config", "GCN", "--benchmark", "CSL --data.fould 1"],
+        "CSL has no option 'fould'. Did you mean --data.fold?",
+    ),
     "no model": ([], "needs --config NAME_OR_FILE, once for every model"),
     "no such model": (["--config", "gcm"], "--config gcm: there is no such file"),
     "seeds": (["--config", "GCN", "--seeds", "4-0"], "--seeds 4-0: expected numbers and ranges such as 0-4"),
