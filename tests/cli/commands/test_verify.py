@@ -89,6 +89,10 @@ def test_an_honest_run_is_added_with_its_person(run, capsys):
     assert "GCN, run by Grace H. |" in page
 
 
+def test_a_recipe_that_leaves_the_architecture_open_is_altered_by_none(sent):
+    assert yaml.safe_load((sent / "config.yaml").read_text())["expected"]["altered"] == []
+
+
 def test_the_score_is_that_of_sklearn_on_the_rows(run, capsys):
     """Accuracy weighted by class is the mean recall of the classes."""
     assert main(["verify", str(run)]) == 0

@@ -138,8 +138,8 @@ class PPGTLayer(nn.Module):
     def _path(self, branch: Tensor, batch: GraphBatch) -> Tensor:
         if not self.training or not self.drop_path:
             return branch
-        kept = F.dropout(branch.new_ones(batch.num_graphs, 1), self.drop_path)
-        return branch * kept.index_select(0, batch.batch)
+        mask = F.dropout(branch.new_ones(batch.num_graphs, 1), self.drop_path)
+        return branch * mask.index_select(0, batch.batch)
 
 
 class PairStem(nn.Module):
