@@ -28,7 +28,7 @@ CHIRAL = (
     "C/C=C/[C@H](F)/C=C\\C",
     "CC(C)(C)c1ccc(O[P@]2OC[C@]3(CO2)CO[P@](OC4CC4)OC3)cc1",
 )
-MEASURED = Path(__file__).parents[4] / "shared" / "data" / "aqsol" / "aqsoldb.csv"
+MEASURED = Path(__file__).parents[5] / "shared" / "data" / "aqsol" / "aqsoldb.csv"
 #: Models of sequences and of point clouds read no molecules; `Positions` has no answer of its own.
 OTHERS = {"Luna", "MEGA", "S4D", "SequenceSequoia", "SequenceTransformer", "Positions"}
 #: Models whose published method follows the numbers of the nodes, and so the spelling.
