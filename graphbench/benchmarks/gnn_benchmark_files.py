@@ -60,7 +60,7 @@ def read_splits(path: Path, convert: Convert, most_nodes: int = _BYTE_NODES) -> 
         raise CorruptData(f"{path}: expected a list of graphs for each split, got {wrong[0]}.")
     build = partial(_table, convert=convert, most_nodes=most_nodes)
     return {
-        split: tables_in_parts(graphs, build, f"{path}, {split}", f"{path.name}, {split}", "the GNN benchmark")
+        split: tables_in_parts(graphs, build, f"{path}: {split}", f"{path.name}, {split}", "the GNN benchmark")
         for split, graphs in zip(SPLITS, splits, strict=True)
     }
 

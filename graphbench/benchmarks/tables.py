@@ -54,7 +54,7 @@ def make_table(
 def tables_in_parts(
     graphs: Iterable[Published],
     convert: Callable[[Sequence[Published]], GraphTable],
-    place: str | Path,
+    place: str,
     name: str,
     owner: str,
     size: int = _CHUNK,
@@ -64,7 +64,7 @@ def tables_in_parts(
     Args:
         graphs: as the file holds them.
         convert: some of them to a table.
-        place: of the graphs, for errors.
+        place: of the graphs, for errors, in front of their numbers.
         name: of what is read, for the progress bar.
         owner: of the format, for errors.
         size: graphs per table.
@@ -77,7 +77,7 @@ def tables_in_parts(
     total = math.ceil(len(graphs) / size) if isinstance(graphs, Sized) else None
     for number, part in enumerate(track(parts, f"Reading {name}", total, f"chunks of {size} graphs")):
         first = number * size
-        with foreign(f"{place}: graphs {first} to {first + len(part) - 1}", is_not=f"are not what {owner} holds"):
+        with foreign(f"{place} graphs {first} to {first + len(part) - 1}", is_not=f"are not what {owner} holds"):
             table = convert(part)
         yield table  # outside of `foreign`, which would take errors of whoever reads on for damage of the file
 

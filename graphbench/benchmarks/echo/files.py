@@ -56,7 +56,9 @@ def _tables(path: Path, target: Target, level: str) -> Iterator[GraphTable]:
     graphs = load_saved(path)
     if not isinstance(graphs, list) or not all(isinstance(graph, Data) for graph in graphs):
         raise CorruptData(f"{path}: expected a list of PyG's Data, got {type(graphs).__name__}.")
-    yield from tables_in_parts(graphs, lambda part: _table(part, target, level), path, f"ECHO, {path.name}", "ECHO")
+    yield from tables_in_parts(
+        graphs, lambda part: _table(part, target, level), f"{path}:", f"ECHO, {path.name}", "ECHO"
+    )
 
 
 def _table(graphs: Sequence[Data], target: Target, level: str) -> GraphTable:

@@ -149,4 +149,4 @@ def _table(graphs: Sequence[Graph], columns: dict[str, tuple[Tensor, str]]) -> G
 
 
 def _in_parts(path: Path, graphs: Iterable[Graph], convert: Convert) -> Iterator[GraphTable]:
-    return tables_in_parts(graphs, convert, path, f"{path.parent.parent.name} {path.stem}", "this set")
+    return tables_in_parts(graphs, convert, f"{path}:", f"{path.parent.parent.name} {path.stem}", "this set")
