@@ -99,7 +99,13 @@ KINDS: dict[str, tuple[str, Callable[[Path, int], Path], tuple[str, ...]]] = {
 }
 
 
-def run(words: Sequence[str]) -> tuple[float, float, float]:
+def run(words: Sequence[str]) -> tuple[float, float]:
+    """Seconds of a command and its peak memory, see `run_and_count`."""
+    seconds, _, peak = run_and_count(words)
+    return seconds, peak
+
+
+def run_and_count(words: Sequence[str]) -> tuple[float, float, float]:
     """Seconds of a command, those of the processor, and its peak memory in bytes, of the largest of its processes.
 
     This process must be a small one: a new process counts the memory of the one that started it as its own.
@@ -155,7 +161,7 @@ def main() -> None:
             for rows in lengths:
                 output = folder / f"answers-{rows}{options.suffix}"
                 words = ["predict", "--run", trained, "--input", f"{name}/{rows}{form}", "--output", str(output)]
-                seconds_taken, busy_for, peak = run(words)
+                seconds_taken, busy_for, peak = run_and_count(words)
                 seconds[rows].append(seconds_taken)
                 busy[rows].append(busy_for)
                 peaks[rows].append(peak)
