@@ -50,7 +50,7 @@ def main() -> None:
         for rows in lengths:
             source = write_rows(folder / "input.csv", rows)
             words = ["predict", "--run", f"{name}/run", "--input", str(source), "--output"]
-            seconds, peak = run([*words, f"{name}/parts/"])
+            seconds, _, peak = run([*words, f"{name}/parts/"])
             size = sum(path.stat().st_size for path in (folder / "parts").glob("*.parquet"))
             if rows == FIRST:
                 rate = growth = ""
@@ -63,7 +63,7 @@ def main() -> None:
             )
             shutil.rmtree(folder / "parts")
             before = (rows, peak)
-        passing, _ = run([*words, f"{name}/others/", "--part", OTHERS])
+        passing, _, _ = run([*words, f"{name}/others/", "--part", OTHERS])
         print(
             f"{lengths[-1] / passing:,.0f} rows per second are passed over by the job of another share, with its start"
         )
