@@ -7,6 +7,7 @@ import math
 import re
 import statistics
 import time
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,6 +16,8 @@ from pytorch_lightning.callbacks.progress.rich_progress import CustomTimeColumn
 from pytorch_lightning.loggers import TensorBoardLogger
 from rich.progress import BarColumn
 from rich.table import Column
+
+from graphbench.training.lightning_internals import metrics_column
 
 log = logging.getLogger(__name__)
 _SPEED = "time/graphs_per_s"
@@ -39,9 +42,9 @@ class RunProgressBar(RichProgressBar):
         Only the bar itself gives way in a narrow terminal: rich else wraps the values beside it.
         """
         columns = [one for one in super().configure_columns(trainer) if not isinstance(one, CustomTimeColumn)]
-        for column in (*columns, self._metric_component):  # Lightning appends the latter
+        for column in (*columns, metrics_column(self)):  # Lightning appends the latter
             if column is not None and not isinstance(column, BarColumn):
-                column._table_column = Column(no_wrap=True)
+                column.get_table_column = partial(Column, no_wrap=True)
         return columns
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import WeightAveraging
+from pytorch_lightning.callbacks import RichProgressBar, WeightAveraging
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
@@ -50,6 +50,12 @@ def ddp_options(strategy: DDPStrategy) -> dict[str, Any]:
     """Return the arguments with which a strategy will wrap the model, to be changed in place."""
     # Whether parameters stay unused is known once model and data exist, after the strategy was built.
     return strategy._ddp_kwargs
+
+
+def metrics_column(bar: RichProgressBar) -> Any:
+    """Return the column of the values beside a bar, or None before Lightning has made it."""
+    # `configure_columns` returns all columns but this one.
+    return bar._metric_component
 
 
 def epoch_metrics(trainer: pl.Trainer) -> Mapping[str, Tensor]:

@@ -187,7 +187,7 @@ def test_a_short_output_is_taken_or_named(place, capsys, spelling):
     for command in COMMANDS:
         line = f"{OTHERS.get(command, '--run RUN' if command in OWN else '-c q.yaml')} {NEEDS.get(command, '')}"
         line = line.replace("--checkpoint w.ckpt", "").replace("-o OUT.csv", "").replace("-o OUT", "")
-        line = line.replace("--run OUT", "--run RUN")
+        line = line.replace("--run OUT", "" if "--run RUN" in line else "--run RUN")
         takes = command in ("predict", "embed", "explain", "sweep", "study", "export", "report", "reproduce", "profile")
         if takes and "OUT" in spelling and command in ("sweep", "study", "reproduce"):
             line += " --seeds 0" if command == "reproduce" else " --jobs 0"

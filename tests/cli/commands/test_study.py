@@ -52,9 +52,9 @@ def config(molecule_file, tmp_path_factory):
     return path
 
 
-def words_of(config, output, *further):
-    return ["study", "--model", str(config), "--depths", *map(str, DEPTHS), "--rivals", "GCN", "S4D", "--seeds", "0-1",
-            "--questions", "depth", "budget", "--output", str(output), *further]  # fmt: skip
+def words_of(config, output, *further, questions=("depth", "budget"), seeds="0-1", rivals=("GCN", "S4D")):
+    return ["study", "--model", str(config), "--depths", *map(str, DEPTHS), "--rivals", *rivals, "--seeds", seeds,
+            "--questions", *questions, "--output", str(output), *further]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_a_rival_that_cannot_take_part_has_a_row_that_says_why(finished):
 
 def test_finished_runs_elsewhere_stand(config, finished, tmp_path):
     output, *_ = finished
-    words = words_of(config, tmp_path / "new", "--questions", "depth", "--runs", str(output), "--no-train")
+    words = words_of(config, tmp_path / "new", "--runs", str(output), "--no-train", questions=["depth"])
     assert main(words) == 0
     assert not (tmp_path / "new" / "runs").exists()
     assert table(tmp_path / "new", "What happens with depth?") == table(output, "What happens with depth?")
@@ -139,8 +139,8 @@ def test_finished_runs_elsewhere_stand(config, finished, tmp_path):
 
 def test_what_is_still_to_run_is_listed_and_counted(config, tmp_path, capsys):
     """Four rows of the control and two layers; the fused row, one layer and GPS are one training with three uses."""
-    words = words_of(config, tmp_path / "dry", "--seeds", "7", "--rivals", "S4D")
-    assert main([*words, "--questions", "control", "depth", "budget", "--no-train"]) == 0
+    asked = {"questions": ["control", "depth", "budget"], "seeds": "7", "rivals": ["S4D"]}
+    assert main(words_of(config, tmp_path / "dry", "--no-train", **asked)) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("to train ")]
     assert len(said) == 4 + 1
     assert sum("control: fused" in line and "depth: 1 layer" in line and "budget: GPS" in line for line in said) == 1
@@ -181,7 +181,7 @@ def test_a_wrong_option_is_named_before_anything_runs(config, tmp_path, capsys, 
 
 @pytest.mark.slow
 def test_a_killed_study_goes_on(config, tmp_path):
-    words = words_of(config, tmp_path / "out", "--questions", "depth", "--seeds", "0", "--trainer.max_epochs", "30")
+    words = words_of(config, tmp_path / "out", "--trainer.max_epochs", "30", questions=["depth"], seeds="0")
     command = [sys.executable, "-m", "graphbench", *words]
     process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
     runs = tmp_path / "out" / "runs"
@@ -200,7 +200,7 @@ def test_a_killed_study_goes_on(config, tmp_path):
 
 @pytest.mark.slow
 def test_costs_are_measured_once(config, tmp_path):
-    words = words_of(config, tmp_path / "out", "--questions", "cost")
+    words = words_of(config, tmp_path / "out", questions=["cost"])
     command = [sys.executable, "-m", "graphbench", *words]
     assert subprocess.run(command, check=False).returncode == 0
     (own, rival) = sorted((tmp_path / "out" / "cost").glob("*.json"), key=lambda path: "GPS" not in path.name)
@@ -219,7 +219,7 @@ def test_a_study_as_jobs(config, finished, tmp_path):
     pytest.importorskip("submitit")
     output, *_ = finished
     here = ["--launcher", "submitit", "--launcher.cluster", "local", "--launcher.time", "60"]
-    assert main(words_of(config, tmp_path / "out", "--questions", "depth", *here)) == 0
+    assert main(words_of(config, tmp_path / "out", *here, questions=["depth"])) == 0
     rows = table(tmp_path / "out", "What happens with depth?")
     held = table(output, "What happens with depth?")
     for label, row in rows.items():
