@@ -40,8 +40,8 @@ class AdaRMSNorm(nn.Module):
         dim: width of the rows.
 
     Examples:
-        >>> AdaRMSNorm(2)(torch.tensor([[3.0, 4.0]])).square().mean().sqrt()
-        tensor(1.0000)
+        >>> round(AdaRMSNorm(2)(torch.tensor([[3.0, 4.0]])).square().mean().item(), 4)
+        1.0
     """
 
     def __init__(self, dim: int) -> None:
