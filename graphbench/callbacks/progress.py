@@ -1,4 +1,4 @@
-"""How a training goes: in a terminal a line per epoch, a bar below them, and a forecast; charts in TensorBoard."""
+"""Show a training: a line per epoch, in a terminal a bar below them, and a forecast; lay out TensorBoard's charts."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def build_of(
     """
     config = _configuration(folder)
     if without and isinstance(config["data"], dict) and isinstance(config["data"].get("init_args"), dict):
-        kept = {name: value for name, value in config["data"]["init_args"].items() if name not in without}
-        config["data"] = {**config["data"], "init_args": kept}
+        init_args = {name: value for name, value in config["data"]["init_args"].items() if name not in without}
+        config["data"] = {**config["data"], "init_args": init_args}
     # Around the parser, which imports what a configuration names.
     with enforced(policy):
         module, data = _build(config, folder)

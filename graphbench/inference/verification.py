@@ -131,23 +131,23 @@ def _predictions(
         return Check(name, f"results.json has no {split}/{module.spec.metric}", holds=False)
     try:
         predictions, targets = _read(path, module, data, split)
-        found, undefined = scores_of_predictions(module.task, predictions, targets)
+        computed, undefined = scores_of_predictions(module.task, predictions, targets)
     except (BadInput, CorruptData) as error:
         return Check(name, str(error), holds=False)
     wrong = [
-        f"{metric} is {found.get(metric, undefined.get(metric, 'not defined'))}, and results.json says {value}"
+        f"{metric} is {computed.get(metric, undefined.get(metric, 'not defined'))}, and results.json says {value}"
         for metric, value in scores.items()
-        if not _is_equal(found.get(metric), value)
+        if not _is_equal(computed.get(metric), value)
     ]
-    given = ", ".join(f"{metric} {found[metric]:.4f}" for metric in scores if metric in found)
+    given = ", ".join(f"{metric} {computed[metric]:.4f}" for metric in scores if metric in computed)
     return Check(name, "; ".join(wrong) or f"{len(predictions):,} rows give {given}", not wrong)
 
 
-def _is_equal(found: float | None, claimed: Any) -> bool:
+def _is_equal(computed: float | None, claimed: Any) -> bool:
     """Compare scores up to rounding; one that is undefined is null in a file."""
-    if found is None or not isinstance(claimed, int | float):
-        return found is None and claimed is None
-    return math.isclose(found, claimed, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+    if computed is None or not isinstance(claimed, int | float):
+        return computed is None and claimed is None
+    return math.isclose(computed, claimed, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
 
 
 def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> tuple[Tensor, Tensor]:

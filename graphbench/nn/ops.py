@@ -256,8 +256,8 @@ def drop_at_random(x: Tensor, p: float) -> Tensor:
         >>> drop_at_random(torch.ones(1000), 0.5).unique()
         tensor([0., 2.])
     """
-    kept = torch.rand_like(x, dtype=torch.float32).ge_(p)  # bfloat16 would have 8 bits
-    return x * kept.to(x.dtype).mul_(1 / (1 - p) if p < 1 else 0.0)
+    mask = torch.rand_like(x, dtype=torch.float32).ge_(p)  # bfloat16 would have 8 bits
+    return x * mask.to(x.dtype).mul_(1 / (1 - p) if p < 1 else 0.0)
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None = None) -> Tensor:

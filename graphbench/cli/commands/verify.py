@@ -104,12 +104,12 @@ def _table_of(folder: RunFolder) -> tuple[Configuration, list[str]]:
         BadInput: no table is about this benchmark.
     """
     content = _content(folder)
-    known = {name: each[0] for name, each in configurations().items() if name.startswith(PREFIX)}
+    tables = {name: each[0] for name, each in configurations().items() if name.startswith(PREFIX)}
     benchmark = _class(content["data"])
-    found = [one for one in known.values() if facts(one).benchmark == benchmark]
-    if not found:
-        raise BadInput(f"No table is about {benchmark}. Tables: {', '.join(known)}.")
-    table, results = found[0], folder.read_results()
+    matching = [one for one in tables.values() if facts(one).benchmark == benchmark]
+    if not matching:
+        raise BadInput(f"No table is about {benchmark}. Tables: {', '.join(tables)}.")
+    table, results = matching[0], folder.read_results()
     architecture = content["model"]["architecture"]
     wanted = resolve(["--config", str(table.path), f"--model.architecture={json.dumps(architecture)}"])
     problems = [str(one) for one in differing(wanted, content) if one.decides_training]
@@ -129,12 +129,12 @@ def _record(folder: RunFolder, table: Configuration, by: str, name: str | None) 
     default = inspect.signature(registry.load("architectures", model).__init__).parameters
     changed = {option: value for option, value in given.items() if value != default[option].default}
     shared = shared_options(given.keys(), given.get("hidden_dim", 0))
-    told = ", ".join(f"{option}={value}" for option, value in changed.items() if option not in shared)
+    variant = ", ".join(f"{option}={value}" for option, value in changed.items() if option not in shared)
     words = [f"--model.architecture={model}"]
     words += [f"--model.architecture.init_args.{option}={value}" for option, value in (shared | changed).items()]
     fields = {
         "experiment": EXPERIMENT.format(benchmark=_class(content["data"])),
-        "name": name or (f"{model} ({told})" if told else model),
+        "name": name or (f"{model} ({variant})" if variant else model),
         "recipe": (table.name,),
         "options": tuple(words),
         "full": False,

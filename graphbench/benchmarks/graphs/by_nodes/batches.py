@@ -78,20 +78,20 @@ def neighbors(edges: IncomingEdges, num_neighbors: Sequence[int], seed: int) -> 
 
     def cut(nodes: Tensor) -> Piece:
         rng = np.random.default_rng([seed & 0xFFFFFFFF, zlib.crc32(nodes.numpy().tobytes())])
-        number_of, found = _Numbers(edges.num_nodes), [nodes.numpy()]
-        number_of.add(found[0])
+        number_of, hops = _Numbers(edges.num_nodes), [nodes.numpy()]
+        number_of.add(hops[0])
         rows, heads, tails = [], [], []
         for limit in num_neighbors:
-            places, row = edges.sample(found[-1], limit, rng)
+            places, row = edges.sample(hops[-1], limit, rng)
             sources = edges.sources[places]
-            first = number_of.count - len(found[-1])
-            found.append(np.unique(sources[number_of(sources) < 0]))
-            number_of.add(found[-1])
+            first = number_of.count - len(hops[-1])
+            hops.append(np.unique(sources[number_of(sources) < 0]))
+            number_of.add(hops[-1])
             rows.append(edges.numbers[places])
             heads.append(number_of(sources))
             tails.append(first + row)
         ends = np.stack([np.concatenate(heads), np.concatenate(tails)])
-        return Piece(_tensor(np.concatenate(found)), _tensor(np.concatenate(rows)), _tensor(ends), len(nodes))
+        return Piece(_tensor(np.concatenate(hops)), _tensor(np.concatenate(rows)), _tensor(ends), len(nodes))
 
     return cut
 

@@ -47,8 +47,8 @@ def _symmetric(edges: IncomingEdges) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         BadInput: an edge has no reverse one.
     """
-    nodes, there = edges.num_nodes, np.ones(len(edges.sources), dtype=np.int8)
-    by_target = scipy.sparse.csr_array((there, edges.sources, edges.ptr), shape=(nodes, nodes))
+    nodes, ones = edges.num_nodes, np.ones(len(edges.sources), dtype=np.int8)
+    by_target = scipy.sparse.csr_array((ones, edges.sources, edges.ptr), shape=(nodes, nodes))
     # Each conversion sorts by the other end, the ends within a row included: the same arrays for the same edges.
     by_source = by_target.tocsc()
     by_target = by_source.tocsr()

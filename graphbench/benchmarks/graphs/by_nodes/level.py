@@ -270,8 +270,8 @@ class NodeLevel(GraphBenchmark):
             if sampler == "neighbors":
                 self._cutters[key] = batches.neighbors(edges, hops, self.sampling_seed())
             elif sampler == "clusters":
-                found = self._stored("clusters", write_clusters, edges=edges, num_parts=int(self.num_parts or 0))
-                self._cutters[key] = batches.clusters(edges, found.arrays["nodes"], found.arrays["ptr"])
+                entry = self._stored("clusters", write_clusters, edges=edges, num_parts=int(self.num_parts or 0))
+                self._cutters[key] = batches.clusters(edges, entry.arrays["nodes"], entry.arrays["ptr"])
             else:
                 self._cutters[key] = batches.random_parts(edges)
         return self._cutters[key]

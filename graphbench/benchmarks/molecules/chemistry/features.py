@@ -101,7 +101,7 @@ class _Places(dict[Any, int]):
 
     def __missing__(self, value: Any) -> int:
         """Find a new value, or "misc", the last of most lists; `MoleculeProblem` where a list has neither."""
-        place = next((number for number, known in enumerate(self.listed) if known in (value, str(value))), None)
+        place = next((number for number, one in enumerate(self.listed) if one in (value, str(value))), None)
         if place is None and self.listed[-1] != "misc":
             raise MoleculeProblem(f"a bond's {self.feature} label is not in OGB's vocabulary", str(value))
         self[value] = len(self.listed) - 1 if place is None else place

@@ -101,8 +101,8 @@ def _unclosed(text: str) -> str:
 
 def _matching(mol: Chem.Mol, query: Chem.Atom) -> list[Chem.Atom]:
     """Return the atoms that match; RDKit's own sequences take ten times as long to end as to tell their length."""
-    found = mol.GetAtomsMatchingQuery(query)
-    return [found[number] for number in range(len(found))]
+    atoms = mol.GetAtomsMatchingQuery(query)
+    return [atoms[number] for number in range(len(atoms))]
 
 
 def without_labels(mol: Chem.Mol) -> Chem.Mol:
