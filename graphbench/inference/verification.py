@@ -27,6 +27,7 @@ from graphbench.runs import RunFolder
 from graphbench.runs.trust import Policy
 from graphbench.training.baselines import scores_of_predictions
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.quiet import silenced
 
 #: Options of the data that name folders of the machine on which a run was made.
 _PLACES = ("root", "store")
@@ -96,10 +97,12 @@ def _step(module: BenchmarkModule, data: Benchmark, trainer: Mapping[str, Any]) 
     options = {name: trainer[name] for name in _OF_STEP if trainer.get(name) is not None}
     losses = _Losses()
     try:
-        pl.Trainer(
-            accelerator="cpu", devices=1, fast_dev_run=1, logger=False, enable_checkpointing=False,
-            enable_progress_bar=False, enable_model_summary=False, callbacks=[losses], **options,
-        ).fit(module, datamodule=data)  # fmt: skip
+        # What they say is about a training of one step, such as a warmup that is longer.
+        with silenced(("graphbench", "pytorch_lightning")):
+            pl.Trainer(
+                accelerator="cpu", devices=1, fast_dev_run=1, logger=False, enable_checkpointing=False,
+                enable_progress_bar=False, enable_model_summary=False, callbacks=[losses], **options,
+            ).fit(module, datamodule=data)  # fmt: skip
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return Check("training step", f"{type(error).__name__}: {error}", holds=False)
     text = f"loss {losses.last:.4g}" if losses.last is not None else "no batch was trained on"
@@ -181,4 +184,4 @@ def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> t
         raise BadInput(f"{path.name}: {error}.") from error
     if not columns or not np.isfinite(values).all():
         raise BadInput(f"{path.name} lacks predictions: every row needs one.")
-    return torch.from_numpy(values), table.columns["y"].reshape(len(frame), -1)
+    return torch.tensor(values), table.columns["y"].reshape(len(frame), -1)
