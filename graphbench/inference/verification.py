@@ -63,17 +63,19 @@ def verify(run: RunFolder) -> Iterator[Check]:
     Raises:
         CorruptData: a file is damaged.
     """
+    name = "configuration"
     try:
         config, module, data = _built(run)
         results = run.read_results()
-        yield Check("configuration", f"{type(module.architecture).__name__} on {module.spec.name}")
+        yield Check(name, f"{type(module.architecture).__name__} on {module.spec.name}")
         yield _parameters(module, results)
+        name = "data"
         data.require(module.required_encodings())
         data.prepare_data()
         data.setup("fit")
         data.setup("test")
     except (BadInput, GraphbenchError) as error:
-        yield Check("configuration", str(error), holds=False)
+        yield Check(name, str(error), holds=False)
         return
     yield _step(module, data, config.get("trainer") or {})
     for split in ("val", "test"):

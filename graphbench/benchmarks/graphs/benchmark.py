@@ -128,7 +128,7 @@ class Graphs(GraphInputs):
         MissingData: there is no such file.
     """
 
-    data_version = 3  # columns of graphs that nothing reads are told
+    data_version = 2  # targets keep float64 where they need it
     spec = specs.GRAPHS
 
     def __init__(
@@ -190,8 +190,7 @@ class Graphs(GraphInputs):
         self._shown = False
         self._apply(self._open_inspection(), metric, loss)
         names = self.spec.target_names or tuple(map(str, range(self.spec.num_targets)))
-        weights = relative_weights(target_weights, names, str(self.spec.kind))
-        self.spec = replace(self.spec, target_weights=weights)
+        self.spec = replace(self.spec, target_weights=relative_weights(target_weights, names, str(self.spec.kind)))
 
     def _open_source(self, source: Any, arguments: Mapping[str, Any], others: Mapping[str, Any]) -> Source:
         checksum = partial(remembered_sha256, store=self.store.root)
@@ -237,7 +236,7 @@ class Graphs(GraphInputs):
             "source": self.source.key() | ({"to_undirected": True} if self.to_undirected else {}),
             "target": [self.target and list(self.target), self.task, self.num_classes],
             "features": [
-                *self.wanted.wanted.values(),
+                *(self.wanted.wanted[level] for level in (NODE, EDGE)),
                 self.wanted.categorical,
                 self.wanted.continuous,
                 self.wanted.positions,
@@ -248,8 +247,10 @@ class Graphs(GraphInputs):
             **({} if self.missing is None else {"missing": list(self.missing)}),
             **({} if self.on_error == "stop" else {"on_error": self.on_error}),
             **({"log10": list(self.log10)} if self.log10 else {}),
+            **({"graph_features": self.wanted.wanted[GRAPH]} if self.wanted.wanted[GRAPH] else {}),
         }
-        key = {"kind": "inspection", "version": self.data_version, **self._key}
+        # Of the description alone: the data, and the runs that were trained on them, stay as they are.
+        key = {"kind": "inspection", "version": 4, **self._key}
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
 
     def _graphs(self) -> RawGraphs:

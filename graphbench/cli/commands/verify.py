@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
+
 from graphbench import registry
 from graphbench.cli.lightning import resolve
 from graphbench.cli.parsers import CommandParser
@@ -75,6 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     folder = RunFolder.existing(options.record)
     # Nothing foreign is imported from here on, neither by the checks nor to find the table.
     trust.require(trust.Policy.of(folder.config, remembered=False))
+    pl.seed_everything(0, verbose=False)  # so that the training step has the same loss again
     if not _show(verify(folder)):
         return 1
     if options.records is None:

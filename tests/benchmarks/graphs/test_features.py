@@ -121,3 +121,10 @@ def test_a_model_learns_what_only_a_column_of_the_graph_says():
 def test_columns_of_whole_graphs_that_cannot_stand_beside_them_are_refused(options, word):
     with pytest.raises((BadInput, UnknownName), match=word):
         Graphs([in_a_solvent(n) for n in range(20)], **{"target": "y", **options})
+
+
+def test_data_without_columns_of_whole_graphs_keep_the_key_of_earlier_runs():
+    graphs = [in_a_solvent(n) for n in range(20)]
+    plain, read = (Graphs(graphs, target="y", graph_features=names).source_key() for names in (None, ["temperature"]))
+    assert len(plain["features"]) == 5  # nodes, edges, categorical, continuous, positions
+    assert {name: value for name, value in read.items() if name != "graph_features"} == plain
