@@ -25,6 +25,7 @@ KERNELS: tuple[tuple[str, str, str], ...] = (
     ("graphbench::random_walks", "encodings.loops:random_walks", "CPU"),
     ("graphbench::shortest_paths", "encodings.loops:find_shortest_paths", "CPU"),
     ("graphbench::sum_neighbours", "nn.messages:sum_neighbours", "CPU"),
+    ("graphbench::sum_rectified", "nn.messages:sum_rectified", "CPU"),
     ("graphbench::sum_rectified", "nn.card_messages:sum_rectified_on_cards", "CUDA"),
     ("graphbench_sfi_former::attend_rows", "sfi_former.operations:attend_rows", "CPU"),
     ("graphbench_sfi_former::water_level", "sfi_former.operations:water_level", "CUDA"),

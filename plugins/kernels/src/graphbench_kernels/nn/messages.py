@@ -31,6 +31,14 @@ def sum_neighbours(x: Tensor, edge_index: Tensor, weight: Tensor | None = None, 
     return plain_form("graphbench::sum_neighbours")(x, edge_index, weight, own)
 
 
+def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0) -> Tensor:
+    """`graphbench::sum_rectified`."""
+    if fit_loops(x, edge_index, edges) and edges.shape == (edge_index.shape[1], x.shape[1]):
+        out: Tensor = _SumOfRectified.apply(x, edge_index, edges, own)
+        return out
+    return plain_form("graphbench::sum_rectified")(x, edge_index, edges, own)
+
+
 def gated_messages(
     nodes: Tensor, edge_index: Tensor, edges: Tensor, extra_gates: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -109,6 +117,33 @@ def _added(source: Tensor, target: Tensor, weight: Tensor | None, x: Tensor, sum
     factors = _ONES[x.dtype == torch.float64] if weight is None else weight.contiguous()
     run_in_threads(add_neighbours, x.shape[1], len(source) * x.shape[1], source, target, factors, x, sums)
     return sums
+
+
+class _SumOfRectified(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, edge_index: Tensor, edges: Tensor, own: float) -> Tensor:
+        from graphbench_kernels.nn.messages_numba import add_rectified
+
+        sums = _share_of(x, own)
+        ends = ends_of_edges(edge_index, x.shape[0])
+        run_in_threads(add_rectified, x.shape[1], edges.numel(), *ends, x.contiguous(), edges.contiguous(), sums)
+        ctx.save_for_backward(x, edge_index, edges)
+        ctx.own = own
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        from graphbench_kernels.nn.messages_numba import rectified_gradients
+
+        x, edge_index, edges = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            inputs = (x, edge_index, edges, ctx.own)
+            return gradients_by(plain_form("graphbench::sum_rectified"), inputs, ctx.needs_input_grad, (upstream,))
+        x, edges, upstream = x.contiguous(), edges.contiguous(), upstream.contiguous()
+        of_x, of_edges = _share_of(upstream, ctx.own), torch.empty_like(edges)
+        operands = (*edge_index.contiguous().unbind(0), x, edges, upstream, of_x, of_edges)
+        run_in_threads(rectified_gradients, x.shape[1], edges.numel(), *operands)
+        return of_x, None, of_edges, None
 
 
 class _GatedMessages(torch.autograd.Function):

@@ -43,6 +43,41 @@ def add_neighbours(
 
 
 @cpu_kernel
+def add_rectified(
+    first: int, last: int, source: Integers, target: Integers, x: Array, edges: Array, sums: Array
+) -> None:
+    """Add `relu(x_source(e) + edges_e)` to `sums_target(e)`; x and sums `[T, C]`, edges `[E, C]`."""
+    begin, stop, zero = np.uint64(first), np.uint64(last), sums.dtype.type(0)
+    for edge in range(source.shape[0]):
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            message = x[start, c] + edges[edge, c]
+            sums[end, c] += zero if message < zero else message
+
+
+@cpu_kernel
+def rectified_gradients(
+    first: int,
+    last: int,
+    source: Integers,
+    target: Integers,
+    x: Array,
+    edges: Array,
+    upstream: Array,
+    of_x: Array,
+    of_edges: Array,
+) -> None:
+    """Gradients of `add_rectified`; to `of_x [T, C]` they are added, `of_edges [E, C]` is filled."""
+    begin, stop, zero = np.uint64(first), np.uint64(last), x.dtype.type(0)
+    for edge in range(source.shape[0]):
+        start, end = source[edge], target[edge]
+        for c in range(begin, stop):
+            of_edges[edge, c] = upstream[end, c] if x[start, c] + edges[edge, c] > zero else zero
+        for c in range(begin, stop):
+            of_x[start, c] += of_edges[edge, c]
+
+
+@cpu_kernel
 def raw_gates(
     first: int, last: int, source: Integers, target: Integers, nodes: Array, edges: Array, raw: Array
 ) -> None:
