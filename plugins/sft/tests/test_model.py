@@ -51,9 +51,6 @@ class TestSFTWithoutLeak(ArchitectureContract):
 class TestSFTWithReplacement(ArchitectureContract):
     architecture = SFT
     options = SMALL | {"sampler": "with_replacement"}
-    # One for each of two layers: an edge has a term for each place of its source in the sample, which follows from
-    # weights. The most that there can be is a term for each edge and place, beyond the number of scores.
-    most_waits = 2
     most_launches = 641
 
 

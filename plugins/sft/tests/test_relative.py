@@ -102,13 +102,16 @@ def test_dense_terms_follow_the_equation():
                 torch.testing.assert_close(moved[0, head, i, slot], scores[0, head, i, slot] * mul + add)
 
 
+@pytest.mark.parametrize("on_card", [False, True])
+@pytest.mark.parametrize("mode", ["without_replacement", "with_replacement"])
 @pytest.mark.parametrize("dense", [False, True])
-def test_chunks_give_what_the_whole_gives(dense):
+def test_chunks_give_what_the_whole_gives(dense, mode, on_card, monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: on_card)
     edge_index, layout = make_graphs([6, 6])
     (relation,) = edge_relations(edge_index, draw(edge_index.shape[1], WIDTH), layout)
     relation = as_dense(relation, 2) if dense else relation
     torch.manual_seed(0)
-    sample = DifferentiableSampler(DIM, 3).double()(draw(2, 6, DIM))
+    sample = DifferentiableSampler(DIM, 3, mode).double()(draw(2, 6, DIM))
     terms, scores = make_terms(), draw(2, HEADS, 6, 3, seed=1)
     (apply,) = relation.bind(terms, sample, whole(2, 6))
     expected = apply(scores)

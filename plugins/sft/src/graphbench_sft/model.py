@@ -123,8 +123,6 @@ class SFT(Architecture):
         for option, probability in drops.items():
             check_range(option, probability, at_least=0, below=1)
         self.parts = 2 if has_towers(spec) else 1
-        if relative == "edges" and sampler == "with_replacement":
-            self.waits_for_device = "how many edges come from sampled nodes is read, in every layer"
         if self.parts > 1 and (relative == "edges" or positional_encoders):
             raise BadInput(
                 f"{spec.name} has two documents per graph, without edges and encodings: take relative: positions (or "

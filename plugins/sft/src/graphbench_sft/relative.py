@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -132,6 +132,12 @@ class EdgeRelation:
     def bind(self, terms: RelativeTerms, sample: Sample, chunks: Sequence[Chunk]) -> list[ScoreMap]:
         """Return the map of the scores of each chunk (in the order of rows), in O(edges + scores)."""
         mul_zero, add_zero = terms.at_zero()
+        holder = None
+        if sample.repeats and not _is_counted(sample.index):
+            # One term at most for each edge, at the first slot of its source; the other slots read it there.
+            holder = (sample.index[:, :, None] ^ sample.index[:, None, :]).argmin(-1)  # 0 for equal tokens
+            own = holder == torch.arange(holder.shape[1], device=holder.device)
+            sample = replace(sample, mask=own, repeats=False)
         row, slot, mul, add = self.pairs(terms, sample)
         num_graphs, num_samples = sample.index.shape
         num_nodes = self.num_slots // max(num_graphs, 1)
@@ -146,11 +152,16 @@ class EdgeRelation:
                 first = (graph - chunk.graphs.start) * heads * rows - chunk.rows.start
                 index = (first * num_samples + place).unsqueeze(-1)
                 index = index + torch.arange(heads, device=index.device) * (rows * num_samples)
-                entries = scores.reshape(-1)[index]
-                change = entries * mul.to(entries.dtype) + add.to(entries.dtype)
                 moved = torch.addcmul(_per_head(add_zero, scores), scores, _per_head(mul_zero, scores))
-                moved.view(-1).index_add_(0, index.flatten(), change.flatten())
-                return moved
+                if holder is None:
+                    entries = scores.reshape(-1)[index]
+                    change = entries * mul.to(entries.dtype) + add.to(entries.dtype)
+                    moved.view(-1).index_add_(0, index.flatten(), change.flatten())
+                    return moved
+                both = torch.stack([mul, add]).to(scores.dtype).flatten(1)
+                both = scores.new_zeros(2, scores.numel()).index_add_(1, index.flatten(), both).view(2, *scores.shape)
+                factor, summand = both.gather(-1, holder[chunk.graphs, None, None].expand_as(both))
+                return moved + torch.addcmul(summand, scores, factor)
 
             return apply
 
@@ -175,7 +186,7 @@ class EdgeRelation:
             entry = torch.full((self.num_slots + 1,), -1, device=node.device)
             entry = entry.scatter_(0, node, torch.arange(len(node), device=node.device))[self.column]
             edge = torch.arange(len(entry), device=node.device)
-            if node.device.type == "cpu" and not torch.compiler.is_compiling():
+            if _is_counted(node):
                 edge = (entry >= 0).nonzero().squeeze(1)
             entry = entry[edge]
             return edge, slot[entry], share[entry] * (entry >= 0)
@@ -220,6 +231,11 @@ def edge_relations(
     row, column, features = place[target[order]], place[source[order]], features[order]
     parts = zip(row.split(sizes), column.split(sizes), features.split(sizes), layout.blocks, strict=True)
     return tuple(EdgeRelation(r, c, f, block.layout.mask.numel()) for r, c, f, block in parts)
+
+
+def _is_counted(x: Tensor) -> bool:
+    """Tell whether sizes may follow from numbers: a card would be waited for, a program be compiled anew."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _entries(sample: Sample, num_slots: int) -> tuple[Tensor, Tensor, Tensor]:
