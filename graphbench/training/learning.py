@@ -151,6 +151,7 @@ class LearningModule(pl.LightningModule):
             epochs=self._epochs,
             monitor=self.monitor,
             mode=self.monitor_mode,
+            validated_every=lambda: self.trainer.check_val_every_n_epoch,
         )
         return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
 

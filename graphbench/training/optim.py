@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 ScheduleName = Literal["constant", "cosine", "linear", "step", "exponential", "inverse_sqrt", "one_cycle", "plateau"]
 Interval = Literal["step", "epoch"]
 Watch = Literal["metric", "loss"]
+#: Factor of the rate below which a model does not learn.
+_HARDLY = 1e-6
 #: Options of a schedule that not every one reads -> the names of those that do.
 _READ_BY = {
     "floor": ("cosine", "linear", "one_cycle", "step", "exponential"),
@@ -58,7 +60,7 @@ class Schedule:
         step_size: intervals between two drops (step, exponential).
         milestones: intervals after which the rate drops (step), in place of every `step_size`.
         gamma: factor of a drop (step, exponential).
-        factor, patience, min_lr: as in torch's ReduceLROnPlateau.
+        factor, patience, min_lr: as in torch's ReduceLROnPlateau; `patience` counts validations.
         stop_below: the training ends when plateau has cut the rate below it, as runs of "Benchmarking Graph Neural
             Networks" do, whose length is no number of epochs; 0: it never does.
         watch: what plateau follows on the validation split: the benchmark's metric, or the loss, as GraphGPS and
@@ -146,6 +148,27 @@ class Schedule:
             return math.sqrt(max(1, self.warmup) / max(1, self.warmup, count))
         return 1.0
 
+    def _warn_of_length(self, total: int) -> None:
+        """Warn where a run of `total` intervals does not see the schedule, or has hardly any rate for half of it."""
+        told = f"and the run has {total:,}"
+        if self.warmup >= total:
+            logger.warning(
+                "schedule.warmup is %d %ss, %s: it ends before the rate is reached.", self.warmup, self.interval, told
+            )
+        start = 0 if self.warmup_overlaps else self.warmup
+        first = start + (self.milestones[0] if self.milestones else self.step_size)
+        if self.name == "step" and first >= total:
+            logger.warning(
+                "schedule: the first drop is after %d %ss, %s: its rate never drops.", first, self.interval, told
+            )
+        middle = total // 2
+        if self.name in ("step", "exponential") and middle > 0 and (left := self._decay(middle, total)) < _HARDLY:
+            logger.warning(
+                "schedule: after %d of %d %ss the rate is %.0e of the optimizer's; step_size and milestones count %ss "
+                "(schedule.interval).",
+                middle, total, self.interval, left, self.interval,
+            )  # fmt: skip
+
     def ends(self, rates: Iterable[float]) -> bool:
         """Tell whether these rates of an optimizer's groups end the training.
 
@@ -164,20 +187,27 @@ class Schedule:
         epochs: Callable[[], int | None],
         monitor: str,
         mode: str,
+        validated_every: Callable[[], int | None] = lambda: 1,
     ) -> dict[str, Any] | None:
         """Lightning's description of the scheduler; None for a constant rate without warm-up.
 
-        `steps` and `epochs` return the length of the whole run, None, -1 or infinity when open-ended, and are asked
-        only if needed; `monitor` and `mode` ("min" or "max") are for plateau.
+        `steps` and `epochs` return the length of the whole run, None, -1 or infinity when open-ended; `monitor`, `mode`
+        ("min" or "max") and `validated_every`, the epochs between two validations (None: they do not follow epochs),
+        are for plateau. All three functions are asked only if needed.
 
         Raises:
-            BadInput: the schedule needs the length of the run and the run has none.
+            BadInput: the schedule needs the length of the run and the run has none, or scores that epochs do not have.
         """
         if self.name == "constant" and not self.warmup:
             return None
         if self.name == "plateau":
             if self.watch == "loss":
                 monitor, mode = "val/loss", "min"
+            if (every := validated_every()) is None:
+                raise BadInput(
+                    "schedule.name: plateau follows the scores of epochs, but trainer.check_val_every_n_epoch is null: "
+                    "set it to 1 or more."
+                )
             plateau = ReduceLROnPlateau(
                 optimizer,
                 mode="min" if mode == "min" else "max",
@@ -185,22 +215,20 @@ class Schedule:
                 patience=self.patience,
                 min_lr=self.min_lr,
             )
-            return {"scheduler": plateau, "interval": "epoch", "monitor": monitor, "name": "lr"}
+            return {
+                "scheduler": plateau, "interval": "epoch", "frequency": every, "monitor": monitor, "name": "lr",
+            }  # fmt: skip
         total = 0
-        if self.name in ("cosine", "linear", "one_cycle"):
+        planned = self.name in ("cosine", "linear", "one_cycle")
+        if planned or self.warmup or self.name in ("step", "exponential"):
             length = steps() if self.interval == "step" else epochs()
-            if length is None or not 0 < length < math.inf:
+            total = int(length) if length is not None and 0 < length < math.inf else 0
+            if planned and not total:
                 raise BadInput(
                     f"schedule.name: {self.name} needs the length of the run: set trainer.max_epochs or max_steps."
                 )
-            total = int(length)
-            if self.warmup >= total:
-                logger.warning(
-                    "schedule.warmup is %d %ss, and the run has %d: it ends before the rate is reached.",
-                    self.warmup,
-                    self.interval,
-                    total,
-                )
+        if total:
+            self._warn_of_length(total)
         scheduler: LRScheduler = LambdaLR(optimizer, lambda count: self.factor_at(count, total))
         return {"scheduler": scheduler, "interval": self.interval, "name": "lr"}
 

@@ -146,6 +146,9 @@ def test_products_have_the_precision_asked_for_while_a_trainer_works(spec, tmp_p
         torch.set_float32_matmul_precision("highest")
 
 
+BY_EPOCHS = Schedule("linear", "epoch")
+
+
 class Watch(pl.Callback):
     """Rates at the beginning of each epoch, and the steps after which validation ran."""
 
@@ -159,9 +162,8 @@ class Watch(pl.Callback):
         self.validated.append(trainer.global_step)
 
 
-def watched(spec, limits):
-    """Train by a rate that falls evenly from 1 to 0 with the epochs, of three batches each."""
-    schedule = Schedule("linear", "epoch")
+def watched(spec, limits, schedule=BY_EPOCHS):
+    """Train by a rate that falls evenly from 1 to 0 with the epochs, of three batches each, or another schedule."""
     module = BenchmarkModule(spec, Tiny, optimizer=partial(torch.optim.SGD, lr=1.0), schedule=schedule)
     table = tiny_table(spec, num_graphs=12)
     loader = DataLoader([table.batch(range(start, start + 4)) for start in (0, 4, 8)], batch_size=None)
@@ -185,6 +187,20 @@ def watched(spec, limits):
 )
 def test_a_schedule_by_epochs_ends_with_the_run_whichever_limit_ends_it(spec, limits, epochs):
     assert watched(spec, limits).rates == pytest.approx([1 - epoch / epochs for epoch in range(epochs)])
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_patience_of_a_plateau_counts_validations(spec, every):
+    """A score that never improves: the first one is the best, and of patience 1 the third one cuts the rate."""
+    still = {"gradient_clip_val": 1e-30}
+    limits = {"max_epochs": 4 * every, "check_val_every_n_epoch": every} | still
+    schedule = Schedule("plateau", patience=1, factor=0.1)
+    assert watched(spec, limits, schedule).rates == pytest.approx([1.0] * 3 * every + [0.1] * every)
+
+
+def test_a_plateau_without_scores_of_epochs_is_refused(spec):
+    with pytest.raises(BadInput, match="check_val_every_n_epoch"):
+        watched(spec, {"max_epochs": 2, "check_val_every_n_epoch": None, "val_check_interval": 2}, Schedule("plateau"))
 
 
 @pytest.mark.parametrize(("steps", "validated"), [(7, [3, 6, 7]), (6, [3, 6]), (2, [2])])

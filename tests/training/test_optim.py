@@ -155,11 +155,45 @@ def test_a_run_without_length_is_refused(total):
         Schedule("cosine").configure(optimizer, lambda: total, lambda: None, "val/MAE", "min")
 
 
-@pytest.mark.parametrize(("interval", "warned"), [("step", False), ("epoch", True)])
-def test_a_run_that_ends_in_its_warmup_is_told(caplog, interval, warned):
+def warnings_of(caplog, schedule, steps=1_000, epochs=10):
+    """Text of what a schedule warns of for a run of this length."""
+    caplog.clear()
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-    Schedule("linear", interval=interval, warmup=50).configure(optimizer, lambda: 1_000, lambda: 10, "val/MAE", "min")
-    assert ("schedule.warmup is 50 epochs, and the run has 10" in caplog.text) == warned
+    schedule.configure(optimizer, lambda: steps, lambda: epochs, "val/MAE", "min")
+    return caplog.text
+
+
+@pytest.mark.parametrize(("interval", "warned"), [("step", False), ("epoch", True)])
+@pytest.mark.parametrize("name", sorted(set(get_args(ScheduleName)) - {"plateau"}))  # which has no warm-up
+def test_a_run_that_ends_in_its_warmup_is_told(caplog, name, interval, warned):
+    told = warnings_of(caplog, Schedule(name, interval=interval, warmup=50, step_size=500))
+    assert ("warmup is 50 epochs, and the run has 10" in told) == warned
+
+
+@pytest.mark.parametrize("interval", ["step", "epoch"])
+def test_drops_that_the_run_does_not_see_are_told(caplog, interval):
+    """Held against the factors of the run: all are 1 where there is a warning, and only there."""
+    total = {"step": 1_000, "epoch": 10}[interval]
+    for options in ({"step_size": total - 1}, {"step_size": total}, {"milestones": (total - 1, 5_000)},
+                    {"milestones": (total,)}):  # fmt: skip
+        schedule = Schedule("step", interval=interval, **options)
+        flat = all(schedule.factor_at(count, total) == 1 for count in range(total))
+        assert ("never drops" in warnings_of(caplog, schedule)) == flat
+
+
+@pytest.mark.parametrize("name", ["step", "exponential"])
+def test_a_rate_that_is_gone_in_half_of_the_run_is_told(caplog, name):
+    """Epochs that are given as steps: the factor of step 500 of 1,000 is 2 ** -25 by 20, 2 ** -5 by 100."""
+    assert "after 500 of 1000 steps the rate is 3e-08" in warnings_of(caplog, Schedule(name, step_size=20))
+    for schedule in (Schedule(name, step_size=100), Schedule(name, step_size=1, floor=0.01),
+                     Schedule(name, step_size=20, interval="epoch")):  # fmt: skip
+        assert "after 500" not in warnings_of(caplog, schedule)
+
+
+def test_a_run_without_an_end_is_told_nothing(caplog):
+    for length in (-1, 0, math.inf):
+        assert not warnings_of(caplog, Schedule("step", warmup=50), length, None)
+        assert not warnings_of(caplog, Schedule("step", warmup=50, interval="epoch"), length, None)
 
 
 @pytest.mark.parametrize(
