@@ -13,7 +13,7 @@ import torch
 from graphbench.benchmarks.base import Chunks, GraphBenchmark
 from graphbench.benchmarks.echo import specs
 from graphbench.benchmarks.echo.files import addresses, read_part
-from graphbench.benchmarks.echo.topologies import DIAMETERS, FAMILIES, measure, sample_topology
+from graphbench.benchmarks.echo.topologies import DIAMETERS, FAMILIES, SHORTEST, measure, sample_topology
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.spec import with_sizes
@@ -58,10 +58,12 @@ class ECHOSynth(GraphBenchmark):
         source: generated or published.
         graph_seed: of generated graphs.
         sizes: generated graphs in train, validation and test, for a smaller (or larger) set.
+        diameters: smallest and largest one of generated graphs, from 8 on, for a shorter (or longer) way.
         options: see `GraphBenchmark`.
 
     Raises:
-        BadInput: a choice is unknown, a split would be empty, or published graphs are given sizes or a seed.
+        BadInput: a choice is unknown, a split would be empty, diameters are too small or descend, or published graphs
+            are given sizes, diameters or a seed.
     """
 
     spec = specs.ECHO_SYNTH
@@ -72,13 +74,22 @@ class ECHOSynth(GraphBenchmark):
         source: Source = "generated",
         graph_seed: int = 0,
         sizes: tuple[int, int, int] | None = None,
+        diameters: tuple[int, int] = DIAMETERS,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         check_choice("target", target, get_args(SynthTarget))
         check_choice("source", source, get_args(Source))
-        if source == "published" and (sizes is not None or graph_seed):
-            raise BadInput("sizes and graph_seed are for source=generated: leave them out with source=published.")
+        self.diameters = (int(diameters[0]), int(diameters[-1]))
+        if source == "published" and (sizes is not None or graph_seed or self.diameters != DIAMETERS):
+            raise BadInput(
+                "sizes, diameters and graph_seed are for source=generated: leave them out with source=published."
+            )
+        if len(diameters) != 2 or not SHORTEST <= self.diameters[0] <= self.diameters[1]:
+            raise BadInput(
+                f"diameters must be the smallest and the largest one, of at least {SHORTEST}, got {diameters}: "
+                f"{list(DIAMETERS)} are those of ECHO."
+            )
         self.target, self.source, self.graph_seed = target, source, graph_seed
         task = "graph-regression" if target == "diam" else "node-regression"
         spec = replace(type(self).spec, task=task, target_names=(target,))
@@ -88,6 +99,8 @@ class ECHOSynth(GraphBenchmark):
                 offline=False,
                 source="train_data.pt, val_data.pt and test_data.pt of the data set lucamiglior/echo-benchmark",
             )  # fmt: skip
+        if self.diameters != DIAMETERS:
+            spec = replace(spec, mean_nodes=None, max_nodes=None, mean_edges=None, disk_mb=None)
         self.spec = with_sizes(spec, sizes)
 
     def source_key(self) -> dict[str, Any]:
@@ -95,7 +108,9 @@ class ECHOSynth(GraphBenchmark):
         key: dict[str, Any] = {"target": self.target}
         if self.source == "published":
             return key | {"addresses": list(addresses(_PART).values())}
-        return key | {"graph_seed": self.graph_seed, "sizes": list(self.spec.split_sizes or ())}
+        key |= {"graph_seed": self.graph_seed, "sizes": list(self.spec.split_sizes or ())}
+        # Those of ECHO are not named, so that tables of earlier versions stay valid.
+        return key if self.diameters == DIAMETERS else key | {"diameters": list(self.diameters)}
 
     def read(self) -> Mapping[str, Chunks]:
         """Sample the graphs of each split, or fetch and read the published ones."""
@@ -105,20 +120,23 @@ class ECHOSynth(GraphBenchmark):
             advice = "Without a network, source=generated has graphs of the same families; scores do not compare."
             return read_part(_PART, Path(self.root), lambda y: y[rows, column], self.spec.level or NODE, advice)
         sizes = enumerate(zip(SPLITS, self.spec.split_sizes or (), strict=True))
-        return {name: echo_graphs(self.target, size, self.graph_seed, number) for number, (name, size) in sizes}
+        return {
+            name: echo_graphs(self.target, size, self.graph_seed, number, diameters=self.diameters)
+            for number, (name, size) in sizes
+        }
 
 
-def echo_graphs(target: SynthTarget, count: int, *seeds: int) -> GraphTable:
+def echo_graphs(target: SynthTarget, count: int, *seeds: int, diameters: tuple[int, int] = DIAMETERS) -> GraphTable:
     """Sample graphs of all families and diameters in turn, see `ECHOSynth`; edges are sorted by (from, to).
 
     The same seeds give the same graphs for every target.
     """
     rng = np.random.default_rng([seed % (1 << 32) for seed in seeds])
-    diameters = DIAMETERS[1] - DIAMETERS[0] + 1
+    least, most = diameters
     num_nodes, ends, features, y = [], [], [], []
     for number in range(count):
         family = FAMILIES[number % len(FAMILIES)]
-        diameter = DIAMETERS[0] + number // len(FAMILIES) % diameters
+        diameter = least + number // len(FAMILIES) % (most - least + 1)
         nodes, edges = sample_topology(family, diameter, rng)
         source = int(rng.integers(nodes))
         eccentricity, distance = measure(nodes, edges, source)

@@ -10,6 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 #: Diameters of the graphs, smallest and largest.
 DIAMETERS = (17, 40)
+SHORTEST = 8  # diameter that graphs of every family can have, also grids of eight rows
 _SHORTCUT = 0.2  # probability that a node of a line has a further edge
 _REACH = (2, 6)  # how far along the line that edge leads
 _REMOVED = 0.2  # probability that an edge of a grid is removed
@@ -24,7 +25,7 @@ def sample_topology(family: str, diameter: int, rng: np.random.Generator) -> tup
 
     Args:
         family: one of `FAMILIES`.
-        diameter: in hops, at least 8.
+        diameter: in hops, at least `SHORTEST`.
         rng: random numbers.
 
     Returns:
@@ -103,7 +104,7 @@ def _grid(diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
     while True:
         rows = int(rng.integers(_ROWS[0], _ROWS[1] + 1))
         most = diameter - rows + 2  # a whole grid's diameter is rows + columns - 2
-        nodes, edges = _grid_edges(rows, int(rng.integers(most - rows, most + 1)))
+        nodes, edges = _grid_edges(rows, int(rng.integers(max(most - rows, 1), most + 1)))
         edges = edges[rng.random(len(edges)) >= _REMOVED]
         graph = coo_array((np.ones(len(edges)), tuple(edges.T)), shape=(nodes, nodes))
         _, component = connected_components(graph, directed=False)

@@ -65,9 +65,31 @@ def test_graphs_follow_the_seed():
     assert not torch.equal(edges[0], edges[3])
 
 
-def test_published_graphs_have_no_sizes():
+def test_diameters_are_those_asked_for(tmp_path):
+    benchmark = ECHOSynth(target="diam", sizes=(108, 6, 6), diameters=(8, 10), store=str(tmp_path))
+    benchmark.setup()
+    table = benchmark.tables["train"]
+    for number in range(108):
+        batch = table.batch([number])
+        assert batch.y.item() == distances(batch).max() == 8 + number // 6 % 3
+
+
+def test_tables_of_other_diameters_are_others():
+    keys = [ECHOSynth(diameters=diameters).source_key() for diameters in ((17, 40), (17, 39), (8, 40))]
+    assert keys[0] == ECHOSynth().source_key()
+    assert keys[0] != keys[1] != keys[2] != keys[0]
+
+
+@pytest.mark.parametrize("diameters", [(7, 16), (16, 8), (8,)])
+def test_diameters_that_some_family_cannot_have_are_refused(diameters):
+    with pytest.raises(BadInput, match="diameters"):
+        ECHOSynth(diameters=diameters)
+
+
+@pytest.mark.parametrize("options", [{"sizes": (1, 1, 1)}, {"diameters": (8, 16)}, {"graph_seed": 1}])
+def test_published_graphs_have_no_options_of_generated_ones(options):
     with pytest.raises(BadInput, match="source=generated"):
-        ECHOSynth(source="published", sizes=(1, 1, 1))
+        ECHOSynth(source="published", **options)
 
 
 def test_the_loss_of_the_authors_trains_it(tmp_path):
