@@ -27,7 +27,8 @@ def test_tensorboard(fit, tmp_path):
     watched(fit, TensorBoardLogger(tmp_path / "board", name="", version=""))
     events = EventAccumulator(str(tmp_path / "board")).Reload()
     tags = events.Tags()
-    assert len(tags["images"]) == 2
+    assert sum(tag.startswith("attention_maps/") for tag in tags["images"]) == 2
+    assert "rank_progression/effective_rank" in tags["images"]
     assert any(tag.startswith("rank_progression/effective_rank/layer_") for tag in tags["histograms"])
     assert {"rank_progression/text_summary", "train_test_gap/text_summary"} <= set(tags["tensors"])
     assert "train_test_gap/MAE" in tags["scalars"]
