@@ -9,6 +9,8 @@ import pandas as pd
 
 #: Characters with which a formula begins in the usual spreadsheets.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: Words for a missing value that begin like one.
+_GAPS = ("-", "--", "-1.#IND", "-1.#QNAN")
 #: Spreadsheets of many countries cut lines at semicolons, which nobody quotes in a table with commas.
 _AFTER_SEMICOLON = re.compile(r"(?<=;)[^;]+")
 _MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
@@ -20,8 +22,8 @@ def as_text(cell: Any) -> Any:
     Where semicolons separate, `a;=HYPERLINK(1)` is two cells, the second a formula.
 
     Examples:
-        >>> as_text("=HYPERLINK(A1)"), as_text("-1.2"), as_text(-1.2), as_text("CCO")
-        ("'=HYPERLINK(A1)", '-1.2', -1.2, 'CCO')
+        >>> as_text("=HYPERLINK(A1)"), as_text("-1.2"), as_text("-1,2"), as_text(-1.2), as_text("-"), as_text("CCO")
+        ("'=HYPERLINK(A1)", '-1.2', '-1,2', -1.2, '-', 'CCO')
         >>> as_text("a;=HYPERLINK(1)")
         "a;'=HYPERLINK(1)"
     """
@@ -33,10 +35,10 @@ def as_text(cell: Any) -> Any:
 
 
 def _escape(text: str) -> str:
-    if not text.startswith(_FORMULA):
+    if not text.startswith(_FORMULA) or text in _GAPS:
         return text
     try:
-        float(text)
+        float(text.replace(",", ".", 1))  # with a decimal comma, too
     except ValueError:
         return f"'{text}"
     return text

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 
 from graphbench.data.files.cells import as_text, without_formulas
+from graphbench.tables.cells import USUAL, Missing, split_signs
 
-RUN = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "=", "-", "--1", "-1,5", "+-1"]
+RUN = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "=", "+", "--1", "-1,5,2", "+-1"]
+STAY = ["-1.2", "+3", "-1e-5", "-1,5", "+0,5", "-1,5e-3", "-", "CCO", "[NH4+]", "", "1-2", "a=b", -1.2, 3, None, True]
 
 
 @pytest.mark.parametrize("cell", RUN)
@@ -25,7 +27,7 @@ def test_formulas_behind_semicolons_become_text(cell, text):
     assert as_text(cell) == text
 
 
-@pytest.mark.parametrize("cell", ["-1.2", "+3", "-1e-5", "CCO", "[NH4+]", "", "1-2", "a=b", -1.2, 3, None, True])
+@pytest.mark.parametrize("cell", STAY)
 def test_everything_else_stays(cell):
     assert as_text(cell) is cell
 
@@ -58,3 +60,14 @@ def test_a_table_keeps_numbers_and_gaps_and_can_be_read_again():
 def test_two_columns_of_one_name_stay_two():
     frame = pd.DataFrame([["=a", 1, "@b"]], columns=["x", "y", "x"])
     assert without_formulas(frame).to_numpy().tolist() == [["'=a", 1, "'@b"]]
+
+
+def test_numbers_and_gaps_of_a_table_with_decimal_commas_are_read_as_they_were():
+    """What a prediction hands on is the input of another one: cells by which a target is known or missing."""
+    cells = [*USUAL, "-0,87", "0,5", "-1e3", "<-2,5", "\u22641,5"]
+    missing = Missing.of(None)
+    kept = without_formulas(pd.DataFrame({"y": cells}))["y"].tolist()
+    for before, after in zip(cells, kept, strict=True):
+        numbers = [split_signs({"y": [cell]}) for cell in (before, after)]
+        assert numbers[0][0] == numbers[1][0]
+        assert (before in missing) == (after in missing)
