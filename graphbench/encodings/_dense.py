@@ -135,6 +135,7 @@ def _block(graphs: GraphTable, num_nodes: int, chosen: Tensor) -> SizeBlock:
     num_edges = graphs.ptr[EDGE][chosen + 1] - first
     rows = ranges(first, num_edges)
     ends = [end[rows] for end in graphs.columns["edge_index"].unbind(1)]
+    # Checked here, while the block's edges are in the cache; `check_edges` then finds which one is wrong.
     if any(len(end) and (end.min() < 0 or end.max() >= num_nodes) for end in ends):
         check_edges(graphs)
     first_node = torch.repeat_interleave(torch.arange(len(chosen)) * num_nodes, num_edges, output_size=len(rows))
@@ -221,6 +222,7 @@ def smallest_eigenpairs(matrices: Tensor, count: int) -> tuple[Tensor, Tensor]:
     joined = torch.zeros_like(values, dtype=torch.bool)
     joined[:, 1:] = values.diff(dim=1) <= SAME_VALUE * largest
     _rotate_to_canonical(vectors, joined, count)
+    # The error of a backward stable solver is n eps |M|; what lies below is one of the zeros of the components.
     rounding = matrices.shape[-1] * torch.finfo(matrices.dtype).eps * largest
     values = torch.where(values <= rounding, 0.0, values)[:, :count]
     return values, vectors[:, :, :count]
@@ -234,9 +236,12 @@ def _rotate_to_canonical(vectors: Tensor, joined: Tensor, count: int) -> None:
     space = (~joined).cumsum(1) - 1
     multiplicity = torch.zeros_like(space).scatter_add_(1, space, torch.ones_like(space))
     starts = (~joined).nonzero()
+    # An eigenspace that begins among the first `count` columns is rotated whole, also where it ends behind them:
+    # its basis must not depend on how many columns are asked for.
     starts = starts[starts[:, 1] < count]
     sizes = multiplicity[starts[:, 0], space[starts[:, 0], starts[:, 1]]]
     rows = torch.arange(vectors.shape[1])[None, :, None]
+    # Eigenspaces of one dimension stack, whichever matrices they belong to: one call for each dimension.
     for size in sizes.unique().tolist():
         graph, first = starts[sizes == size].unbind(1)
         columns = first[:, None, None] + torch.arange(size)
@@ -249,7 +254,9 @@ def pivoted_basis(basis: Tensor, count: int) -> Tensor:
     remaining, result = basis.clone(), basis.clone()
     spaces = torch.arange(len(basis))
     for column in range(count):
+        # P = V V^T has these sums on its diagonal, so P itself is never formed.
         weight = remaining.square().sum(-1)
+        # argmax of the mask is the first node within TIE of the largest; that of the weights would follow rounding.
         pivot = (weight >= weight.amax(1, keepdim=True) - TIE).int().argmax(1)
         lead = remaining[spaces, pivot]
         lead = lead / lead.norm(dim=1, keepdim=True)

@@ -74,6 +74,7 @@ def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
         num_steps: longest walk.
     """
     size = adjacency.shape[0]
+    # Weights of parallel edges count: S needs A = A^T, not only the same pairs.
     symmetric = abs(adjacency - adjacency.T).nnz == 0
     degree = np.maximum(adjacency.sum(1), 1.0)  # a node without outgoing edges has no walk, and no division by 0
     products = num_steps // 2 + num_steps % 2 if symmetric else num_steps
@@ -86,6 +87,7 @@ def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
     if not symmetric:
         step = csr_array(diags_array(1 / degree) @ adjacency)
     transposed, probabilities = csr_array(step.T), np.zeros((size, num_steps))
+    # Sized for dense walks, which those of a well-connected graph become after a few steps.
     width = max(1, min(size, WALK_ENTRIES // size))
     for first in range(0, size, width):
         rows = np.arange(first, min(first + width, size))
@@ -160,6 +162,8 @@ def _null_vectors(part: np.ndarray, root: np.ndarray, count: int) -> np.ndarray:
         count: at most the number of components.
     """
     unit = root / np.sqrt(np.bincount(part, root**2))[part]
+    # The null space's projector has unit_i^2 on its diagonal, and components do not overlap: these are the pivots of
+    # `pivoted_basis`, found without a matrix.
     weight, vectors = unit**2, np.zeros((len(part), count))
     for column in range(count):
         pivot = int(np.argmax(weight >= weight.max() - TIE))
@@ -182,6 +186,8 @@ def _above_zero(
         every = np.concatenate([values for _, values, _, _ in pairs])
         order = np.argsort(every, kind="stable")
         largest = max(top for *_, top in pairs)
+        # A component that has more eigenvalues may have the next one right above the last it gave: all are known
+        # only up to the least of these.
         complete = min((values[-1] for nodes, values, *_ in pairs if len(values) < len(nodes) - 1), default=np.inf)
         last = every[order[need - 1]]
         if last + SAME_VALUE * largest < complete:
@@ -191,6 +197,7 @@ def _above_zero(
             f"The eigenvalue {last:.6g} of a graph of {size:,} nodes is repeated too often to agree on a basis: take "
             "fewer of them (num_eigenvectors), or RWSE."
         )
+    # With all that equal the last one wanted, as its eigenspace is rotated whole.
     keep = order[every[order] <= last + SAME_VALUE * largest]
     columns = np.zeros((size, len(keep)))
     place = [(number, column) for number, (_, values, _, _) in enumerate(pairs) for column in range(len(values))]
@@ -216,9 +223,11 @@ def _solve_component(
     matrix = csr_array(scale @ (diags_array(degree) - local) @ scale)
     flat = (root[nodes] / np.linalg.norm(root[nodes]))[:, None]
     wanted = min(wanted, len(nodes) - 1)
+    # LOBPCG of scipy turns to dense matrices by itself where a block has more than a fifth of the columns.
     if len(nodes) <= max(_DENSE, 5 * wanted):
         values, vectors = linalg.eigh(matrix.toarray())
         return nodes, values[1 : wanted + 1], vectors[:, 1 : wanted + 1], float(values[-1])
+    # ARPACK would draw its start at random. The value scales tolerances alone, so three digits do.
     start = np.random.default_rng(0).standard_normal(len(nodes))
     largest = float(eigsh(matrix, 1, which="LA", v0=start, tol=1e-3, return_eigenvectors=False)[0])
     return nodes, *_iterate(matrix, local, root[nodes], flat, wanted, largest), largest
@@ -238,6 +247,7 @@ def _iterate(
         largest: eigenvalue, roughly.
     """
     size = matrix.shape[0]
+    # More vectors than wanted: convergence goes by the distance to the first eigenvalue outside of the block.
     block = np.random.default_rng(0).standard_normal((size, min(wanted + max(4, wanted // 2), size // 5)))
     inverse = diags_array(1 / np.maximum(matrix.diagonal(), np.finfo(float).tiny))
     mean, before = adjacency.nnz / size, np.inf
@@ -286,6 +296,8 @@ def _solver(adjacency: csr_array, root: np.ndarray, flat: np.ndarray) -> Callabl
     )  # fmt: skip
 
     def solve(block: np.ndarray) -> np.ndarray:
+        # With R = diag(root) the matrix is M = R^-1 L R^-1, so M x = b means L (R^-1 x) = R b. Without its part along
+        # `flat`, R b sums to zero, and the equation of the grounded node holds by itself.
         block = (block - flat * (flat.T @ block)) * root[:, None]
         solved = np.zeros_like(block)
         solved[1:] = factors.solve(block[1:])

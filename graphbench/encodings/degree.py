@@ -52,6 +52,7 @@ class Degree(Encoding):
         node_ptr, _, edges = as_tensors(graphs)
         first_node = torch.repeat_interleave(node_ptr[:-1], graphs.num_edges)
         dtype = torch.int16 if self.max_degree <= torch.iinfo(torch.int16).max else torch.int32
+        # Edges number nodes within their graph; offsets make the numbers distinct, so that one count serves all graphs.
         counts = [torch.bincount(end + first_node, minlength=int(node_ptr[-1])) for end in edges.unbind(1)]
         outgoing, incoming = (count.clamp(max=self.max_degree).to(dtype) for count in counts)
         return Encoded({"out_degree": outgoing, "in_degree": incoming})

@@ -70,6 +70,7 @@ class EffectiveResistance(Encoding):
         # Cholesky, which fails on what is not positive definite, where `pinv` would cut eigenvalues off in silence.
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(laplacian(block.simple_adjacency()) + shift))
         diagonal = inverse.diagonal(dim1=1, dim2=2)
+        # A resistance is a metric: what falls below zero, or off it on the diagonal, is rounding.
         resistance = (diagonal[:, :, None] + diagonal[:, None, :] - 2 * inverse).clamp(min=0)
         resistance.diagonal(dim1=1, dim2=2).zero_()
         return torch.where(connected, resistance, self.disconnected)
@@ -77,6 +78,7 @@ class EffectiveResistance(Encoding):
 
 def _same_component(block: SizeBlock) -> Tensor:
     """Mark pairs of one component, edges taken without direction, `[b, n, n]`."""
+    # One sparse graph for the block: no edge joins two of its graphs, so neither does a component.
     nodes = len(block) * block.num_nodes
     ends = (block.source.numpy(), block.target.numpy())
     graph = csr_matrix((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(nodes, nodes))

@@ -71,8 +71,10 @@ class ExpanderEdges(Encoding):
         graph_of = torch.repeat_interleave(torch.arange(len(graphs)), graphs.num_nodes)
         first = torch.repeat_interleave(ptr[:-1], graphs.num_edges)
         edges = (graphs.columns["edge_index"].to(torch.int64).reshape(-1, 2) + first[:, None]).t()
+        # From the graph, not from its place: a generator's draws would depend on the graphs before it in a chunk.
         seeds = mix(structure_hash(edges, graph_of, ptr), self.seed)
         parts = [
+            # Hashes are signed, and numpy takes no negative seed.
             expander(size, self.degree, seed % 2**63)
             for size, seed in zip(graphs.num_nodes.tolist(), seeds.tolist(), strict=True)
         ]
@@ -87,6 +89,8 @@ def expander(num_nodes: int, degree: int, seed: int, max_draws: int = 100) -> Te
         pairs = torch.ones(num_nodes, num_nodes).fill_diagonal_(0).nonzero()
         return pairs.to(torch.int64)
     d = min(degree, num_nodes - 1)
+    # Large k-regular graphs cannot much exceed a gap of k - 2 sqrt(k - 1) (Alon-Boppana), here with k = 2 d; random
+    # ones come close to it (Friedman), so that few draws are needed.
     wanted = max(0.0, 2 * d - 2 * math.sqrt(2 * d - 1) - _SLACK)
     generator = np.random.default_rng(seed)
     source = np.tile(np.arange(num_nodes), d)

@@ -140,8 +140,10 @@ def laplacian_eigenvectors(
 
 def _eigenpairs(block: SizeBlock, count: int, normalization: Any, skipped: int) -> tuple[Tensor, Tensor]:
     """Compute the valid eigenvalues `[b, k]` and eigenvectors `[b, n, k]` of a block, float64."""
+    # The trivial vector is computed all the same, and cut off at the end.
     count = min(count + skipped, block.num_nodes)
     if block.num_nodes > LARGE:
+        # A block of graphs this large holds one alone: n^2 exceeds what `size_blocks` puts together.
         sparse = adjacency_of(block, simple=True)
         values, vectors = (part[None] for part in sparse_eigenpairs(sparse, normalization, count))
         degree = torch.from_numpy(sparse.sum(1))[None, :, None]

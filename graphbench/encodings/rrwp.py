@@ -72,9 +72,11 @@ class RRWP(Encoding):
                 adjacency = block.adjacency()
                 transition = adjacency / adjacency.sum(-1, keepdim=True).clamp(min=1)
                 rows, cells = self._places(block, starts)
+                # A product for each step: RWSE's baby and giant steps spare some because it reads diagonals alone.
                 power = transition
                 for step in range(self.num_steps):
-                    power = power @ transition if step else power
+                    if step:
+                        power = power @ transition
                     values = power.flatten()
                     walks[rows, step] = (values if cells is None else values[cells]).float()
         return Encoded({next(iter(self.layout)): walks})
@@ -84,4 +86,5 @@ class RRWP(Encoding):
         n = block.num_nodes
         if self.rows == "pairs":
             return block.rows(starts, n**2), None
+        # `source` is g n + i and `target` g n + j, so the cell (g, i, j) of the stack is g n^2 + i n + j.
         return starts[block.graphs][block.source // n] + block.edge, block.source * n + block.target % n

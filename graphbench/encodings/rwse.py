@@ -62,6 +62,7 @@ class RWSE(Encoding):
         """Count powers of a dense matrix, or for large graphs the walks from one block of nodes."""
         if num_nodes > LARGE:
             return 8 * (3 * _sparse.WALK_ENTRIES + num_nodes * self.num_steps) + 32 * num_edges
+        # The baby steps of `return_probabilities` are all kept; three more matrices stand beside them.
         return 8 * num_nodes**2 * (math.isqrt(self.num_steps - 1) + 4)
 
     def compute(self, graphs: GraphTable) -> Encoded:
@@ -95,6 +96,7 @@ def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: i
                 probabilities = _sparse.return_probabilities(adjacency_of(block, simple=False), num_steps)
             else:
                 adjacency = block.adjacency()
+                # Rows without edges stay zero, where a division by their degree would give NaN: the walk ends there.
                 transition = adjacency / adjacency.sum(-1, keepdim=True).clamp(min=1)
                 probabilities = return_probabilities(transition, num_steps).flatten(0, 1)
             rwse[block.rows(node_ptr, block.num_nodes)] = probabilities.float()
@@ -114,6 +116,7 @@ def return_probabilities(transition: Tensor, num_steps: int) -> Tensor:
     diagonals = [power.diagonal(dim1=1, dim2=2) for power in powers]
     giant = powers[-1]
     while len(diagonals) < num_steps:
+        # Copied once, since every power reads it row by row.
         transposed = giant.mT.contiguous()
         diagonals += [(power * transposed).sum(-1) for power in powers[: num_steps - len(diagonals)]]
         if len(diagonals) < num_steps:

@@ -20,6 +20,7 @@ from graphbench.errors import BadInput, check_choice, check_range
 #: Which of several shortest paths of a pair count, see `ShortestPaths`.
 Ties = Literal["all", "one"]
 #: Distance of a pair that no path joins, while distances are computed.
+# Half of the range, so that the sum of two does not overflow.
 _NEVER = np.iinfo(np.int32).max // 2
 #: Numbers of paths above this are scaled down; only their ratios within a level matter.
 _MANY_PATHS = 2.0**900
@@ -192,6 +193,7 @@ def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[n
     """
     nodes = len(block) * block.num_nodes
     ends = (block.source.numpy(), block.target.numpy())
+    # Without counts only the sign matters, and sums of positive numbers never round to 0.
     dtype = np.float64 if count else np.float32
     adjacency = csr_matrix((np.ones(len(ends[0]), dtype=dtype), ends), shape=(nodes, nodes))
     reached = np.tile(np.eye(block.num_nodes, dtype=dtype), (len(block), 1))
@@ -201,6 +203,7 @@ def _search(block: SizeBlock, count: bool) -> tuple[NDArray[np.int32], NDArray[n
     while reached.any():
         level += 1
         counts = adjacency @ reached
+        # Reached first on this level, so every path counted is a shortest one.
         fresh = (counts > 0) & (distance == _NEVER)
         distance[fresh] = level
         if paths is None:
@@ -220,6 +223,7 @@ def _steps_of(block: SizeBlock, distance: NDArray[np.int32], paths: NDArray[np.f
     edges, goals = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for first in range(0, len(source), max(1, _COMPARED // n)):
         part = slice(first, first + max(1, _COMPARED // n))
+        # Two ends that do not reach the goal are equally far: `_NEVER` needs no mask.
         edge, goal = np.nonzero(distance[source[part]] == distance[target[part]] + 1)
         edges.append(edge + first)
         goals.append(goal)
@@ -228,6 +232,7 @@ def _steps_of(block: SizeBlock, distance: NDArray[np.int32], paths: NDArray[np.f
     order = np.argsort(pair, kind="stable")  # by pair, and the edges of one in the order of the graph
     edge, goal, pair = edge[order], goal[order], pair[order]
     onward = paths[target[edge], goal]
+    # sigma_ij is the sum of sigma_kj over the first steps, so the scale that they share cancels.
     weight = onward / np.bincount(pair, onward, minlength=1)[pair]
     graph, number = block.graphs[torch.from_numpy(pair // n**2)], block.edge[torch.from_numpy(edge)]
     return graph, number, torch.from_numpy(goal), torch.from_numpy(weight)
@@ -268,6 +273,7 @@ def _next_nodes(graphs: GraphTable) -> Tensor:
         following = torch.where(joined, numbers, -1)
         for k in range(block.num_nodes):
             through = distance[:, :, k, None] + distance[:, None, k]
+            # Strictly: of paths of one length the first one found stays.
             shorter = through < distance
             distance = torch.where(shorter, through, distance)
             following = torch.where(shorter, following[:, :, k, None], following)

@@ -60,6 +60,7 @@ def agreed(members: Sequence[Answers]) -> tuple[np.ndarray, Answers]:
     Raises:
         BadInput: the models see different numbers of nodes in a row.
     """
+    # Reversed, so that of several reasons for one row the first model's stays.
     problems = {row: why for one in reversed(members) for row, why in one.problems.items()}
     rows = [row for row in members[0].rows if row not in problems]
     common = [one.only(rows) for one in members]
@@ -82,6 +83,7 @@ def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Lev
     `columns` makes columns of values about graphs, nodes or edges; a row without an answer stays one row.
     """
     frame = part.frame.reset_index(drop=True)
+    # A row without an answer stays, once, and says why.
     counts = np.ones(len(frame), dtype=np.int64)
     counts[answers.rows] = answers.counts
     source = np.repeat(np.arange(len(frame)), counts)

@@ -36,6 +36,7 @@ def log_probabilities(outputs: np.ndarray, spec: BenchmarkSpec) -> np.ndarray:
     """
     logits = outputs.astype(np.float64)
     if spec.num_classes is None or spec.num_classes == 2:
+        # sigmoid(z) is the second of softmax(-z/2, z/2): one logit is treated as two.
         logits = np.stack((-logits / 2, logits / 2), -1)
         logits = logits[:, 0] if spec.num_classes == 2 else logits
     return np.asarray(log_softmax(logits, -1))
@@ -157,6 +158,7 @@ def _most_likely(log_probability: np.ndarray, truth: np.ndarray) -> float:
         weights = np.exp(log_softmax(finite * inverse, -1))
         return float(((weights * finite).sum(-1) - of_truth).mean())
 
+    # The slope never falls: with one sign at both ends there is no root between them.
     if slope(_FLATTEST) >= 0:
         raise BadInput(
             "--calibrate: the predictions for the validation split are no better than chance, which no temperature can "

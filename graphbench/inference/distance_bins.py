@@ -93,6 +93,7 @@ class DistanceBins:
             BadInput: the rows are too few.
         """
         edges = bin_edges(distances, coverage)
+        # A row at an edge belongs to the bin that ends there, which its coverage rests on.
         place, spans = np.searchsorted(edges, distances), _spans(edges)
         return cls(edges, tuple(fit(place == number, f"the bin of {span}") for number, span in enumerate(spans)))
 
@@ -112,6 +113,7 @@ class DistanceBins:
 
     def columns(self, values: np.ndarray, spreads: np.ndarray | None, distances: np.ndarray) -> dict[str, np.ndarray]:
         """Return the columns of each row's own bin, and the distance; arguments as those of `Intervals.columns`."""
+        # Every bin answers every row, and each row takes its own: bins are few.
         each = [one.columns(values, spreads) for one in self.bins]
         place = np.searchsorted(self.edges, distances)
         chosen = {name: np.choose(place, [columns[name] for columns in each]) for name in each[0]}

@@ -265,6 +265,7 @@ class Ensemble:
         values = values[:, : self.first.predicted]
         floors: tuple[float, ...] = ()
         if "spread" in by:
+            # From training: a floor that knew the validation targets would void the promise.
             trained = self.first.data.tables["train"].columns["y"].numpy()
             floors = spread_floors(trained.reshape(len(trained), -1), spec.log10_targets)
 
@@ -275,6 +276,7 @@ class Ensemble:
             return Intervals.fit(stated, v, y, names, spec.log10_targets, spread[chosen], floors, rows)
 
         if "distance" in by:
+            # Distances are to the first member's training set, so the others must have been trained on it.
             self.require_one_split("train", "--interval-by distance")
             distances = self.split_distances("val")[np.concatenate(places)]
             self.intervals = DistanceBins.fit(stated, distances, fit)

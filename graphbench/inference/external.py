@@ -139,6 +139,7 @@ class ExternalScores:
         answered = np.isin(part.rows, answers.rows)
         y = part.table.columns["y"].numpy().reshape(int(counts.sum()), -1)[np.repeat(answered, counts)]
         y = y.astype(np.float64)
+        # Classes are integers in tables, negative where unknown.
         return np.where(y < 0, np.nan, y) if spec.num_classes is not None else y
 
     def _note(self, part: InputPart, answers: Answers, targets: np.ndarray, mask: np.ndarray) -> np.ndarray | None:

@@ -78,6 +78,7 @@ class PartsFolder:
         self, folder: Path, identity: Mapping[str, Any], named: Mapping[str, Any], share: Share, part_rows: int
     ) -> None:
         self.folder, self.share, self.part_rows = folder, share, part_rows
+        # Through JSON, as it is compared with what a manifest reads back: tuples are lists there.
         self._identity: dict[str, Any] = json.loads(json.dumps({**identity, "part_rows": part_rows}))
         self._named = dict(named)
         self._finished: set[int] = set()
@@ -136,6 +137,7 @@ class PartsFolder:
         self._remove_unfinished()
         parts = self.read_parts()
         self._finished = set(parts)
+        # With all parts whole the input need not be read again; one damaged since then is written anew from it.
         if manifest["complete"] and len(parts) == len(manifest["parts"]):
             self._total, self._rows = len(parts), sum(part.input_rows for part in parts.values())
         ours = sum(map(self.share.has, self._finished))
@@ -175,6 +177,7 @@ class PartsFolder:
         """Remove what a killed process of this share was writing."""
         for path in self.folder.glob(".part-*"):
             match = _PART.fullmatch(path.name)
+            # Other shares may be writing theirs at this moment.
             if match is not None and self.share.has(int(match[1])):
                 path.unlink(missing_ok=True)
 
@@ -275,6 +278,7 @@ class PartsFolder:
             if not path.is_file():
                 with writing(path) as file:
                     pq.write_metadata(schema, file)
+            # Types are those of the first block of any share: what a column holds in one part must not change them.
             return pq.read_schema(path)
 
     def _commit(self, number: int, tables: Sequence[pa.Table], part: Part) -> None:
@@ -304,6 +308,7 @@ class PartsFolder:
             return len(parts), self._total, counts
         row = 0
         for number in sorted(parts):
+            # Names alone do not tell: a part copied from another prediction would fill the gap.
             if parts[number].first_row != row:
                 raise CorruptData(
                     f"{self.folder / _name(number)} begins with row {parts[number].first_row} of the input, "

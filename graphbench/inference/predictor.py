@@ -239,6 +239,7 @@ class Predictor:
                     if not _out_of_memory(error):
                         raise
                     if len(graphs) > 1:
+                        # Halved until it fits, as the memory that a batch takes is known only by trying.
                         waiting += [graphs[len(graphs) // 2 :], graphs[: len(graphs) // 2]]
                     else:
                         size = int(table.num_nodes[graphs[0]])
@@ -325,6 +326,7 @@ def axis_of(level: str) -> str:
 
 
 def _out_of_memory(error: BaseException) -> bool:
+    # On a processor torch raises a RuntimeError of no kind of its own.
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 

@@ -72,6 +72,7 @@ class MultiHeadAttention(Traced):
 
     def reset_parameters(self) -> None:
         """Draw weights as `torch.nn.MultiheadAttention` does."""
+        # On the packed matrix, as there: its fan-out of 3 dim gives a smaller bound than three maps of their own.
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.zeros_(self.in_proj.bias)
         self.out_proj.reset_parameters()
@@ -110,7 +111,8 @@ class MultiHeadAttention(Traced):
     ) -> LayerTrace:
         biases = layout.block_biases() if biases is None else biases
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
-        # The fused kernel returns none, so they are computed again for the listener alone.
+        # The fused kernel returns none, so they are computed again for the listener alone; without dropout, so that
+        # rows sum to one in training, too.
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
         w_value = self.in_proj.weight.chunk(3)[2]  # rows of q, k and v, one after the other
         return LayerTrace(

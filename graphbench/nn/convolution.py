@@ -46,6 +46,7 @@ def gcn_edges(
         >>> weight
         tensor([0.5000, 0.5000, 0.0000, 0.5000, 0.5000])
     """
+    # bfloat16 counts exactly to 256 alone, float16 to 2,048: hubs have more neighbours.
     precision = torch.promote_types(dtype, torch.float32)
     weight = torch.ones(edge_index.shape[1], dtype=precision, device=edge_index.device)
     if self_loops:

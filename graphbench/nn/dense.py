@@ -135,6 +135,7 @@ class DenseLayout:
     @cached_property
     def _slots(self) -> Tensor:
         """As `index`, in the padded tensors of all blocks of a cut, one after the other `[T]`."""
+        # The blocks list their rows largest graph first; scattered to `rows`, the slots are in the order of the batch.
         firsts = accumulate((block.layout.mask.numel() for block in self._cut_blocks), initial=0)
         slots = torch.cat([b.layout.index + first for b, first in zip(self._cut_blocks, firsts, strict=False)])
         rows = torch.cat([block.rows for block in self._cut_blocks if block.rows is not None])
@@ -239,6 +240,7 @@ class DenseLayout:
             return bias
         if bias is None:
             return self.key_bias
+        # Keys are hidden, not queries: a padded query sees real keys, where a row of minus infinity alone would be NaN.
         return bias.masked_fill(~self.mask[:, None, None, :], -torch.inf)
 
     def to_blocks(self, x: Tensor) -> list[Tensor]:

@@ -53,6 +53,7 @@ class FeatureEncoder(ReadsFeatures):
         sizes = features.vocabularies
         self.vocabularies, self.dense = sizes, features.dense
         self.one_hot = categorical == "one_hot" and bool(sizes)
+        # Not in checkpoints: the specification says it all.
         self.register_buffer("offsets", torch.tensor([0, *sizes[:-1]]).cumsum(0), persistent=False)
         self.table = None if self.one_hot or not sizes else nn.Parameter(torch.empty(sum(sizes), dim))
         dense_width = features.dense + (sum(sizes) if self.one_hot else 0)
@@ -185,6 +186,7 @@ class SharedRow(nn.Module):
 
     def forward(self, num_rows: int) -> Tensor:
         """Repeat the row `num_rows` times: `[num_rows, dim]`."""
+        # A view without memory of its own; its gradient is the sum over all rows.
         return self.row.expand(num_rows, -1)
 
 

@@ -84,6 +84,7 @@ class GatedGCNLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("drops", drops, ("branch", "output"))
+        # Initial values depend on the width that enters alone, so that one map starts as four would.
         self.node_maps = nn.Linear(dim, 4 * dim)  # A, B, D, E of the equations, in one product
         self.edge_map = nn.Linear(dim, dim)  # C
         self.node_norm = make_norm(norm, dim)

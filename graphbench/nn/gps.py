@@ -114,6 +114,7 @@ class GPSLayer(nn.Module):
         if local is None and attention is None:
             raise BadInput("A GPS layer needs a local layer, global attention or both, but got neither.")
         self.local = None if local is None else as_local_layer(local, dim, dropout)
+        # GatedGCN has a norm inside, before its residual; that of the branch comes on top, as in GraphGPS.
         self.local_norm = make_norm(norm, dim) if local is not None else None
         self.attention = attention
         self.attention_norm = make_norm(norm, dim) if attention is not None else None
@@ -142,6 +143,7 @@ class GPSLayer(nn.Module):
             layout = DenseLayout.from_batch(batch) if layout is None else layout
             mixed = self.dropout(self.attention(x, batch, layout))
             branches.append(self.attention_norm(x + mixed))
+        # A plain sum, although each branch has x in it already.
         joined = branches[0] if len(branches) == 1 else branches[0] + branches[1]
         return self.norm(joined + self.feed_forward(joined)), edge
 
@@ -198,6 +200,7 @@ class GPSBackbone(Architecture):
         super().__init__(spec, hidden_dim)
         check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders, categorical)
+        # Only for layers that read edges: parameters without a gradient stop DDP.
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if local_layer in EDGE_LAYERS else None
         self.edge_dim = hidden_dim if self.edge_encoder is not None else 0
         self.gate_encoder = gate_encoder

@@ -133,6 +133,7 @@ class CentralityEmbedding(nn.Module):
             tables.check(spec)
             self.features = ReleasedFeatures(tables.atoms, dim, tables.first, tables.step, "sum")
             degrees = tables.degrees
+        # The last row is for `max_degree` and all above.
         self.encodings = (Degree(degrees - 1),)
         self.in_degree = nn.Embedding(degrees, dim)
         self.out_degree = nn.Embedding(degrees, dim) if directed or tables is not None else None
@@ -200,6 +201,7 @@ class PathEdgeTerm(nn.Module):
         total = first @ maps[self.max_hops - 1]
         for hop in reversed(range(self.max_hops - 1)):
             total = torch.addmm(onward(total), first, maps[hop])
+        # Pairs without a step have an empty sum, which stays 0; `clamp` is for them alone.
         return total / steps.lengths(self.max_hops)[:, None].clamp(min=1)
 
 

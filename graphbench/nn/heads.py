@@ -308,6 +308,7 @@ class EdgeHead(nn.Module):
             return self._mlp(first, second, edge)
         if edge is not None:
             edge = with_reverse(edge, batch.edge_index, node.shape[0])
+        # A mean over both orders is symmetric for any MLP, without giving up which end is which within one.
         return (self._mlp(first, second, edge) + self._mlp(second, first, edge)) / 2
 
     def _mlp(self, first: Tensor, second: Tensor, edge: Tensor | None) -> Tensor:

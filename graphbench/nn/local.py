@@ -160,6 +160,7 @@ def make_local_layer(
             dim, dropout, norm, gated_by_distance=gated_by_distance, activation=ACTIVATIONS[activation]
         )
     if name == "GINE":
+        # Without the batch norm that networks of GIN usually hold: GraphGPS has none here, the branch's norm follows.
         act = nn.GELU() if activation == "gelu" else nn.ReLU()
         mlp = nn.Sequential(nn.Linear(dim, dim), act, nn.Linear(dim, dim))
         return ConvLayer(GINEConvolution(mlp), dim, dropout, reads_edges=True)
@@ -168,5 +169,6 @@ def make_local_layer(
     check_range("num_heads", num_heads, at_least=1, whole=True)
     if dim % num_heads:
         raise BadInput(f"num_heads must divide the width, but got num_heads={num_heads} and width {dim}.")
+    # Heads side by side are `dim` wide in all, so that the residual fits.
     conv = LoopedGATConv(dim, dim // num_heads, num_heads, edge_dim=dim)
     return ConvLayer(conv, dim, dropout, reads_edges=True)

@@ -81,6 +81,7 @@ def _add_at_targets(messages: Tensor, target: Tensor, x: Tensor, own: float) -> 
     index = target.unsqueeze(-1).expand_as(messages)
     if not own:
         return messages.new_zeros(x.shape).scatter_add_(0, index, messages)
+    # Half-precision nodes and float32 edges make float32 messages, and the sum stays there.
     start = x.to(messages.dtype)
     return (start if own == 1 else own * start).scatter_add(0, index, messages)
 
@@ -125,6 +126,7 @@ def gated_messages(
     """
     source, target = edge_index[0], edge_index[1]
     at_node, sent, at_target, at_source = nodes.chunk(4, dim=-1)
+    # D and E were applied to nodes, before the gathers: graphs have more edges than nodes.
     raw = at_target.index_select(0, target) + at_source.index_select(0, source) + edges
     gates = torch.sigmoid(raw)
     if extra_gates is not None:
@@ -161,6 +163,7 @@ def edge_attention(
     weights = softmax(scores.sum(-1).clamp(-largest, largest), target, num_nodes=qkv.shape[0])
     messages = (weights.unsqueeze(-1) * v.index_select(0, source)).flatten(1)
     mixed = scatter(messages, target, 0, qkv.shape[0], reduce="sum")
+    # A schema of torch.library has no optional result: a tensor without rows stands for no scores.
     return mixed, scores.flatten(1) if with_scores else mixed.new_empty(0, mixed.shape[1]), weights.detach()
 
 

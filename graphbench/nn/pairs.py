@@ -62,6 +62,7 @@ class PathSteps:
         """Return the map from `values [R, H]` to their weighted mean at `rows [K]` over each pair's steps `[P, H]`."""
         forward = _Bags(rows, self.first, self.weight)
         rows, order = rows.sort()
+        # The gradient of a row is a weighted sum, too: over the steps that read it, which sorting puts side by side.
         number = count_nodes(rows, num_rows)
         back = _Bags(self.pair[order], number.cumsum(0) - number, self.weight[order])
         return lambda values: _WeightedSums.apply(values, forward, back)
@@ -72,6 +73,7 @@ class PathSteps:
         at = torch.arange(self.number.shape[0], device=self.number.device)
         length = torch.zeros_like(at)
         for _ in range(limit):
+            # Every pair takes a step at once; those that have arrived, or never set out, stay where they are.
             goes_on = self.number[at] > 0
             length += goes_on
             at = torch.where(goes_on, onward[self.first[at]], at)

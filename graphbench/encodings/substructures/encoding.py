@@ -194,5 +194,6 @@ class Substructures(Encoding):
         else:
             sets, over = hop_neighbourhoods(flat, pattern.size, self.max_neighbourhood)
             caps.cut[f"{pattern.name} over {self.max_neighbourhood} nodes"] += over
+        # One set per node by now, in the random order that nodes have during the search.
         sets = sets.take(flat.by_original_number())
         return distinct(sets) if self.distinct_neighbourhoods else sets

@@ -59,6 +59,7 @@ class FlatGraphs:
         graph = torch.repeat_interleave(torch.arange(len(graphs)), ptr.diff(), output_size=total)
         keys = _simple_edges(graphs, total)
         edges = torch.stack((keys // max(total, 1), keys % max(total, 1)))
+        # Hashed from simple edges: parallel edges and loops must not change what a cap cuts.
         seeds = mix(structure_hash(edges, graph, ptr), seed)
         # Sorting by (graph, random number) puts the nodes of each graph into a random order.
         local = torch.arange(total) - ptr[graph]
@@ -103,6 +104,7 @@ class FlatGraphs:
         width = words.shape[1]
         if width > 1:
             row = row * width + (number >> 6)
+        # `>>` copies the sign of a word, which `& 1` cuts off again.
         return ((words.reshape(-1).index_select(0, row) >> (number & 63)) & 1).bool()
 
     def bit_of(self, node: Tensor) -> Tensor:
@@ -164,6 +166,7 @@ class NodeSets:
     def renumbered(self, graphs: FlatGraphs) -> NodeSets:
         """Return the same sets with the nodes' original numbers within their graph, ascending within a set."""
         row, _ = ragged_arange(self.size)
+        # One sort of both numbers in 64 bits, in place of a sort for each set.
         keys = (row << 32 | graphs.original.index_select(0, self.nodes)).sort().values
         return NodeSets(self.graph, self.size, keys & 0xFFFFFFFF)
 
@@ -172,6 +175,7 @@ def distinct(sets: NodeSets) -> NodeSets:
     """Drop every set that equals an earlier set of its graph."""
     row, _ = ragged_arange(sets.size)
     digest = torch.zeros(len(sets.size), dtype=torch.int64).index_add_(0, row, mix(sets.nodes))
+    # By graph, then digest. Stable, so that of equal sets the earliest stands first and stays.
     order = digest.argsort(stable=True)
     order = order[sets.graph[order].argsort(stable=True)]
     ordered = sets.take(order)

@@ -37,6 +37,7 @@ def mix(x: Tensor, salt: int | Tensor = 0) -> Tensor:
     Returns:
         int64 of the broadcast shape; all 64 bits look random, the sign included.
     """
+    # int64 tensors wrap around, as arithmetic modulo 2^64 should; Python's integers do not.
     offset = (salt + 1) * _INCREMENT
     x = x + (_wrapped(offset) if isinstance(offset, int) else offset)
     x = (x ^ _shifted(x, 30)) * _MULTIPLY_1
@@ -63,5 +64,6 @@ def structure_hash(edge_index: Tensor, batch: Tensor, ptr: Tensor) -> Tensor:
     graph = batch[edge_index[0]]
     source, target = edge_index - ptr[graph]
     num_nodes = ptr.diff()
+    # A sum over edges, which does not depend on their order; source and target are hashed in turn, so direction counts.
     total = torch.zeros_like(num_nodes).index_add_(0, graph, mix(target, mix(source)))
     return mix(total, num_nodes)

@@ -83,6 +83,7 @@ def _random_subset(graphs: FlatGraphs, nodes: Tensor, limit: int | None, salt: i
     over = counts > limit
     if not bool(over.any()):
         return None, 0
+    # Only graphs over the limit pay for hashes and a sort.
     affected = over[graph]
     rows = affected.nonzero().squeeze(1)
     draw = _row_hash(graphs, nodes[rows], salt)
@@ -131,6 +132,7 @@ def paths_and_cycles(graphs: FlatGraphs, paths: Sequence[int], cycles: Sequence[
         if size in paths:
             pattern = Pattern(Kind.PATH, size)
             matches[pattern] = caps.limit_matches(graphs, pattern, nodes[nodes[:, 0] < nodes[:, -1]])
+        # Neither a path nor a cycle grows from here.
         if size == longest:
             break
         keep = caps.partial_subset(graphs, "paths", nodes)

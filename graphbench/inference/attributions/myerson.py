@@ -112,6 +112,7 @@ def values_of(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonV
     for coalition, value in zip(sets, worth(sets), strict=True):
         around = _around(coalition, neighbours)
         size, border = coalition.bit_count(), around.bit_count()
+        # (s - 1)! b! / (s + b)! is 1 / (s binom(s + b, s)): integers of Python do not overflow.
         orders = math.comb(size + border, size)
         values[_members(coalition)] += value / (size * orders)
         if border:
@@ -138,6 +139,7 @@ def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
             if len(parts) > limit:
                 return None
             while border:
+                # A neighbour once taken is refused to the branches that follow, so that each set grows in one way.
                 taken = border & -border
                 border ^= taken
                 refused |= taken
@@ -148,6 +150,7 @@ def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
 
 def _sampled(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonValues:
     """Means over random orders, the same ones every time."""
+    # Of its own, so that explaining a graph does not change what a program draws afterwards.
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(len(neighbours), generator=generator).tolist() for _ in range(samples)]
     steps = [_arrivals(order, neighbours) for order in orders]

@@ -32,6 +32,7 @@ def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
         return call.output
     with torch.no_grad():
         arguments = [_mean_rows(value, name, facts) for value, name in zip(call.arguments, call.fields, strict=True)]
+        # Dense columns at their mean, categories at 0; then each categorical field moves from there to its own mean.
         encoded: Tensor = call.encoder(*arguments)
         for place, (value, name) in enumerate(zip(call.arguments, call.fields, strict=True)):
             if value is not None and name in ("x", "edge_attr"):

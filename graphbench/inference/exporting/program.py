@@ -92,6 +92,7 @@ class PlainTensors(nn.Module):
         for name, axis in self.fields.axes.items():
             batch[name] = _with_empty_graph(fields[name], axis)
         batch.num_nodes = fields["batch"].shape[0]
+        # Pointers have a row more than there are graphs, and the empty graph joins them.
         batch.num_graphs = fields["ptr"].shape[0]
         largest = batch.ptr.diff().max().item()
         # Promises to the tracer, which knows sizes only by name.

@@ -100,6 +100,7 @@ class LapPEEncoder(PositionalEncoder):
         # Eigenvalues are stored once per graph.
         values = encoded_field(batch, "lap_pe_values", encoding, self.weights.dtype)[graphs_of_nodes(batch)[0]]
         tokens = self.encode(torch.stack([vectors, values], dim=-1))
+        # Masked behind the MLP: its biases make something of filling, too.
         return tokens.masked_fill(~valid_eigenvectors(batch, encoding)[:, :, None], 0.0).sum(1)
 
     def _signed(self, vectors: Tensor, batch: Data) -> Tensor:

@@ -33,6 +33,7 @@ class RWSEEncoder(PositionalEncoder):
         super().__init__()
         self.dim = dim
         self.encodings = (RWSE(num_steps),)
+        # Each step by itself: scales differ, and without odd cycles no walk of odd length returns at all.
         self.norm = BatchNorm(num_steps)
         self.encode = nn.Linear(num_steps, dim)
 

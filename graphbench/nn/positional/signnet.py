@@ -83,6 +83,7 @@ class SignNetEncoder(PositionalEncoder):
     def _fields(self) -> tuple[str, str]:
         """Names of what is precomputed, which depends on the eigenvectors that are asked for."""
         (encoding,) = self.encodings
+        # Two encoders of one model must not overwrite each other's fields.
         kind = f"{encoding.num_eigenvectors}_{int(encoding.skip_trivial)}"
         return f"signnet_tokens_{kind}", f"signnet_edges_{kind}"
 
