@@ -1,5 +1,7 @@
 from . import kernels as kernels
 from .architecture import Architecture as Architecture
+from .architecture import NodeState as NodeState
+from .architecture import NodeStep as NodeStep
 from .architecture import PositionalEncoder as PositionalEncoder
 from .architecture import Representation as Representation
 from .benchmark import Baseline as Baseline

@@ -22,6 +22,10 @@ from graphbench.errors import check_range
 
 #: Options that count something in every model that has them.
 _COUNTS = ("dim", "hidden_dim", "num_layers", "num_heads", "ffn_dim")
+#: Rows of nodes by name, `[n, ...]` each.
+NodeState = dict[str, Tensor]
+#: A batch and the states of its nodes -> those that change, see `Architecture.node_steps`.
+NodeStep = Callable[[GraphBatch, NodeState], NodeState]
 
 
 @dataclass
@@ -126,6 +130,8 @@ class PositionalEncoder(_ChecksOptions):
 
     dim: int
     encodings: tuple[Encoding, ...] = ()
+    #: Whether the features of a node follow from its own encodings and the size of its graph: no edge, no other node.
+    by_node: bool = False
     #: As that of `Architecture`.
     waits_for_device: str = ""
 
@@ -264,6 +270,19 @@ class Architecture(_ChecksOptions):
     def forward(self, batch: GraphBatch) -> Representation:
         """Representations of a batch; the same graph gets the same answer whatever shares its batch."""
         raise TypeError(f"{type(self).__name__} must define forward(batch) -> Representation")
+
+    def node_steps(self) -> Sequence[NodeStep]:
+        """Split `forward` into steps from nodes to nodes, by which a graph larger than memory is evaluated.
+
+        Each step runs over blocks of nodes before the next one begins. Its batch has the nodes of a block, then those
+        with edges to them, all these edges, and `ptr` of the whole graph. It returns new states of all nodes of the
+        batch, of which those of the block are kept: they may depend on the edges that lead to a node, and on states of
+        their sources, alone. The first step sees no state and no edge. After the last one `x` is `Representation.node`.
+
+        Returns:
+            The steps; none where there are no such, as with attention among all nodes.
+        """
+        return ()
 
     def required_encodings(self) -> tuple[Encoding, ...]:
         """List what the data must prepare: the encodings of this module and of every part that declares some."""

@@ -10,6 +10,7 @@ time (`trim_mapped`). They stay in the page cache, where reading them again is c
 from __future__ import annotations
 
 import mmap
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -40,6 +41,17 @@ def map_array(path: Path, allow_pickle: bool = False) -> np.ndarray:
             mapping.madvise(mmap.MADV_RANDOM)
         _MAPS[mapping] = (array.ctypes.data - array.offset % mmap.ALLOCATIONGRANULARITY, scattered)
     return array
+
+
+def map_new(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """Map a tensor to a new file without a name, which vanishes with the last reference to it."""
+    size = max(1, shape.numel() * dtype.itemsize)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.truncate(size)
+        mapping = mmap.mmap(file.fileno(), size)
+    content = np.frombuffer(mapping, dtype=np.uint8)
+    _MAPS[mapping] = (content.ctypes.data, False)
+    return torch.from_numpy(content)[: shape.numel() * dtype.itemsize].view(dtype).view(shape)
 
 
 def resident_file_bytes() -> int:

@@ -7,6 +7,7 @@ from .convolution import GCNConvolution as GCNConvolution
 from .convolution import GINConvolution as GINConvolution
 from .convolution import GINEConvolution as GINEConvolution
 from .convolution import GraphConvolution as GraphConvolution
+from .convolution import count_arriving as count_arriving
 from .convolution import count_nodes as count_nodes
 from .convolution import gcn_edges as gcn_edges
 from .dense import DenseLayout as DenseLayout

@@ -20,7 +20,12 @@ from graphbench.nn.ops import sum_neighbours, sum_rectified
 
 
 def gcn_edges(
-    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, self_loops: bool = True, mean: bool = False
+    edge_index: Tensor,
+    num_nodes: int,
+    dtype: torch.dtype = torch.float32,
+    self_loops: bool = True,
+    mean: bool = False,
+    arriving: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Edges of graph convolutions and their weights `1 / sqrt(d_i d_j)`, d the number of edges that arrive at a node.
 
@@ -33,6 +38,7 @@ def gcn_edges(
         dtype: of the weights; degrees are counted in float32 at least.
         self_loops: every node has one loop, also where the graph has none or several; False: edges as they are.
         mean: weights are `1 / d_i` at the target i, which makes the mean over neighbours.
+        arriving: degrees `[T]` from `count_arriving`, where the edges are those of a part of a graph.
 
     Returns:
         Edges `[2, E + T]`, or `[2, E]` without loops, and a weight for each; 0 at targets or sources where no edge
@@ -46,6 +52,29 @@ def gcn_edges(
         >>> weight
         tensor([0.5000, 0.5000, 0.0000, 0.5000, 0.5000])
     """
+    edge_index, weight = _with_loops(edge_index, num_nodes, dtype, self_loops)
+    if arriving is None:
+        arriving = weight.new_zeros(num_nodes).index_add_(0, edge_index[1], weight)
+    arriving = arriving.to(weight.dtype)
+    if mean:
+        return edge_index, (weight / arriving.clamp(min=1)[edge_index[1]]).to(dtype)
+    scale = arriving.rsqrt().masked_fill(arriving == 0, 0.0)  # the root of 0 is infinite, and 0 times it NaN
+    return edge_index, (scale[edge_index[0]] * weight * scale[edge_index[1]]).to(dtype)
+
+
+def count_arriving(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> Tensor:
+    """Count the edges that arrive at each node as `gcn_edges` does, float32 `[T]`.
+
+    Examples:
+        >>> count_arriving(torch.tensor([[0, 1, 1], [1, 0, 1]]), 2)
+        tensor([2., 2.])
+    """
+    edge_index, weight = _with_loops(edge_index, num_nodes, torch.float32, self_loops)
+    return weight.new_zeros(num_nodes).index_add_(0, edge_index[1], weight)
+
+
+def _with_loops(edge_index: Tensor, num_nodes: int, dtype: torch.dtype, self_loops: bool) -> tuple[Tensor, Tensor]:
+    """Return the edges of `gcn_edges` before they are normalised, with weights of 1 and 0."""
     # bfloat16 counts exactly to 256 alone, float16 to 2,048: hubs have more neighbours.
     precision = torch.promote_types(dtype, torch.float32)
     weight = torch.ones(edge_index.shape[1], dtype=precision, device=edge_index.device)
@@ -53,11 +82,7 @@ def gcn_edges(
         loops = torch.arange(num_nodes, device=edge_index.device)
         weight = torch.cat([weight.masked_fill(edge_index[0] == edge_index[1], 0.0), weight.new_ones(num_nodes)])
         edge_index = torch.cat([edge_index, loops.expand(2, -1)], dim=1)
-    arriving = weight.new_zeros(num_nodes).index_add_(0, edge_index[1], weight)
-    if mean:
-        return edge_index, (weight / arriving.clamp(min=1)[edge_index[1]]).to(dtype)
-    scale = arriving.rsqrt().masked_fill(arriving == 0, 0.0)  # the root of 0 is infinite, and 0 times it NaN
-    return edge_index, (scale[edge_index[0]] * weight * scale[edge_index[1]]).to(dtype)
+    return edge_index, weight
 
 
 class GCNConvolution(pyg.GCNConv):

@@ -213,6 +213,10 @@ class ArchitectureContract(ModelCase):
                 self._assert_close(cut / unit, whole / unit, "outputs or gradients of a batch in blocks and as a whole")
                 self._assert_close(rounded / unit, whole / unit, "outputs or gradients with rounded sizes and without")
 
+    def test_node_steps_give_what_forward_gives(self) -> None:
+        """Steps over blocks of a few nodes represent every node as `forward` does from the whole graph."""
+        self._compare_by_node_steps()
+
     def test_smallest_graphs_work(self) -> None:
         """Graphs of one node and graphs without edges, alone and as a whole batch, in training mode too."""
         model = self._model()

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from unittest import SkipTest
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch, GraphTable, Representation
+from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges
+from graphbench.benchmarks.graphs.by_nodes.layers import represent_nodes
+from graphbench.contracts import (
+    Architecture,
+    BenchmarkSpec,
+    GraphBatch,
+    GraphTable,
+    NodeState,
+    NodeStep,
+    Representation,
+)
 from graphbench.contracts.spec import TaskName
 from graphbench.errors import BadInput
 from graphbench.testing.representations import by_graph, check_representation, parts
@@ -29,9 +43,16 @@ def all_specs() -> list[BenchmarkSpec]:
 
 def double_batch(table: GraphTable) -> GraphBatch:
     """Gather the whole table in a batch in float64."""
-    return table.batch(range(len(table))).apply(
-        lambda tensor: tensor.double() if tensor.is_floating_point() else tensor
-    )
+    return _as_double(table.batch(range(len(table))))
+
+
+def _as_double(batch: GraphBatch) -> GraphBatch:
+    double: GraphBatch = batch.apply(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+    return double
+
+
+def _precomputed_step(model: Architecture, step: NodeStep, batch: GraphBatch, state: NodeState) -> NodeState:
+    return step(model.precomputed(batch), state)
 
 
 def make_batch(model: Architecture, table: GraphTable) -> GraphBatch:
@@ -129,6 +150,27 @@ class ModelCase:
         for one, other in zip(expected, actual, strict=True):
             for part in one.keys() - {without}:
                 self._assert_close(other[part], one[part], f"{part} outputs under {under}")
+
+    def _compare_by_node_steps(self) -> None:
+        models = [self._try_model(tiny_spec("node-classification", kind)) for kind in FEATURE_KINDS]
+        models = [model for model in models if model is not None and model.node_steps()]
+        if not models:
+            raise SkipTest("the model has no steps from nodes to nodes")
+        for model in models:
+            assert model is not None
+            table = encode(tiny_table(model.spec, sizes=[12]), model.required_encodings())
+            edges = table.columns["edge_index"].numpy()
+            order = np.argsort(edges[:, 1], kind="stable")
+            ptr = np.concatenate([[0], np.cumsum(np.bincount(edges[:, 1], minlength=12))])
+            found = represent_nodes(
+                table,
+                IncomingEdges(ptr, edges[order, 0], order),
+                [partial(_precomputed_step, model, step) for step in model.node_steps()],
+                Path(tempfile.gettempdir()),
+                _as_double,
+                block=10 * model.dim,  # a few nodes and edges
+            )
+            self._assert_close(found, model(double_batch(table)).node.detach(), "nodes by node_steps and by forward")
 
     def _compare_with_alone(self, model: Architecture, table: GraphTable) -> None:
         together = by_graph(model(double_batch(table)), double_batch(table))

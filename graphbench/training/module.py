@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,13 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torchmetrics import Metric
 
-from graphbench.contracts.architecture import Architecture, PositionalEncoder, Representation
+from graphbench.contracts.architecture import (
+    Architecture,
+    NodeState,
+    NodeStep,
+    PositionalEncoder,
+    Representation,
+)
 from graphbench.contracts.encoding import Encoding, add_encodings, check_encoded, declared_encodings, merge_encodings
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
@@ -190,14 +197,42 @@ class BenchmarkModule(LearningModule):
         return merge_encodings((*self.architecture.required_encodings(), *of_position))
 
     def represent(self, batch: GraphBatch) -> Representation:
-        """Run the positional encoding and the architecture."""
-        if self.positional_encoding is not None:
-            position = self.positional_encoding(batch)
-            # A shallow copy: the batch may be run again, and `clone` would copy every tensor in each step.
-            batch = copy.copy(batch)
-            dense = batch.get("x_dense")
-            batch.x_dense = position if dense is None else torch.cat((dense, position), 1)
-        return self.architecture(batch)
+        """Run the positional encoding and the architecture, unless the batch holds nodes that went through them."""
+        if "represented" in batch:
+            return Representation(node=batch.represented)
+        return self.architecture(self._positioned(batch))
+
+    def _positioned(self, batch: GraphBatch) -> GraphBatch:
+        """Join the positional encoding to the dense features."""
+        if self.positional_encoding is None:
+            return batch
+        position = self.positional_encoding(batch)
+        # A shallow copy: the batch may be run again, and `clone` would copy every tensor in each step.
+        batch = copy.copy(batch)
+        dense = batch.get("x_dense")
+        batch.x_dense = position if dense is None else torch.cat((dense, position), 1)
+        return batch
+
+    def node_steps(self) -> list[NodeStep]:
+        """Return the steps of `represent` over the nodes of one large graph, see `Architecture.node_steps`.
+
+        Raises:
+            BadInput: the architecture, or a positional encoder, reads more than a node and its incoming edges.
+        """
+        steps = self.architecture.node_steps()
+        encoders = [part for part in self.modules() if isinstance(part, PositionalEncoder) and not part.by_node]
+        if not steps or encoders:
+            name = type(encoders[0] if encoders else self.architecture).__name__
+            raise BadInput(
+                f"data.eval_sampler layers: {name} has no steps from "
+                "nodes to nodes (node_steps), as attention among all nodes and states of edges have none. Take "
+                "data.eval_sampler full, or neighbors, where attention sees the nodes of a batch alone."
+            )
+        first, *others = steps
+        return [
+            lambda batch, state: first(self.architecture.precomputed(self._positioned(batch)), state),
+            *(partial(_precomputed_step, self.architecture, step) for step in others),
+        ]
 
     def forward(self, batch: Data) -> Tensor:
         """Raw outputs of the head, a row for each graph, or node or edge where the task is about those.
@@ -358,3 +393,8 @@ class BenchmarkModule(LearningModule):
         """Forget the scores of Lightning's finders, which train a little."""
         self.scores.of("train").reset()
         super().on_fit_start()
+
+
+def _precomputed_step(architecture: Architecture, step: NodeStep, batch: GraphBatch, state: NodeState) -> NodeState:
+    """Run a step on a batch with the fields of `Architecture.precompute`."""
+    return step(architecture.precomputed(batch), state)

@@ -28,6 +28,8 @@ class DegreeEncoder(PositionalEncoder):
         torch.Size([3, 8])
     """
 
+    by_node = True
+
     def __init__(self, max_degree: int = 511, dim: int = 64) -> None:
         super().__init__()
         self.dim = dim

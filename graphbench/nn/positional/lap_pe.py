@@ -57,6 +57,8 @@ class LapPEEncoder(PositionalEncoder):
     #: Empty; it has the type that the module was moved to, which a "raw" encoder has no weights to tell by.
     weights: Tensor
 
+    by_node = True
+
     def __init__(
         self,
         num_eigenvectors: int = 10,

@@ -29,6 +29,8 @@ class RWSEEncoder(PositionalEncoder):
         torch.Size([3, 8])
     """
 
+    by_node = True
+
     def __init__(self, num_steps: int = 20, dim: int = 28) -> None:
         super().__init__()
         self.dim = dim

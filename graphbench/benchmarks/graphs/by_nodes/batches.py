@@ -21,7 +21,7 @@ from graphbench.errors import BadInput
 
 SAMPLERS = ("full", "neighbors", "clusters", "random")
 #: Samplers whose batches hold all neighbours, or can.
-EXACT_SAMPLERS = ("full", "neighbors")
+EXACT_SAMPLERS = ("full", "neighbors", "layers")
 _TARGETS, _NUMBER, _PREDICTED = "y", "node_id", "asked"
 
 
@@ -109,6 +109,12 @@ def random_parts(edges: IncomingEdges) -> Cutter:
         return Piece(nodes, _tensor(edges.numbers[places[inside]]), _tensor(ends), len(nodes))
 
     return cut
+
+
+def separate_nodes(nodes: Tensor) -> Piece:
+    """Cut nodes without any edge."""
+    nothing = nodes.new_zeros(2, 0)
+    return Piece(nodes, nothing[0], nothing, len(nodes))
 
 
 def clusters(edges: IncomingEdges, nodes: np.ndarray, ptr: np.ndarray) -> Cutter:

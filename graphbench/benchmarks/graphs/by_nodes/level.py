@@ -14,8 +14,9 @@ from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.graphs.by_nodes import batches
 from graphbench.benchmarks.graphs.by_nodes.clusters import check_metis, write_clusters
 from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges, write_incoming
+from graphbench.benchmarks.graphs.by_nodes.layers import ROWS, RepresentedLoader, represent_nodes
 from graphbench.benchmarks.graphs.by_nodes.memory import check_attention, check_encodings
-from graphbench.contracts import Encoding, GraphBatch, GraphTable
+from graphbench.contracts import Encoding, GraphBatch, GraphTable, NodeStep
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.checks import check_table, check_targets
 from graphbench.data.entry import Entry, EntryWriter, digest
@@ -44,7 +45,8 @@ class NodeLevel(GraphBenchmark):
         num_parts: with sampler=clusters or random, the number of parts.
         eval_sampler: batches of validation, test and prediction. full: the whole graph. neighbors: `eval_batch_size`
             nodes with all their neighbours within as many hops as `num_neighbors` has, which is exact for models with
-            at most that many layers, each of which sees one hop.
+            at most that many layers, each of which sees one hop. layers: all nodes through one layer after the other,
+            in blocks, exact and in bounded memory, for models with `Architecture.node_steps`.
         memory_limit: GiB that an encoding, or attention among all pairs of nodes, may take for the largest graph; by
             default what the machine has.
         options: see `GraphBenchmark`.
@@ -58,7 +60,7 @@ class NodeLevel(GraphBenchmark):
         sampler: Literal["full", "neighbors", "clusters", "random"] = "full",
         num_neighbors: list[int] | None = None,
         num_parts: int | None = None,
-        eval_sampler: Literal["full", "neighbors"] = "full",
+        eval_sampler: Literal["full", "neighbors", "layers"] = "full",
         memory_limit: float | None = None,
         **options: Any,
     ) -> None:
@@ -133,8 +135,10 @@ class NodeLevel(GraphBenchmark):
             self._cutter(self.tables["train"], self.sampler, exact=False)
 
     def setup(self, stage: str | None = None) -> None:
-        """Refuse what does not fit into memory, then open the store."""
+        """Refuse what does not fit into memory, or a model without steps for `layers`, then open the store."""
         self._check_memory()
+        if self.eval_sampler == "layers" and self.trainer is not None and self.trainer.lightning_module is not None:
+            self._node_steps()
         super().setup(stage)
 
     def _check_memory(self) -> None:
@@ -231,24 +235,29 @@ class NodeLevel(GraphBenchmark):
         """Return batches of one graph; of `every` node, or only of those with a target."""
         table, trainer = self.tables[split], self.trainer
         rank, processes = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        cut: Any = None
         if sampler == "full":
             targets = table.columns[_TARGETS]
             targets = targets if targets.is_floating_point() else targets.to(torch.int64)
             targets = batches.targets_of_rank(targets, rank, processes)
-            cut: Any = batches.WholeGraph(self._whole_batch(table), targets)
+            cut = batches.WholeGraph(self._whole_batch(table), targets)
             # Every process sees the one graph; a worker would only send it through a pipe.
             units, batch_size, rank, processes, workers = torch.zeros(1), 1, 0, 1, 0
         else:
             batches.check_layout(table, sampler)
             units, batch_size = self._units(table, sampler, batch_size, every)
-            cut = batches.NodeParts(table, self._cutter(table, sampler, exact=split != "train" or every), units)
             workers = self.num_workers
+        if sampler not in ("full", "layers"):
+            cut = batches.NodeParts(table, self._cutter(table, sampler, exact=split != "train" or every), units)
         order = SizeBucketSampler(
             torch.ones(len(units), dtype=torch.int64), batch_size, shuffle=shuffle, seed=self.sampling_seed(),
             bucketing=False, world_size=processes, rank=rank, name=f"{self.spec.name} {split}",
             unit="clusters" if sampler == "clusters" else "nodes",
         )  # fmt: skip
-        loader = GraphLoader(table, order, workers, cut)
+        if sampler == "layers":
+            loader: GraphLoader = RepresentedLoader(table, order, units, partial(self._represented, table))
+        else:
+            loader = GraphLoader(table, order, workers, cut)
         self._loaders.append(loader)
         return loader
 
@@ -259,7 +268,21 @@ class NodeLevel(GraphBenchmark):
             return torch.arange(int(self.num_parts or 0)), batch_size
         if sampler == "random":
             return torch.arange(nodes), math.ceil(nodes / int(self.num_parts or 0))
+        batch_size = ROWS if sampler == "layers" else batch_size
         return torch.arange(nodes) if every else batches.labelled_nodes(table.columns[_TARGETS]), batch_size
+
+    def _represented(self, table: GraphTable) -> torch.Tensor:
+        """Return the representation of every node by the trainer's model, layer by layer."""
+        steps = self._node_steps()
+        assert self.trainer is not None
+        strategy, precision = self.trainer.strategy, self.trainer.precision_plugin
+
+        def move(batch: GraphBatch) -> GraphBatch:
+            moved: GraphBatch = strategy.batch_to_device(precision.convert_input(batch))
+            return moved
+
+        with precision.forward_context():
+            return represent_nodes(table, self._incoming(table), steps, self.store.root, move)
 
     def _cutter(self, table: GraphTable, sampler: str, exact: bool) -> batches.Cutter:
         """Return the cutter of the graph, which loaders share; its index of edges, and its clusters, are stored."""
@@ -275,6 +298,14 @@ class NodeLevel(GraphBenchmark):
             else:
                 self._cutters[key] = batches.random_parts(edges)
         return self._cutters[key]
+
+    def _node_steps(self) -> list[NodeStep]:
+        """Return the steps of the trainer's model."""
+        module: Any = None if self.trainer is None else self.trainer.lightning_module
+        if module is None:
+            raise BadInput("eval_sampler=layers: its batches need a trainer with a model.")
+        steps: list[NodeStep] = module.node_steps()
+        return steps
 
     def _incoming(self, table: GraphTable) -> IncomingEdges:
         edges, nodes = table.columns["edge_index"], self.facts["max_nodes"]

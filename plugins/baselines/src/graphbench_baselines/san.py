@@ -307,6 +307,8 @@ class TransformerLapPE(PositionalEncoder):
         torch.Size([23, 8])
     """
 
+    by_node = True
+
     def __init__(
         self,
         num_eigenvectors: int = 30,

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.nn import GCN2Conv
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.contracts import NodeState, NodeStep
 from graphbench.errors import check_range
-from graphbench.nn import NodeEncoder, gcn_edges
+from graphbench.nn import NodeEncoder, count_arriving, gcn_edges
 from graphbench_large_graphs.inputs import InputFeatures
 
 
@@ -84,15 +86,34 @@ class GCNII(Architecture):
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
-        if self.input_map is None:
-            start = x = self.inputs(batch)
-        else:
-            x = self.dropout(self.inputs(batch, self.input_map.weight.dtype))
-            start = x = self.input_map(x).relu()
+        start = x = self._start(batch)
         index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         for layer in self.layers:
             x = layer(self.dropout(x), start, index, weight).relu()
         return Representation(node=self.dropout(x))
+
+    def _start(self, batch: GraphBatch) -> Tensor:
+        """Return x0."""
+        if self.input_map is None:
+            start: Tensor = self.inputs(batch)
+            return start
+        return self.input_map(self.dropout(self.inputs(batch, self.input_map.weight.dtype))).relu()
+
+    def node_steps(self) -> Sequence[NodeStep]:
+        """Make x0, count degrees, then a step for each layer."""
+        return [self._first_step, self._degree_step, *(partial(self._layer_step, layer) for layer in self.layers)]
+
+    def _first_step(self, batch: GraphBatch, state: NodeState) -> NodeState:
+        start = self._start(batch)
+        return {"x": start, "start": start}
+
+    def _degree_step(self, batch: GraphBatch, state: NodeState) -> NodeState:
+        return {"arriving": count_arriving(batch.edge_index, state["x"].shape[0])}
+
+    def _layer_step(self, layer: nn.Module, batch: GraphBatch, state: NodeState) -> NodeState:
+        x = state["x"]
+        index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype, arriving=state["arriving"])
+        return {"x": layer(x, state["start"], index, weight).relu()}
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
         """Group the layers if they have their own weight decay."""

@@ -8,6 +8,8 @@ Legend: T nodes of all graphs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -16,8 +18,9 @@ from torch_geometric.nn import GATConv, SAGEConv
 from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.contracts import NodeState, NodeStep
 from graphbench.errors import BadInput, check_choice
-from graphbench.nn import GCNConvolution, NormName, gcn_edges, make_norm
+from graphbench.nn import GCNConvolution, NormName, count_arriving, gcn_edges, make_norm
 from graphbench_large_graphs.inputs import InputFeatures
 
 LayerName = Literal["GCN", "GAT", "GraphSAGE"]
@@ -143,3 +146,27 @@ class TunedGNN(Architecture):
             x = layer(x, edge_index, weight)
             states.append(x)
         return Representation(node=torch.stack(states).sum(0) if self.jumping else x)
+
+    def node_steps(self) -> Sequence[NodeStep]:
+        """Map the features, count degrees for GCN, then a step for each layer."""
+        steps: list[NodeStep] = [self._first_step]
+        if self.weighted:
+            steps.append(lambda batch, state: {"arriving": count_arriving(batch.edge_index, state["x"].shape[0])})
+        steps.extend(partial(self._layer_step, layer) for layer in self.layers)
+        if self.jumping:
+            steps.append(lambda _, state: {"x": state["sum"]})
+        return steps
+
+    def _first_step(self, batch: GraphBatch, state: NodeState) -> NodeState:
+        x = self.inputs(batch, next(self.parameters()).dtype)
+        x = x if self.input_map is None else self.dropout(self.input_map(x))
+        return {"x": x, "sum": x.new_zeros(x.shape[0], self.dim)} if self.jumping else {"x": x}
+
+    def _layer_step(self, layer: nn.Module, batch: GraphBatch, state: NodeState) -> NodeState:
+        x, weight = state["x"], None
+        if self.weighted:
+            index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype, arriving=state["arriving"])
+        else:
+            index = batch.looped_edges
+        x = layer(x, index, weight)
+        return {"x": x, "sum": state["sum"] + x} if self.jumping else {"x": x}

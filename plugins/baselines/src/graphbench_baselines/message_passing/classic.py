@@ -88,6 +88,7 @@ class GCN(MessagePassingNetwork):
         check_choice("edge_weights", edge_weights, ("symmetric", "mean"))
         make_edges = partial(gcn_edges, self_loops=self_loops, mean=edge_weights == "mean")
         super().__init__(spec, hidden_dim, num_layers, layer, positional_encoders, categorical, make_edges=make_edges)
+        self.self_loops = self_loops
 
 
 class GraphSAGE(MessagePassingNetwork):

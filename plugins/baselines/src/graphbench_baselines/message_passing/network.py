@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.contracts import NodeState, NodeStep
 from graphbench.errors import check_range
-from graphbench.nn import Categorical, EdgeEncoder, NodeEncoder
+from graphbench.nn import Categorical, EdgeEncoder, GatedGCNLayer, NodeEncoder, count_arriving
 
-#: From `edge_index`, the number of nodes and the type of their vectors: edges, and a number or vector for each.
-MakeEdges = Callable[[Tensor, int, torch.dtype], tuple[Tensor, Tensor | None]]
+#: From `edge_index`, the number of nodes and the type of their vectors: edges, and a number or vector for each; with
+#: `arriving`, as `gcn_edges` has it, those of a part of a graph.
+MakeEdges = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 class MessagePassingNetwork(Architecture):
@@ -34,6 +37,9 @@ class MessagePassingNetwork(Architecture):
     Raises:
         BadInput: there is no layer.
     """
+
+    #: Whether `make_edges` or `ends` gives every node a loop.
+    self_loops: bool = True
 
     def __init__(
         self,
@@ -72,6 +78,33 @@ class MessagePassingNetwork(Architecture):
             node=torch.cat(depths, dim=-1) if self.all_layers else x,
             edge=None if self.edge_encoder is None else edge,
         )
+
+    def node_steps(self) -> Sequence[NodeStep]:
+        """Encode nodes, count degrees where edges are weighted by them, then a step for each layer."""
+        if any(isinstance(module, GatedGCNLayer) for module in self.modules()):
+            return ()  # edges have states, too
+        steps: list[NodeStep] = [self._first_step]
+        if self.make_edges is not None:
+            steps.append(self._degree_step)
+        steps.extend(partial(self._layer_step, layer) for layer in self.layers)
+        if self.all_layers:
+            steps.append(lambda _, state: {"x": state["depths"]})
+        return steps
+
+    def _first_step(self, batch: GraphBatch, state: NodeState) -> NodeState:
+        x = self.node_encoder(batch)
+        return {"x": x, "depths": x} if self.all_layers else {"x": x}
+
+    def _degree_step(self, batch: GraphBatch, state: NodeState) -> NodeState:
+        return {"arriving": count_arriving(self.ends(batch), state["x"].shape[0], self.self_loops)}
+
+    def _layer_step(self, layer: nn.Module, batch: GraphBatch, state: NodeState) -> NodeState:
+        x, index = state["x"], self.ends(batch)
+        edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
+        if self.make_edges is not None:
+            index, edge = self.make_edges(index, x.shape[0], x.dtype, arriving=state["arriving"])
+        x, _ = layer(x, index, edge)
+        return {"x": x, "depths": torch.cat([state["depths"], x], dim=-1)} if self.all_layers else {"x": x}
 
     def ends(self, batch: GraphBatch) -> Tensor:
         """Return the edges that messages go along, sources and targets `[2, num_edges]`."""

@@ -9,7 +9,9 @@ Legend: N nodes, E edges, T towers, d width of a tower; node i receives from nod
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.contracts import NodeState, NodeStep
 from graphbench.errors import BadInput, check_range
 from graphbench.nn import Categorical, EdgeEncoder, NodeEncoder, NormName, count_nodes, make_norm
 
@@ -239,6 +242,17 @@ class PNA(Architecture):
         for layer in self.layers:
             x = layer(x, edge, around)
         return Representation(node=x)
+
+    def node_steps(self) -> Sequence[NodeStep]:
+        """Encode nodes, then a step for each layer."""
+        return [
+            lambda batch, _: {"x": self.node_encoder(batch)},
+            *(partial(self._step, layer) for layer in self.layers),
+        ]
+
+    def _step(self, layer: nn.Module, batch: GraphBatch, state: NodeState) -> NodeState:
+        edge = None if self.edge_encoder is None else self.edge_encoder(batch)
+        return {"x": layer(state["x"], edge, self._neighbourhoods(batch, state["x"]))}
 
     def _neighbourhoods(self, batch: GraphBatch, x: Tensor) -> Neighbourhoods:
         received = count_nodes(batch.edge_index[1], x.shape[0])

@@ -1,0 +1,107 @@
+"""Represent all nodes of one large graph layer by layer, in blocks of nodes, as `BasicGNN.inference` of PyG does.
+
+Every node passes the first layer, then every node the second: nothing is computed twice, and what a block reads are its
+own edges and one row for each neighbour. Those rows lie in files that are mapped to memory and have no name, so that
+they vanish with the process.
+
+Legend: N nodes of the whole graph, n of a batch, E its edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphbench.benchmarks.graphs.by_nodes.batches import NodeParts, neighbors, separate_nodes
+from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges
+from graphbench.contracts import GraphBatch, GraphTable, NodeStep
+from graphbench.data.loader import GraphLoader
+from graphbench.data.mapped import map_new, trim_mapped
+
+#: Field of a batch whose nodes the model has represented already.
+REPRESENTED = "represented"
+#: Nodes whose predictions are computed at once, from their representations.
+ROWS = 1 << 16
+#: Numbers in the messages of a block: 128 MiB in float32.
+BLOCK = 1 << 25
+_STATE = "state_"
+_FIRST_WIDTH = 256  # assumed of what the first step makes
+
+
+@torch.no_grad()
+def represent_nodes(
+    table: GraphTable,
+    edges: IncomingEdges,
+    steps: Sequence[NodeStep],
+    folder: Path,
+    move: Callable[[GraphBatch], GraphBatch] = lambda batch: batch,
+    block: int | None = None,
+) -> Tensor:
+    """Run steps one after the other, each over all nodes; exact, whatever the blocks.
+
+    Args:
+        table: of one graph, with targets.
+        edges: of the graph.
+        steps: of `Architecture.node_steps`.
+        folder: for files, as large as the widest two states of all nodes together.
+        move: brings a batch to device and precision of the model.
+        block: numbers in the messages of a block; by default `BLOCK`.
+
+    Returns:
+        Nodes `[N, dim]`, memory-mapped.
+    """
+    num_nodes = edges.num_nodes
+    states: dict[str, Tensor] = {}
+    for number, step in enumerate(steps):
+        cutter = neighbors(edges, [-1], seed=0) if number else separate_nodes
+        cut, new = NodeParts(table, cutter, torch.arange(num_nodes)), dict[str, Tensor]()
+        width = max((values[0].numel() for values in states.values()), default=_FIRST_WIDTH)
+        for first, end in _blocks(edges.ptr, max(1, (block or BLOCK) // width)):
+            batch = cut(range(first, end))
+            batch.ptr = torch.tensor([0, num_nodes])
+            for name, values in states.items():
+                batch[_STATE + name] = values[batch.node_id]  # beside the features, on the way to the device
+            batch = move(batch)
+            for name, values in step(batch, {name: batch[_STATE + name] for name in states}).items():
+                if name not in new:
+                    new[name] = map_new(folder, torch.Size([num_nodes, *values.shape[1:]]), values.dtype)
+                new[name][first:end] = values[: end - first]
+            trim_mapped()
+        states |= new
+    return states["x"]
+
+
+def _blocks(ptr: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield first node and end of blocks with at most `limit` nodes and edges together, or one node."""
+    cost, first = ptr + np.arange(len(ptr)), 0
+    while first < len(ptr) - 1:
+        end = max(first + 1, int(np.searchsorted(cost, cost[first] + limit, side="right")) - 1)
+        yield first, end
+        first = end
+
+
+class RepresentedLoader(GraphLoader):
+    """Batches of nodes without edges, whose representations are computed for all nodes before the first one.
+
+    Args:
+        table: of one graph, with targets.
+        batch_sampler: yields rows of `units`.
+        units: nodes that are predicted.
+        represent: returns nodes `[N, dim]` by the weights of the moment.
+    """
+
+    def __init__(self, table: GraphTable, batch_sampler: Any, units: Tensor, represent: Callable[[], Tensor]) -> None:
+        super().__init__(table, batch_sampler, cut=NodeParts(table, separate_nodes, units))
+        self.represent = represent
+
+    def __iter__(self) -> Iterator[GraphBatch]:
+        # Not when the iterator is made: Lightning does that before callbacks exchange weights (EMA).
+        nodes = self.represent()
+        for batch in super().__iter__():
+            batch[REPRESENTED] = nodes[batch.node_id]
+            yield batch
