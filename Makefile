@@ -29,10 +29,10 @@ test-plain: env  ## layers, encodings and models without kernels, as where graph
 	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal tests/contracts/test_kernels.py tests/nn tests/encodings $(filter-out plugins/kernels/tests,$(wildcard plugins/*/tests))
 
 TRITON ?= triton
-test-triton: export OMP_NUM_THREADS ?= 1
-test-triton: env  ## kernels in Triton, interpreted and compiled for cards, and commands beside it; TRITON="triton==3.6.*"
+test-triton: export PYTHONPATH := $(CURDIR)/build/triton
+test-triton: env  ## the test suite beside Triton, whose kernels it interprets and compiles; TRITON="triton==3.6.*"
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target build/triton "$(TRITON)"
-	PYTHONPATH=build/triton $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal plugins/kernels/tests plugins/sft/tests plugins/sfi-former/tests tests/cli/commands
+	$(MAKE) --no-print-directory test
 
 test-slow: env  ## the long tests, and further cases of those of `make test` (hours)
 	$(BIN)/python -m pytest -q -m slow

@@ -41,7 +41,7 @@ IN_PARTS = {
     "PointSequoia": "sizes of clusters depend on numbers",
     "SFT": "samples and their relative edges depend on numbers",
     "SFiFormer": "the flow and the adjacency are kept out of programs",
-    "SPN": "the longest distance is a constant of each program",
+    "SPN": "a distance without pairs is a program of its own; one sum for all is a fifth slower on a processor",
     "Sequoia": "sizes of clusters depend on numbers",
 }
 #: Models with Fourier transforms, whose complex views `aot_eager` refuses; the default backend takes them.

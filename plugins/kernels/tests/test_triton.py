@@ -12,7 +12,7 @@ from graphbench.testing import run_with_triton
 
 PROGRAM = Path(__file__).with_name("compiled_kernels.py")
 #: Bytes of a thread that may be spilled: a few registers of the longest rows alone, in some versions of Triton.
-MOST_SPILLED = {"graphbench_kernels.sfi_former.water_level_triton._fill": 64}
+MOST_SPILLED = {"graphbench_kernels.sfi_former.water_level_triton._fill": 40}
 #: Types of kernels that are launched with others than float32 and float64.
 KINDS = {
     "graphbench_kernels.probe_triton._fill": set(),
