@@ -12,12 +12,12 @@ import matplotlib as mpl
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from rdkit import RDConfig
+from rdkit import Chem, RDConfig
+from rdkit.Chem.Draw import MolToImage
 
 from graphbench import registry
 from graphbench.contracts import GraphBatch
 from graphbench.diagnostics.figures.graphs import PlainDrawing
-from graphbench.diagnostics.figures.molecules import molecule_png
 
 #: Benchmark -> options with which it is generated in a moment.
 FEW: dict[str, dict[str, Any]] = {
@@ -58,8 +58,11 @@ def pictures() -> dict[str, bytes]:
 def _molecule() -> bytes:
     """The first molecule of the file that NCI reads and that has room in a small picture."""
     lines = (Path(RDConfig.RDDataDir) / "NCI" / "first_5K.smi").read_text(encoding="utf-8").splitlines()
-    drawn = (molecule_png(line.split()[0], 220, 160) for line in lines if 20 <= len(line.split()[0]) <= 30)
-    return next(png for png in drawn if png is not None)
+    smiles = (line.split()[0] for line in lines)
+    read = (Chem.MolFromSmiles(one) for one in smiles if 20 <= len(one) <= 30)
+    content = io.BytesIO()
+    MolToImage(next(molecule for molecule in read if molecule is not None), (220, 160)).save(content, "PNG")
+    return content.getvalue()
 
 
 def _graph(batch: GraphBatch) -> bytes:

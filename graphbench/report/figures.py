@@ -147,7 +147,12 @@ def svg(figure: Figure, description: str, name: str) -> Markup:
     with mpl.rc_context({**_SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # browsers have their own fonts
         figure.savefig(buffer, format="svg", dpi=200)
-    root = ET.fromstring(_NO_XML.sub(b"", buffer.getvalue()))
+    return embedded(buffer.getvalue(), description, name)
+
+
+def embedded(drawing: bytes, description: str, name: str) -> Markup:
+    """Make a drawing in this module's colours, an SVG file, an element for an HTML page; arguments as in `svg`."""
+    root = ET.fromstring(_NO_XML.sub(b"", drawing))
     _embed(root, name)
     root.attrib.update({"role": "img", "aria-label": description} if description else {"aria-hidden": "true"})
     return Markup(ET.tostring(root, encoding="unicode"))  # ElementTree has escaped all text
@@ -176,9 +181,8 @@ def _attribute(key: str, value: str, name: str) -> str:
         return f"{name}-{value}"
     if key.endswith("href") and value.startswith("#"):
         return f"#{name}-{value[1:]}"
-    if key == "style":
-        for colour, page_colour in _PAGE_COLOURS.items():
-            value = value.replace(colour, page_colour)
+    if key in ("style", "fill"):
+        value = re.sub("#[0-9a-fA-F]{6}", lambda colour: _PAGE_COLOURS.get(colour[0].lower(), colour[0]), value)
     return value.replace("url(#", f"url(#{name}-")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,9 +12,9 @@ from markupsafe import Markup
 from matplotlib.patches import Rectangle
 from scipy.stats import binomtest
 
-from graphbench.diagnostics.figures.molecules import molecule_png
+from graphbench.diagnostics.figures.molecules import molecule_svg
 from graphbench.errors import BadInput
-from graphbench.report.figures import PALETTE, RULE, Panel, Section, Style, panel_axes, shorten, svg
+from graphbench.report.figures import INK, PALETTE, RULE, Panel, Section, Style, embedded, panel_axes, shorten, svg
 from graphbench.report.groups import Group
 from graphbench.report.loading import Run, is_number
 from graphbench.report.scores import ResultTable
@@ -27,6 +26,14 @@ SHOWN = 6
 #: Labels that get a confusion matrix, and classes up to which its cells have numbers.
 _MOST_LABELS, _MOST_NUMBERED = 6, 12
 _BINS = 15
+#: Atomic number -> colour in the figures of the page: oxygen, nitrogen, sulphur and phosphorus, halogens.
+_ELEMENTS = {
+    6: INK,
+    7: PALETTE[0],
+    8: PALETTE[1],
+    **dict.fromkeys((15, 16), PALETTE[4]),
+    **dict.fromkeys((9, 17, 35, 53), PALETTE[2]),
+}
 
 
 @dataclass(frozen=True)
@@ -279,12 +286,15 @@ def worst_section(table: ResultTable, name: str) -> Section | None:
         "The molecules of the test split that each model predicts worst: of regressions by the error in units of the "
         "target's root mean square error, of classes by the probability of the true one.",
     )  # fmt: skip
-    for _, group, run, frame in scored_runs(table):
+    for number, group, run, frame in scored_runs(table):
         if "smiles" not in frame:
             continue
         rows = _worst_values(frame) if table.metric in REGRESSION else _worst_classes(frame)
         try:
-            section.panels += [_molecule(frame, row, f"{group.label}, {text}", run) for row, text in rows]
+            section.panels += [
+                _molecule(frame, row, f"{group.label}, {text}", run, f"{name}-{number}-{place}")
+                for place, (row, text) in enumerate(rows)
+            ]
         except BadInput as error:
             section.notes.append(f"The molecules are not drawn: {error}")
             break
@@ -314,12 +324,10 @@ def _worst_classes(frame: pd.DataFrame) -> list[tuple[int, str]]:
     return list(zip(map(int, classes.rows[worst]), texts, strict=True))
 
 
-def _molecule(frame: pd.DataFrame, row: int, text: str, run: Run) -> Panel:
+def _molecule(frame: pd.DataFrame, row: int, text: str, run: Run, name: str) -> Panel:
     smiles = str(frame["smiles"].iloc[row])
-    name = f" {frame['id'].iloc[row]}" if "id" in frame else ""
-    png = molecule_png(smiles)
-    if png is None:
-        return Panel(Markup("<code>{}</code>").format(smiles), f"Row{name} ({text}, seed {run.seed})")
-    data = base64.b64encode(png).decode("ascii")
-    figure = Markup('<img src="data:image/png;base64,{}" alt="{}">').format(data, smiles)
-    return Panel(figure, f"Row{name} ({text}, seed {run.seed}): {smiles}")
+    called = f" {frame['id'].iloc[row]}" if "id" in frame else ""
+    drawing = molecule_svg(smiles, _ELEMENTS)
+    if drawing is None:
+        return Panel(Markup("<code>{}</code>").format(smiles), f"Row{called} ({text}, seed {run.seed})")
+    return Panel(embedded(drawing, smiles, name), f"Row{called} ({text}, seed {run.seed}): {smiles}")

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pandas as pd
 import pytest
+import pytorch_lightning as pl
 from command_line import SMALL_MODEL, graphbench
 from two_processes import on_two
 
@@ -37,12 +38,17 @@ def test_predictions_of_two_processes_are_those_of_one(finished_run, tmp_path):
 @pytest.fixture
 def validated(monkeypatch):
     """Validation scores that `graphbench validate` finds of a run on one process; it does not store them."""
-    found = []
-    monkeypatch.setattr("graphbench.cli.commands.score._record", lambda run, scores, *rest: found.append(scores["val"]))
+    found, validate = [], pl.Trainer.validate
+
+    def kept(*arguments, **options):
+        found.extend(logged := validate(*arguments, **options))
+        return logged
 
     def validated(run):
+        monkeypatch.setattr(pl.Trainer, "validate", kept)
         assert main(["validate", "--run", str(run), "--trainer.strategy", "auto", "--trainer.devices", "1"]) == 0
-        return found.pop()
+        logged = found.pop()
+        return {name: logged[name] for name in results(run)["val"]}
 
     return validated
 

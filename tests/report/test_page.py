@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -71,10 +72,12 @@ def full(runs_in, tmp_path_factory, add_layers, add_predictions):
     add_layers(folders[0])
     add_layers(folders[0], stem="rank_progression", measures=("effective_rank",))
     add_predictions(folders[0], 0.25)
+    table = folders[0].path / "predictions-test.csv"
+    pd.read_csv(table).assign(smiles="c1cc(Cl)c(S)cc1OCN").to_csv(table, index=False)
     (folders[0].diagnostics / "train_test_gap.csv").write_text(
         "epoch,step,split,measure,train,unseen,gap,stage\n1,10,val,MAE,0.5,0.7,0.2,fit\n2,20,val,MAE,0.4,0.7,0.3,fit\n"
     )
-    (folders[0].diagnostics / "attention.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    Image.new("L", (400, 400), 255).save(folders[0].diagnostics / "attention.png")
     write_report(folders, root / "report.html")
     return (root / "report.html").read_text(encoding="utf-8")
 
@@ -87,6 +90,7 @@ def test_all_sections_are_there_in_order(full):
         "Learning curves",
         "Predictions on the test split",
         "Residuals on the test split",
+        "Largest errors",
         "What happens with depth",
         "Attention capacity by layer",
         "Rank of the node tokens by depth",
@@ -259,6 +263,7 @@ const measure = frame => {
       if (tops.size > 1) found.broken.push(word[0]);
     }
   }
+  page.querySelector("figure img").scrollIntoView();  // for the screenshot
   return found;
 };
 onload = () => { document.title = JSON.stringify([...document.querySelectorAll("iframe")].map(measure)); };
@@ -301,5 +306,7 @@ def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
             assert not found[fault], (fault, width)
     with Image.open(tmp_path / "shot.png") as shot:
         grey = shot.convert("L")
-        share = sum(grey.histogram()[:64]) / (shot.width * shot.height)
-    assert share > 0.7 if scheme == "dark" else share < 0.3
+        dark, bright = (
+            sum(part) / (shot.width * shot.height) for part in (grey.histogram()[:64], grey.histogram()[192:])
+        )
+    assert (dark > 0.7 and bright < 0.05) if scheme == "dark" else (dark < 0.05 and bright > 0.7)

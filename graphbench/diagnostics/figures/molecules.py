@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from matplotlib.colors import to_rgb
 from rdkit import Chem, rdBase
 
 from graphbench.errors import BadInput
@@ -24,20 +26,29 @@ def rdkit_drawing() -> Any:
     return rdMolDraw2D
 
 
-def molecule_png(smiles: str, width: int = 300, height: int = 220) -> bytes | None:
-    r"""Render a molecule as RDKit depicts it, as a PNG; None where RDKit cannot read it.
+def molecule_svg(smiles: str, colours: Mapping[int, str], width: int = 300, height: int = 220) -> bytes | None:
+    """Render a molecule as RDKit depicts it, as an SVG without background; None where RDKit cannot read it.
+
+    Args:
+        smiles: the molecule.
+        colours: atomic number -> colour as "#rrggbb"; 6 is that of bonds and of all elements that are not named.
+        width: of the drawing in pixels.
+        height: of the drawing in pixels.
 
     Examples:
-        >>> molecule_png("CCO")[:4], molecule_png("C1CC")
-        (b'\x89PNG', None)
+        >>> molecule_svg("CCO", {6: "#000001"})[:5], molecule_svg("C1CC", {6: "#000001"})
+        (b'<?xml', None)
     """
     drawing = rdkit_drawing()
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or not molecule.GetNumAtoms():
         return None
-    drawer = drawing.MolDraw2DCairo(width, height)
-    drawer.drawOptions().padding = 0.06
+    drawer = drawing.MolDraw2DSVG(width, height)
+    options = drawer.drawOptions()
+    options.padding = 0.06
+    options.clearBackground = False
+    options.setAtomPalette({number: to_rgb(colour) for number, colour in {**colours, -1: colours[6]}.items()})
     drawing.PrepareAndDrawMolecule(drawer, molecule)
     drawer.FinishDrawing()
-    return drawer.GetDrawingText()
+    return drawer.GetDrawingText().encode()
