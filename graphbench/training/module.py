@@ -112,7 +112,7 @@ class BenchmarkModule(LearningModule):
         freeze_epochs: int | None = None,
         learning_rates: dict[str, float] | str | None = None,
         loss: str | None = None,
-        metrics: Sequence[Metric | str] | None = None,
+        metrics: Sequence[str | Metric] | None = None,
         select_by: str | None = None,
         class_weights: Literal["balanced"] | list[float] | None = None,
         quantiles: list[float] | None = None,

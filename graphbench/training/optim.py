@@ -240,7 +240,7 @@ def parameter_groups(
 
     First those of `lr_scales`, start of a parameter's name -> factor of the rate `lr`, of which the longest match wins;
     then `own` groups of an architecture (`Architecture.parameter_groups()`), with `params` and options, of which
-    `lr_scale` multiplies the rate; then the rest.
+    `lr_scale` multiplies the rate; then the rest. A start of frozen parameters alone has no effect, which the log says.
 
     Raises:
         BadInput: a start of a name matches no parameter.
@@ -249,12 +249,14 @@ def parameter_groups(
     groups: list[dict[str, Any]] = []
     taken: set[int] = set()
     for prefix in sorted(lr_scales, key=len, reverse=True):
-        matched = [p for n, p in named.items() if n.startswith(prefix)]
-        if not matched:
-            tops = sorted({name.split(".")[0] for name in named})
+        if not any(name.startswith(prefix) for name, _ in module.named_parameters()):
+            tops = sorted({name.split(".")[0] for name, _ in module.named_parameters()})
             raise BadInput(
                 f"lr_scales: no parameter's name starts with {prefix!r}. Names start with {', '.join(tops)}."
             )
+        matched = [p for n, p in named.items() if n.startswith(prefix)]
+        if not matched:
+            logger.warning("lr_scales: %s is frozen, so that its factor has no effect.", prefix)
         params = [p for p in matched if id(p) not in taken]
         taken.update(map(id, params))
         if params:  # longer names may have taken them all

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from graphbench.errors import BadInput, check_range
 
+logger = logging.getLogger(__name__)
 #: What may be left out in front of a name: `head` is `task.head`.
 _SILENT = "task."
 
@@ -177,16 +179,20 @@ def with_learning_rates(
 ) -> list[dict[str, Any]]:
     """Split optimizer groups so that parameters matched by a pattern of `rates` get its rate; all else stays.
 
-    Of several patterns that match a parameter the longest counts. Schedules multiply these rates as they do others.
+    Of several patterns that match a parameter the longest counts. Schedules multiply these rates as they do others. A
+    pattern of frozen parameters alone, such as a configuration's beside `freeze`, has no effect, and the log says so.
 
     Raises:
-        BadInput: a pattern means nothing that is trained.
+        BadInput: a pattern means nothing.
     """
-    names = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    names = dict(module.named_parameters())
     rate_of: dict[int, tuple[str, float]] = {}
     # Longer patterns come later and take over.
     for pattern in sorted(rates, key=len):
-        for name in chosen("learning_rates", pattern, names):
+        meant = chosen("learning_rates", pattern, names)
+        if not any(names[name].requires_grad for name in meant):
+            logger.warning("learning_rates: %s is frozen, so that its rate has no effect.", pattern)
+        for name in meant:
             rate_of[id(names[name])] = (pattern, rates[pattern])
     result: list[dict[str, Any]] = []
     for group in groups:

@@ -216,6 +216,16 @@ def test_every_parameter_has_one_group_and_the_longest_pattern_counts():
     assert len({group["name"] for group in groups}) == len(groups)
 
 
+@pytest.mark.parametrize("option", ["learning_rates", "lr_scales"])
+def test_rates_of_frozen_parts_are_told_and_change_nothing(option, caplog):
+    """A configuration's rates beside an option of the command line that freezes the part."""
+    plain = module(freeze="architecture").configure_optimizers()["optimizer"]
+    rated = module(freeze="architecture", **{option: {"architecture": 0.1}}).configure_optimizers()["optimizer"]
+    assert f"{option}: architecture is frozen" in caplog.text
+    shapes = [[(group["lr"], [p.shape for p in group["params"]]) for group in o.param_groups] for o in (plain, rated)]
+    assert shapes[0] == shapes[1]
+
+
 def test_groups_keep_their_other_options():
     layer = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     groups = [{"params": list(layer.parameters()), "weight_decay": 0.0, "lr": 1.0, "name": "own"}]

@@ -102,7 +102,7 @@ def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:
     """Metrics by the name under which they are logged, beside those that the task scores anyway.
 
     Chosen by names of the task in any case; by dotted paths of torchmetrics or of a package of your own, plain or as
-    `class_path` with `init_args`; or as metrics.
+    `class_path` with `init_args`; or as metrics. Names of those that the task scores anyway add nothing.
 
     Raises:
         UnknownName: the task has no metric of that name.
@@ -117,9 +117,12 @@ def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:
         ['Spearman', 'ExplainedVariance']
     """
     metrics_by_name: dict[str, Metric] = {}
+    own = {name.casefold() for name in task.build_metrics()}
     for choice in chosen:
+        if isinstance(choice, str) and choice.casefold() in own:
+            continue
         name, metric = _one(task, choice)
-        if name in metrics_by_name or name in task.build_metrics():
+        if name in metrics_by_name or name.casefold() in own:
             raise BadInput(f"metrics: {name} is scored already; leave it out.")
         metrics_by_name[name] = metric
     if metrics_by_name and not task.comparable:

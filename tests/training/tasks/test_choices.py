@@ -106,7 +106,6 @@ def test_metrics_of_torchmetrics_by_path_and_options():
         ({"loss": "hubert"}, UnknownName, "Did you mean Huber"),
         ({"loss": "focal"}, UnknownName, "loss of graph-regression"),
         ({"metrics": ["R3"]}, UnknownName, "Did you mean R2"),
-        ({"metrics": ["MAE"]}, UnknownName, "MAE"),
         ({"metrics": ["R2", "r2"]}, BadInput, "R2 is scored already"),
         ({"metrics": ["torchmetrics.nothing.Here"]}, BadInput, "torchmetrics.nothing.Here"),
         ({"metrics": ["torch.nn.Identity"]}, BadInput, "is no metric"),
@@ -117,6 +116,15 @@ def test_metrics_of_torchmetrics_by_path_and_options():
 def test_wrong_choices_are_told(options, error, message):
     with pytest.raises(error, match=message):
         build_task(tiny_spec(), 8, HeadConfig(), **options)
+
+
+@pytest.mark.parametrize(
+    "kind", ["graph-regression", "graph-classification", "graph-multilabel", "node-classification"]
+)
+def test_a_metric_that_is_scored_anyway_may_be_asked_for(kind):
+    plain = build_task(tiny_spec(kind), 8, HeadConfig()).all_metrics()
+    for name in plain:
+        assert list(build_task(tiny_spec(kind), 8, HeadConfig(), metrics=[name.upper()]).all_metrics()) == list(plain)
 
 
 def test_tasks_with_scores_of_their_own_take_no_others():
