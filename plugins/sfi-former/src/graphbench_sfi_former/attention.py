@@ -121,6 +121,7 @@ def _exact(
             None if alpha is None else per_matrix("alpha", alpha, lead, query.device, positive=True),
             *_masks(mask, lead, query.shape[-2], key.shape[-2]),
             dropout,
+            # A seed rather than a dropout mask: the backward pass draws it again, so nothing of size [N, K] is kept.
             int(torch.randint(2**62, ())) if dropout else 0,
         )
         output, steep = attend_rows(*operands)
@@ -140,6 +141,7 @@ def _masks(
     lead = lead or (1,)
     given = mask[(None,) * (len(lead) + 2 - mask.dim())]
     mask_lead = given.shape[:-2]
+    # Heads usually share one mask: an index per matrix is expanded instead of copying the mask for each head.
     numbers = torch.arange(math.prod(mask_lead), device=mask.device).view(mask_lead)
     masks = given.expand(*given.shape[:-1], num_keys).flatten(0, -3)
     return masks.contiguous(), numbers.expand(lead).reshape(-1)
@@ -171,6 +173,7 @@ def sparse_flow_weights(
     _check_shapes(query, key, friction_query, friction_key, key)
     dtype = solving_dtype(query, key, friction_query, friction_key)
     if not callable(solver):
+        # Z I = Z, so the weights come from the same solver as the output, steep rows included.
         units = torch.eye(key.shape[-2], dtype=dtype, device=key.device).expand(*key.shape[:-1], key.shape[-2])
         return sparse_flow_attention(
             query, key, friction_query, friction_key, units, penalty, alpha, mask, solver=solver
@@ -260,7 +263,7 @@ def sparse_flow_edges(
         alpha: weight of the unit-inflow term, positive; None for the hard constraint.
 
     Returns:
-        Flow `[E, ...]` in the dtype of `resistance`, computed in float64.
+        Flow `[E, ...]` in the dtype of `resistance`, with the precision of `sparse_flow`.
 
     Raises:
         BadInput: shapes, dtypes or values that do not fit.
@@ -278,14 +281,17 @@ def sparse_flow_edges(
     shape, width = resistance.shape, math.prod(resistance.shape[1:])
     links, tolls = (x.reshape(-1, width) for x in (resistance, friction))
     weights = torch.as_tensor(penalty, dtype=torch.float64, device=links.device).expand(num_nodes)
+    # The edges into node i are order[first[i] : first[i] + degree[i]].
     order = target.argsort(stable=True)
     degree = target.bincount(minlength=num_nodes)
     first = degree.cumsum(0) - degree
     edges, flows = [], []
+    # Nodes are grouped by powers of two of their degree: at most log2(max degree) + 2 calls of the solver.
     for size in degree[degree > 0].double().log2().ceil().unique().exp2().long().tolist():
         nodes = ((degree <= size) & (2 * degree > size)).nonzero().view(-1)
         place = torch.arange(size, device=target.device)
         mask = place < degree[nodes, None]
+        # Places beyond a node's degree read other nodes' edges, which the mask hides; the last would lie past the end.
         incoming = order[(first[nodes, None] + place).clamp_max(len(order) - 1)]
         r, f = (x[incoming].movedim(-1, 1) for x in (links, tolls))  # [nodes, width, size]
         flow = sparse_flow(r, f, weights[nodes, None, None], alpha, mask[:, None])

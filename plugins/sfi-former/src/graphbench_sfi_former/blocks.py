@@ -156,6 +156,7 @@ def block_gradients(
     with torch.enable_grad(), torch.autocast(upstream.device.type, enabled=False):  # may run inside of one
         for at, allowed, keep in pieces:
             part = operands.cut(at)
+            # Detached blocks free their graph at once; otherwise all graphs live until the second backward pass.
             if not twice:
                 part = Operands(*(x if x is None else x.detach().requires_grad_() for x in part))  # type: ignore[arg-type]
             output = attend_block(part, allowed, keep, None if levels is None else levels[at])[0]
@@ -182,8 +183,10 @@ def attend_block(
     """
     query, key, friction_query, friction_key, value, penalty, alpha = part
     wall = None if allowed is None else query.new_zeros(allowed.shape).masked_fill_(~allowed, torch.inf)
+    # Equation (11) in the notation of `sparse_flow`: S = unit / r, F, g = penalty F / unit and the slack.
     weight, unit = _Conductances.apply(_scores(query, key, wall), wall)
     share = _scores(friction_query, friction_key, wall).softmax(-1)
+    # Clamped, since an infinite factor times a friction of 0 would be NaN.
     most = torch.finfo(query.dtype).max ** 0.8
     cost = share * (penalty / unit).clamp_max(most).to(unit.dtype)
     slack = torch.zeros_like(unit) if alpha is None else (unit / alpha).to(unit.dtype)
@@ -202,6 +205,7 @@ class _Conductances(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, wall: Tensor | None) -> tuple[Tensor, Tensor]:
         """S `[m, n, K]`, which is softmax(s), and unit `[m, n, 1]`, 1 in rows without any key."""
         weight = scores.softmax(-1)
+        # sum_i r_i = 1 and r_i = unit / S_i give the unit without a second softmax, of -s.
         unit = 1 / _resistances(weight, wall).reciprocal_().sum(-1, keepdim=True)
         if wall is not None:
             unit.clamp_max_(1.0)
@@ -214,6 +218,7 @@ class _Conductances(torch.autograd.Function):
         """From d(log r_i) = -ds_i + sum_j r_j ds_j."""
         weight, unit, wall = ctx.saved_tensors
         of_log = upstream * weight
+        # S equals softmax(s), but this is not softmax's gradient: the unit is held constant (see `sparse_flow`).
         resistance = unit / _resistances(weight, wall)
         return of_log - resistance * of_log.sum(-1, keepdim=True), None
 
@@ -248,6 +253,7 @@ def _find_level(
     limits = torch.finfo(unit.dtype)
     steepest = TOLERANCE[unit.dtype] / limits.eps
     level, slope, settled = water_level(weight, cost, slack)
+    # A logit of size L is off by up to eps L, and so is its weight, relatively. NaN fails all tests, hence the `~`.
     steep = ~settled | ~(slope * level * (1 + size) <= steepest) | ~(unit >= limits.tiny**0.7)
     steep |= _hot(weight, unit, share, size, wall) & _saturated(weight, unit, cost, level, slack)
     if wall is not None:
@@ -258,6 +264,7 @@ def _find_level(
 
 def _hot(weight: Tensor, unit: Tensor, share: Tensor, size: Tensor, wall: Tensor | None) -> Tensor:
     """Rows with large logits and a resistance or a friction that is nearly 1, `[m, n, 1]`."""
+    # r_i = unit / S_i, so the largest resistance belongs to the smallest S.
     lowest = (weight if wall is None else weight + wall).amin(-1, keepdim=True)
     return (size > _HOT) & (torch.maximum(unit / lowest, share.amax(-1, keepdim=True)) > _NEAR_ONE)
 

@@ -332,6 +332,7 @@ def _flows(
     penalty = layer.weight_of_friction(graphs)
 
     def after(number: int) -> Tensor:
+        # Each number starts over: to go on from the last one, its step length would be needed too.
         solver = options.start_of if number == 0 else replace(options, num_steps=number).solve
         return sparse_flow_weights(*maps, penalty, layer.alpha, graphs.mask, solver)[0]
 

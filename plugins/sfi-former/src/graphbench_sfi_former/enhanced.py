@@ -104,6 +104,7 @@ def adjacency_dtype(x: Tensor) -> torch.dtype:
 def edge_mask(batch: Data, layout: DenseLayout) -> Tensor:
     """Mark the nodes (columns) from which each node (row) has an edge, itself included: bool `[B, 1, N, N]`."""
     size = layout.max_nodes
+    # Slots count over all graphs: a target's is already its row of B N, a source's is reduced to a column.
     source, target = layout.index[_graph(batch)[0]]
     mask = torch.eye(size, dtype=torch.bool, device=source.device).repeat(layout.num_graphs, 1)
     mask[target, source % size] = True
@@ -178,7 +179,7 @@ class PaddedGraphs(NamedTuple):
         mask: sources that are allowed, bool, broadcastable to `[B, H, N, N]`; None where all are.
         friction: given frictions `[B, H or 1, N, N]`.
         num_nodes: of each graph `[B, 1, 1, 1]`.
-        largest: nodes of the largest graph of the whole batch.
+        batch_ptr: first node of each graph of the whole batch, and the number of nodes `[graphs + 1]`.
     """
 
     layout: DenseLayout
@@ -186,7 +187,7 @@ class PaddedGraphs(NamedTuple):
     mask: Tensor | None
     friction: Tensor | None
     num_nodes: Tensor
-    largest: int
+    batch_ptr: Tensor
 
 
 class AdjacencyEnhancedAttention(Traced):
@@ -290,6 +291,7 @@ class AdjacencyEnhancedAttention(Traced):
         projected = [project(x) for project in self.projections]
         padded = self._padded(projected, layout, graph, friction) if self.with_flow else []
         flow = layout.from_block_heads(self.mix_all(padded)) if padded else None
+        # W_O is linear and shared by both terms of equation (13), so it is applied once, to their sum.
         out = self.out_proj(self._balance(flow, projected[0], batch))
         if self.scale is not None and self.shift is not None:
             out = torch.addcmul(self.shift, out, self.scale)
@@ -308,11 +310,12 @@ class AdjacencyEnhancedAttention(Traced):
         each = [heads.split(rows, layout) for heads, rows in zip(self.projections, projected, strict=True)]
         for block, *parts in zip(layout.blocks, *each, strict=True):
             part, allowed, maps = block.layout, block.take_pairs(graph), tuple(chain.from_iterable(parts))
+            # Only padded keys are hidden: the rows of padded queries are dropped by `from_block_heads`.
             mask = None if part.is_full else part.mask[:, None, None, :]
             if allowed is not None:
                 mask = allowed if mask is None else mask & allowed
             num_nodes = part.ptr.diff()[:, None, None, None]
-            padded.append(PaddedGraphs(part, maps, mask, block.take_pairs(friction), num_nodes, layout.max_nodes))
+            padded.append(PaddedGraphs(part, maps, mask, block.take_pairs(friction), num_nodes, layout.ptr))
         return padded
 
     def _balance(self, flow: Tensor | None, projected: Tensor, batch: Data) -> Tensor:
@@ -320,6 +323,7 @@ class AdjacencyEnhancedAttention(Traced):
         if not self.with_adjacency:
             assert flow is not None
             return flow
+        # V is the last map of `in_proj`, whether or not Q and K precede it.
         values = projected[:, -self.out_proj.in_features :]
         near = adjacency_of(batch, adjacency_dtype(values)).mix(values)
         if self.adjacency_weight is not None:
@@ -339,6 +343,7 @@ class AdjacencyEnhancedAttention(Traced):
         attention = layout.matrices_of_graphs([self.weights(graphs) for graphs in padded]) if padded else []
         shown = bool(attention) and all(bool((matrix >= 0).all()) for matrix in attention)
         w_value = self.in_proj.linear.weight[-self.out_proj.in_features :]
+        # The guessed scale follows W_O and folds into it; the shift belongs to no node's value.
         w_out = self.out_proj.weight if self.scale is None else self.scale[:, None] * self.out_proj.weight
         gamma = self.gamma
         return LayerTrace(

@@ -113,6 +113,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         self.proximal = (proximal or ProximalOptions()) if solver == "proximal" else None
         learned = self.with_flow and friction == "learned"
         self.friction_given = friction == "given"
+        # A separate module: `in_proj` then has the shape of DFi-Former's, whose weights SFi-Former+ starts from.
         self.friction_proj = Heads(dim, num_heads, 2, self.head_dim) if learned else None
 
     @property
@@ -132,6 +133,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
                 "friction='learned' or 'uniform' takes none."
             )
         if self.friction_proj is None:
+            # Given or uniform frictions have no Q~ and K~ from which the solver could make F block by block.
             weights: Tensor = self.dropout(self.weights(graphs))
             return weights.to(graphs.maps[2].dtype) @ graphs.maps[2]
         query, key, value, friction_query, friction_key = graphs.maps
@@ -160,15 +162,17 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         resistance = flow_resistance(query, key, graphs.mask)
         friction = graphs.friction
         if friction is None:
+            # The softmax of equal logits. Cast first: 1 over an integer tensor is float32 even in a float64 model.
             friction = 1 / graphs.num_nodes.to(resistance.dtype)
         friction = friction.to(resistance.dtype).expand(resistance.shape)
         solve = sparse_flow if self.proximal is None else self.proximal.solve
         return solve(resistance, friction, penalty, self.alpha, mask)
 
     def weight_of_friction(self, graphs: PaddedGraphs) -> float | Tensor:
-        """lambda* / N, a number or `[B, 1, 1, 1]`."""
+        """Return lambda* / N: a number, a 0-dim tensor, or `[B, 1, 1, 1]`."""
         if self.penalty_size == "batch":
-            return self.penalty / graphs.largest
+            # The true maximum: padded sizes belong to a block, and are rounded up on a GPU.
+            return self.penalty / graphs.batch_ptr.diff().max().double()
         if self.penalty_size != "graph":
             return self.penalty / self.penalty_size
         return self.penalty / graphs.num_nodes
@@ -247,11 +251,13 @@ def sparsemax(logits: Tensor) -> Tensor:
         tensor([[0.6000, 0.4000, 0.0000],
                 [1.0000, 0.0000, 0.0000]])
     """
+    # inf - inf would be NaN. Sums of these finite stand-ins may overflow to -inf, but still fail the test below.
     finite = torch.where(logits.isneginf(), torch.finfo(logits.dtype).min / 4, logits)
     finite = finite - finite.amax(-1, keepdim=True).detach()  # sums of large numbers would lose the small ones
     ordered = finite.sort(-1, descending=True).values
     number = torch.arange(1, ordered.shape[-1] + 1, device=ordered.device, dtype=ordered.dtype)
     sums = ordered.cumsum(-1)
+    # The support is locally constant, so the gradient needs nothing from this count.
     count = (1 + number * ordered > sums).sum(-1, keepdim=True)
     tau = (sums.gather(-1, count - 1) - 1) / count
     return (finite - tau).clamp(min=0)
@@ -303,6 +309,7 @@ class RivalAttention(DenseFlowAttention):
         weights, value = self.weights(graphs), graphs.maps[2]
         if self.rival != "sparsemax":
             rows = _entropy(weights) if self.rival == "entropy" else 1 - weights.square().sum(-1)
+            # Padded nodes have softmax rows too, hence the mask. Taken before dropout, whose rows no longer sum to one.
             self._sums.append((rows.mean(1) * graphs.layout.mask).sum())
         dropped: Tensor = self.dropout(weights)
         return dropped.to(value.dtype) @ value

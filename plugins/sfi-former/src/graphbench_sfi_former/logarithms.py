@@ -70,7 +70,7 @@ class LogLevel(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Compute the derivatives of a loss L by what the flow of a row depends on.
+    """Derivatives of a loss L by what the flow of a row depends on.
 
     Args:
         log_push, sign: logarithm of the size and sign of dL/dg_i = w_i (c - u_i) `[R, K]`; 0 where i is not active.
@@ -102,10 +102,12 @@ def solve(rows: LogRows) -> LogLevel:
     inside = torch.arange(floor.shape[-1], device=floor.device) < count
     raw = torch.where(inside, floor, 0.0)
     floor = _first_of_ties(raw, rows.resolution)
+    # log(w_1 + ... + w_k + 1 / alpha), then log V_k as in the module's docstring.
     capacity = torch.logaddexp(rows.log_weight.gather(-1, order).logcumsumexp(-1), rows.log_slack)
     cost = floor + rows.log_penalty
     lift = cost[:, 1:] + _log_one_minus_exp(floor.diff(dim=-1).clamp_min(0))
     filled = torch.cat((cost[:, :1] + rows.log_slack, capacity[:, :-1] + lift), -1).logcumsumexp(-1)
+    # V_k ascends, so the active keys come first; there is none where g_1 >= alpha.
     last = ((filled < 0) & inside).sum(-1, keepdim=True) - 1
     at = last.clamp_min(0)
     total = capacity.gather(-1, at)
@@ -113,6 +115,7 @@ def solve(rows: LogRows) -> LogLevel:
     top = raw.gather(-1, at) + rows.resolution / 2
     dry = last < 0
     broken = (rows.log_weight.amax(-1, keepdim=True) + rows.log_friction.amax(-1, keepdim=True)).isnan()
+    # Others are divided by the total: -inf - (-inf) would be NaN in rows without any conductance.
     total = total.masked_fill(total == -_NEVER, 0.0).masked_fill(broken, torch.nan)
     return LogLevel(floor.gather(-1, at), top.masked_fill(dry, -_NEVER), rise.masked_fill(dry, -_NEVER), total)
 
@@ -143,11 +146,13 @@ def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resoluti
     ahead = torch.where(ahead.abs() <= resolution, 0.0, ahead)
     others = share.scatter(-1, most, -_NEVER)
     slack = rows.log_slack - level.log_total
+    # The largest share of D besides key m, factored out: it may be exp(-800), where `lead` underflows.
     size = torch.maximum(others.amax(-1, keepdim=True), slack)
     size = size.masked_fill(size == -_NEVER, 0.0)
     reduced = ((others - size).exp() * ahead).sum(-1, keepdim=True) - (slack - size).exp() * of_most
     lead = reduced * size.exp()  # c - u_m
     gained, same = lead - ahead, ahead == 0
+    # Where u_i = u_m, c - u_i is c - u_m, whose logarithm is known even where its value underflows.
     log_gained = torch.where(same, reduced.abs().log() + size, gained.abs().log())
     push = share + level.log_total + log_gained
     sign = torch.where(active, torch.where(same, reduced.sign(), gained.sign()), 0.0)
@@ -277,6 +282,7 @@ class _LogFlow(torch.autograd.Function):
         tolls = friction.log().clamp_min(_LOG_ZERO)
         slack = torch.full_like(penalty, -torch.inf) if alpha is None else -alpha.log()
         largest = torch.where(tolls > _LOG_ZERO, tolls.abs(), 1.0).amax(-1, keepdim=True).clamp_min(1.0)
+        # A logarithm of size x is off by up to eps x, and a difference of two by twice that.
         resolution = 2 * torch.finfo(tolls.dtype).eps * largest
         rows = LogRows(-resistance.clamp_min(tiny).log(), tolls, penalty.log(), slack, resolution)
         level = solve(rows)
@@ -292,6 +298,7 @@ class _LogFlow(torch.autograd.Function):
         z, alpha, *saved = ctx.saved_tensors
         rows, level = LogRows(*saved[:5]), LogLevel(*saved[5:])
         steep = slopes(rows, level, z, upstream)
+        # dL/dr_i = z_i dL/dg_i, as one exponential, since dL/dg_i alone may overflow.
         of_resistance = steep.sign * (steep.log_push + z.log()).exp()
         of_friction = steep.times(rows.log_penalty)
         of_alpha = None if alpha is None else steep.leak / alpha

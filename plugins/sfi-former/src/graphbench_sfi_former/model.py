@@ -53,6 +53,7 @@ class FlowBackbone(GPSBackbone):
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the local layer reads them."""
+        # By a weight's dtype, since features may be integers; a layer in another dtype would build A~ again.
         weight = next(self.parameters())
         return super().forward(with_adjacency(batch, adjacency_dtype(weight)))
 
@@ -183,8 +184,7 @@ class DFiFormer(FlowBackbone):
         gate_encoder: positions whose distances gate the edges of GatedGCN (ES-LapPE); not added to node features.
         categorical: how categorical features enter: xavier_uniform, normal or one_hot.
         head_dim: width of a head, hidden_dim where it is left out, as in the paper; that of GPS is
-            hidden_dim / num_heads. With it, `terms: flow` and without `extra_parameters` this is GPS with sparse flow
-            in the place of softmax.
+            hidden_dim / num_heads. With it, `terms: flow` and without `extra_parameters` this is GPS.
 
     Raises:
         BadInput: an option is out of range, or the options do not fit each other.
@@ -246,6 +246,7 @@ class DFiFormer(FlowBackbone):
     def forward(self, batch: GraphBatch) -> Representation:
         """As `FlowBackbone.forward`, with the penalty of a rival."""
         out = super().forward(batch)
+        # Taken, not only read, so that none of this pass is left for the next.
         taken = [module.take_row_penalty() for module in self.modules() if isinstance(module, RivalAttention)]
         penalties = [penalty for penalty in taken if penalty is not None]
         if not penalties:

@@ -95,13 +95,16 @@ def _iterate(
     for _ in range(num_steps):
         gradient = resistance * flow + alpha * (flow.sum(-1, keepdim=True) - 1)
         if mask is not None:
+            # Forbidden keys start at 0 and so stay there.
             gradient = torch.where(mask, gradient, 0.0)
         if step == "barzilai-borwein":
             if last is not None:
                 length = _barzilai_borwein(flow.detach() - last[0], gradient.detach(), last[1], length)
+            # Detached: the step length counts as a constant, whatever it was computed from.
             last = flow.detach(), gradient.detach()
         target = flow - length * gradient
         threshold = length * toll
+        # The threshold of (12) with the bar around Y alone. Before convergence, entries may be negative.
         flow = target.sign() * (target.abs() - threshold).relu()
     return flow
 
@@ -233,6 +236,7 @@ class ProximalOptions:
         if self.start not in ("uniform", "scaled"):
             return self.start
         heads, num_nodes = resistance.shape[-3], resistance.shape[-1]
+        # N grows with padding; nested numbers give a pair of nodes the same start whatever N is.
         start = _nested_uniform(heads, num_nodes, self.seed).to(resistance)
         if self.start == "scaled":
             num_keys = num_nodes if mask is None else mask.sum(-1, keepdim=True).clamp_min(1)

@@ -13,6 +13,11 @@ link i is a vessel of width S_i whose floor lies at g_i, filled up to the water 
 every unit, gradients need none by it. We take the resistance of all links in parallel, unit = 1 / sum_i (1 / r_i), so
 that widths sum to one.
 
+Gradients need the active set A alone; with u = dL/dz, D = 1 / alpha + sum_A 1 / r, c = sum_A (u / r) / D they are
+
+    dL/df_i = penalty (c - u_i) / r_i,   dL/dr_i = z_i (c - u_i) / r_i,
+    dL/dpenalty = sum_A f_i (c - u_i) / r_i,   dL/dalpha = c mu / alpha^2.
+
 Rounding enters a flow multiplied by the condition of its row, `t (slack + sum of the active S) = 1 + sum of their S g`.
 Rows whose condition is beyond a dtype are solved in float64, and those beyond that in logarithms (`logarithms`).
 """
@@ -60,21 +65,16 @@ def sparse_flow(
         z_i = max(mu - penalty f_i, 0) / r_i,    sum_i z_i + mu / alpha = 1.
 
     Keys with friction above mu / penalty get exactly 0; a row is zero as a whole where every penalty f_i >= alpha.
-    Gradients follow from the active set A alone, with u = dL/dz, D = 1 / alpha + sum_A 1 / r, c = sum_A (u / r) / D:
-
-        dL/df_i = penalty (c - u_i) / r_i,   dL/dr_i = z_i (c - u_i) / r_i,
-        dL/dpenalty = sum_A f_i (c - u_i) / r_i,   dL/dalpha = c mu / alpha^2.
-
     Equal frictions or penalty 0, without alpha, give z_i = (1 / r_i) / sum_j (1 / r_j): softmax attention where
     r = softmax(-q k / sqrt d).
 
-    Rows are solved in float32, or float64 for such inputs. Those whose condition is beyond that are set apart, which
-    a device is asked for once: they are solved in float64, and if need be in logarithms, where frictions that differ by
-    less than 1e-13 of themselves count as equal. There are second derivatives, but for rows solved in logarithms.
+    Rows are solved in float32, or in float64 for such inputs. Those too ill-conditioned for that, at one host-device
+    sync, are solved in float64 and if need be in logarithms, where frictions that differ by less than 1e-13 of
+    themselves count as equal. There are second derivatives, but for rows solved in logarithms.
 
     Args:
-        resistance: r `[..., N, K]`, positive; values under the smallest normal number of its dtype count as that, and
-            no flow takes a link of infinite resistance.
+        resistance: r `[..., N, K]`, positive; subnormal values count as the smallest normal number, and an infinite
+            resistance closes its link.
         friction: f `[..., N, K]`, non-negative.
         penalty: weight of the friction, non-negative: a number or a tensor that broadcasts to `[..., 1, 1]`, such as
             1 / (number of nodes) of each graph.
@@ -83,8 +83,7 @@ def sparse_flow(
             their resistance and friction, and rows without an allowed key are 0 as a whole.
 
     Returns:
-        Flow `[..., N, K]` in the dtype of `resistance`. Gradients that half precision cannot hold are cut at
-        its largest number.
+        Flow `[..., N, K]` in the dtype of `resistance`; gradients are clamped to the range of that dtype.
 
     Raises:
         BadInput: shapes or dtypes that do not fit, a negative resistance, friction or penalty, alpha <= 0.
@@ -97,22 +96,34 @@ def sparse_flow(
         tensor([[0.7500, 0.2500, 0.0000]])
     """
     check_rows(resistance, friction)
-    lead, (num_rows, num_keys) = tuple(resistance.shape[:-2]), resistance.shape[-2:]
     if mask is not None:
         check_mask(mask, tuple(resistance.shape))
+    rows = _flatten(resistance, friction, penalty, alpha, mask)
+    if resistance.numel() == 0:
+        return resistance * friction
+    flow = _solve(rows, torch.finfo(rows.resistance.dtype))
+    return flow.reshape(resistance.shape).to(resistance.dtype)
+
+
+def _flatten(
+    resistance: Tensor,
+    friction: Tensor,
+    penalty: float | Tensor,
+    alpha: float | Tensor | None,
+    mask: Tensor | None,
+) -> _Rows:
+    """Line up the rows of all matrices, in the dtype that they are solved in; arguments as in `sparse_flow`."""
+    lead, (num_rows, num_keys) = tuple(resistance.shape[:-2]), resistance.shape[-2:]
     device, dtype = resistance.device, solving_dtype(resistance, friction)
     penalties = per_matrix("penalty", penalty, lead, device, positive=False)
     alphas = None if alpha is None else per_matrix("alpha", alpha, lead, device, positive=True)
-    if resistance.numel() == 0:
-        return resistance * friction
-    rows = _Rows(
+    return _Rows(
         _widened(resistance, dtype).reshape(-1, num_keys),
         _widened(friction, dtype).reshape(-1, num_keys),
         penalties.expand(-1, num_rows, 1).reshape(-1, 1),
         None if alphas is None else alphas.expand(-1, num_rows, 1).reshape(-1, 1),
         None if mask is None else mask.expand(resistance.shape).reshape(-1, num_keys),
     )
-    return _solve(rows, torch.finfo(dtype)).reshape(resistance.shape).to(resistance.dtype)
 
 
 def _widened(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -154,8 +165,10 @@ def _solve(rows: _Rows, given: torch.finfo) -> Tensor:
     if not len(numbers):
         return flow
     rest = rows.take(numbers)
+    # Only unsolved rows are checked, without a sync for the others: a row with a wrong sign is never `good` below.
     _check_sign("resistance must be positive", rest.resistance, rest.allowed, math.inf)
     _check_sign("friction must be non-negative and finite", rest.friction, rest.allowed, given.max)
+    # `take` has converted to float64, so this recurses once at most.
     if flow.dtype == torch.float64:
         exact = flow_in_logarithms(*rest, given)
     else:
@@ -168,6 +181,7 @@ def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
     r, f, penalty, alpha, allowed = rows
     limits, may = torch.finfo(r.dtype), None
     if allowed is not None:
+        # Forbidden keys get r = 1 and f = 0 by selection: multiplying by the mask would keep their NaN and infinities.
         may = allowed.to(r.dtype)
         r, f = where_positive(r, may) + (1 - may), where_positive(f, may)
     with torch.no_grad():
@@ -183,7 +197,9 @@ def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
     steepest = _TOLERANCE[r.dtype] / limits.eps
     with torch.no_grad():
         level, slope, settled = water_level(weight.detach(), cost.detach(), slack.detach())
+        # slope * level is the condition of the row (see the module's docstring).
         solved = good & settled & (slope * level <= steepest) & ~closed
+        # A level below every floor gives zero flow and gradient; a slack of 1 then avoids dividing by a slope of 0.
         level = level.masked_fill(~solved, -1.0)
     flow = flow_at(weight, cost, slack.masked_fill(~solved, 1.0), level)
     return flow, ~(solved | closed).view(-1)
@@ -235,6 +251,7 @@ def water_level(weight: Tensor, cost: Tensor, slack: Tensor) -> tuple[Tensor, Te
     gap, filled = torch.mul(weight, cost), weight.reciprocal().add_(cost)
     together = (1 + gap.sum(-1, keepdim=True)) / (weight.sum(-1, keepdim=True) + slack)
     following = torch.minimum(together, filled.amin(-1, keepdim=True))
+    # The residual is 1 - volume - slack * level; `gap` and `filled` are reused as buffers.
     for _ in range(_STEPS if seen else _STEPS_UNSEEN):
         level = following
         torch.sub(level, cost, out=gap)
@@ -272,6 +289,7 @@ class _Flow(torch.autograd.Function):
         volume = flow.sum(-1, keepdim=True)
         # A sum of 1 is made right to rounding even where `level` itself is too coarse a number for that.
         flow.mul_(torch.where(volume > 0.5, (1 - slack * level) / volume, 1.0))
+        # Saved as an output, so that a second derivative reaches the level through this function again.
         level = level.clone()
         ctx.save_for_backward(weight, cost, slack, level)
         return flow, level
@@ -287,6 +305,7 @@ class _Flow(torch.autograd.Function):
         ahead = of_flow - mean  # the differences c - u lose their digits unless a number near c is taken away first
         rest = ((active * ahead).sum(-1, keepdim=True) - slack * mean + of_level) / slope
         lead = rest - ahead
+        # No gradient by the argument `level`: the other three determine it, and their gradients include its effect.
         return -gap.relu() * lead, active * lead, -(mean + rest) * level, None
 
 

@@ -43,6 +43,7 @@ class SteepRows(torch.autograd.Function):
         for at, part, allowed, rows, keep in _steep_blocks(steep, options, operands):
             level, flow = solve_steep(part, allowed, rows)
             ctx.levels.append(level)
+            # Steep rows come from several matrices, each with a V of its own, so one batched product covers the block.
             spread = _spread(part, rows, flow if keep is None else flow * keep)
             output[at].view(-1, output.shape[-1])[rows] = (spread @ part.value).flatten(0, 1)[rows]
         ctx.save_for_backward(steep, *tensors)
@@ -62,6 +63,7 @@ class SteepRows(torch.autograd.Function):
                 terms = steep_gradients(part, allowed, rows, level, upstream[at], keep)
                 _add_gradients(grads.cut(at), part, rows, terms, upstream[at])
         for grad in grads[5:]:
+            # penalty and alpha, in float64: cast back to a float32 option, a larger gradient would become infinite.
             if grad is not None:
                 grad.clamp_(torch.finfo(upstream.dtype).min, torch.finfo(upstream.dtype).max)
         return (None, None, *grads)
@@ -75,6 +77,7 @@ def _add_gradients(grads: Operands, part: Operands, rows: Tensor, terms: SteepGr
     ):
         root = keys.shape[-1] ** -0.5
         of_key.baddbmm_(_spread(part, rows, by_score).transpose(1, 2), queries, alpha=root)
+        # Over the keys of a row, these derivatives sum to 0 and cancel where keys are tied, hence float64.
         exact = gradient_of_queries(by_score, keys, rows, queries.shape[1]) * root
         of_query.view(-1, keys.shape[-1])[rows] = exact.to(of_query.dtype)
     grads.value.baddbmm_(_spread(part, rows, terms.flow).transpose(1, 2), upstream)
@@ -89,6 +92,7 @@ def _steep_blocks(
 ) -> Iterator[tuple[Block, Operands, Tensor | None, Tensor, Tensor | None]]:
     """Blocks with steep rows: where, operands, masks, numbers of the rows, and their factors of dropout `[R, K]`."""
     masks, mask_of, dropout, seed = options
+    # A stream apart from that of the ordinary rows, whose draws have the shape of a block.
     generator = torch.Generator(steep.device).manual_seed(seed + 1)
     for at, allowed, _ in blocks(operands, masks, mask_of, 0.0, 0):
         rows = steep[at].flatten().nonzero().view(-1)
@@ -143,14 +147,16 @@ def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[L
     """
     least, levels, flows = _least(part), [], []
     for some in _chunks(part, rows):
-        made = _rows_of(part, allowed, some)
-        z, level = torch.zeros_like(made.log_weight), LogLevel(*(torch.empty_like(made.log_penalty) for _ in range(4)))
-        for few in _with_few_keys(made, _candidates(made, least)):
+        log_rows = _rows_of(part, allowed, some)
+        z = torch.zeros_like(log_rows.log_weight)
+        level = LogLevel(*(torch.empty_like(log_rows.log_penalty) for _ in range(4)))
+        for few in _with_few_keys(log_rows, _candidates(log_rows, least)):
             solved = solve(few.rows)
             z[few.numbers[:, None], few.keys] = flow(few.rows, solved)
             for numbers, solution in zip(level, solved, strict=True):
                 numbers[few.numbers] = solution
-        broken = made.log_weight.isnan().any(-1, keepdim=True) | made.log_friction.isnan().any(-1, keepdim=True)
+        # A key with a NaN weight is no candidate: its row would be solved as if the key were absent.
+        broken = log_rows.log_weight.isnan().any(-1, keepdim=True) | log_rows.log_friction.isnan().any(-1, keepdim=True)
         levels.append(level)
         flows.append(z.masked_fill_(broken, torch.nan))
     return LogLevel(*map(torch.cat, zip(*levels, strict=True))), torch.cat(flows)
@@ -176,20 +182,20 @@ def steep_gradients(
     least, largest, start, parts = _least(part), _largest_exponent(part), 0, []
     for some in _chunks(part, rows):
         here = slice(start, start + len(some))
-        made, products = _rows_of(part, allowed, some), _scores(upstream, part.value, some)
+        log_rows, products = _rows_of(part, allowed, some), _scores(upstream, part.value, some)
         some_level, factors = LogLevel(*(numbers[here] for numbers in level)), None if keep is None else keep[here]
-        parts.append(SteepGradients(*_gradients(made, some_level, *products, factors, least, largest)))
+        parts.append(SteepGradients(*_gradients(log_rows, some_level, *products, factors, least, largest)))
         start += len(some)
     return SteepGradients(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def _gradients(
-    made: LogRows, level: LogLevel, u: Tensor, size: Tensor, factors: Tensor | None, least: float, largest: float
+    log_rows: LogRows, level: LogLevel, u: Tensor, size: Tensor, factors: Tensor | None, least: float, largest: float
 ) -> tuple[Tensor, ...]:
     """Return the tensors of `SteepGradients` after the first, for `u` without dropout and terms of it of `size`."""
-    dropped, by_score, by_friction = (torch.zeros_like(made.log_weight) for _ in range(3))
-    total, common, penalty, leak = (torch.empty_like(made.log_penalty) for _ in range(4))
-    for few in _with_few_keys(made, _counting(made, level, least)):
+    dropped, by_score, by_friction = (torch.zeros_like(log_rows.log_weight) for _ in range(3))
+    total, common, penalty, leak = (torch.empty_like(log_rows.log_penalty) for _ in range(4))
+    for few in _with_few_keys(log_rows, _counting(log_rows, level, least)):
         at, cells = few.numbers, (few.numbers[:, None], few.keys)
         few_level = LogLevel(*(numbers[at] for numbers in level))
         z, upstream, resolution = flow(few.rows, few_level), u[cells], size[at] * _EPS
@@ -204,9 +210,10 @@ def _gradients(
         by_score[cells], by_friction[cells] = -steep.resistance, steep.sign * (exponent - excess).exp()
         total[at], common[at] = -steep.resistances, steep.costs * (-excess).exp()
         penalty[at], leak[at] = steep.penalty.clamp(-_MOST, _MOST), steep.leak
-    allowed = made.log_weight > -torch.inf
-    through = _through_softmax(by_score, total, -made.log_weight, allowed)
-    return dropped, through, _through_softmax(by_friction, common, made.log_friction, allowed), penalty, leak
+    allowed = log_rows.log_weight > -torch.inf
+    # R = softmax(-s), so derivatives by log r change sign on their way to the scores.
+    through = _through_softmax(by_score, total, -log_rows.log_weight, allowed)
+    return dropped, through, _through_softmax(by_friction, common, log_rows.log_friction, allowed), penalty, leak
 
 
 class _FewKeys(NamedTuple):
@@ -228,6 +235,7 @@ def _with_few_keys(rows: LogRows, chosen: Tensor) -> Iterator[_FewKeys]:
     count = chosen.sum(-1)
     order = torch.where(chosen, rows.log_friction, torch.inf)
     lower = -1
+    # Pad to a few widths, so that a row with two candidates is not padded to hundreds.
     for upper in (4, 16, 48, chosen.shape[-1]):
         numbers = ((count > lower) & (count <= upper)).nonzero().view(-1)
         lower = upper
@@ -256,6 +264,7 @@ def _candidates(rows: LogRows, least: float) -> Tensor:
     The level is at most g_i + r_i, to which key i alone would raise it, and a flow at most that over its resistance.
     """
     cost = rows.log_friction + rows.log_penalty
+    # g + r <= 2 max(g, r)
     reach = torch.maximum(cost, -rows.log_weight).amin(-1, keepdim=True) + math.log(2)
     hopeless = (cost > reach + rows.resolution) | (rows.log_weight < least - torch.maximum(reach, rows.log_friction))
     return (rows.log_weight > -torch.inf) & ~hopeless  # NaN stays in
@@ -312,6 +321,7 @@ def _rows_of(part: Operands, allowed: Tensor | None, rows: Tensor) -> LogRows:
     may = torch.ones_like(scores, dtype=torch.bool)
     if allowed is not None:
         may = allowed.expand(-1, query.shape[1], -1).reshape(-1, scores.shape[-1])[rows]
+    # log(1 / r) for r = softmax(-s).
     weight = torch.where(may, scores + torch.where(may, -scores, -_NEVER).logsumexp(-1, True), -_NEVER)
     frictions = frictions - torch.where(may, frictions, -_NEVER).logsumexp(-1, True)
     matrices = rows // query.shape[1]
@@ -323,6 +333,7 @@ def _rows_of(part: Operands, allowed: Tensor | None, rows: Tensor) -> LogRows:
 def _scores(queries: Tensor, keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Products of these rows of queries with the keys of their matrix `[R, K]`, and a bound on their terms `[R, 1]`."""
     num_rows = queries.shape[1]
+    # Multiply whole matrices and pick the rows: gathering the keys of each row would take [R, K, d].
     matrices, position = (rows // num_rows).unique(return_inverse=True)
     chosen, keys = queries[matrices].double(), keys[matrices].double()
     at = position * num_rows + rows % num_rows

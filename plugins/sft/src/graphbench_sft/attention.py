@@ -177,6 +177,7 @@ class SampledAttention(Traced):
             raise BadInput("A layer with relation_dim needs relations in forward, and one without takes none.")
         layout = DenseLayout.of(layout, x)
         names = None if self.training or self.sampler is None else self._layer_names(layout, names)
+        # "Attention score dropout" (appendix D.4) drops channels of Q and K; weights are never dropped.
         query = self.score_dropout(self.query_map(x))
         blocks = []
         for number, (block, tokens) in enumerate(zip(layout.blocks, layout.to_blocks(x), strict=True)):
@@ -209,6 +210,7 @@ class SampledAttention(Traced):
 
     def _sampled(self, sample: Sample, relation: Relation | None) -> _Sampled:
         key = self.score_dropout(self.key_map(sample.tokens))
+        # From the sampled tokens, mixed as they are, like keys and values.
         leak = None if self.leak_map is None else self.leak_map(sample.tokens)
         return _Sampled(sample, key, self.value_map(sample.tokens), leak, relation)
 
@@ -221,6 +223,7 @@ class SampledAttention(Traced):
         supported = [operand for operand in operands if operand is not None]
         if len(supported) < len(operands):
             return None
+        # Terms of edges are differences from these (`EdgeRelation.pairs`).
         at_zero = None if self.relative is None else self.relative.at_zero()
         return mix_by_maxout(query, layout, self.num_heads, supported, at_zero)
 
@@ -290,6 +293,7 @@ class SampledAttention(Traced):
         run: Callable[[_Piece], Tensor] = mix
         num_scores = layout.mask.numel() * self.num_heads * pieces[0].key.shape[2]
         if torch.is_grad_enabled() and num_scores > _STORED_SCORES:
+            # Nothing random happens in `mix`: dropout of Q and K came before, so no generator needs restoring.
             run = partial(checkpoint, mix, use_reentrant=False, preserve_rng_state=False)
         return torch.cat([run(piece) for piece in pieces]).unflatten(0, layout.mask.shape)
 
@@ -336,6 +340,7 @@ def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:
     num_rows = max(1, room // max(heads * key.shape[2], 1))
     if num_rows >= rows:
         return min(num_rows // max(rows, 1), batch), max(rows, 1)
+    # As few chunks as fit, of equal length: a short last one would cost as many calls as the others.
     return 1, -(-rows // -(-rows // num_rows))
 
 

@@ -65,6 +65,7 @@ def sinusoids(position: Tensor, width: int) -> Tensor:
     Returns:
         `[..., c * width]`.
     """
+    # As printed: j / width. The usual sinusoids have 2j / width; these wavelengths end at 2 pi 100, not 2 pi 10,000.
     exponent = torch.arange(width // 2, device=position.device, dtype=position.dtype) / width
     angle = position.unsqueeze(-1) * 10_000.0**-exponent
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-3)
@@ -126,6 +127,7 @@ class TokenEncoder(nn.Module):
         vocabularies = tuple(spec.node.vocabularies[number] for number in codes)
         inputs = replace(spec, node=Features(vocabularies, dense=len(dense) + place))
         self.encoder = NodeEncoder(
+            # NodeEncoder reads positions of nodes without features; without coordinates it has one learned row.
             inputs if relative == "edges" and not self.placed else replace(inputs, coordinates=0),
             dim,
             positional_encoders,

@@ -141,6 +141,7 @@ class SFT(Architecture):
         self.layers = nn.ModuleList(
             SFTLayer(hidden_dim, mixer, norm_position, embedding_dropout, ffn_dropout) for mixer in mixers
         )
+        # The paper has no norm here, but a stack of pre-norm layers ends in a bare sum of residuals.
         self.final_norm = nn.LayerNorm(hidden_dim) if norm_position == "pre" else None
         aggregates = spec.level == "graph"
         sampling = (readout_samples, temperature, evaluation)
@@ -158,13 +159,16 @@ class SFT(Architecture):
         documents, order = split_documents(batch, self.spec)
         read = self._read(documents)
         graph = read.graph if read.graph is None or self.pair is None else self.pair(read.graph)
+        # Nodes go back from the order of the documents to that of the batch.
         return Representation(node=torch.empty_like(read.node).index_copy(0, order, read.node), graph=graph)
 
     def _read(self, batch: GraphBatch) -> Representation:
         x = self.node_encoder(batch)
         layout = DenseLayout.from_batch(batch)
         visible = self._draw_visible(batch) if self.training and self.token_drop else None
+        # Pair features are shared by all layers; each layer has linear maps of its own for them.
         relations = None if self.information is None else self.information(batch, layout)
+        # Only evaluation takes its noise from the names: training draws anew in every step.
         names = None if self.training else self._names(batch)
         for layer in self.layers:
             x = layer(x, layout, relations, visible, names)
@@ -177,6 +181,7 @@ class SFT(Architecture):
         """Name the nodes `[num_nodes]` by the inputs of the first layer that no rotation changes."""
         columns = self.node_encoder.columns(batch)
         if self.reads_places:
+            # Only where the model reads coordinates: elsewhere a rotation would change the noise, hence the answer.
             columns.append(batch.pos)
         edges = batch.edge_index if self.parts == 1 else None
         return names_of_tokens(batch.batch, batch.ptr, columns, edges)

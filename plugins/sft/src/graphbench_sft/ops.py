@@ -94,6 +94,7 @@ def _maxima_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tenso
                 block = a.new_empty(*part.shape[:3], b.shape[1])
             torch.sub(part, right, out=block).clamp_(-0.5, 0.5).mul_(share)
             torch.sum(block, -1, out=total)
+            # The shares are 1/2 + step for a and 1/2 - step for b; the halves are added at the end.
             sums_b.sub_(block.sum(1))
     grad_a += 0.5 * grad.sum(2, keepdim=True)
     return grad_a, grad_b.transpose(1, 2) + 0.5 * grad.sum(1).unsqueeze(-1)
@@ -225,6 +226,7 @@ def mixture(
     mixed = []
     for number, part in enumerate(pad_blocks(query, slots, shapes)):
         q, k, v = (split_heads(rows, 1, num_heads)[0] for rows in (part, key[number], value[number]))
+        # n K h comparisons in memory: `SampledAttention` takes this operation only where a kernel is installed.
         scores = torch.maximum(q.unsqueeze(-2), k.unsqueeze(-3)).sum(-1) * q.shape[-1] ** -0.5
         rows_at, at, mapped = places[number], (chosen[number], partner[number], weight[number]), maps[number]
         if rows_at is not None and mapped is not None:
@@ -262,6 +264,7 @@ def _with_terms(
     moved = by_head if mul is None or add is None else by_head * mul + add
     if row is not None and pair_mul is not None and pair_add is not None:
         place = row // scores.shape[2], row % scores.shape[2], slot
+        # Accumulated, as several edges may lead to one slot.
         moved = moved.index_put(place, by_head[place] * pair_mul + pair_add, accumulate=True)
     return moved.permute(0, 3, 1, 2)
 

@@ -53,6 +53,7 @@ def rank_by_depth(
     ptr = torch.tensor([0, num_tokens])
     layout = DenseLayout.from_rows(torch.zeros(num_tokens, dtype=torch.int64), ptr, num_tokens)
     relation = DenseRelation(torch.randn(1, 1, num_tokens, num_tokens, dtype=torch.float64))
+    # Equal tokens, so that all rank comes from the relation; float64, so that rounding stays far below `rtol`.
     x = torch.ones(num_tokens, dim, dtype=torch.float64)
     ranks = [numerical_rank(x, rtol)]
     for _ in range(num_layers):

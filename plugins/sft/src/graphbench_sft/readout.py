@@ -40,6 +40,7 @@ class SoftmaxReadout(nn.Module):
         """Read out graphs `[num_graphs, dim]` of tokens `[T, dim]`, of `visible` ones (bool `[T]`) alone."""
         logits = self.weight(x).float() if x.dtype != torch.float64 else self.weight(x)
         if visible is not None:
+            # No graph loses all its tokens (`SFT._draw_visible`), so there is always something to normalise.
             logits = logits.masked_fill(~visible.unsqueeze(-1), -torch.inf)
         weighted = softmax(logits, batch.batch, num_nodes=batch.num_graphs) * x
         graphs = weighted.new_zeros(batch.num_graphs, x.shape[1]).index_add(0, batch.batch, weighted)

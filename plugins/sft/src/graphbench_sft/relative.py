@@ -149,6 +149,7 @@ class EdgeRelation:
         def make(chunk: Chunk, graph: Tensor, place: Tensor, mul: Tensor, add: Tensor) -> ScoreMap:
             def apply(scores: Tensor) -> Tensor:
                 _, heads, rows, _ = scores.shape
+                # Flat index of (graph, head, row, slot) in the chunk [b, H, n, K]; `place` is row * K + slot.
                 first = (graph - chunk.graphs.start) * heads * rows - chunk.rows.start
                 index = (first * num_samples + place).unsqueeze(-1)
                 index = index + torch.arange(heads, device=index.device) * (rows * num_samples)
@@ -156,6 +157,7 @@ class EdgeRelation:
                 if holder is None:
                     entries = scores.reshape(-1)[index]
                     change = entries * mul.to(entries.dtype) + add.to(entries.dtype)
+                    # Added, not assigned: parallel edges, and edges to both tokens of a slot, meet in one entry.
                     moved.view(-1).index_add_(0, index.flatten(), change.flatten())
                     return moved
                 both = torch.stack([mul, add]).to(scores.dtype).flatten(1)
@@ -171,6 +173,7 @@ class EdgeRelation:
         """Compute the terms of pairs of an edge and a slot, beyond `terms.at_zero`."""
         edge, slot, share = self._at_samples(sample)
         mul_zero, add_zero = terms.at_zero()
+        # Biases act without an edge too: R = R(0) + p (R(x_top) - R(0)) + (1 - p) (R(x_rand) - R(0)), p the share.
         mul, add = terms.map_rows(self.features[edge])
         mul, add = (mul - mul_zero) * share.unsqueeze(-1), (add - add_zero) * share.unsqueeze(-1)
         return PairTerms(self.row[edge], slot, mul, add)
@@ -183,6 +186,7 @@ class EdgeRelation:
         """
         node, slot, share = _entries(sample, self.num_slots)
         if not sample.repeats:
+            # The last place takes what stands for no node; no edge reads it.
             entry = torch.full((self.num_slots + 1,), -1, device=node.device)
             entry = entry.scatter_(0, node, torch.arange(len(node), device=node.device))[self.column]
             edge = torch.arange(len(entry), device=node.device)
@@ -190,6 +194,7 @@ class EdgeRelation:
                 edge = (entry >= 0).nonzero().squeeze(1)
             entry = entry[edge]
             return edge, slot[entry], share[entry] * (entry >= 0)
+        # Every edge, once for each slot that holds its source: the slots of a node are a range of `order`.
         node, order = node.sort(stable=True)
         count = count_nodes(node, self.num_slots + 1)
         first = count.cumsum(0) - count
@@ -226,7 +231,9 @@ def edge_relations(
         place[rows], owner[rows] = block.layout.index, number
     source, target = edge_index[0], edge_index[1]
     size = layout.mask.numel()
+    # By block, then by row: the edges of a block, and of a chunk of it, are then a range.
     order = (owner[target] * size + place[target]).argsort(stable=True)
+    # Only layouts on a CPU have a cut, so `tolist` is no host-device sync.
     sizes = [len(order)] if layout.cut is None else torch.bincount(owner[target], minlength=layout.num_blocks).tolist()
     row, column, features = place[target[order]], place[source[order]], features[order]
     parts = zip(row.split(sizes), column.split(sizes), features.split(sizes), layout.blocks, strict=True)
@@ -248,6 +255,7 @@ def _entries(sample: Sample, num_slots: int) -> tuple[Tensor, Tensor, Tensor]:
     slot = torch.arange(shape[1], device=node.device).expand(shape).flatten()
     if sample.partner is None or sample.weight is None:
         return node.flatten(), slot, sample.tokens.new_ones(slot.shape)
+    # A token that is its own partner is not mixed and counts once.
     other = (sample.partner + first).masked_fill(sample.partner == sample.index, num_slots)
     shares = torch.cat([sample.weight.flatten(), 1.0 - sample.weight.flatten()])
     return torch.cat([node.flatten(), other.flatten()]), slot.repeat(2), shares
@@ -280,6 +288,7 @@ class PairRelation(ABC):
 
         def make(chunk: Chunk) -> ScoreMap:
             def apply(scores: Tensor) -> Tensor:
+                # Mapped, then mixed (section 4.2, step 5): the maps see features of real pairs, not of mixtures.
                 mul, add = map_columns(sample.index, chunk)
                 if sample.partner is not None and sample.weight is not None:
                     other_mul, other_add = map_columns(sample.partner, chunk)
@@ -338,6 +347,7 @@ class DistanceRelation(PairRelation):
         place = F.pad(self.position, (0, 3 - self.position.shape[-1]))
         normal = torch.zeros_like(place) if self.normal is None else self.normal
         linear = terms.linear
+        # Without normals the product of normals has weight 0.
         maps = torch.cat([F.pad(linear.weight, (0, 2 - linear.in_features)), linear.bias.unsqueeze(-1)], dim=1)
         by_head = maps.view(2, terms.num_heads, 3).transpose(0, 1).flatten(1)
         partner = sample.index if sample.partner is None else sample.partner

@@ -137,6 +137,7 @@ class DifferentiableSampler(nn.Module):
         if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:-1]):
             raise BadInput(f"mask must be bool {list(x.shape[:-1])}, but is {mask.dtype} {list(mask.shape)}.")
         score = self.score(x).squeeze(-1)
+        # In half precision many scores would tie, and ties are broken by place or name.
         score = score if score.dtype == torch.float64 else score.float()
         if not self.training and self.evaluation == "topk":
             return self._best(x, score, mask, names)
@@ -156,6 +157,7 @@ class DifferentiableSampler(nn.Module):
 
     def _without_replacement(self, x: Tensor, score: Tensor, mask: Tensor | None, names: Tensor | None) -> Sample:
         num_slots = min(self.num_samples, x.shape[-2])
+        # Gumbel top-k: the k largest z + g are k draws without replacement with odds exp(z).
         noisy = score + (self._gumbel(score) if names is None else gumbel(names).to(score))
         best = _largest(_hide(noisy, mask), num_slots)
         taken = torch.zeros_like(score, dtype=torch.bool).scatter_(-1, best, True)
@@ -166,9 +168,11 @@ class DifferentiableSampler(nn.Module):
         partner = _largest(order.masked_fill(taken | ~real, -1.0), num_slots)
         count = torch.tensor(x.shape[-2], device=x.device) if mask is None else mask.sum(-1)
         filled = _first_slots(index, _count(mask))
+        # A graph has count - k tokens left for S2; further slots keep their token unmixed.
         paired = torch.arange(num_slots, device=x.device) < (count - num_slots).unsqueeze(-1)
         index = index if filled is None else index.masked_fill(~filled, 0)
         partner = torch.where(paired, partner, index)
+        # p = s_1 / (s_1 + s_2) by logarithms, as powers of 1 / temperature may overflow. Only p carries gradients to z.
         share = _log_softplus(noisy.gather(-1, index)) - _log_softplus(noisy.gather(-1, partner))
         weight = torch.where(paired, torch.sigmoid(share / self.temperature), 1.0).to(x.dtype)
         chosen = _take(x, index)
@@ -185,6 +189,7 @@ class DifferentiableSampler(nn.Module):
             noise = gumbel(scramble(names).unsqueeze(-2) + scramble(slot)).to(score)
         noisy = _hide(score, mask).unsqueeze(-2) + noise
         index = noisy.argmax(-1)
+        # softmax of log s is s / sum s.
         shares = (_log_softplus(noisy) / self.temperature).softmax(-1)
         tokens = _straight_through(_take(x, index), shares.to(x.dtype) @ x)
         return Sample(tokens.detach() + (tokens - tokens.detach()) / self.num_samples, index, repeats=True)
@@ -268,6 +273,7 @@ def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
 
 def _log_softplus(score: Tensor) -> Tensor:
     """Compute `log(softplus(score))`, also where softplus itself would underflow."""
+    # Clamped as well as selected: the unused branch would be log 0, whose gradient is NaN even times 0.
     ordinary = F.softplus(score.clamp_min(_EXPONENTIAL)).log()
     return torch.where(score > _EXPONENTIAL, ordinary, score)
 
@@ -293,6 +299,7 @@ def scramble(value: Tensor) -> Tensor:
 
 def uniform(names: Tensor, stream: int = ORDER) -> Tensor:
     """Hash names to float32 numbers in (0, 1), as good as uniform and independent for distinct names."""
+    # 23 bits and a half are exact in float32 and never 0 or 1, where Gumbel numbers would be infinite.
     return ((scramble(scramble(names + stream) + stream) >> 9).float() + 0.5) * 2.0**-23
 
 
@@ -330,8 +337,10 @@ def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], ed
         names = scramble(scramble(names) + _bits(column))
     for _ in range(_STEPS if edge_index is not None and edge_index.shape[1] else 0):
         assert edge_index is not None
+        # A sum does not depend on the order of neighbours; of 32-bit hashes it does not overflow.
         around = torch.zeros_like(names).index_add_(0, edge_index[1], scramble(names + 1)[edge_index[0]])
         names = scramble(scramble(names) + around)
+    # With a hash of the whole graph, so that equal nodes of different graphs get different noise.
     whole = torch.zeros_like(ptr[:-1]).index_add_(0, graph_of, scramble(names))
     return scramble(scramble(names + scramble(whole)[graph_of]) + _occurrence(graph_of, names))
 
@@ -345,6 +354,7 @@ def _bits(column: Tensor) -> Tensor:
 
 def _occurrence(graph_of: Tensor, names: Tensor) -> Tensor:
     """Count the tokens of the same graph and name before each, `[T]`."""
+    # Names are below 2^32, so this sorts by graph and then by name.
     ordered, order = (graph_of * (_BITS + 1) + names).sort(stable=True)
     first = torch.searchsorted(ordered, ordered)
     return torch.empty_like(names).index_copy_(0, order, torch.arange(len(names), device=names.device) - first)

@@ -236,6 +236,7 @@ def _constant(leak: Tensor | None, mask: Tensor | None) -> Tensor | float:
     """Return the summand of the denominator beside the scores, `[..., 1, 1]`."""
     if leak is None:
         return EPSILON
+    # Summed over the keys, as C stands inside the sum of the paper's denominator.
     leaks = F.softplus(leak)
     leaks = leaks if mask is None else leaks.masked_fill(~mask, 0.0)
     return leaks.sum(-1).unsqueeze(-1).unsqueeze(-1) + EPSILON
