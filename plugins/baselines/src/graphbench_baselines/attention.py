@@ -65,6 +65,7 @@ class StructuredAttention(Traced):
             raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
         self.num_heads, self.dropout, self.extra_tokens = num_heads, dropout, extra_tokens
         self.packed = attention == "packed"
+        # Two products, since queries and keys may read other rows than values do (SAT's structure).
         self.qk_map = nn.Linear(dim, 2 * dim, bias=bias)  # W^Q and W^K
         self.v_map = nn.Linear(dim, dim, bias=bias)  # W^V
         self.out_map = nn.Linear(dim, dim)  # W^O
@@ -106,8 +107,10 @@ class StructuredAttention(Traced):
         """Return the mixed values `[B, H, N, d]` of each block under re-attention."""
         biases = layout.block_biases() if biases is None else biases
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(blocks, biases, strict=True)]
+        # Before the exchange, as in DeepViT's code: other heads may refill an entry that one head drops.
         weights = [F.dropout(weight, self.dropout, self.training) for weight in weights]
         exchanged = exchange(weights, [block.layout.pair_slots for block in layout.blocks])
+        # Under autocast the norm of the exchange returns float32.
         return [weight.to(v.dtype) @ v for weight, (_, _, v) in zip(exchanged, blocks, strict=True)]
 
     @torch.no_grad()
@@ -188,10 +191,12 @@ class ReAttention(nn.Module):
         Returns:
             Tensors of the same shapes.
         """
+        # A real pair of tokens is a row of H weights for the batch norm, over all blocks at once.
         rows = [weight.permute(0, 2, 3, 1)[pairs] for weight, pairs in zip(weights, slots, strict=True)]
         mixed = self.norm(self.mix(torch.cat(rows))) * self.scale
         filled = []
         for weight, pairs, part in zip(weights, slots, mixed.split([len(row) for row in rows]), strict=True):
+            # Zeros at padding, where the bias of `mix` and the shift of the norm would give keys a weight.
             dense = part.new_zeros(weight.shape[0], *weight.shape[2:], part.shape[-1])
             dense[pairs] = part
             filled.append(dense.permute(0, 3, 1, 2).to(weight.dtype))
@@ -215,6 +220,7 @@ def run_layer(layer: nn.Module, *inputs: object, checkpointing: bool) -> Tensor:
         def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
             return nullcontext(), _fixed_statistics(layer)
 
+        # Only the non-reentrant form takes `context_fn`.
         recomputed: Tensor = checkpoint(layer, *inputs, use_reentrant=False, context_fn=contexts)
         return recomputed
     tokens: Tensor = layer(*inputs)
@@ -226,6 +232,7 @@ def _fixed_statistics(layer: nn.Module) -> Iterator[None]:
     """Freeze the running statistics of batch norms in `layer`, which still normalise by the batch."""
     norms = [part for part in layer.modules() if isinstance(part, nn.BatchNorm1d)]
     saved = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    # With momentum 0 running means and variances stay as they are; the counter is added to in place, hence a copy.
     for norm in norms:
         norm.momentum = 0.0
         if norm.num_batches_tracked is not None:

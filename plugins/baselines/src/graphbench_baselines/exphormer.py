@@ -74,6 +74,7 @@ class ExphormerAttention(nn.Module):
         rows = torch.cat([x, layout.virtual.to(x.dtype)])
         steer = self.edge_map(layout.edge)
         mixed, _, _ = attend_along_edges(self.qkv_map(rows), layout.index, steer, self.num_heads, _LARGEST_LOGIT)
+        # Bare sums, without residual, norm or feed-forward network: those of the GPS layer are for nodes alone.
         layout.virtual = mixed[x.shape[0] :]
         return mixed[: x.shape[0]]
 
@@ -148,6 +149,7 @@ class Exphormer(GPSBackbone):
             self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
         self.edge_dim = hidden_dim
         self.encodings = (ExpanderEdges(expander_degree, expander_seed),) if expander_degree else ()
+        # From N(0, 1), like the rows of `nn.Embedding` that they are in the authors' code.
         self.expander_row = nn.Parameter(torch.randn(hidden_dim)) if expander_degree else None
         self.virtual_nodes = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))
         self.to_virtual = nn.Parameter(torch.randn(num_virtual_nodes, hidden_dim))
@@ -174,5 +176,6 @@ class Exphormer(GPSBackbone):
             virtual = num_nodes + number * batch.num_graphs + batch.batch
             index += [torch.stack([node, virtual]), torch.stack([virtual, node])]
             vectors += [row.expand(num_nodes, -1).to(edge.dtype) for row in (inward, outward)]
+        # Virtual node v of all graphs, then v + 1: the order of the numbers N + v B + graph above.
         rows = self.virtual_nodes.repeat_interleave(batch.num_graphs, dim=0)
         return Interactions(torch.cat(index, dim=1), torch.cat(vectors), rows)

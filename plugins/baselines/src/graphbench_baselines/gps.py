@@ -157,6 +157,8 @@ class PerformerBranch(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """Mix values `[B, H, N, d]` by queries and keys `[B, H, N, d]`; `mask [B, N]` is true at nodes."""
+        # f is positive at padding, too: its keys are masked behind f, and so leave numerator and denominator.
+        # PyG's own forward pass masks values alone.
         features = self.performer.fast_attn
         q, k = (generalized_kernel(part, features.projection_matrix, features.kernel) for part in (q, k))
         mixed: Tensor = linear_attention(q, k * mask[:, None, :, None].to(k.dtype), v)
@@ -202,6 +204,7 @@ class BigBirdBranch(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.qkv_map = nn.Linear(dim, 3 * dim, bias=False)
         self.out_map = nn.Linear(dim, dim)  # O
+        # GraphGPS's epsilon, a tenth of PyTorch's.
         self.attention_norm, self.norm = nn.LayerNorm(dim, eps=1e-6), nn.LayerNorm(dim, eps=1e-6)
         self.feed_forward = FeedForward(dim, dim, dropout, activation_dropout=0.0)
 
@@ -217,6 +220,7 @@ class BigBirdBranch(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
         """Return mixed values `[B, H, N, d]` of queries, keys and values `[B, H, N, d]`."""
+        # M is that of the largest graph; the other graphs see a block only where `seen` says that they have it.
         size, count = self.block_size, -(-layout.max_nodes // self.block_size)
         short = count * size - layout.max_nodes
         q, k, v = (F.pad(part, (0, 0, 0, short)).unflatten(2, (count, size)) for part in (q, k, v))  # [B, H, M, s, d]
@@ -226,8 +230,11 @@ class BigBirdBranch(nn.Module):
         slot = index[..., None] * size + torch.arange(size, device=index.device)
         hidden = ~(seen[..., None] & (slot < lengths[:, None, None, None, None])).flatten(3)  # [B, H, M, C s]
         bias = torch.zeros(hidden.shape, device=q.device).masked_fill_(hidden, -torch.inf)
+        # Blocks join the heads, so one call attends from all blocks. Every row sees block 0,
+        # so that no softmax runs over minus infinity alone.
         keys, values = (_gather(part, index).flatten(1, 2) for part in (k, v))  # [B, H M, C s, d]
         mixed = attend(q.flatten(1, 2), keys, values, bias.view(len(q), -1, 1, hidden.shape[-1])).view_as(q)
+        # First and last blocks were computed with the columns of the others, only to keep shapes equal.
         mixed = self._with_ends(mixed, q, k, v, blocks, lengths).flatten(2, 3)
         return mixed[:, :, : layout.max_nodes]
 
@@ -237,6 +244,7 @@ class BigBirdBranch(nn.Module):
         ends = torch.cat([q[:, :, 0], q[graph, :, last]], dim=2)  # [B, H, 2 s, d]
         slots = torch.arange(k.shape[2] * k.shape[3], device=q.device)
         bias = torch.zeros(len(q), len(slots), device=q.device).masked_fill_(slots >= lengths[:, None], -torch.inf)
+        # 2 s queries a graph against all its keys: the one dense product, linear in N.
         first, final = attend(ends, k.flatten(2, 3), v.flatten(2, 3), bias[:, None, None]).chunk(2, dim=2)
         number = torch.arange(mixed.shape[2], device=q.device)[:, None, None]
         mixed = torch.where(number == last[:, None, None, None, None], final.unsqueeze(2).to(mixed.dtype), mixed)
@@ -250,6 +258,7 @@ class BigBirdBranch(nn.Module):
         seen = (fixed > 0) & (fixed < last[..., None])  # a neighbour that is the first or the last counts once
         seen[..., 0] = True
         seen[..., 1] = last > 0
+        # These may repeat a fixed column, which the softmax then counts twice.
         drawn = random_blocks(blocks, count, self.num_heads, self.num_random)
         shape = (len(blocks), self.num_heads, count, len(columns))
         index = torch.cat([fixed[:, None].expand(shape), drawn], dim=-1)
@@ -273,6 +282,7 @@ def random_blocks(blocks: Tensor, count: int, num_heads: int, num_random: int) -
         >>> drawn.shape, int((drawn[0] >= 0).sum(-1).max()), int(drawn[1].max()) < 11
         (torch.Size([2, 1, 40, 3]), 2, True)
     """
+    # A row for each number of blocks: looked up by a tensor, without reading the sizes of graphs from the device.
     table = _table(count, num_heads, num_random, blocks.device)
     return table[blocks.clamp(max=len(table) - 1)]
 
@@ -294,10 +304,12 @@ def _draw_blocks(total: int, count: int, num_heads: int, num_random: int) -> Ten
     elif total > num_random + 5:
         few = num_random // 2
         spans = [(0, num_random + 5, few), (num_random + 5, total, num_random - few)]
+    # Row i of the numbers does not depend on `count`, so neither do the blocks of a graph on the batch's largest.
     numbers = fixed_uniforms(count, num_heads * limit, seed=total).view(count, num_heads, limit).transpose(0, 1)
     drawn = torch.full((num_heads, count, num_random), -1)
     column = 0
     for start, stop, wanted in spans:
+        # The order of uniform numbers is a random permutation, whose first entries are distinct.
         taken = numbers[..., start:stop].argsort(-1)[..., :wanted] + start
         drawn[..., column : column + taken.shape[-1]] = taken
         column += taken.shape[-1]

@@ -67,6 +67,7 @@ class MambaBranch(nn.Module):
         degree = count_nodes(batch.edge_index[0], num_nodes).float()
         if self.training:
             return self._read(x, graph, degree, torch.rand(num_nodes, 2, device=x.device), layout)
+        # Numbers go by the place of a node in its graph, so that orders do not depend on the batch.
         rank = torch.arange(num_nodes, device=x.device) - layout.ptr[graph]
         numbers = fixed_uniforms(layout.max_nodes, 2 * self.num_orders, self.seed).to(x.device)[rank]
         orders = [self._read(x, graph, degree, part, layout) for part in numbers.split(2, dim=1)]
@@ -77,6 +78,7 @@ class MambaBranch(nn.Module):
         sequence = graph
         if self.num_buckets > 1:
             sequence = graph * self.num_buckets + (numbers[:, 1] * self.num_buckets).long()
+        # Two stable sorts: by sequence, and by noisy degree within each.
         order = (degree + numbers[:, 0]).argsort(stable=True)
         order = order[sequence[order].argsort(stable=True)]
         if self.num_buckets > 1:
@@ -88,6 +90,7 @@ class MambaBranch(nn.Module):
         parts = layout.to_blocks(x[order])
         # All buckets of a block may be empty.
         mixed = layout.from_blocks([self.mamba(part) if part.shape[1] else part for part in parts])
+        # Rows stand in the order of the scan; `order` is a permutation and leaves none unset.
         return torch.empty_like(mixed).index_copy(0, order, mixed)
 
 
@@ -140,6 +143,7 @@ class GraphMamba(GPSBackbone):
     ) -> None:
         check_range("num_orders", num_orders, at_least=1, whole=True)
         check_range("num_buckets", num_buckets, at_least=1, whole=True)
+        # With one seed, all layers would average over the same few orders in evaluation.
         seeds = count()
         super().__init__(
             spec,
@@ -186,16 +190,19 @@ class MambaBlock(nn.Module):
         super().__init__()
         inner, self.rank, self.state_dim = expand * dim, math.ceil(dim / 16), state_dim
         self.in_proj = nn.Linear(dim, 2 * inner, bias=False)
+        # Padded at both ends; `forward` cuts the last outputs off, and what is left is causal.
         self.conv1d = nn.Conv1d(inner, inner, conv_width, padding=conv_width - 1, groups=inner)
         self.x_proj = nn.Linear(inner, self.rank + 2 * state_dim, bias=False)
         self.dt_proj = nn.Linear(self.rank, inner)
+        # A = -1, ..., -S in every channel (S4D-Real); the logarithm keeps it negative, so that states decay.
         self.A_log = nn.Parameter(torch.arange(1.0, state_dim + 1).log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)
         nn.init.uniform_(self.dt_proj.weight, -(self.rank**-0.5), self.rank**-0.5)
         low, high = (math.log(step) for step in _FIRST_STEPS)
         steps = (torch.rand(inner) * (high - low) + low).exp().clamp(min=_SMALLEST_STEP)
-        with torch.no_grad():  # softplus(b_t) is the sampled step
+        with torch.no_grad():
+            # softplus(b_t) is the sampled step: log(e^s - 1), in a form that does not cancel at s = 0.001.
             self.dt_proj.bias.copy_(steps + (-torch.expm1(-steps)).log())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -232,12 +239,14 @@ def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
         >>> selective_scan(ones, ones, a, ones, ones, d).flatten()  # 1, 1 + 1/2, 1 + 1/2 + 1/4
         tensor([1.0000, 1.5000, 1.7500])
     """
+    # As in `mamba_ssm`: a state holds products of as many decays as the sequence is long.
     dtype = torch.promote_types(u.dtype, torch.float32)
     u, delta, a, b, c, d = (part.to(dtype) for part in (u, delta, a, b, c, d))
     kernel = _kernel_for(u)
     if kernel is not None:
         u, delta, b, c = (part.transpose(1, 2).contiguous() for part in (u, delta, b, c))
         return kernel(u, delta, a, b, c, d).transpose(1, 2)
+    # Only A is discretised by the zero-order hold of Mamba's equation 4; B by delta B, as in the authors' code.
     decay = (delta.unsqueeze(-1) * a).exp()
     state = linear_recurrence(decay, (delta * u).unsqueeze(-1) * b.unsqueeze(2))
     return (state @ c.unsqueeze(-1)).squeeze(-1) + d * u
@@ -281,11 +290,13 @@ def _scan(decay: Tensor, inputs: Tensor) -> Tensor:
     length = inputs.shape[1]
     if length <= 1:
         return inputs.clone()
+    # Two steps in one, from h_(2k-1) to h_(2k+1), are again a recurrence, of half the length.
     even, odd = slice(0, length - 1, 2), slice(1, None, 2)
     state = torch.empty_like(inputs)
     state[:, 0] = inputs[:, 0]
     state[:, 1::2] = _scan(decay[:, odd] * decay[:, even], inputs[:, odd] + decay[:, odd] * inputs[:, even])
     if length > 2:
+        # h_2k is one step from h_(2k-1), which is known now.
         between = slice(2, None, 2)
         state[:, between] = inputs[:, between] + decay[:, between] * state[:, 1 : length - 1 : 2]
     return state

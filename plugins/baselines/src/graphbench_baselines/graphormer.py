@@ -224,6 +224,7 @@ class Graphormer(Architecture):
             for _ in range(num_layers)
         )
         self.fusion = GateFusion(hidden_dim) if fusion else None
+        # Norms before the branches leave the last sum without one.
         self.final: nn.Module = TokenReadout(hidden_dim) if fairseq else nn.LayerNorm(hidden_dim)
         #: The fairseq code allocates this map and never uses it.
         self.pooler = nn.Linear(hidden_dim, hidden_dim) if released and fairseq else None
@@ -239,6 +240,7 @@ class Graphormer(Architecture):
         for layer in self.layers:
             assert isinstance(layer, GraphormerLayer)
             attention = layer.attention
+            # One by one, as fairseq has three maps: the bound of a joined matrix would follow from a larger fan-out.
             for weight in (*attention.qk_map.weight.chunk(2), attention.v_map.weight):
                 nn.init.xavier_uniform_(weight, gain=2**-0.5)
             nn.init.xavier_uniform_(attention.out_map.weight)
@@ -252,12 +254,15 @@ class Graphormer(Architecture):
         """Return nodes `[num_nodes, hidden_dim]` and graph tokens `[num_graphs, hidden_dim]`."""
         layout, node, graph = token_layout(batch)
         if self.re_attention:
+            # Counted on the host; otherwise every forward pass would read it from the device.
             layout = replace(layout, num_pairs=batch.num_token_pairs)
         x = torch.cat([self.embedding(batch), self.graph_token.weight.expand(batch.num_graphs, -1)])
+        # From all nodes, then graph tokens, to graph after graph: argsort inverts the permutation.
         x = x[torch.cat([node, graph]).argsort()]
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         x = self.input_dropout(x)
+        # Once for all layers, which share it (section 3.1.2), and cast once.
         bias = self.bias(batch, layout.index[node], layout.max_nodes)
         biases = layout.block_biases(bias.to(compute_dtype(x)))
         states = [x]

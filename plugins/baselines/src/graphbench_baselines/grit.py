@@ -59,13 +59,12 @@ def make_pairs(batch: GraphBatch) -> Pairs:
     sizes, device = batch.ptr.diff(), batch.ptr.device
     query, key = node_pairs(batch, batch.rrwp.shape[0])
     source, target = batch.edge_index[0], batch.edge_index[1]
-    home = batch.batch[target]
-    edge = batch.pair_ptr[home] + (target - batch.ptr[home]) * sizes[home] + source - batch.ptr[home]
-    degree = count_nodes(source, batch.batch.shape[0])
-    home = batch.batch
-    place = torch.arange(home.shape[0], device=device) - batch.ptr[home]
-    loop = batch.pair_ptr[home] + place * (sizes[home] + 1)
-    return Pairs(query, key, loop, edge, torch.log1p(degree.float())[:, None])
+    graph_of = batch.batch
+    position = torch.arange(graph_of.shape[0], device=device) - batch.ptr[graph_of]  # of a node in its graph
+    row = batch.pair_ptr[graph_of] + position * sizes[graph_of]  # first pair of each node as the query
+    degree = count_nodes(source, graph_of.shape[0])
+    # The edge j -> i is the pair (i, j): the target asks, the source is its key.
+    return Pairs(query, key, row + position, row[target] + position[source], torch.log1p(degree.float())[:, None])
 
 
 class GRITAttention(Traced):
@@ -95,9 +94,11 @@ class GRITAttention(Traced):
         self.num_heads = num_heads
         self.dropout, self.attention_dropout = nn.Dropout(dropout), nn.Dropout(attention_dropout)
         width = dim // num_heads
+        # Q x_i + K x_j needs one bias; V has none, as in the authors' code.
         self.query_map, self.key_map = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
         self.value_map = nn.Linear(dim, dim, bias=False)
         self.pair_map = nn.Linear(dim, 2 * dim)  # W_w and W_b of each head, one behind the other
+        # Shapes are the authors': Xavier's fans are read off the first two axes, so they decide the initial scale.
         self.score = nn.Parameter(torch.empty(width, num_heads, 1))  # w
         self.pair_value = nn.Parameter(torch.empty(width, num_heads, width))  # W_v
         self.degree = nn.Parameter(torch.empty(1, dim, 2))  # c_1 and c_2
@@ -111,15 +112,18 @@ class GRITAttention(Traced):
         """Return mixed nodes `[N, dim]` and pairs `[P, dim]`, without residuals."""
         q, k, v = (m(x).unflatten(-1, (self.num_heads, -1)) for m in (self.query_map, self.key_map, self.value_map))
         scale, shift = self.pair_map(pair).unflatten(-1, (self.num_heads, -1)).chunk(2, dim=-1)
+        # Addition, then an element-wise product with the pair: dot products of GRIT's queries and keys never appear.
         product = (q.index_select(0, pairs.query) + k.index_select(0, pairs.key)) * scale
         vectors = F.relu(signed_root(product) + shift)  # [P, H, d]
         logits = torch.einsum("phd,dhc->phc", vectors, self.score).squeeze(-1)
         weights = softmax(logits.clamp(-_LARGEST_LOGIT, _LARGEST_LOGIT), pairs.query, num_nodes=x.shape[0])
         dropped = self.attention_dropout(weights).unsqueeze(-1)
         mixed = scatter(dropped * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
+        # sum_j a_ij W_v u_ij = W_v sum_j a_ij u_ij: the map runs over N rows in place of P.
         gathered = scatter(dropped * vectors, pairs.query, 0, x.shape[0], reduce="sum")
         mixed = mixed + torch.einsum("nhd,dhc->nhc", gathered, self.pair_value)
         mixed = self.dropout(mixed.flatten(1))
+        # Weights that sum to one cannot tell degrees apart; this puts them back (GRIT's degree scaler).
         plain, scaled = self.degree.squeeze(0).unbind(-1)
         out = self.node_out(mixed * plain + mixed * pairs.log_degree.to(mixed.dtype) * scaled)
         self.trace(lambda: self._record(x, weights, batch, out))
@@ -225,10 +229,12 @@ class GRIT(Architecture):
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[N, hidden_dim]`; edges `[num_edges, hidden_dim]` are the vectors of their pairs."""
         pairs = make_pairs(batch)
+        # P^0 is the identity and is not stored.
         itself = (pairs.query == pairs.key)[:, None]
         walks = torch.cat([itself.to(batch.rrwp.dtype), batch.rrwp], dim=-1).to(self.pair_walks.weight.dtype)
         x = self.node_encoder(batch) + self.node_walks(walks.index_select(0, pairs.loop))
         pair = self.pair_walks(walks)
+        # Pairs without an edge have zeros here, as padded by the authors; parallel edges add up.
         pair = pair.index_add(0, pairs.edge, self.edge_encoder(batch).to(pair.dtype))
         for layer in self.layers:
             x, pair = layer(x, pair, pairs, batch)

@@ -117,6 +117,7 @@ class GTLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = EdgeAttention(dim, num_heads, dropout, bias, edges)
+        # Nodes after attention, edges after attention, nodes after FFN, edges after FFN.
         edge_norm: NormName = norm if edges else "none"
         self.norms = nn.ModuleList(make_norm(name, dim) for name in (norm, edge_norm, norm, edge_norm))
         self.node_ffn = FeedForward(dim, ffn_dim, activation_dropout=dropout)
@@ -209,6 +210,7 @@ class GT(Architecture):
         if self.position_map is not None:
             x = x + self.position_map(torch.cat([encoder(batch) for encoder in self.positional], dim=-1))
         if self.full:
+            # A shallow copy: the caller's batch keeps its own edges.
             batch = copy.copy(batch)
             batch.edge_index = batch.all_pairs
         edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
@@ -221,6 +223,7 @@ def complete_graphs(batch: GraphBatch) -> Tensor:
     """List edges between all pairs of different nodes of a graph `[2, E]`."""
     size = batch.ptr.diff()[batch.batch]
     target = torch.repeat_interleave(torch.arange(len(size), device=size.device), size)
+    # Number of each pair among those of its target, which is the number of its source in the graph.
     rank = torch.arange(len(target), device=size.device) - (size.cumsum(0) - size)[target]
     source = batch.ptr[batch.batch[target]] + rank
     return torch.stack([source, target])[:, source != target]
@@ -234,6 +237,7 @@ def matrices_of_edges(weights: Tensor, batch: GraphBatch) -> list[Tensor]:
     for graph, n in enumerate(batch.ptr.diff().tolist()):
         inside = graph_of_edge == graph
         matrix = weights.new_zeros(n, n, weights.shape[1])
+        # Rows are queries, so targets; parallel edges have a weight each, and these add up.
         matrix.index_put_((target[inside], source[inside]), weights[inside], accumulate=True)
         matrices.append(matrix.permute(2, 0, 1))
     return matrices

@@ -86,6 +86,7 @@ class WalkConvolution(nn.Module):
 
     def forward(self, walk: Tensor, visited: Tensor) -> Tensor:
         """Return walks `[W, l, dim]`."""
+        # Channels first, for conv and norm; positions behind the end of a walk count in its statistics, too.
         hidden = self.norm(self.along(walk.transpose(1, 2))).transpose(1, 2)
         return F.relu(self.across(F.relu(hidden)))
 
@@ -137,6 +138,7 @@ def rotate(x: Tensor) -> Tensor:
     """
     length, dim = x.shape[-2:]
     precision = torch.promote_types(x.dtype, torch.float32)
+    # In bfloat16 angles above 32 would be off by up to an eighth.
     position = torch.arange(length, dtype=precision, device=x.device)
     speed = 10_000 ** (-torch.arange(0, dim, 2, dtype=precision, device=x.device) / dim)
     cos, sin = (turn(position[:, None] * speed).to(x.dtype) for turn in (torch.cos, torch.sin))
@@ -166,6 +168,7 @@ class Walks:
     def of(cls, walks: RandomWalks, num_nodes: int, window: int, dtype: torch.dtype) -> Walks:
         """Encode walks over N nodes, in numbers of a type."""
         visits = [
+            # The last count is of what stands behind the end of walks; 1 where a mean would be 0 / 0.
             count_nodes(index.flatten(), size + 1)[:size, None].clamp(min=1)
             for index, size in ((walks.node, num_nodes), (walks.edge, walks.keys.shape[0] - 1))
         ]
@@ -201,6 +204,7 @@ class WalkEncoder(nn.Module):
         """Return nodes `[N, dim]` and edges `[E, dim]`."""
         walk = _with_zero(x)[walks.node] + self.seen_map(walks.seen)
         if self.edge_map is not None and edge is not None:
+            # Mapped, then gathered: E + 1 products for W l positions. The last node of a walk gets a, without an edge.
             walk = walk + self.edge_map(_with_zero(edge))[walks.edge]
         walk = self.sequence(self.norm(walk), walks.node < x.shape[0])
         new = self.to_edges(_mean_of_visits(walk, walks.edge, walks.edge_visits))
@@ -217,6 +221,7 @@ def _with_zero(rows: Tensor) -> Tensor:
 def _mean_of_visits(walk: Tensor, index: Tensor, visits: Tensor) -> Tensor:
     """Average `walk [W, l, dim]` over the visits of each row, 0 without any; the last row, of no one, is left out."""
     precision = torch.promote_types(walk.dtype, torch.float32)
+    # Sums of hundreds of visits: in half precision late ones would be lost.
     total = torch.zeros(visits.shape[0] + 1, walk.shape[-1], dtype=precision, device=walk.device)
     total = total.index_add(0, index.flatten(), walk.flatten(0, 1).to(precision))
     return (total[:-1] / visits).to(walk.dtype)
@@ -280,6 +285,7 @@ class WalkerLayer(nn.Module):
             virtual = self.virtual(global_add_pool(y, batch.batch, batch.num_graphs) + virtual)
             return y + virtual.index_select(0, batch.batch), edge, virtual
         if self.attention is not None:
+            # x, not y: see the class.
             z = self.attention_norm(x + self.attention(self.local_norm(y), layout))
             return self.norm(z + self.feed_forward(z)), edge, virtual
         return y, edge, virtual
@@ -355,6 +361,7 @@ class NeuralWalker(Architecture):
         self.walk_length, self.sample_rate, self.window = walk_length, sample_rate, window
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical, one_hot_bias=False)
         has_edges = bool(spec.edge.vocabularies or spec.edge.dense)
+        # Without features the first layer makes the vectors of edges from their walks.
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if has_edges else None
         self.edge_dim = hidden_dim
         self.layers = nn.ModuleList()

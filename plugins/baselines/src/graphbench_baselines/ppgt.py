@@ -50,6 +50,7 @@ class AdaRMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise rows `[..., dim]`."""
+        # The scale is positive whatever alpha and beta: a row is never turned round, only lengthened.
         scale = (x * self.alpha + self.beta).square().mean(-1, keepdim=True).add(_EPSILON).sqrt()
         return F.rms_norm(x, x.shape[-1:], eps=_EPSILON) * scale
 
@@ -85,9 +86,11 @@ class PPGTAttention(Traced):
         """Return mixed nodes `[N, dim]` of nodes `[N, dim]` and pairs `[P, dim]`, without the residual."""
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
         bias, factor = self.pair_map(pair).chunk(2, dim=-1)  # [P, H] each
+        # Not over sqrt(d), unlike the length of keys below: so the released code.
         product = (q.index_select(0, pairs.query) * k.index_select(0, pairs.key)).sum(-1)
         length = k.square().sum(-1) / (2 * math.sqrt(k.shape[-1]))  # [N, H]
         weights = softmax(product - length.index_select(0, pairs.key) + bias, pairs.query, num_nodes=x.shape[0])
+        # Behind the softmax: rows need not sum to one.
         weights = weights * (1 + factor)
         dropped = self.dropout(weights).unsqueeze(-1)
         mixed = scatter(dropped * v.index_select(0, pairs.key), pairs.query, 0, x.shape[0], reduce="sum")
@@ -138,6 +141,7 @@ class PPGTLayer(nn.Module):
     def _path(self, branch: Tensor, batch: GraphBatch) -> Tensor:
         if not self.training or not self.drop_path:
             return branch
+        # Dropout of ones: one draw for a graph, and what stays is divided by 1 - p.
         mask = F.dropout(branch.new_ones(batch.num_graphs, 1), self.drop_path)
         return branch * mask.index_select(0, batch.batch)
 
@@ -180,6 +184,7 @@ class PairStem(nn.Module):
         features = torch.cat([features, phases.sin(), phases.cos()], dim=-1).to(self.expand.weight.dtype)
         pair = self.contract(F.gelu(self.expand(features)))
         pair = pair.index_add(0, pairs.edge, self.edge_encoder(batch).to(pair.dtype))
+        # The last of the three norms has no block: it closes the stem.
         for norm, block in zip(self.norms, self.blocks, strict=False):
             pair = pair + block(norm(pair))
         return self.norms[-1](pair)

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from graphbench.encodings.substructures import below, mix, structure_hash
 
+#: Clears the sign of a 64-bit hash.
+_POSITIVE = (1 << 63) - 1
+
 
 class RandomWalks(NamedTuple):
     """Walks over the nodes and edges of a batch.
@@ -70,27 +73,25 @@ def sample_walks(
     target, order = F.pad(target, (0, 1), value=num_nodes), F.pad(order, (0, 1), value=num_edges)
 
     chance = mix(torch.arange(num_nodes, device=device) - ptr[batch], seeds[batch])
-    here = torch.arange(num_nodes, device=device)
+    current = torch.arange(num_nodes, device=device)
     if rate < 1:
-        here = here[(mix(chance) & _POSITIVE).double() / 2**63 < rate]
-    chance, came = chance[here], torch.full_like(here, num_edges)
-    nodes, edges = [here], []
+        current = current[(mix(chance) & _POSITIVE).double() / 2**63 < rate]
+    chance, last_edge = chance[current], torch.full_like(current, num_edges)
+    nodes, edges = [current], []
     for step in range(1, length):
-        bits, behind = mix(chance, step), num_back[came]
-        ahead = degree[here] - behind
-        rank = below(bits, ahead.clamp(min=1))
-        rank = rank + torch.where(rank >= rank_back[came], behind, 0)
-        turned = rank_back[came] + below(bits, behind.clamp(min=1))
-        chosen = first[here] + torch.where(ahead > 0, rank, turned)
-        came = torch.where(degree[here] > 0, chosen, num_edges)
-        here = target[came]
-        nodes.append(here)
-        edges.append(order[came])
-    edges.append(torch.full_like(here, num_edges))
+        bits, num_returning = mix(chance, step), num_back[last_edge]
+        num_onward = degree[current] - num_returning
+        # A rank among the edges that do not lead back; ranks from theirs on step over them.
+        rank = below(bits, num_onward.clamp(min=1))
+        rank = rank + torch.where(rank >= rank_back[last_edge], num_returning, 0)
+        turned = rank_back[last_edge] + below(bits, num_returning.clamp(min=1))
+        chosen = first[current] + torch.where(num_onward > 0, rank, turned)
+        last_edge = torch.where(degree[current] > 0, chosen, num_edges)
+        current = target[last_edge]
+        nodes.append(current)
+        edges.append(order[last_edge])
+    edges.append(torch.full_like(current, num_edges))
     return RandomWalks(torch.stack(nodes, 1), torch.stack(edges, 1), F.pad(keys, (0, 1), value=num_nodes**2))
-
-
-_POSITIVE = (1 << 63) - 1
 
 
 def walk_seeds(edge_index: Tensor, batch: Tensor, ptr: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -63,11 +63,12 @@ class AddedPairs(NamedTuple):
             count, size = block.layout.mask.shape
             mask = block.layout.mask[:, None, :].repeat(1, size, 1)
             mask &= ~torch.eye(size, dtype=torch.bool, device=mask.device)
+            # Entry (i, j) of graph b is number (b n + i) n + j, with b n + i the slot of i and j that of j modulo n.
             slot = block.layout.index
             if block.rows is not None:  # some graphs of the batch: the others' nodes have no slot
                 slot = torch.full_like(layout.index, -1).index_copy(0, block.rows, slot)
             source, target = slot[batch.edge_index[0]], slot[batch.edge_index[1]]
-            if block.rows is not None:
+            if block.rows is not None:  # on a processor alone, where a boolean index waits for nothing
                 source, target = source[target >= 0], target[target >= 0]
             mask = mask.view(-1).index_fill(0, target * size + source % max(size, 1), False)
             masks.append(mask.view(count, 1, size, size))
@@ -122,6 +123,7 @@ class SANAttention(Traced):
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qkv_map(x).chunk(3, dim=-1))
         steer = self.edge_map(edge).unflatten(-1, (self.num_heads, -1)) * q.shape[-1] ** -0.5
         along = _weights((q.index_select(0, target) * k.index_select(0, source) * steer).sum(-1))  # [E, H]
+        # Numerator and denominator of the softmax in one sum over edges.
         messages = torch.cat([along.unsqueeze(-1) * v.index_select(0, source), along.unsqueeze(-1)], dim=-1)
         sums = scatter(messages, target, 0, x.shape[0], reduce="sum")  # [N, H, d + 1]: mixed values, sum of weights
         added: list[Tensor] = []
@@ -139,6 +141,7 @@ class SANAttention(Traced):
         assert self.added_qk_map is not None
         assert self.added_edge_map is not None
         q, k = self.added_qk_map(x).chunk(2, dim=-1)
+        # E' f is the same for all pairs, so it goes to the queries, and scores are one matrix product.
         q = q * self.added_edge_map(row) * (q.shape[-1] // self.num_heads) ** -0.5
         qk, weights = torch.cat([q, k], dim=-1), []
         heads = pairs.layout.to_block_heads(qk, 2, self.num_heads)
@@ -167,6 +170,7 @@ class SANAttention(Traced):
     ) -> LayerTrace:
         sizes = batch.ptr.diff()
         gamma = self.gamma or 0.0
+        # `forward` divided `total` by 1 + gamma, so numerators are divided by it, too.
         matrices = matrices_of_edges(along.detach() / (1.0 + gamma), batch)
         if pairs is not None:
             others = pairs.layout.matrices_of_graphs(added)
@@ -341,6 +345,7 @@ class TransformerLapPE(PositionalEncoder):
             vectors = F.normalize(vectors, dim=-1)
         values = batch.lap_pe_values.to(vectors.dtype)[batch.batch]
         tokens = self.token_map(torch.stack([vectors, values], dim=-1))  # [num_nodes, K, dim]
+        # A graph of n nodes has n eigenvectors; the first is always there, so no sequence is padding alone.
         column = torch.arange(vectors.shape[1], device=vectors.device)
         padding = column >= batch.ptr.diff()[batch.batch][:, None]
         encoded = self.transformer(tokens, src_key_padding_mask=padding)

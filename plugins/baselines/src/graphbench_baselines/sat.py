@@ -80,6 +80,7 @@ class SATLayer(nn.Module):
         super().__init__()
         self.extractor = extractor
         self.attention = StructuredAttention(dim, num_heads, dropout, bias=False, re_attention=re_attention)
+        # Queries and keys as one matrix, as in the authors' code; Xavier's bound is that of its fan-out, 2 dim.
         for linear in (self.attention.qk_map, self.attention.v_map):
             nn.init.xavier_uniform_(linear.weight)
         self.attention_norm = make_norm(norm, dim)
@@ -91,6 +92,7 @@ class SATLayer(nn.Module):
         """Return nodes `[num_nodes, dim]` after the layer."""
         structure = self.extractor(x, around.edges)
         mixed = self.attention(x, around.layout, structure=structure)
+        # The paper's degree factor, against the weight of highly connected nodes; 1 + d is that of the authors' code.
         x = self.attention_norm(x + self.dropout(around.damping * mixed))
         normed: Tensor = self.ffn_norm(x + self.feed_forward(x))
         return normed

@@ -87,6 +87,7 @@ def assign(logits: Tensor, training: bool) -> Tensor:
         logits = logits - torch.empty_like(logits).exponential_().log()
     soft = logits.softmax(-1)
     hard = torch.zeros_like(soft).scatter_(1, soft.argmax(-1, keepdim=True), 1.0)
+    # The bracket is exactly 0; `hard + soft - soft` would round, and S not be zeros and ones.
     return hard + (soft - soft.detach())
 
 
@@ -151,6 +152,7 @@ def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Cl
     """
     first, second = weight[edge_index]
     share, rows = (first * second).to(edge.dtype)[:, None], clusters.pairs.shape[1] + 1
+    # Row 0 holds the edges within clusters. Weights are ones in value, so no denominator of the others is 0.
     sums = scatter(share * edge, clusters.pair_of, 0, rows, reduce="sum")[1:]
     return sums / scatter(share, clusters.pair_of, 0, rows, reduce="sum")[1:]
 
@@ -194,6 +196,7 @@ def link_loss(
     sizes = layout.ptr.diff()
     (source, target), counts = count_links(batch.edge_index, len(assignment)) if links is None else links
     counts = counts.to(assignment.dtype)
+    # S_i . S_j at the entries of A + I alone: everywhere else the cross term is 0.
     common = (assignment.index_select(0, source) * assignment.index_select(0, target)).sum(-1)
     parts = counts.square() - 2 * counts * common
     with torch.autocast(assignment.device.type, enabled=False):  # bfloat16 cannot count nodes
@@ -364,6 +367,7 @@ class Sequoia(Architecture):
         clusters = clusters_of(assignment, batch.batch, batch.edge_index, batch.num_graphs)
         weight = clusters.weight if self.edges_teach else clusters.weight.detach()
         total = batch.num_graphs * self.num_clusters
+        # Means of the encoded edges, before GPS_2 renews them.
         between = cluster_edges(batch.edge_index, edge, weight, clusters)
         # A GPS layer hands the layout to its attention and does not look into it.
         x, edge = self.within(x, edge, batch, cast(DenseLayout, clusters))

@@ -78,6 +78,7 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
     """
     member, root = node_pairs(batch, batch.shortest_path_distance.shape[0])
     inside = batch.shortest_path_distance <= num_hops
+    # Number of each pair among the members, -1 for those farther away than k.
     number = torch.where(inside, inside.cumsum(0) - 1, -1)
     root, member = root[inside], member[inside]
     source, target = batch.edge_index[0], batch.edge_index[1]
@@ -88,9 +89,10 @@ def khop_subgraphs(batch: GraphBatch, num_hops: int) -> Subgraphs:
     start = torch.repeat_interleave(torch.arange(member.shape[0], device=member.device), degree[member])
     offset = torch.arange(start.shape[0], device=start.device) - (degree[member].cumsum(0) - degree[member])[start]
     edge = by_source[first[member[start]] + offset]
-    home = batch.batch[root[start]]
-    node = target[edge] - batch.ptr[home]
-    pair = batch.pair_ptr[home] + node * batch.ptr.diff()[home] + root[start] - batch.ptr[home]
+    graph = batch.batch[root[start]]
+    position = target[edge] - batch.ptr[graph]
+    # Distances are stored from row to column: the pair (member, root) says whether the member reaches the root.
+    pair = batch.pair_ptr[graph] + position * batch.ptr.diff()[graph] + root[start] - batch.ptr[graph]
     end = number[pair]
     both = end >= 0
     return Subgraphs(root, member, torch.stack([start[both], end[both]]), edge[both])
@@ -270,6 +272,7 @@ class _Total(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, messages: Tensor, target: Tensor, arriving: Tensor) -> Tensor:
         ctx.save_for_backward(target)
+        # `unsafe` skips a check of the lengths, which would wait for the device.
         return torch.segment_reduce(messages, "sum", lengths=arriving, unsafe=True)
 
     @staticmethod
@@ -293,6 +296,7 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         messages, largest, target, arriving = ctx.saved_tensors
+        # Ties are common where nodes look alike, as atoms of a molecule in the first rounds.
         chosen = (messages == largest.index_select(0, target)).to(messages.dtype)
         equal = torch.segment_reduce(chosen, "sum", lengths=arriving, unsafe=True).clamp(min=1)
         return chosen * (grads[0] / equal).index_select(0, target), None, None
@@ -349,6 +353,7 @@ class TowerPNA(PNAConv):
             edge: edge vectors `[E, edge_dim]`.
             arriving: number of edges into each node `[N]`, int64.
         """
+        # Parts in PyG's order: x_i, x_j and, with edges, e_ij.
         before, bias = self._towers(self.pre_nns)  # [dim, 2 or 3, dim]
         ends = before[:, :2].transpose(0, 1).flatten(0, 1)
         received, sent = F.linear(x, ends).chunk(2, dim=-1)

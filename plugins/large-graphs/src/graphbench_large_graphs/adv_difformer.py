@@ -59,10 +59,12 @@ class AdvectiveAttention(Traced):
         q, k = (
             F.normalize(part.unflatten(-1, (self.num_heads, -1)), dim=-1) for part in self.qk_map(x).chunk(2, dim=-1)
         )
+        # q and k stay those of x for all K steps: the powers are of one matrix S + b A.
         states = [x[:, None].expand_as(q)]
         for _ in range(self.order):
             z = states[-1]
             states.append(linear_attention(q, k, z, layout, uniform=1.0) + self.beta * edges.mix(z))
+        # Each power has its own part of O, so the coefficients of the series are learned, head by head.
         out: Tensor = self.out(torch.cat(states, dim=-1).flatten(1)) / self.num_heads
         self.trace(lambda: self._record(x, q, k, batch, layout, out))
         return out

@@ -54,9 +54,10 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout, chun
         heads = layout.to_block_heads(rows, 3, q.shape[1])
         for block, (queries, keys, values) in zip(layout.blocks, heads, strict=True):
             real = block.layout.mask[:, None, None, :]
-            width = real.shape[0] * q.shape[1] * real.shape[-1]
-            step = max(1, (chunk_weights or _CHUNK_WEIGHTS) // width)
-            pieces = queries.split(step, dim=2)
+            weights_per_row = real.shape[0] * q.shape[1] * real.shape[-1]  # of one query in every graph and head
+            rows_per_chunk = max(1, (chunk_weights or _CHUNK_WEIGHTS) // weights_per_row)
+            pieces = queries.split(rows_per_chunk, dim=2)
+            # A single chunk is small enough to be kept: computing it again would save nothing.
             recompute = torch.is_grad_enabled() and len(pieces) > 1
             mixed = [
                 checkpoint(_sigmoid_rows, piece, keys, values, real, use_reentrant=False)
@@ -127,12 +128,14 @@ class DiffusionAttention(Traced):
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout, edges: WeightedEdges | None) -> Tensor:
         """Mix nodes `[T, dim]`; without `edges` by attention alone."""
         q, k = (part.unflatten(-1, (self.num_heads, -1)) for part in self.qk_map(x).chunk(2, dim=-1))
+        # A mean of heads, not a concatenation: each head is as wide as the model, and x itself can be its value.
         v = x[:, None].expand_as(q) if self.value_map is None else self.value_map(x).unflatten(-1, (self.num_heads, -1))
         if self.form == "simple":
             q, k = (unit_norm(part, batch.batch, batch.num_graphs) for part in (q, k))
             out = linear_attention(q, k, v, layout, uniform=1.0).mean(1)
         else:
             out = sigmoid_attention(q, k, v, layout).mean(1)
+        # Before edges are added: the trace is of attention alone.
         self.trace(lambda: self._record(x, q, k, batch, layout, out))
         if edges is None:
             return out
@@ -148,6 +151,7 @@ class DiffusionAttention(Traced):
         else:
             sizes = layout.ptr.diff().tolist()
             pairs = zip(q.split(sizes), k.split(sizes), strict=True)
+            # The softmax of log s is s / sum s, as in `_sigmoid_rows`.
             matrices = [F.logsigmoid(torch.einsum("ihm,jhm->hij", *pair)).softmax(-1) for pair in pairs]
         values = x[:, None].expand(-1, self.num_heads, -1)
         if self.value_map is not None:
@@ -155,7 +159,7 @@ class DiffusionAttention(Traced):
         return LayerTrace(
             tokens=out.detach(),
             batch=batch.batch,
-            values=values / self.num_heads,
+            values=values / self.num_heads,  # the output is the mean of the heads
             attention=matrices,
             num_nodes=batch.ptr.diff(),
             input=x,
@@ -227,6 +231,7 @@ class DIFFormer(Architecture):
         x = self.dropout(self.norms[0](self.node_encoder(batch)).relu())
         edges = symmetric_edges(batch, x.dtype) if self.use_graph else None
         for layer, norm in zip(self.layers, self.norms[1:], strict=True):
+            # An explicit Euler step of size a, the paper's tau; the diffusion has neither norm nor dropout.
             x = norm(self.alpha * layer(x, batch, layout, edges) + (1 - self.alpha) * x)
             x = self.dropout(x)
         return Representation(node=x)

@@ -79,6 +79,7 @@ class GCNII(Architecture):
         else:
             self.inputs = NodeEncoder(spec, hidden_dim, positional_encoders or ())
         self.layers = nn.ModuleList(
+            # Without both theta and number PyG takes b_l = 1: layers without the identity.
             GCN2Conv(hidden_dim, alpha, theta, None if theta is None else number, shared_weights, normalize=False)
             for number in range(1, num_layers + 1)
         )
@@ -86,6 +87,7 @@ class GCNII(Architecture):
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
+        # Every layer adds this x0 and not its own input: however deep, a node keeps a share a of its features.
         start = x = self._start(batch)
         index, weight = gcn_edges(batch.edge_index, x.shape[0], x.dtype)
         for layer in self.layers:
@@ -119,4 +121,5 @@ class GCNII(Architecture):
         """Group the layers if they have their own weight decay."""
         if self.layer_weight_decay is None:
             return ()
+        # The released code decays the layers (wd1) apart from the input map and the head (wd2).
         return ({"params": list(self.layers.parameters()), "weight_decay": self.layer_weight_decay},)

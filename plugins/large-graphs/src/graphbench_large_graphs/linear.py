@@ -58,12 +58,14 @@ def linear_attention(
     precision = torch.promote_types(v.dtype, torch.float32)
     num_heads, width = k.shape[1:]
     with torch.autocast(v.device.type, enabled=False):
+        # The column of ones gathers the denominator. Padding is zeros in it too, so no sum below sees padding.
         values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1).to(precision)
         joined = torch.cat([q.to(precision), k.to(precision), values], dim=-1).flatten(1)
         parts = []
         for block, dense in zip(layout.blocks, layout.to_blocks(joined), strict=True):
             queries, keys, rows = dense.unflatten(-1, (num_heads, -1)).split([width, width, values.shape[-1]], dim=-1)
             size = block.layout.ptr.diff().clamp(min=1).view(-1, 1, 1, 1).to(precision)
+            # Keys meet values first: [m, d + 1] numbers a head in place of [n, n].
             mixed = torch.einsum("bnhm,bhmd->bnhd", queries, torch.einsum("bnhm,bnhd->bhmd", keys, rows) / size)
             if uniform:
                 mixed = mixed + rows.sum(1, keepdim=True) * (uniform / size)
@@ -118,5 +120,6 @@ def unit_norm(x: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         squares = x.square().sum((1, 2))
+        # Graph by graph, where the authors have one graph: a norm over a batch would let graphs scale each other.
         total = squares.new_zeros(num_graphs).index_add(0, graph_of, squares)
         return x * total.clamp(min=torch.finfo(x.dtype).tiny).rsqrt()[graph_of, None, None]

@@ -43,12 +43,14 @@ class HopLayer(nn.Module):
         self.attention_norm, self.feed_forward_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.qkv_map = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
+        # Dropout on the branch alone, as in the authors' code.
         self.feed_forward = FeedForward(dim, 2 * dim, dropout, "gelu", activation_dropout=0.0)
         self.dropout, self.attention_dropout = nn.Dropout(dropout), attention_dropout
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return tokens `[T, K + 1, dim]`."""
         projected = self.qkv_map(self.attention_norm(tokens)).unflatten(-1, (3, self.num_heads, -1))
+        # Nodes are the batch of this attention: a node sees its own hops and no other node.
         q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = attend(q, k, v, dropout=self.attention_dropout if self.training else 0.0)
         tokens = tokens + self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
@@ -109,18 +111,21 @@ class NAGphormer(Architecture):
         self.norm = nn.LayerNorm(hidden_dim)
         self.readout = nn.Linear(2 * hidden_dim, 1)
         for module in (self.input_map, self.readout, *self.layers.modules()):
+            # The authors' initial values, which are Graphormer's.
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=0.02 / math.sqrt(num_layers))
                 nn.init.zeros_(module.bias)
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
+        # Without the bias, which edges would scale by sums of their weights; `_tokens` adds it behind the hops.
         x = F.linear(self.inputs(batch, self.input_map.weight.dtype), self.input_map.weight)
         tokens = self._tokens(x, symmetric_edges(batch, x.dtype))
         for layer in self.layers:
             tokens = layer(tokens)
         tokens = self.norm(tokens)
         centre, hops = tokens[:, :1], tokens[:, 1:]
+        # Over hops; the bias of the map cancels in the softmax, and is here since the authors' map has it.
         weights = self.readout(torch.cat([centre.expand_as(hops), hops], dim=-1)).softmax(1)
         return Representation(node=centre.squeeze(1) + (weights * hops).sum(1))
 

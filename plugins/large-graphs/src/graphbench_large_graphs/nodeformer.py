@@ -68,6 +68,7 @@ def softmax_features(x: Tensor, projection: Tensor, temperature: float, layout: 
     """
     y = x * (temperature**-0.5 * x.shape[-1] ** -0.25)
     exponents = y @ projection.to(y.dtype).t()
+    # Detached, as it cancels but for e: its gradient would be noise of that size.
     largest = exponents.detach().amax(-1)
     if layout is not None:
         graph_of = layout.graph_of
@@ -159,10 +160,12 @@ class GumbelAttention(Traced):
         if not (self.training and self.num_samples):
             return linear_attention(queries, keys, v, layout)
         graph_of = layout.graph_of
+        # Noise for each key, not each pair: a factor of the key stays inside the sum that all queries share.
         draws = torch.empty(*keys.shape[:2], self.num_samples, dtype=torch.float32, device=v.device).exponential_()
         noise = -draws.log() / self.temperature
         largest = scatter(noise, graph_of, 0, layout.num_graphs, reduce="max")  # cancels, and exp stays finite
         factors = (noise - largest[graph_of]).exp().to(keys.dtype)
+        # One after the other, since K samples side by side would need K times the memory of the keys.
         samples = [linear_attention(queries, keys * part[..., None], v, layout) for part in factors.unbind(-1)]
         return torch.stack(samples).mean(0)
 

@@ -75,6 +75,7 @@ class LocalLayer(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return nodes `[T, dim]`; the edges hold every self-loop."""
         x = self.pre_norm(x)
+        # gate * y doubles the degree in x, with attention weights as constants: L layers are of degree 2^L.
         gate, y = self.gate(x), self.conv(x, edge_index) + self.linear(x)
         if self.relu:
             gate, y = gate.relu(), y.relu()
@@ -150,6 +151,7 @@ class GlobalLayer(Traced):
         q = k if self.query_map is None else self.query_map(x).unflatten(-1, (self.num_heads, -1))
         q, k = logistic_features(q, k, layout)
         v = self.value_map(x).unflatten(-1, (self.num_heads, -1))
+        # The gate's bias and beta add up to one learned number a channel; the released code has both.
         out: Tensor = self.norm(linear_attention(q, k, v, layout).flatten(1)) * (self.gate(x) + self.beta())
         self.trace(lambda: self._record(x, q, k, batch, layout, out))
         return out
@@ -244,6 +246,7 @@ class Polynormer(Architecture):
         """Return nodes `[num_nodes, hidden_dim]`."""
         x = self.input_dropout(self.inputs(batch, self.input_map.weight.dtype))
         x = self.dropout(self.input_map(x))
+        # Not x itself: the encoded features reach the sum through the first layer alone.
         total = torch.zeros_like(x)
         for layer in self.local_layers:
             x = layer(x, batch.looped_edges)

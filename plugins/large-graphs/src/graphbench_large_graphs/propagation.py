@@ -69,6 +69,7 @@ def row_edges(batch: GraphBatch, dtype: torch.dtype) -> WeightedEdges:
         tensor([0.5000, 0.5000])
     """
     target = batch.edge_index[1]
+    # Read at targets alone, which have an edge each: no degree is 0.
     degrees = degree(target, batch.num_nodes, torch.promote_types(dtype, torch.float32))
     return WeightedEdges(batch.edge_index, degrees[target].reciprocal())
 
@@ -89,6 +90,7 @@ def hop_pairs(batch: GraphBatch, order: int) -> list[Tensor]:
         >>> [pairs.shape[1] for pairs in hop_pairs(path, 2)]
         [7, 9]
     """
+    # One matrix for the batch: no edge leads from graph to graph, so no power of it does.
     n, patterns = batch.num_nodes, []
     index, _ = add_remaining_self_loops(batch.edge_index, num_nodes=n)
     for number in range(order):
@@ -96,6 +98,7 @@ def hop_pairs(batch: GraphBatch, order: int) -> list[Tensor]:
             with torch.autocast(index.device.type, enabled=False):
                 ones = torch.ones(index.shape[1], dtype=torch.float32, device=index.device)
                 pattern = torch.sparse_coo_tensor(index, ones, (n, n), check_invariants=False).coalesce()
+                # Values count walks, which nothing reads: of a product only the pattern matters.
                 index = torch.sparse.mm(pattern, pattern).coalesce().indices()
         patterns.append(index)
     return patterns
@@ -111,6 +114,7 @@ def hop_edges(patterns: Sequence[Tensor], num_nodes: int, dtype: torch.dtype) ->
     """
     precision, weighted = torch.promote_types(dtype, torch.float32), []
     for index in patterns:
+        # Patterns hold every self-loop, so no degree is 0.
         incoming, outgoing = (degree(index[end], num_nodes, precision) for end in (1, 0))
         weighted.append(WeightedEdges(index, (incoming[index[1]] * outgoing[index[0]]).rsqrt()))
     return weighted

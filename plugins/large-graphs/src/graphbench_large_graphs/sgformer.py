@@ -73,6 +73,7 @@ class SimpleAttention(Traced):
             q, k = (unit_norm(part, batch.batch, batch.num_graphs) for part in (q, k))
         else:
             q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        # The loop is the V beside Q (K^T V) / n in the paper; it keeps sums of weights from being negative.
         out = linear_attention(q, k, v, layout, loop=1.0).mean(1)
         self.trace(lambda: self._record(x, batch, out))
         return out
@@ -223,6 +224,7 @@ class SGFormer(Architecture):
             encoder(encoders), hidden_dim, num_layers, num_heads, attention_dropout, alpha, attention_activation,
             normalisation,
         )  # fmt: skip
+        # A copy: the halves may decay their weights differently, so they must not share any.
         self.graph_branch = GraphBranch(encoder(copy.deepcopy(encoders)), hidden_dim, gnn_layers, dropout)
         self.graph_weight = graph_weight
         self.aggregation = aggregation

@@ -52,6 +52,7 @@ class TunedLayer(nn.Module):
         if layer == "GCN":
             self.conv = GCNConvolution(in_dim, dim, normalize=False)
         elif layer == "GAT":
+            # Without bias, as in the authors' code: that of the residual map or the norm would double it.
             self.conv = GATConv(in_dim, dim // num_heads, num_heads, add_self_loops=False, bias=False)
         else:
             self.conv = SAGEConv(in_dim, dim)
@@ -127,6 +128,7 @@ class TunedGNN(Architecture):
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
         """Give every node one self-loop."""
+        # `gcn_edges` adds the loops of GCN with their weights.
         if self.weighted:
             return {}
         return {"looped_edges": add_remaining_self_loops(batch.edge_index, num_nodes=batch.num_nodes)[0]}

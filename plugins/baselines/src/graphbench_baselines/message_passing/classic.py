@@ -196,6 +196,7 @@ class GAT(MessagePassingNetwork):
         numbers = iter(range(num_layers))
 
         def layer() -> nn.Module:
+            # Layers are made in order, so the numbers tell the last one.
             heads = 1 if last_head_alone and next(numbers) == num_layers - 1 else num_heads
             conv = GATConv(
                 hidden_dim, hidden_dim // heads, heads, dropout=dropout, add_self_loops=False, bias=norm == "none"

@@ -198,10 +198,12 @@ class GNNPlus(MessagePassingNetwork):
                 message = GatedGCNLayer(hidden_dim, dropout, norm, residual)  # ReLU, whatever `activation` is
             elif layer == "GINE":
                 conv = GINEConvolution(_plus_mlp(hidden_dim) if plus else _lrgb_mlp(hidden_dim, dropout, act_module))
+                # LRGB's MLP ends in its own dropout, and nothing follows it.
                 last, rate = (F.relu, dropout) if plus else (None, 0.0)
                 message = ConvLayer(conv, hidden_dim, rate, "none", residual, True, activation=last)
             else:
                 conv = EdgeGCN(hidden_dim) if reads_edges else GCNConvolution(hidden_dim, hidden_dim, normalize=False)
+                # GCN+ has a norm before the activation, and `PlusLayer` another one behind the residual.
                 conv_norm: NormName = norm if plus else "none"
                 message = ConvLayer(conv, hidden_dim, dropout, conv_norm, residual, True, activation=act)
             return PlusLayer(message, hidden_dim, dropout, norm, activation) if feed_forward else message

@@ -68,6 +68,7 @@ class MessagePassingNetwork(Architecture):
         """Return nodes `[num_nodes, dim]`, and edges `[num_edges, hidden_dim]` where the layers read them."""
         x = self.node_encoder(batch)
         index, edge = self.ends(batch), self.edge_encoder(batch) if self.edge_encoder is not None else None
+        # Once for all layers: self-loops and degrees follow from the edges alone.
         if self.make_edges is not None:
             index, edge = self.make_edges(index, x.shape[0], x.dtype)
         depths = [x]

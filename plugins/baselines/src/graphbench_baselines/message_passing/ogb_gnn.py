@@ -45,9 +45,11 @@ class BondGCNConv(nn.Module):
         """Return nodes `[num_nodes, dim]` from nodes and vectors of edges `[num_edges, dim]`."""
         x = self.linear(x)
         source, target = edge_index
+        # Counted in float32, since bfloat16 holds no odd number above 256; the one more is the node itself.
         degrees = degree(source, x.shape[0], torch.promote_types(x.dtype, torch.float32)) + 1
         weights = (degrees[source] * degrees[target]).rsqrt()
         messages = weights.to(x.dtype)[:, None] * (x.index_select(0, source) + edge.to(x.dtype)).relu()
+        # A self-loop has no bond to read: `root` stands for it, and 1 / sqrt(d_i d_i) = 1 / d_i.
         loop = (x + self.root.to(x.dtype)).relu() / degrees.to(x.dtype)[:, None]
         return loop + scatter(messages, target, 0, x.shape[0], reduce="sum")
 

@@ -47,9 +47,11 @@ def aggregate(messages: Tensor, target: Tensor, num_received: Tensor) -> Tensor:
     """
     size = num_received.shape[0]
     counts = num_received.view(-1, *[1] * (messages.dim() - 1))
+    # mean(m^2) - mean(m)^2 cancels; in half precision little would be left of a small variance.
     precise = messages.to(torch.promote_types(messages.dtype, torch.float32))
     mean = scatter(precise, target, 0, size, reduce="sum") / counts.clamp(min=1)
     squares = scatter(precise.square(), target, 0, size, reduce="sum") / counts.clamp(min=1)
+    # Rounding may leave it below zero, where the root is NaN; at zero its gradient would be infinite.
     deviation = ((squares - mean.square()).relu() + _EPSILON).sqrt().where(counts > 0, 0.0)
     largest, smallest = (scatter(messages, target, 0, size, reduce=name) for name in ("max", "min"))
     return torch.cat([mean.to(messages.dtype), largest, smallest, deviation.to(messages.dtype)], dim=-1)
@@ -73,6 +75,7 @@ class TowerMap(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_towers, out_dim, in_dim))
         self.bias = nn.Parameter(torch.zeros(num_towers, out_dim))
         for weight in self.weight.data:
+            # Tower by tower: Xavier's fans are those of one map.
             nn.init.xavier_uniform_(weight, gain=1 / in_dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -259,6 +262,7 @@ class PNA(Architecture):
         # A node that nothing arrives at has aggregates of 0, whatever the scale.
         ratio = (received.clamp(min=1).to(torch.promote_types(x.dtype, torch.float32)) + 1).log() / self.mean_log_degree
         scales = torch.stack([torch.ones_like(ratio), ratio, 1 / ratio][: self.num_scales], dim=1)
+        # The graph size norm of "Benchmarking Graph Neural Networks", whose code the authors built on.
         per_size = batch.ptr.diff().to(ratio.dtype).rsqrt()[batch.batch, None]
         return Neighbourhoods(batch.edge_index, received, scales.to(x.dtype), per_size.to(x.dtype))
 
@@ -269,4 +273,5 @@ def _mean_log_degree(spec: BenchmarkSpec) -> float:
             f"{spec.name} does not say how many nodes and edges its graphs have: give mean_log_degree, the mean of "
             "log(degree + 1) over the nodes of the training graphs."
         )
+    # log is concave, so this is at least the mean of log(d + 1), which the description does not hold.
     return math.log(spec.mean_edges / spec.mean_nodes + 1)

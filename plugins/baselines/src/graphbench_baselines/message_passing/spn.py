@@ -66,6 +66,7 @@ class ShellLayer(nn.Module):
 
     def forward(self, x: Tensor, shells: list[Tensor]) -> Tensor:
         """Return nodes `[T, dim]` from nodes and the pairs of each distance."""
+        # One weight a distance for all channels (the paper's alpha), so a layer costs one sum per shell and no map.
         weights = self.shell_logits.softmax(0).to(x.dtype)
         mixed = (1 + self.eps) * x
         for weight, (source, target) in zip(weights, shells, strict=True):
@@ -128,6 +129,7 @@ class SPN(Architecture):
         self.layers = nn.ModuleList(ShellLayer(hidden_dim, max_distance, eps, norm) for _ in range(num_layers))
         self.max_distance, self.dropout = max_distance, nn.Dropout(dropout)
         self.residual, self.all_layers = residual, all_layers
+        # The largest distance that is stored stands for all larger ones: k + 1 keeps them apart from k.
         self.encodings = (ShortestPaths(max_distance + 1),)
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
