@@ -36,6 +36,7 @@ def _escape(text: str) -> str:
     if not text.startswith(_FORMULA):
         return text
     try:
+        # A number runs nothing, and must stay one for whoever reads the table.
         float(text)
     except ValueError:
         return f"'{text}"
