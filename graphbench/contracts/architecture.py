@@ -89,6 +89,7 @@ def _checked(construct: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(construct)
     def checked(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        # Only what was given: defaults are the author's affair.
         check_common_options(signature.bind(self, *args, **kwargs).arguments)
         construct(self, *args, **kwargs)
 

@@ -178,6 +178,7 @@ def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
 
 def _encodable(graphs: Graphs, layout: Mapping[str, Column]) -> Graphs:
     """Return a shallow copy that can hold these columns; a single graph says how they batch."""
+    # A Batch is not batched again, so it need not say how.
     if "batch" in graphs:
         return copy.copy(graphs)
     if type(graphs) not in (Data, EncodedData):

@@ -122,6 +122,7 @@ def register_kernels() -> tuple[str, ...]:
 
 @cache
 def _entry_points() -> tuple[metadata.EntryPoint, ...]:
+    # Sorted, so that the order of registration does not follow that of folders on a disk.
     return tuple(sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name))
 
 

@@ -151,6 +151,7 @@ class GraphTable:
                 continue
             column = merged[name]
             used[name] = column
+            # Edges are rows here, `[edges, 2]`, so that graphs are cut from all columns in one way.
             parts = [g[name].t() if name == "edge_index" else torch.as_tensor(g[name]) for g in graphs]
             if column.axis == GRAPH:
                 parts = [part.reshape(1, -1) if part.dim() < 2 else part for part in parts]

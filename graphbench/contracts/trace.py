@@ -84,6 +84,7 @@ class Traced(nn.Module):
         [torch.Size([3, 4])]
     """
 
+    # On the class, so that a layer need not call a constructor of this mixin, and nothing gets into a state_dict.
     _recorder: Recorder | None = None
 
     @property

@@ -210,6 +210,7 @@ def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bo
 def _publish(files: Mapping[str, Path], folder: Path, sums: Mapping[str, str]) -> None:
     """Move verified files to their places, and record their checksums."""
     for name, file in files.items():
+        # Before the move, so that nobody meets a file that the group may not read.
         share(file, folder)
         make_folder((folder / name).parent)
         file.replace(folder / name)

@@ -222,9 +222,8 @@ def compute_chunks(
             first = _compute(table, encoding, describe, spans[0])
         left = (time.monotonic() - started) * (len(spans) - 1)
         yield first
-        reported = spans[0][
-            0
-        ]  # the first chunk with the second: a bar has a thread, and must not start before processes do
+        # The first chunk is reported with the second: a bar has a thread, and must not start before processes do.
+        reported = spans[0][0]
         run = _in_processes if workers > 1 and left > POOL_FROM else _in_process
         with closing(run(table, encoding, describe, spans[1:], workers)) as rest:
             for (_, stop), encoded in zip(spans[1:], rest, strict=True):
@@ -293,6 +292,7 @@ def _compute(table: GraphTable, encoding: Encoding, describe: str, span: Span) -
 def _checked(table: GraphTable, encoding: Encoding, span: Span) -> Encoded:
     """Encode some graphs; raise `ValueError` when the result does not fit them."""
     trim_mapped()
+    # Tables are stored in narrow types, in which sums of an encoding would overflow.
     part = widen(table.slice(*span))
     encoded = encoding.compute(part)
     if set(encoded.columns) != set(encoding.layout):

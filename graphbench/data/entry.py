@@ -103,6 +103,7 @@ class EntryWriter:
             raise BadInput(f"Array name {name!r} must consist of letters, digits, '_', '-' and '.'.")
         if name not in self._streams:
             file = (self.folder / f"{name}.npy").open("xb")
+            # Room for the header, which says the number of rows and is written last.
             file.write(bytes(HEADER))
             self._streams[name] = _Stream(file, values.dtype, values.shape[1:])
         stream = self._streams[name]

@@ -59,6 +59,7 @@ class PackedBatch:
         parts, end = {}, 0
         for name, tensor in tensors.items():
             parts[name] = (end, tensor.dtype, tensor.shape)
+            # Rounded up: a view of another type must start at a multiple of its numbers' size.
             end += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
         buffer = torch.empty(end, dtype=torch.uint8, pin_memory=pin_memory)
         for name, tensor in tensors.items():

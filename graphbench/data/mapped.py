@@ -39,6 +39,7 @@ def map_array(path: Path, allow_pickle: bool = False) -> np.ndarray:
         scattered = array.nbytes > SCATTER_ABOVE and hasattr(mmap, "MADV_RANDOM")
         if scattered:
             mapping.madvise(mmap.MADV_RANDOM)
+        # A map starts at a multiple of the granularity; NumPy's pointer lies the rest of the offset behind.
         _MAPS[mapping] = (array.ctypes.data - array.offset % mmap.ALLOCATIONGRANULARITY, scattered)
     return array
 

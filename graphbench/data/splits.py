@@ -171,6 +171,7 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
     else:
         filled: list[list[int]] = [[] for _ in range(folds)]
         for rows in sorted(_group_rows(order, groups), key=len, reverse=True):  # stable: ties as in the permutation
+            # Largest first, each into the smallest part (LPT scheduling), which keeps parts of nearly one size.
             min(filled, key=len).extend(rows)
         parts = [np.array(rows, dtype=np.int64) for rows in filled]
     if not all(len(part) for part in parts):
@@ -355,6 +356,7 @@ def check_split(
             other = list(split)[int(owner[taken[0]])]
             raise BadInput(f"Row {int(taken[0])} is in the {other} split and in the {name} split.")
         owner[rows] = number
+        # A row that is listed twice gets one owner.
         if int((owner == number).sum()) != len(rows):
             values, counts = rows.unique(return_counts=True)
             raise BadInput(f"The {name} split lists row {int(values[counts > 1][0])} more than once.")

@@ -72,6 +72,7 @@ class Selection:
         for start, stop in spans_of(len(self.rows)) or [(0, 0)]:
             trim_mapped(0)  # what the part before has read is not read again
             part = self.table.select(self.rows[start:stop])
+            # A selection is a table of its own, numbered from 0.
             part.graph_ids = None
             yield part
 

@@ -143,4 +143,5 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
+        # Not `sys.exit`, which would end this thread alone.
         os._exit(1)

@@ -29,11 +29,11 @@ NOTE = (
 )
 
 
-def shared_options(known: Collection[str], width: int) -> dict[str, Any]:
+def shared_options(names: Collection[str], width: int) -> dict[str, Any]:
     """Return the options that all models share as far as an architecture has them.
 
     Args:
-        known: names of its options.
+        names: of its options.
         width: of its node features.
 
     Examples:
@@ -41,8 +41,8 @@ def shared_options(known: Collection[str], width: int) -> dict[str, Any]:
         {'hidden_dim': 64, 'num_layers': 4, 'attention_dropout': 0.0}
     """
     shared: dict[str, Any] = {"hidden_dim": width, "num_layers": LAYERS, "num_heads": HEADS}
-    shared |= {option: 0.0 for option in known if option.endswith(("dropout", "token_drop"))}
-    return {option: value for option, value in shared.items() if option in known}
+    shared |= {option: 0.0 for option in names if option.endswith(("dropout", "token_drop"))}
+    return {option: value for option, value in shared.items() if option in names}
 
 
 def outside_budget(given: Mapping[str, Any], parameters: int, wanted: int) -> list[str]:
@@ -93,6 +93,7 @@ def ranked(records: Sequence[Record]) -> list[Record]:
 def _rank(runs: Sequence[Record]) -> float:
     """Return the mean validation score, smaller is better; a model without one comes last."""
     scores = [run.val for run in runs if run.val is not None]
+    # A mean over some of the seeds would rank a model by those that went well.
     if len(scores) < len(runs):
         return float("inf")
     return fmean(scores) * (-1 if runs[0].higher_is_better else 1)

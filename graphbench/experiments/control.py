@@ -135,6 +135,7 @@ def fit_width(words: Sequence[str], target: int, measure: Measure) -> tuple[int,
     counts, width = {given_width: count}, given_width
     while (width := max(1, round(width * sqrt(target / counts[width]) / step)) * step) not in counts:
         counts[width] = measure([*words, *options(width)])[1]
+    # The last one tried need not be the nearest.
     best = min(counts, key=lambda one: abs(counts[one] - target))
     return best, options(best), counts[best]
 

@@ -142,8 +142,8 @@ def _name_of(config: str | Path | Mapping[str, Any]) -> str:
     return config if isinstance(config, str) else names.get(config.resolve(), config.name)
 
 
-def record_of(training: Training, folder: Path, told: Mapping[str, Any]) -> Record:
-    """Make the record of a finished run; `told` are fields that its folder does not have: experiment, name, ..."""
+def record_of(training: Training, folder: Path, given: Mapping[str, Any]) -> Record:
+    """Make the record of a finished run; with fields `given` that its folder does not have: experiment, name, ..."""
     stored, origin = results(folder), provenance(folder)
     metric = str(stored["metric"])
     environment = RunFolder(folder).environment
@@ -162,7 +162,7 @@ def record_of(training: Training, folder: Path, told: Mapping[str, Any]) -> Reco
         "date": str(started)[:10] if started else None,
         "curve": curve_of(folder, metric),
     }
-    return Record(**{**fields, **told})
+    return Record(**{**fields, **given})
 
 
 def write_records(records: Mapping[str, Record], folder: Path) -> list[Path]:

@@ -38,6 +38,7 @@ STALE = 150.0
 _SILENT = 600.0
 #: Lines of a log that show why a unit failed, and characters of its end that are read.
 LAST_LINES, _TAIL = 5, 4096
+# By a pattern: a sweep has a thousand configurations, and YAML takes ten milliseconds or more for each.
 _MAX_EPOCHS = re.compile(r"^trainer:\n(?:[ #].*\n)*?  max_epochs: (\d+)$", re.MULTILINE)
 #: Finished epochs, as `metrics.csv` has them.
 _EPOCH = re.compile(r"\d{1,9}(\.0)?")
@@ -190,6 +191,7 @@ def _running(run: RunFolder, record: Path | None, notes: Mapping[str, Any]) -> t
 def _lives(process: object) -> bool:
     """Tell whether a process of this machine exists."""
     try:
+        # Signal 0 reaches nobody; it only asks whether there is such a process.
         os.kill(int(str(process)), 0)
     except (ProcessLookupError, ValueError):
         return False

@@ -141,6 +141,7 @@ class _Base:
     ) -> Row:
         """Return a row that can be trained, with the diagnostics that its configuration lacks."""
         configs, words = tuple(configs or self.study.model), (*self.options, *options)
+        # Once to see which diagnostics the configuration lacks, and again with them.
         settings, _ = self.study.measure(words_of(configs, words))
         present = {_class_name(one) for one in settings["trainer"]["callbacks"] or ()}
         words += tuple(f"--trainer.callbacks+={name}" for name in DIAGNOSTICS if name not in present)
@@ -311,6 +312,7 @@ def planned(rows: Iterable[Row], seeds: Sequence[int], output: Path, standing: S
         for row in trained:
             training = row.training(seed)
             folder = standing.find(row, seed) or training.folder(output)
+            # A run of this study goes on in its folder, whatever label its row had when it began.
             if folder.parent == output / training.room:
                 training = replace(training, name=folder.name.removesuffix(f"-{seed}"))
             plan.append(Planned(row, training, folder))
@@ -344,5 +346,6 @@ def _plain(text: str) -> str:
 
 
 def _checksum(settings: Mapping[str, Any]) -> str:
+    # Runs of all seeds share a name, and what a recipe expects changes no training.
     content = {name: value for name, value in settings.items() if name not in ("seed_everything", "expected")}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:8]

@@ -147,6 +147,7 @@ class Training:
 
 def finished_seeds(output: Path, training: Training) -> list[int]:
     """List the finished seeds of a training in OUTPUT, by whatever call; the seed of `training` does not matter."""
+    # Names are free, and a bracket in one would be a pattern.
     folders = (output / training.room).glob(f"{glob.escape(training.name)}-*")
     seeds = [(path, path.name.removeprefix(f"{training.name}-")) for path in folders]
     return sorted(int(seed) for path, seed in seeds if seed.isdigit() and "test" in results(path))
@@ -213,6 +214,7 @@ def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[st
     Raises:
         CommandFailed: it failed.
     """
+    # By this interpreter: the `graphbench` on the PATH may be that of another environment.
     command = [sys.executable, "-m", "graphbench", *arguments]
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -237,6 +239,7 @@ def pass_on(signum: int) -> None:
     """Send a signal to every running command, except a Ctrl-C that the terminal has sent already."""
     if signum == signal.SIGINT and _in_foreground():
         return
+    # A copy, as threads begin and end commands meanwhile.
     for process in list(_running):
         process.send_signal(signum)  # does nothing if the process has ended
 

@@ -124,15 +124,15 @@ def _held_out(log_probability: np.ndarray, truth: np.ndarray) -> tuple[float, fl
     fold = np.random.default_rng(0).permutation(len(truth)) % _FOLDS
     sums = np.zeros(2)
     for number in range(_FOLDS):
-        here = fold == number
-        if not here.any() or here.all():
+        held_out = fold == number
+        if not held_out.any() or held_out.all():
             return None
         try:
-            inverse = _most_likely(log_probability[~here], truth[~here])
+            inverse = _most_likely(log_probability[~held_out], truth[~held_out])
         except BadInput:
             return None
-        parts = (log_probability[here], _sharpened(log_probability[here], inverse))
-        sums += [_loss(part, truth[here]) * here.sum() for part in parts]
+        parts = (log_probability[held_out], _sharpened(log_probability[held_out], inverse))
+        sums += [_loss(part, truth[held_out]) * held_out.sum() for part in parts]
     before, after = sums / len(truth)
     return float(before), float(after)
 

@@ -156,9 +156,9 @@ class ExternalScores:
             self._texts = None
             return None
         answered = set(answers.rows)
-        here = [text for row, text in zip(part.rows, texts, strict=True) if row in answered]
-        self._texts += [text for text, labelled in zip(here, mask.tolist(), strict=True) if labelled]
-        seen = data.seen_in_training(here)
+        texts = [text for row, text in zip(part.rows, texts, strict=True) if row in answered]
+        self._texts += [text for text, labelled in zip(texts, mask.tolist(), strict=True) if labelled]
+        seen = data.seen_in_training(texts)
         if seen is not None:
             result.in_training = (result.in_training or 0) + int((seen & mask).sum())
         return seen

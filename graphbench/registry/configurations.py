@@ -91,6 +91,7 @@ def folder_of(package: str, name: str = _FOLDER) -> Path | None:
     A folder beside the package counts only in a clone, which has a `pyproject.toml`: folders beside an installed
     package belong to others.
     """
+    # Of a top-level name: to find a dotted one, Python would import the packages around it.
     spec = importlib.util.find_spec(package)
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         inside = Path(location)

@@ -82,6 +82,7 @@ def _find_class(target: str) -> tuple[_Source, ast.ClassDef] | None:
             return (source, statement) if source is not None and isinstance(statement, ast.ClassDef) else None
         name = next(alias.name for alias in statement.names if name == (alias.asname or alias.name))
         level = statement.level
+        # One dot is the package itself, each further one a parent of it.
         parents = source.package[: len(source.package) - level + 1] if level else []
         module = ".".join([*parents, *([statement.module] if statement.module else [])])
     return None

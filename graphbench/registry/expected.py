@@ -164,6 +164,7 @@ class Expected:
         """
         if self.variant is None:
             return self
+        # Released weights and the other variants are those of the recipe's own model.
         variant = dataclasses.asdict(self.variants.get(self.variant, Variant()))
         variant["source"] = variant["source"] or self.source
         return dataclasses.replace(self, **variant, variant=None, variants={}, weights=None)

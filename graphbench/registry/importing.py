@@ -24,6 +24,7 @@ class Gate(Protocol):
         """Raise `BadInput` unless a name is admitted; see `check` of this module."""
 
 
+# Of a context: what is handed to another thread is not behind the gate.
 _gate: ContextVar[Gate | None] = ContextVar("gate", default=None)
 
 
@@ -80,6 +81,7 @@ def import_object(module: str, name: str, *, listed: bool = True) -> Any:
         >>> import_object("collections", "OrderedDict.fromkeys").__name__
         'fromkeys'
     """
+    # Before the import, which runs the module's code, whatever it defines.
     check(f"{module}.{name}", listed=listed)
     loaded: Any = importlib.import_module(module)
     for part in name.split("."):

@@ -99,6 +99,7 @@ def _is_whole(contract: type) -> bool:
 def contracts_of(file: Path) -> list[type]:
     """Import a test file and return the architecture contracts that it defines."""
     name = f"budget_of_{file.stem}"
+    # Test files may import helpers that lie beside them, as they can under pytest.
     sys.path.insert(0, str(file.parent))
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None

@@ -42,6 +42,7 @@ def attend(
         width = key.shape[-2]
         attn_mask = F.pad(attn_mask, (0, -width % 8))[..., :width] if width % 8 else attn_mask
         attn_mask = attn_mask.expand(*query.shape[:-1], width)
+    # Sums for the backward pass are kept by the kernel only where there will be one.
     keeps = any(tensor.requires_grad for tensor in (query, key, value))
     efficient = torch.ops.aten._scaled_dot_product_efficient_attention
     return efficient(query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
@@ -112,6 +113,7 @@ def _attention_gradients(
     """As `_scaled_dot_product_efficient_attention_backward`."""
     weights, factors, scale = _weights(query, key, bias, seed, dropout, is_causal, scale)
     of_weights = factors * (upstream @ value.transpose(-1, -2))
+    # The gradient of softmax: w (g - sum g w) along each row.
     of_logits = (weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True))).to(query.dtype)
     of_value = (weights * factors).to(value.dtype).transpose(-1, -2) @ upstream
     heads = scale * of_logits @ key, scale * of_logits.transpose(-1, -2) @ query, of_value

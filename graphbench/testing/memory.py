@@ -55,6 +55,7 @@ class Ledger:
             for part in _COO if inner.layout == torch.sparse_coo else _CSR:
                 self.note(getattr(inner, part)())
             return
+        # Views share a storage: memory is taken by the first of them, and freed with the last.
         storage = inner.untyped_storage()
         if storage._cdata not in self._live:
             number, size = len(self.events), storage.nbytes()
@@ -114,6 +115,7 @@ def step_memory(
             start = len(ledger.events)
             held["gradients"] = ledger.of(weight.grad for weight in parameters)
             loss = module.task.loss(module(graphs), graphs)
+            # All that began in this forward pass and is still there is kept for the backward pass.
             held["activations"] = {number for number in ledger.live() if number >= start}
             optimizer.zero_grad()
             loss.backward()

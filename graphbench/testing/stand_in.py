@@ -60,6 +60,7 @@ class StandIn(GraphBenchmark):
         points = self.spec.coordinates > 1
         table = tiny_table(self.spec, count, seed, sizes=[_POINTS] * count if points else None, edges=not points)
         if "category" in self.spec.node.names:  # one of an object, whose points have labels of its own parts
+            # Objects have equally many points: every _POINTS-th row is the first of one.
             first = table.columns["x"][::_POINTS, :1]
             table.columns["x"][:, :1] = torch.repeat_interleave(first, _POINTS, 0)
             table.columns["y"] = self._parts(table.columns["x"][:, :1], seed)

@@ -68,4 +68,5 @@ def _as_rows(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
 
 
 def _without(value: Any) -> Any:
+    # Numbers of the host, without a dimension, mix with tensors of any device.
     return value.to("meta") if isinstance(value, Tensor) and value.dim() else value

@@ -38,6 +38,7 @@ def _escape(text: str) -> str:
     if not text.startswith(_FORMULA) or text in _GAPS:
         return text
     try:
+        # A number runs nothing, and must stay one for whoever reads the table.
         float(text.replace(",", ".", 1))  # with a decimal comma, too
     except ValueError:
         return f"'{text}"

@@ -83,6 +83,7 @@ class Share:
             )
         index, count = 0, 1
         for place, ranks in places:
+            # The task of the array is the higher digit, the rank within it the lower one.
             index, count = index * ranks + place, count * ranks
         return cls(index + 1, count)
 

@@ -113,6 +113,7 @@ class Cluster:
         check_choice("--launcher.cluster", kind, CLUSTERS)
         for name in ("partition", "account", "sbatch") if kind != "slurm" else ():
             if f"launcher.{name}" in given:
+                # A warning alone, so that a cluster's command can be tried out here as it is.
                 log.warning("--launcher.%s has no effect with --launcher.cluster %s: nothing is queued.", name, kind)
         if "launcher.time" not in given:
             raise BadInput("--launcher submitit needs --launcher.time: the time of a job, as 4:00:00 or in minutes.")

@@ -58,13 +58,13 @@ def launch(
     jobs = Jobs(cluster, folder, describe)
     # Two commands at once would both find the same units missing.
     with locked(folder / ROOM / "lock", f"Waiting for another process that submits jobs of {folder}."):
-        taken = jobs.recover()
-        if taken:
+        submitted = jobs.recover()
+        if submitted:
             log.info("%d jobs of an earlier call are still there.", len(jobs.open))
-        new = [[unit for unit in stage if unit.name not in taken] for stage in stages]
+        new = [[unit for unit in stage if unit.name not in submitted] for stage in stages]
         for stage in filter(None, new):
             jobs.submit(stage)
-        if last is not None and (any(new) or last.name not in taken):
+        if last is not None and (any(new) or last.name not in submitted):
             jobs.submit([last])
     try:
         jobs.wait()
@@ -148,8 +148,8 @@ class Jobs:
             for bundle in bundles:
                 self.wait(below=most)
                 # submitit itself shows the first cards to every process.
-                taken = [self._cards[number] for number in self.open]
-                bundle.cards = min(groups, key=taken.count, default=None)
+                used = [self._cards[number] for number in self.open]
+                bundle.cards = min(groups, key=used.count, default=None)
                 self._note([executor.submit(bundle)], [bundle])
         except BaseException:
             self.cancel()

@@ -91,6 +91,7 @@ class Obtained:
         if self.cell.way != "recipe":
             if self.cell.differs:
                 return f"not comparable: {self.cell.differs}"
+            # Half of the last printed digit, and a little for float arithmetic.
             return "met" if abs(self.mean - printed.value) <= printed.unit * (1 + 1e-9) else "not met"
         reasons = [] if self.full or self.altered else ["shorter than the recipe"]
         reasons += [f"altered: {one}" for one in self.altered]

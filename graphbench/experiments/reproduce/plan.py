@@ -41,6 +41,7 @@ _SMOKE = (
 )
 #: Largest number of characters of altered options in the name of a folder.
 _LONGEST = 80
+# A warmup of several epochs would leave the weights of one epoch, or two steps, about where they were drawn.
 _CONSTANT = ("--model.schedule.name=constant", "--model.schedule.warmup=0")
 #: Trials of one seed have numbers `seed * MOST_STARTS + start`, so that no two seeds share one.
 MOST_STARTS = 100
@@ -134,6 +135,7 @@ def _schedule(recipe: Sequence[str], share: int) -> tuple[str, ...]:
     lengths = {name: setting(recipe, f"model.schedule.{name}") for name in ("warmup", "step_size")}
     shortened: dict[str, Any] = {name: max(1, round(value / share)) for name, value in lengths.items() if value}
     if ends := setting(recipe, "model.schedule.milestones"):
+        # Rounded ends may coincide, and each must lie behind the one before.
         first, *rest = (round(end / share) for end in ends)
         shortened["milestones"] = [*accumulate(rest, lambda last, end: max(last + 1, end), initial=max(1, first))]
     return tuple(f"--model.schedule.{name}={value}" for name, value in shortened.items())

@@ -35,6 +35,7 @@ class Offline:
     @property
     def is_installed(self) -> bool:
         """Tell whether all packages are installed."""
+        # Found without being imported, which takes seconds for some.
         return all(importlib.util.find_spec(name) is not None for name in self.packages)
 
 

@@ -224,6 +224,7 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
         return next((level[key] for level in levels if level.get(key) is not None), None)
 
     way, what = _way(levels, where)
+    # From table to cell: of an option given twice, the later one on a command line counts.
     options = [fill(word) for level in reversed(levels) for word in _words(level.get("options"))]
     configs = {key: tuple(fill(nearest(key)).split(" + ")) if nearest(key) else () for key in ("recipe", "after")}
     row_name = fill(levels[1].get("name", row))

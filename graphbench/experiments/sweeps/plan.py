@@ -42,6 +42,7 @@ def parse_numbers(option: str, text: str) -> list[int]:
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
+        # Lightning's seeds have 32 bits; the count is bounded before a range of billions becomes a list.
         if not first <= last < 2**32 or last - first >= MAX_TRAININGS:
             raise BadInput(f"{option} {text}: expected numbers and ranges such as 0-4 or 0,2,7-9, but got {part!r}.")
         numbers += range(first, last + 1)

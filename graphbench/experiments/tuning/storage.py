@@ -127,6 +127,7 @@ def _database(url: str) -> Any:
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import SQLAlchemyError
 
+    # SQLite gives up on another process's lock after 5 seconds; servers close connections that rest between two trials.
     options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
     try:
         return RDBStorage(url, engine_kwargs=options)

@@ -167,6 +167,7 @@ class Study:
         for left in self._running():
             if not self._worker.is_alive(left.user_attrs.get("worker", "")):  # "": killed before it was recorded
                 log.info("Trial %d was left by its process and goes on.", left.number)
+                # Optuna has no public way to go on with a trial that is running.
                 return self._begin(optuna.trial.Trial(self._study, left._trial_id))
         count = len(self.trials())
         if count >= total:

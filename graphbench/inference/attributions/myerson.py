@@ -140,11 +140,11 @@ def connected_sets(neighbours: Sequence[int], limit: int) -> list[int] | None:
                 return None
             while border:
                 # A neighbour once taken is refused to the branches that follow, so that each set grows in one way.
-                taken = border & -border
-                border ^= taken
-                refused |= taken
-                more = neighbours[taken.bit_length() - 1] & ~refused & ~coalition
-                waiting.append((coalition | taken, border | more, refused))
+                player = border & -border
+                border ^= player
+                refused |= player
+                more = neighbours[player.bit_length() - 1] & ~refused & ~coalition
+                waiting.append((coalition | player, border | more, refused))
     return parts
 
 

@@ -104,10 +104,9 @@ class PlainTensors(nn.Module):
         predictions = self.module.task.predict(output, batch)[0]
         if self.module.spec.level != "graph":
             return predictions
-        real = (
-            torch.arange(predictions.shape[0]) < fields["ptr"].shape[0] - 1
-        )  # a slice would fix that they are several
-        return predictions[real]
+        # By a mask: a slice would fix that the graphs are several.
+        is_real = torch.arange(predictions.shape[0]) < fields["ptr"].shape[0] - 1
+        return predictions[is_real]
 
 
 def _with_empty_graph(value: Tensor, axis: str) -> Tensor:

@@ -155,8 +155,7 @@ class EdgeRelation:
                 index = index + torch.arange(heads, device=index.device) * (rows * num_samples)
                 moved = torch.addcmul(_per_head(add_zero, scores), scores, _per_head(mul_zero, scores))
                 if holder is None:
-                    entries = scores.reshape(-1)[index]
-                    change = entries * mul.to(entries.dtype) + add.to(entries.dtype)
+                    change = scores.reshape(-1)[index] * mul.to(scores.dtype) + add.to(scores.dtype)
                     # Added, not assigned: parallel edges, and edges to both tokens of a slot, meet in one entry.
                     moved.view(-1).index_add_(0, index.flatten(), change.flatten())
                     return moved
