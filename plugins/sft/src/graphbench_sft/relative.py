@@ -114,8 +114,7 @@ class PlaceTerms(NamedTuple):
 class EdgeRelation:
     """Relative information that is zero except on edges: `x_R[i, j]` are the features of edge j -> i.
 
-    Nothing here is larger than the edges. Features of parallel edges act one after the other: each adds its own
-    difference from a pair without edge.
+    Features of parallel edges act one after the other: each adds its difference from a pair without edge.
 
     Args:
         row: padded number (`graph * N + node`) of the attending node of each edge `[E]`, ascending.
@@ -136,8 +135,8 @@ class EdgeRelation:
         if sample.repeats and not _is_counted(sample.index):
             # One term at most for each edge, at the first slot of its source; the other slots read it there.
             holder = (sample.index[:, :, None] ^ sample.index[:, None, :]).argmin(-1)  # 0 for equal tokens
-            own = holder == torch.arange(holder.shape[1], device=holder.device)
-            sample = replace(sample, mask=own, repeats=False)
+            slots = torch.arange(holder.shape[1], device=holder.device)
+            sample = replace(sample, mask=holder == slots, repeats=False)
         row, slot, mul, add = self.pairs(terms, sample)
         num_graphs, num_samples = sample.index.shape
         num_nodes = self.num_slots // max(num_graphs, 1)
@@ -223,13 +222,11 @@ def edge_relations(
         torch.Size([3, 8])
     """
     layout = layout if isinstance(layout, DenseLayout) else DenseLayout.from_batch(layout)
-    place = torch.empty_like(layout.index)
-    owner = torch.zeros_like(layout.index)
+    place, owner = torch.empty_like(layout.index), torch.zeros_like(layout.index)
     for number, block in enumerate(layout.blocks):
         rows = slice(None) if block.rows is None else block.rows
         place[rows], owner[rows] = block.layout.index, number
-    source, target = edge_index[0], edge_index[1]
-    size = layout.mask.numel()
+    (source, target), size = edge_index, layout.mask.numel()
     # By block, then by row: the edges of a block, and of a chunk of it, are then a range.
     order = (owner[target] * size + place[target]).argsort(stable=True)
     # Only layouts on a CPU have a cut, so `tolist` is no host-device sync.
