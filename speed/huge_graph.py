@@ -6,11 +6,16 @@ It is a folder of arrays. Ours is a `Graphs` benchmark that reads the folder and
 in its store, memory-mapped; PyG reads the same arrays into a `Data`. No model is trained: a batch is what a loader
 yields, with features and classes.
 
+The mode `layers` is another: an untrained GraphSAGE of three layers of 256 represents all nodes and scores those of the
+test part. Ours is `trainer.test` with `eval_sampler=layers`; PyG's `GraphSAGE` runs on the whole graph in memory, by a
+sparse matrix, since its `inference` needs pyg-lib or torch-sparse. One batch there is an evaluation.
+
 Each contender and mode has a process of its own, and they take turns. Seconds until the first batch, seconds of a batch
 after it (the median), and the peak memory of the process, which counts pages of memory maps while they are in use.
 
     python speed/huge_graph.py                         # neighbours (where PyG can sample them) and random parts
     python speed/huge_graph.py --modes clusters        # by METIS, which takes minutes; PyG gets those that we found
+    python speed/huge_graph.py --modes layers          # evaluation, layer by layer
     python speed/huge_graph.py --divide 100            # a hundredth of the nodes and edges
 """
 
@@ -27,12 +32,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse
 import torch
 import torch_geometric.typing as installed
+from pytorch_lightning import Trainer
 from timing import provenance
 from torch_geometric.data import Data
 from torch_geometric.loader import ClusterData, ClusterLoader, NeighborLoader, RandomNodeLoader
+from torch_geometric.nn import GraphSAGE
 
+from graphbench import build
 from graphbench.benchmarks import Graphs
 from graphbench.cli.console import peak_memory_mb
 
@@ -40,7 +49,8 @@ NODES, EDGES, FEATURES, CLASSES = 2_449_029, 61_859_140, 100, 47
 SHARES = (196_615 / NODES, 39_323 / NODES)  # of training and validation
 EXPONENT, OFFSET = 2.6, 44  # of the degrees; the offset bounds the largest
 NEIGHBORS, SEEDS, PARTS, JOINED = [15, 10, 5], 1024, 100, 15  # clusters of a batch
-MODES = ("neighbors", "random", "clusters")
+MODES = ("neighbors", "random", "clusters", "layers")
+HIDDEN, LAYERS = 256, 3  # of the model of `layers`
 #: Wall time, or the processor's time of the process, which other programs disturb less.
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 _BLOCK = 1 << 22
@@ -126,6 +136,47 @@ def plain_loader(mode: str, folder: str, store: str, clusters: int) -> Iterable[
     return ClusterLoader(GivenClusters(data, clusters, log=False), batch_size=JOINED, shuffle=True)
 
 
+def our_evaluation(folder: str, store: str) -> Callable[[], object]:
+    """Return what tests a model, layer by layer."""
+    data = Graphs(folder, store=store, eval_sampler="layers")
+    options = {"hidden_dim": HIDDEN, "num_layers": LAYERS, "aggregation": "mean"}
+    module, data = build("GraphSAGE", data, model_options=options)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    trainer = Trainer(accelerator="cpu", devices=1, logger=False, **quiet)
+    data.trainer = trainer
+    data.prepare_data()
+    return lambda: trainer.test(module, data, verbose=False)
+
+
+def plain_evaluation(folder: str) -> Callable[[], object]:
+    """Return what runs PyG's model on the whole graph, in memory."""
+    x, y, mask = (torch.from_numpy(np.load(f"{folder}/{name}.npy")) for name in ("x", "y", "test_mask"))
+    source, target = np.load(f"{folder}/edge_index.npy")
+    shape = (len(x), len(x))
+    sparse = scipy.sparse.coo_array((np.ones(len(source), dtype=np.float32), (target, source)), shape).tocsr()
+    parts = (torch.from_numpy(part) for part in (sparse.indptr, sparse.indices, sparse.data))
+    adjacency = torch.sparse_csr_tensor(*parts, size=shape)
+    model = GraphSAGE(FEATURES, HIDDEN, LAYERS, CLASSES, aggr="mean").eval()
+
+    @torch.inference_mode()
+    def run() -> float:
+        return float((model(x, adjacency)[mask].argmax(1) == y[mask]).float().mean())
+
+    return run
+
+
+def measure_evaluation(contender: str, folder: str, store: str, clock: Callable[[], float]) -> dict[str, float]:
+    """Measure an evaluation of all test nodes."""
+    start = clock()
+    run = our_evaluation(folder, store) if contender == "ours" else plain_evaluation(folder)
+    opened = clock() - start
+    start = clock()
+    run()
+    edges = np.load(f"{folder}/edge_index.npy", mmap_mode="r").shape[1]
+    peak = peak_memory_mb(torch.device("cpu")) * 1e6 / 2**30
+    return {"first": opened, "batch": clock() - start, "count": 1, "edges": edges, "peak": peak}
+
+
 def measure(
     contender: str,
     mode: str,
@@ -136,6 +187,8 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """What a contender takes in a process that does nothing else."""
+    if mode == "layers":
+        return measure_evaluation(contender, folder, store, clock)
     start = clock()
     loader = (our_loader if contender == "ours" else plain_loader)(mode, folder, store, clusters)
     running = iter(loader)

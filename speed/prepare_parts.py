@@ -7,6 +7,8 @@ is then prepared by two shares, one after the other, and joined; the entries are
 
     python speed/prepare_parts.py
     python speed/prepare_parts.py --most 1048576
+    python speed/prepare_parts.py --split scaffold     # each molecule has a scaffold of its own
+    python speed/prepare_parts.py --files 2            # the rows are in two files
 """
 
 from __future__ import annotations
@@ -25,16 +27,17 @@ FIRST = 1 << 15
 _ATOMS = "CNOS"
 
 
-def molecule(number: int) -> str:
-    """A chain of 13 heavy atoms, another one for each number below 4^12."""
-    return "F" + "".join(_ATOMS[number >> 2 * place & 3] for place in range(12))
+def molecule(number: int, rings: bool = False) -> str:
+    """A chain of 13 heavy atoms, another one for each number below 4^12; or one between two rings."""
+    chain = "".join(_ATOMS[number >> 2 * place & 3] for place in range(12))
+    return f"C1CC1{chain}C1CC1" if rings else f"F{chain}"
 
 
-def write_rows(path: Path, count: int) -> Path:
+def write_rows(path: Path, count: int, first: int = 0, rings: bool = False) -> Path:
     """Write a file of molecules with a target."""
     with path.open("w", encoding="utf-8") as file:
         file.write("smiles,value\n")
-        file.writelines(f"{molecule(n)},{n % 97}\n" for n in range(count))
+        file.writelines(f"{molecule(n, rings)},{n % 97}\n" for n in range(first, first + count))
     return path
 
 
@@ -61,6 +64,8 @@ def main() -> None:
     """Prepare the files, and print a line for each length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=FIRST * 8, help="rows of the longest file")
+    parser.add_argument("--split", default="random", help="of the molecules (default: random)")
+    parser.add_argument("--files", type=int, default=1, help="files of a training set (default: 1)")
     parser.add_argument("--folder", type=Path, help="where the files go; temporary ones by default")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
@@ -70,9 +75,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder, rows, before = Path(name), FIRST, (0, 0.0, 0)
         while rows <= options.most:
-            source = write_rows(folder / f"{rows}.csv", rows)
-            words = ["prepare", "--data", "Molecules", "--data.file", str(source), "--data.target", "value",
-                     "--model.architecture", "GCN", "--data.store"]  # fmt: skip
+            each = rows // options.files
+            files = [
+                str(write_rows(folder / f"{rows}-{number}.csv", each, number * each, options.split != "random"))
+                for number in range(options.files)
+            ]
+            source = files[0] if len(files) == 1 else f"[{','.join(files)}]"
+            words = ["prepare", "--data", "Molecules", "--data.file", source, "--data.target", "value",
+                     "--data.split", options.split, "--model.architecture", "GCN", "--data.store"]  # fmt: skip
             own = OwnMemory()
             seconds, _, peak = run([*words, f"{name}/{rows}"], own)
             size = sum(map(len, entry(folder / str(rows)).values()))

@@ -127,3 +127,31 @@ def test_random_groups_stay_whole_and_single_rows_change_nothing():
     assert {name: len(rows) for name, rows in few.items()} == {"train": 15, "val": 5, "test": 10}
     with pytest.raises(BadInput, match=r"in 2 groups .* no group is left for val and test"):
         random_split(10, parts, 0, "aaaaabbbbb")
+
+
+def _members(order, groups):
+    members = {}
+    for row in order.tolist():
+        members.setdefault(groups[row], []).append(row)
+    return list(members.values())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_go_where_a_dictionary_of_lists_sends_them(seed):
+    rng = np.random.default_rng(seed)
+    groups = [f"g{n}" for n in rng.zipf(1.6, 200) % 60]
+    order = permutation(200, seed)
+    filled = [[] for _ in range(4)]
+    for rows in sorted(_members(order, groups), key=len, reverse=True):
+        min(filled, key=len).extend(rows)
+    split = k_fold_split(200, 4, 0, seed, groups)
+    assert sorted(split["test"].tolist()) == sorted(filled[0])
+    assert sorted(split["val"].tolist()) == sorted(filled[1])
+    ends, parts, placed = [100, 150, 200], [[], [], []], 0
+    for rows in _members(order, groups):
+        due = sum(end <= placed for end in ends)
+        part = next((earlier for earlier in range(due) if not parts[earlier]), due)
+        parts[part].extend(rows)
+        placed += len(rows)
+    found = random_split(200, {"train": 100, "val": 50, "test": 50}, seed, groups)
+    assert [rows.tolist() for rows in found.values()] == parts

@@ -329,7 +329,9 @@ class Molecules(MoleculeBenchmark):
         """Read files as one; columns of targets may be missing where the training part has several files."""
         request = self.request if timed else replace(self.request, time_column=None)
         if len(self.train_files) > 1:
-            return read_user_files(request, files, track, gaps=len(files) == 1, kept=self._kept)
+            return read_user_files(
+                request, files, track, gaps=len(files) == 1, kept=self._kept, joined=self._joined(files)
+            )
         return read_user_file(replace(request, file=files[0]), track, self._kept(files[0]))
 
     def _kept(self, file: Path) -> KeptParts:
@@ -340,6 +342,10 @@ class Molecules(MoleculeBenchmark):
         }  # fmt: skip
         return KeptParts(self.store, key)
 
+    def _joined(self, files: Sequence[Path]) -> KeptParts:
+        """Return where several files are joined, which depends on all options."""
+        return KeptParts(self.store, {"kind": "files", "files": [path.name for path in files], **self._named()})
+
     def read_share(self, share: Share) -> int:
         """Read a share of the molecules of all files; return the number of parts that are missing."""
         files = (*self.train_files, *self.split_request.files.values())
@@ -349,8 +355,11 @@ class Molecules(MoleculeBenchmark):
     def open_tables(self) -> None:
         """Open as `GraphBenchmark`; parts of the files are removed when the table is there."""
         super().open_tables()
-        for path in (*self.train_files, *self.split_request.files.values()):
+        others = self.split_request.files.values()
+        for path in (*self.train_files, *others):
             self._kept(path).remove()
+        for files in (self.train_files, *((path,) for path in others)):
+            self._joined(files).remove()
 
 
 def _check_files(train: tuple[Path, ...], further: tuple[Path, ...]) -> None:

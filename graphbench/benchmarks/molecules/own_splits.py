@@ -22,7 +22,7 @@ from graphbench.benchmarks.molecules.chemistry.clusters import (
 )
 from graphbench.benchmarks.molecules.chemistry.problems import describe_leaks, find_repeats, has_repeats
 from graphbench.benchmarks.molecules.chemistry.scaffolds import scaffold_split
-from graphbench.benchmarks.molecules.chemistry.tables import read_text
+from graphbench.benchmarks.molecules.chemistry.tables import stored_text
 from graphbench.benchmarks.molecules.chemistry.user_file import UserMolecules
 from graphbench.contracts import SPLITS
 from graphbench.data.package_files import file_sha256
@@ -32,6 +32,7 @@ from graphbench.data.splits import (
     column_folds,
     complete_split,
     fold_numbers,
+    group_numbers,
     k_fold_split,
     permutation,
     random_split,
@@ -229,8 +230,8 @@ class MoleculeSplit:
         groups = self._groups(canonical)
         if self.kind.startswith("scaffold") or self.kind in _CLUSTERS:
             seed = None if self.kind == "scaffold" else self.seed
-            wholes = [molecules.scaffolds[row] for row in source] if molecules.scaffolds else []
-            wholes = wholes or self._clusters(canonical)
+            has_scaffolds = len(molecules.scaffolds) > 0
+            wholes = Texts(molecules.scaffolds[row] for row in source) if has_scaffolds else self._clusters(canonical)
             what = "cluster" if self.kind in _CLUSTERS else "scaffold"
             split = scaffold_split(wholes, [share.get(name, 0.0) for name in SPLITS], seed, what)
             return {name: source[split[name]] for name in names}
@@ -279,10 +280,11 @@ class MoleculeSplit:
         labels = np.full(len(molecules.table), "train", dtype=object)
         for name, chosen in rows.items():
             labels[chosen.numpy()] = name
-        splits, canonical, smiles = labels.tolist(), list(molecules.canonical), read_text(molecules.table, "smiles")
+        splits, canonical = labels.tolist(), Texts(molecules.canonical)
+        smiles = Texts(stored_text(molecules.table, "smiles"))
         for name, other in others.items():
-            canonical += other.canonical
-            smiles += read_text(other.table, "smiles")
+            canonical.extend(other.canonical)
+            smiles.extend(stored_text(other.table, "smiles"))
             splits += [name] * len(other.canonical)
         repeats = find_repeats(canonical, np.full((len(canonical), 1), np.nan))
         if leaks := describe_leaks(repeats, splits, smiles, f"{self.source} and the other files"):
@@ -314,7 +316,7 @@ def ordered_split(
         {'train': [1, 3], 'test': [0, 2]}
     """
     if groups is not None:
-        _, member = np.unique(np.asarray(groups), return_inverse=True)
+        member = group_numbers(groups)
         first = np.full(member.max() + 1, np.inf)
         np.minimum.at(first, member, values)
         values = first[member]

@@ -79,3 +79,23 @@ def test_several_files_in_parts_are_one_training_set(file, marred, tmp_path, mon
     whole = stored("whole")
     monkeypatch.setattr(kept, "PART_ROWS", 8)
     assert stored("parts") == whole
+
+
+@pytest.mark.parametrize("options", [{}, {"split": "scaffold", "id_column": "w"}])
+def test_two_training_files_are_joined_on_the_disk_as_in_memory(file, marred, tmp_path, monkeypatch, options):
+    # Targets of one file need float64, those of the other are bounds in part.
+    lines = "".join(f"{smiles},{number + 1e-9},1\n" for number, smiles in enumerate(SMILES))
+    (tmp_path / "fine.csv").write_text(f"smiles,value,w\n{lines}")
+    if not options:
+        options = {"test_file": str(file), "fractions": (0.8, 0.2, 0.0)}
+
+    def stored(name):
+        files = [str(marred), str(tmp_path / "fine.csv")]
+        benchmark = Molecules(files, "value", store=str(tmp_path / name), on_error="skip", **options)
+        benchmark.prepare_data()
+        return arrays_of(tmp_path / name)
+
+    whole = stored("whole")
+    monkeypatch.setattr(kept, "PART_ROWS", 8)
+    assert stored("parts") == whole
+    assert not list((tmp_path / "parts" / "parts").iterdir())

@@ -50,36 +50,39 @@ def scaffold_split(
     Raises:
         BadInput: the fractions are not three shares, or a split stays empty for lack of scaffolds.
     """
-    from graphbench.data.splits import check_fractions, permutation  # imports torch, which workers do not need
+    from graphbench.data.splits import check_fractions, group_numbers, permutation  # torch, which workers do not need
 
     share_train, share_val, share_test = check_fractions(fractions)
-    groups: dict[str, list[int]] = {}
-    for row, scaffold in enumerate(scaffolds):
-        groups.setdefault(scaffold, []).append(row)
+    number = group_numbers(scaffolds)
+    sizes = np.bincount(number)
     limit_train = share_train * len(scaffolds)
     limit_val = (share_train + share_val) * len(scaffolds)
-    chosen: dict[str, list[int]] = {name: [] for name in SPLITS}
-    ordered = sorted(groups.values(), key=len, reverse=True)  # a stable sort: ties by first molecule
+    ordered = np.argsort(-sizes, kind="stable")  # ties by first molecule
     if seed is not None:
         half = min((share for share in (share_val, share_test) if share), default=0) * len(scaffolds) / 2
-        mixed = [ordered[place] for place in permutation(len(ordered), seed)]
+        mixed = ordered[permutation(len(ordered), seed)]
         # Stable: the large groups first, and in both classes the random order.
-        ordered = sorted(mixed, key=lambda group: len(group) <= half)
-    for group in ordered:
-        if len(chosen["train"]) + len(group) <= limit_train or share_train == 1:
-            chosen["train"] += group
-        elif len(chosen["train"]) + len(chosen["val"]) + len(group) <= limit_val or not share_test:
-            chosen["val"] += group
+        ordered = mixed[np.argsort(sizes[mixed] <= half, kind="stable")]
+    filled, split_of = [0, 0, 0], np.empty(len(sizes), dtype=np.int8)
+    for group in ordered.tolist():
+        size = int(sizes[group])
+        if filled[0] + size <= limit_train or share_train == 1:
+            split = 0
+        elif filled[0] + filled[1] + size <= limit_val or not share_test:
+            split = 1
         else:
-            chosen["test"] += group
-    shares: dict[str, float] = dict(zip(SPLITS, (share_train, share_val, share_test), strict=True))
-    empty = [name for name, rows in chosen.items() if not rows and shares[name]]
+            split = 2
+        filled[split] += size
+        split_of[group] = split
+    shares = (share_train, share_val, share_test)
+    empty = [name for name, count, share in zip(SPLITS, filled, shares, strict=True) if not count and share]
     if empty:
-        sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in chosen.items())
-        largest = max(groups, key=lambda scaffold: len(groups[scaffold]))
+        counts = ", ".join(f"{name} {count:,}" for name, count in zip(SPLITS, filled, strict=True))
+        largest = scaffolds[int(np.argmax(number == sizes.argmax()))] if len(sizes) else ""
         raise BadInput(
-            f"The {what} split leaves {' and '.join(empty)} empty ({sizes} molecules): {len(groups)} {what}s, of "
-            f"which {largest!r} has {len(groups[largest]):,} molecules. Take more molecules, other fractions or a "
+            f"The {what} split leaves {' and '.join(empty)} empty ({counts} molecules): {len(sizes)} {what}s, of "
+            f"which {largest!r} has {max(sizes, default=0):,} molecules. Take more molecules, other fractions or a "
             "random split."
         )
-    return {name: np.array(sorted(rows), dtype=np.int64) for name, rows in chosen.items()}
+    split_of_row = split_of[number]
+    return {name: np.flatnonzero(split_of_row == split) for split, name in enumerate(SPLITS)}

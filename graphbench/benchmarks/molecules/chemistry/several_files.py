@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,14 @@ from torch import Tensor
 
 from graphbench.benchmarks.molecules.chemistry.problems import find_repeats, quote
 from graphbench.benchmarks.molecules.chemistry.reading import Track
-from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, join_tables, read_text, with_text, without
+from graphbench.benchmarks.molecules.chemistry.tables import TEXTS, join_tables, stored_text, with_text, without
 from graphbench.benchmarks.molecules.chemistry.user_file import FileRequest, UserMolecules, read_user_file
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import BOUNDS, GRAPH
 from graphbench.data.parts.kept import KeptParts
 from graphbench.errors import BadInput
 from graphbench.tables.reader import MOLECULES, open_table
+from graphbench.tables.texts import Texts
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +34,12 @@ def read_user_files(
     track: Track | None = None,
     gaps: bool = False,
     kept: Callable[[Path], KeptParts | None] = lambda path: None,
+    joined: KeptParts | None = None,
 ) -> UserMolecules:
     """Read and check files as `read_user_file` does one, and join them; names of molecules are `FILE:LINE` by default.
 
-    Without `gaps`, each target must have a column in one of them. `kept` has the parts of each file; the graphs of
-    several files are joined in memory.
+    Without `gaps`, each target must have a column in one of them. `kept` has the parts of each file, `joined` gets the
+    joined table where it is large.
 
     Raises:
         BadInput: as `read_user_file`; a file has no column of any target, or no file has that of one.
@@ -48,7 +51,7 @@ def read_user_files(
         parts.append(
             replace(part, table=_with_gaps(part.table, [request.targets.index(name) for name in names], request))
         )
-    return _join(parts, files, request)
+    return _join(parts, files, request, joined)
 
 
 def check_columns(request: FileRequest, files: Sequence[Path], gaps: bool = False) -> dict[Path, tuple[str, ...]]:
@@ -86,27 +89,28 @@ def _with_gaps(table: GraphTable, places: Sequence[int], request: FileRequest) -
     return table.with_columns(wide, {name: Column(GRAPH) for name in wide})
 
 
-def _join(parts: Sequence[UserMolecules], files: Sequence[Path], request: FileRequest) -> UserMolecules:
-    texts = {name: [text for part in parts for text in read_text(part.table, name)] for name in TEXTS}
-    if request.id_column is None:
-        short = len({path.name for path in files}) == len(files)
-        sources = [
-            path.name if short else str(path) for path, part in zip(files, parts, strict=True) for _ in part.canonical
-        ]
-        texts["id"] = [f"{source}:{line}" for source, line in zip(sources, texts["id"], strict=True)]
+def _join(
+    parts: Sequence[UserMolecules], files: Sequence[Path], request: FileRequest, kept: KeptParts | None
+) -> UserMolecules:
+    short = len({path.name for path in files}) == len(files)
     # Tables are joined column by column: where one has bounds, all need them.
-    bounded = any(BOUNDS[0] in part.table.columns for part in parts)
-    tables = [_with_bounds(without(part.table, TEXTS)) if bounded else without(part.table, TEXTS) for part in parts]
+    bounded, tables = any(BOUNDS[0] in part.table.columns for part in parts), []
+    for path, part in zip(files, parts, strict=True):
+        table, texts = without(part.table, TEXTS), {name: stored_text(part.table, name) for name in TEXTS}
+        if request.id_column is None:
+            source = path.name if short else str(path)
+            texts["id"] = Texts(f"{source}:{line}" for line in texts["id"])
+        tables.append(with_text(_with_bounds(table) if bounded else table, texts))
     joined = UserMolecules(
-        with_text(join_tables(tables), texts),
-        [text for part in parts for text in part.scaffolds],
-        [text for part in parts for text in part.canonical],
+        join_tables(tables, kept),
+        Texts(chain.from_iterable(part.scaffolds for part in parts)),
+        Texts(chain.from_iterable(part.canonical for part in parts)),
         [label for part in parts for label in part.split_labels],
         sum(part.left_out for part in parts),
         [time for part in parts for time in part.times],
     )
     file_of = np.repeat(np.arange(len(parts)), [len(part.canonical) for part in parts])
-    _log_shared(joined, file_of, texts["id"])
+    _log_shared(joined, file_of, stored_text(joined.table, "id"))
     return joined
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
+from functools import partial, reduce
 from hashlib import sha256
 from typing import Any
 
@@ -79,7 +79,12 @@ def with_text(table: GraphTable, texts: Mapping[str, Sequence[str]]) -> GraphTab
 
 def read_text(table: GraphTable, name: str) -> list[str]:
     """Return the strings that `with_text` stored under `name`."""
-    return list(Texts.of_arrays(table.columns[name].numpy(), table.ptr[name].numpy()))
+    return list(stored_text(table, name))
+
+
+def stored_text(table: GraphTable, name: str) -> Texts:
+    """Return the strings that `with_text` stored under `name`, where they are."""
+    return Texts.of_arrays(table.columns[name].numpy(), table.ptr[name].numpy())
 
 
 def subset(table: GraphTable, rows: np.ndarray | Tensor) -> GraphTable:
@@ -89,12 +94,35 @@ def subset(table: GraphTable, rows: np.ndarray | Tensor) -> GraphTable:
     return chosen
 
 
-def join_tables(tables: Sequence[GraphTable]) -> GraphTable:
-    """Join tables of the same columns, graphs of the first in front."""
+def join_tables(tables: Sequence[GraphTable], kept: KeptParts | None = None) -> GraphTable:
+    """Join tables of the same columns, graphs of the first in front.
+
+    Args:
+        tables: their columns may be memory-mapped.
+        kept: where the joined table goes if there is more than one part of graphs; None for all in memory.
+    """
     first = tables[0]
+    if kept is not None and len(spans_of(sum(map(len, tables)))) > 1:
+        types = {
+            name: reduce(torch.promote_types, [table.columns[name].dtype for table in tables]) for name in first.columns
+        }
+        entry = kept.joined(
+            {"kind": "joined"}, lambda writer: write_table(writer, "all", _parts(tables, types)), "the files"
+        )
+        return read_table(entry, "all")
     columns = {name: torch.cat([table.columns[name] for table in tables]) for name in first.columns}
     counts = {axis: torch.cat([table.ptr[axis].diff() for table in tables]) for axis in first.ptr}
     return GraphTable(columns, dict(first.layout), {axis: pointer(count) for axis, count in counts.items()})
+
+
+def _parts(tables: Sequence[GraphTable], types: Mapping[str, torch.dtype]) -> Iterator[GraphTable]:
+    """Yield parts of tables one after the other, with columns of these types."""
+    for table in tables:
+        for start, stop in spans_of(len(table)):
+            trim_mapped(0)
+            part = table.slice(start, stop)
+            columns = {name: values.to(types[name]) for name, values in part.columns.items()}
+            yield GraphTable(columns, part.layout, part.ptr)
 
 
 def without(table: GraphTable, names: Iterable[str]) -> GraphTable:
