@@ -17,6 +17,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, distributed, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Batch, Data
 
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
@@ -160,6 +161,36 @@ def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> I
                 part.training = mode
 
 
+@contextlib.contextmanager
+def first_statistics(trainer: pl.Trainer, module: pl.LightningModule, batch: Data, seed: int) -> Iterator[None]:
+    """Give batch norms that have seen no batch the statistics of this one, and take them away again after it.
+
+    Until then a batch norm in evaluation mode has mean 0 and variance 1 and normalises nothing: tokens grow from layer
+    to layer, attention collapses on single nodes, and the network is not the one whose training begins. In evaluation
+    mode with statistics, unlike in training mode, graphs stay apart.
+    """
+    norms = [part for part in traced_part(module).modules() if isinstance(part, _BatchNorm) and _saw_nothing(part)]
+    found = [({name: buffer.clone() for name, buffer in norm.named_buffers()}, norm.momentum) for norm in norms]
+    try:
+        if norms:
+            with undisturbed(trainer, module, seed):
+                for norm in norms:
+                    norm.training, norm.momentum = True, 1.0  # running statistics become those of the batch
+                run_layers(module, batch.to(module.device))
+        yield
+    finally:
+        for norm, (buffers, momentum) in zip(norms, found, strict=True):
+            norm.momentum = momentum
+            for name, buffer in norm.named_buffers():
+                buffer.copy_(buffers[name])
+
+
+def _saw_nothing(norm: _BatchNorm) -> bool:
+    """Tell whether running statistics are those of a new batch norm; not all kinds count their batches."""
+    mean, variance = norm.running_mean, norm.running_var
+    return mean is not None and variance is not None and bool((mean == 0).all()) and bool((variance == 1).all())
+
+
 def gathered(summary: Summary) -> Summary:
     """Merge the summaries of all processes; called by each of them, also by one that had no graph to look at."""
     if not (distributed.is_available() and distributed.is_initialized()):
@@ -176,6 +207,8 @@ class ProbeCallback(pl.Callback):
     graphs (`value`, NaN without any), how many graphs have it (`graphs`) and how many do not (`left_out`, such as those
     whose tokens are all equal, which have no ratio of spreads); measures of single heads (or distances) stay there, the
     others go to every logger too.
+
+    Before training, batch norms have the statistics of the first `batch_size` probe graphs, see `first_statistics`.
 
     Args:
         num_graphs: probe graphs in all, dealt over the processes.
@@ -230,7 +263,10 @@ class ProbeCallback(pl.Callback):
         self.table.start(trainer)
         # A run that goes on has its first look in the table already.
         if trainer.global_step == 0:
-            self._look(trainer, pl_module, finished=0)
+            rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[: self.batch_size]
+            graphs = probe_graphs(trainer, self.split, rows)  # the same ones on every process
+            with first_statistics(trainer, pl_module, graphs.batch(range(len(rows))), self.seed):
+                self._look(trainer, pl_module, finished=0)
 
     def _choose(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Cut the batches of this process's probe graphs."""

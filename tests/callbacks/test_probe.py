@@ -6,18 +6,23 @@ import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from toys import Toy
 
+from graphbench import BenchmarkSpec
 from graphbench.callbacks.attention_capacity import AttentionCapacity
 from graphbench.callbacks.attention_maps import AttentionMaps
 from graphbench.callbacks.probe import choose_graphs, undisturbed
-from graphbench.callbacks.rank_progression import RankProgression
+from graphbench.callbacks.rank_progression import InfluenceRange, RankProgression
 from graphbench.callbacks.train_test_gap import TrainTestGap
+from graphbench.diagnostics import record, summarise_ranks
 from graphbench.errors import BadInput
+from graphbench.nn import GPSBackbone, TransformerAttention
 from graphbench.training.module import BenchmarkModule
 
 Rows = Callable[..., list[dict[str, str]]]
@@ -133,3 +138,49 @@ def test_data_without_graphs_are_refused() -> None:
         trainer.fit(Plain(), torch.utils.data.DataLoader(torch.zeros(2, 1), num_workers=0))
     with pytest.raises(BadInput, match="val split"):
         choose_graphs(trainer, "val", 3, 0)
+
+
+def trained_backbone(
+    make_data: Callable[[], Toy], folder: Path, *callbacks: pl.Callback, **options: Any
+) -> tuple[BenchmarkModule, Toy]:
+    """Train GPS layers, which have batch norms, and return them with their data."""
+    pl.seed_everything(0, verbose=False)
+    data = make_data()
+
+    def backbone(spec: BenchmarkSpec) -> GPSBackbone:
+        return GPSBackbone(spec, 8, num_layers=6, make_attention=lambda: TransformerAttention(8, num_heads=2))
+
+    module = BenchmarkModule(data.spec, backbone)
+    trainer = pl.Trainer(
+        callbacks=list(callbacks), logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, accelerator="cpu", default_root_dir=str(folder), **options,
+    )  # fmt: skip
+    trainer.fit(module, data)
+    return module, data
+
+
+def test_batch_norms_without_statistics_are_probed_as_they_train(
+    make_data: Callable[[], Toy], tmp_path: Path, rows: Rows
+) -> None:
+    """Ranks before training are those of training mode on the probe graphs, all in one batch."""
+    trained_backbone(make_data, tmp_path / "run", RankProgression(num_graphs=10), max_epochs=1)
+    table = [row for row in rows("rank_progression") if row["measure"] == "effective_rank" and row["epoch"] == "0"]
+    measured = [float(row["value"]) for row in table]
+    fresh, data = trained_backbone(make_data, tmp_path / "fresh", max_steps=0)  # of the same seed
+    batch = data.tables["val"].batch(range(10))
+    found = {}
+    for training in (False, True):
+        with torch.no_grad(), record(fresh.architecture.train(training)) as recording:
+            fresh.represent(batch)
+        found[training] = [depth.mean("effective_rank") for depth in summarise_ranks(recording).values()]
+    # Statistics of evaluation divide by n - 1, those of training by n.
+    assert measured == pytest.approx(found[True], rel=0.02)
+    assert measured[-1] != pytest.approx(found[False][-1], rel=0.1)
+
+
+def test_batch_norms_lose_the_statistics_of_the_first_look(make_data: Callable[[], Toy], tmp_path: Path) -> None:
+    looks = (RankProgression(num_graphs=5), InfluenceRange(num_graphs=4))
+    watched, _ = trained_backbone(make_data, tmp_path / "watched", *looks, max_epochs=2)
+    alone, _ = trained_backbone(make_data, tmp_path / "alone", max_epochs=2)
+    for name, value in alone.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[name]), name
