@@ -71,6 +71,7 @@ def full(runs_in, tmp_path_factory, add_layers, add_predictions):
     folders.append(make_run("gcn", architecture="GCN", scores=(0.8, 0.95), **long))
     add_layers(folders[0])
     add_layers(folders[0], stem="rank_progression", measures=("effective_rank",))
+    add_layers(folders[0], stem="gradients", measures=("gradient_norm", "condition"), base=0.01)
     add_predictions(folders[0], 0.25)
     table = folders[0].path / "predictions-test.csv"
     pd.read_csv(table).assign(smiles="c1cc(Cl)c(S)cc1OCN").to_csv(table, index=False)
@@ -93,6 +94,7 @@ def test_all_sections_are_there_in_order(full):
         "Largest errors",
         "What happens with depth",
         "Attention capacity by layer",
+        "Gradients and weights by depth",
         "Rank of the node tokens by depth",
         "Gap between training and unseen graphs",
         "Pictures",
@@ -123,6 +125,13 @@ def test_every_number_says_what_it_is(full):
         "the others (gps-1, gps-2) differ in the seed",
     ):
         assert phrase in text, phrase
+
+
+def test_logarithmic_axes_are_labelled_with_numbers(full):
+    (panel,) = re.findall(r'<svg[^>]*aria-label="Condition[^>]*>.*?</svg>', full, re.DOTALL)[:1]
+    labels = [float(text) for text in re.findall(r"<text[^>]*>([\d.]+(?:e[+-]\d+)?)</text>", panel)]
+    assert {0.01, 0.1, 1.0} <= set(labels)
+    assert "mathdefault" not in full
 
 
 def test_the_page_loads_nothing_and_runs_nothing(full):
