@@ -3,20 +3,16 @@
 import html
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
+from chromium import axe_faults, in_scheme, needs_axe, needs_chromium, title_after
 from PIL import Image
 
 from graphbench.errors import BadInput
 from graphbench.report import write_report
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
 VOID = {"meta", "br", "img", "hr", "link", "input"}
 
 
@@ -279,7 +275,7 @@ onload = () => { document.title = JSON.stringify([...document.querySelectorAll("
 """
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+@needs_chromium
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
     """Shows the page in frames of a phone's, a tablet's and a desk's width, and measures it from outside.
@@ -295,18 +291,11 @@ def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
     head = f'<!DOCTYPE html><meta name="color-scheme" content="{scheme}">'
     page = f'{head}<body style="margin:0">{frames}<script>{MEASURE}</script>'
     (tmp_path / "frame.html").write_text(page, encoding="utf-8")
-    preferred = {"dark": 0, "light": 1}[scheme]  # blink's mojom::PreferredColorScheme
-    done = subprocess.run(
-        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}",
-         f"--blink-settings=preferredColorScheme={preferred}", "--hide-scrollbars", "--window-size=2900,900",
-         f"--screenshot={tmp_path / 'shot.png'}", "--virtual-time-budget=5000", "--dump-dom",
-         (tmp_path / "frame.html").as_uri()],
-        capture_output=True, text=True, timeout=60,
+    title = title_after(
+        tmp_path / "frame.html", tmp_path / "profile", in_scheme(scheme), "--hide-scrollbars",
+        "--window-size=2900,900", f"--screenshot={tmp_path / 'shot.png'}",
     )  # fmt: skip
-    title = re.search(r"<title>(.*?)</title>", done.stdout)
-    assert title, done.stderr[-2000:]
-    for width, found in zip(widths, json.loads(html.unescape(title[1])), strict=True):
+    for width, found in zip(widths, json.loads(title), strict=True):
         assert found["dark"] == (scheme == "dark")
         assert width - 20 <= found["client"] == found["scroll"] <= width
         assert found["figures"] == found["visible"] > 8
@@ -319,3 +308,13 @@ def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
             sum(part) / (shot.width * shot.height) for part in (grey.histogram()[:64], grey.histogram()[192:])
         )
     assert (dark > 0.7 and bright < 0.05) if scheme == "dark" else (dark < 0.05 and bright > 0.7)
+
+
+@needs_chromium
+@needs_axe
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_axe_finds_no_fault(full, tmp_path, scheme):
+    """In folds, too; without the policy that lets no script run in the page."""
+    page = re.sub("<meta http-equiv=[^>]*>", "", full).replace("<details>", "<details open>")
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    assert axe_faults(tmp_path, ["report.html"], tmp_path / "profile", scheme) == []
