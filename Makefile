@@ -7,7 +7,7 @@ PLUGINS := $(sort $(wildcard plugins/*))
 STAMP := $(VENV)/.installed
 PYPROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml) constraints.txt
 
-.PHONY: help quickstart picture test test-plain test-triton test-slow survive env lint docs gallery speed release-check dist resolve audit lower-bounds docker-check clean
+.PHONY: help quickstart picture test test-plain test-triton test-slow survive env lint docs gallery speed release-check dist resolve hashes audit lower-bounds docker-check clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -91,6 +91,13 @@ dist: env  ## source distributions and wheels of core and plug-ins, in dist/
 
 resolve: env  ## does pip find versions for every Python the project claims? newest, pinned, oldest
 	$(BIN)/python release/resolve.py
+
+hashes: env  ## what the image installs, by versions and contents: docker/hashes.txt
+	mkdir -p build && rm -f build/hashes.txt
+	{ $(BIN)/python docker/requirements.py $(filter %.toml,$(PYPROJECTS)); echo hatchling; } | \
+	    $(BIN)/python -m uv pip compile --quiet --native-tls --no-annotate --no-header --universal --python-version 3.11 \
+	    --only-binary :all: --generate-hashes --constraint constraints.txt --output-file build/hashes.txt -
+	sed ':start; /\\$$/ { N; s/ *\\\n */ /; b start }' build/hashes.txt > docker/hashes.txt # a package a line
 
 audit: env  ## known vulnerabilities of the newest and of the oldest versions that pyproject.toml allows
 	$(BIN)/python release/audit.py

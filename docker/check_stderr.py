@@ -21,8 +21,11 @@ EXPECTED = (
     r"Reading molecules: \d+ (of|chunks) ",
     r"\w+ of NCI \w+: [\d,]+ (of [\d,]+ )?graphs ",
     r"schedule\.warmup is \d+ steps, and the run has \d+: ",
+    r"An epoch of \d+ batches takes about ",
     r"epoch \d+/\d+ ",
     r"Best epoch \d+: val/",
+    r"Report: runs/",
+    r"Next: graphbench test --run runs/",
     r"$",
 )
 

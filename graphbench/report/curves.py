@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
-from graphbench.report.figures import RULE, Panel, Section, Style, draw_mean, legend, panel_axes, svg
+from graphbench.report.figures import RULE, Panel, Section, Style, draw_mean, legend, make_logarithmic, panel_axes, svg
 from graphbench.report.groups import Group
 from graphbench.report.loading import Run
 from graphbench.report.scores import ResultTable
@@ -150,9 +150,7 @@ def _draw(plot: _Plot, name: str, metric: str) -> Panel:
             axes.set_ylim(bottom=0)
         # Only where all values are positive: a logarithmic axis has no zero.
         elif _spans_decades(np.concatenate([curve for series in plot.series for curve in series.curves])):
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.yaxis.set_minor_formatter(NullFormatter())
+            make_logarithmic(axes)
             axes.set_ylabel(f"{plot.unit} (logarithmic)".strip())
         labels = ", ".join(dict.fromkeys(series.group.label for series in plot.series))
         return Panel(svg(figure, f"{plot.title} over epochs of {labels}", name))

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
 
-from graphbench.report.figures import Panel, Section, Style, legend, panel_axes, shorten, svg
+from graphbench.report.figures import Panel, Section, Style, legend, make_logarithmic, panel_axes, shorten, svg
 from graphbench.report.groups import Group
 from graphbench.report.loading import Run
 from graphbench.report.scores import ResultTable
@@ -216,7 +216,7 @@ def _by_layer(frames: _Frames, groups: Sequence[Group], measure: str, depth: str
                 axes, Style(number), means.last, means.epochs.xs(0, level="epoch")["mean"] if trained else None
             )
         if measure in _BY_FACTORS and all((means.last["mean"] > 0).all() for means in frames.values()):
-            axes.set_yscale("log")
+            make_logarithmic(axes)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
         labels = ", ".join(groups[number].label for number in frames)
         return Panel(svg(figure, f"{title} by {depth} of {labels}", name))

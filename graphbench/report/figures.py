@@ -22,6 +22,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogFormatter
 
 #: Placeholders that `svg` replaces by the page's colours: series, then ink and rules.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6f6f6f")
@@ -109,6 +110,13 @@ def shorten(label: str) -> str:
 def with_unit(text: str, unit: str) -> str:
     """Append a unit in brackets, where there is one."""
     return f"{text} [{unit}]" if unit else text
+
+
+def make_logarithmic(axes: Axes) -> None:
+    """Make the vertical axis logarithmic; labels are plain numbers, also between the powers of a short axis."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.0, 0.4)))  # else formulas, which no page reads
 
 
 def draw_mean(axes: Axes, mean: pd.Series[float], sd: pd.Series[float], style: Style) -> None:

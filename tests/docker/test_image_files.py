@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from graphbench.registry.configurations import find
 
@@ -40,7 +42,58 @@ def test_a_source_change_comes_after_the_dependencies(instructions):
     stages = " ".join(f"{name} {text}" for name, text in instructions).split("FROM ")
     dependencies = next(stage for stage in stages if "AS dependencies" in stage)
     assert "--requirement" in dependencies
-    assert re.findall(r"COPY (\S+)", dependencies) == ["constraints.txt", "--from=requirements"]
+    assert re.findall(r"COPY (.*?) /opt/ ", dependencies) == ["constraints.txt docker/hashes.txt"]
+
+
+def hashed(root):
+    """What docker/hashes.txt installs on Linux: requirements by normal name, each with a sum."""
+    lines = (root / "docker/hashes.txt").read_text().splitlines()
+    assert all(re.search(r" --hash=sha256:[0-9a-f]{64}\b", line) for line in lines)
+    found = [Requirement(line.partition(" --hash=")[0]) for line in lines]
+    assert all(re.fullmatch(r"==[\w.]+", str(one.specifier)) for one in found)
+    image = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
+    return {canonicalize_name(one.name): one for one in found if one.marker is None or one.marker.evaluate(image)}
+
+
+def test_what_is_installed_from_pypi_fulfils_the_project_and_its_constraints(root, requirements):
+    """Each requirement of core and plug-ins, and each version of constraints.txt."""
+    tomllib, pinned = pytest.importorskip("tomllib"), hashed(root)
+    projects = [root / "pyproject.toml", *root.glob("plugins/*/pyproject.toml")]
+    required = requirements.third_party([tomllib.loads(path.read_text())["project"] for path in projects])
+    for line in [*required, "hatchling"]:
+        one = Requirement(line)
+        if one.marker is None or one.marker.evaluate():
+            version = str(pinned[canonicalize_name(one.name)].specifier).removeprefix("==")
+            assert one.specifier.contains(version, prereleases=True), line
+    constraints = (Requirement(line) for line in (root / "constraints.txt").read_text().splitlines() if "==" in line)
+    for one in constraints:
+        if (name := canonicalize_name(one.name)) in pinned and (one.marker is None or one.marker.evaluate()):
+            assert one.specifier == pinned[name].specifier, one
+
+
+@pytest.mark.parametrize("variant", ["cuda", "cpu"])
+def test_pip_is_given_sums_of_all_but_torch_of_another_index(root, instructions, tmp_path, variant):
+    """The step of the Dockerfile, with a pip that notes what it is asked for."""
+    (step,) = [text for name, text in instructions if name == "RUN" and "--require-hashes" in text]
+    (tmp_path / "pip").write_text(
+        f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\n[ $# != 5 ] || cp "$5" {tmp_path}/given\n'
+    )
+    (tmp_path / "pip").chmod(0o755)
+    for name in ("rm", "find"):  # of the image's folders
+        (tmp_path / name).symlink_to("/bin/true")
+    step = step.replace("/opt/hashes.txt", str(root / "docker/hashes.txt")).replace(
+        "/tmp/hashes.txt", f"{tmp_path}/chosen"
+    )
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TORCH_VARIANT": variant}
+    subprocess.run(["sh", "-c", step], env=variables, check=True)
+    left = set(hashed(root)) - {line.partition("==")[0] for line in (tmp_path / "given").read_text().splitlines()}
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == (1 if variant == "cuda" else 3)
+    if variant == "cuda":
+        assert left == set()
+    else:
+        assert {"torch", "triton", "nvidia-cudnn-cu13"} <= left
+        assert all(name in ("torch", "triton") or name.startswith(("nvidia-", "cuda-")) for name in left)
 
 
 @pytest.mark.parametrize(

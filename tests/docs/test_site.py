@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from chromium import axe_faults, needs_axe, needs_chromium, shown, title_after
 from filelock import FileLock
 from quick import slow
 
@@ -23,11 +24,6 @@ from graphbench import registry
 from graphbench.registry import configurations
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-#: Deque's checks of accessibility, which is no package of Python: `npm pack axe-core`, unpacked.
-AXE = Path(os.environ.get("AXE_CORE", ROOT / "build" / "axe-core" / "package" / "axe.min.js"))
 pytest.importorskip("myst_nb", reason="pip install '.[docs]'")
 
 
@@ -172,19 +168,6 @@ def test_every_page_is_reached_from_the_home_page(site, pages):
     assert {path.name for path in set(pages) - reached} <= {"genindex.html", "py-modindex.html", "search.html"}
 
 
-def shown(page, folder, query=""):
-    """What Chromium makes of a page; the title after its scripts ran."""
-    command = [
-        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync", "--disable-quic",
-        "--disable-background-networking", "--disable-component-update", "--allow-file-access-from-files",
-        f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--virtual-time-budget=10000",
-        "--dump-dom", f"{page.as_uri()}{query}",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
 @pytest.mark.parametrize("command", ["fit", "predict", "list"])
 def test_the_reference_has_every_option_of_every_command(site, command):
     text = html.unescape((site / "reference" / "catalogue" / "commands.html").read_text(encoding="utf-8"))
@@ -204,25 +187,24 @@ def test_the_zoo_has_every_training_on_record(site):
     (row,) = [row for row in re.findall(r"<tr.*?</tr>", text, re.DOTALL) if "GIN, 4 layers" in row]
     score = statistics.fmean(record["test"] for record in records)
     epochs = [str(limit(record["epochs"] for record in records)) for limit in (min, max)]
-    for shown in (f"{score:.4f}", f"{records[0]['parameters']:,}", *epochs):
-        assert shown in row
+    for cell in (f"{score:.4f}", f"{records[0]['parameters']:,}", *epochs):
+        assert cell in row
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+@needs_chromium
 def test_a_click_on_a_heading_sorts_a_table(site, tmp_path):
     script = """
         const click = () => document.querySelector('iframe').contentDocument.querySelectorAll('th button')[8].click();
         const read = () => [...document.querySelector('iframe').contentDocument.querySelectorAll('tbody tr')]
             .map(row => row.cells[8].textContent.replace(/,/g, '')).join(',');
-        onload = () => { click(); const up = read(); click(); document.title = 'sorted: ' + up + ';' + read(); };
+        onload = () => { click(); const up = read(); click(); document.title = up + ';' + read(); };
     """
     frame = site / "sorted.html"
     page = "reference/catalogue/zoo.html"
     frame.write_text(f'<!DOCTYPE html><body><iframe src="{page}"></iframe><script>{script}</script>', encoding="utf-8")
-    title = re.search(r"<title>sorted: ([^;<]+);([^<]+)</title>", shown(frame, tmp_path))
+    title = title_after(frame, tmp_path / "profile")
     frame.unlink()
-    assert title
-    up, down = ([int(one) for one in part.split(",") if one != "-"] for part in title.groups())
+    up, down = ([int(one) for one in part.split(",") if one != "-"] for part in title.split(";"))
     assert up == sorted(up)
     assert down == up[::-1]
     assert len(set(up)) > 20
@@ -235,69 +217,34 @@ KINDS = (
 )  # fmt: skip
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+@needs_chromium
 @pytest.mark.parametrize("which", ["kinds", slow("all")])
 def test_no_page_scrolls_sideways_on_a_phone(site, pages, tmp_path, which):
     """Every page in a frame of 390 pixels, measured from outside."""
     names = [str(path.relative_to(site)) for path in sorted(pages)] if which == "all" else KINDS
     frames = "".join(f'<iframe style="width:390px;height:800px;border:0" src="{name}"></iframe>' for name in names)
     measure = (
-        "onload = () => { document.title = 'wide: ' + [...document.querySelectorAll('iframe')].map(f => {"
+        "onload = () => { document.title = [...document.querySelectorAll('iframe')].map(f => {"
         "const e = f.contentDocument.documentElement; return e.scrollWidth - e.clientWidth; }); }"
     )
     frame = site / "all-pages.html"
     frame.write_text(f"<!DOCTYPE html><body>{frames}<script>{measure}</script>", encoding="utf-8")
-    title = re.search(r"<title>wide: ([\d,-]+)</title>", shown(frame, tmp_path))
+    title = title_after(frame, tmp_path / "profile")
     frame.unlink()
-    assert title
-    widths = dict(zip(names, map(int, title[1].split(",")), strict=True))
+    widths = dict(zip(names, map(int, title.split(",")), strict=True))
     assert {name: width for name, width in widths.items() if width > 0} == {}
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+@needs_chromium
 def test_search_finds_a_page(site, tmp_path):
-    text = shown(site / "search.html", tmp_path, "?q=SIGTERM")
+    text = shown(site / "search.html", tmp_path / "profile", query="?q=SIGTERM")
     results = re.search(r'<div id="search-results">.*', text, re.DOTALL)
     assert results
     assert "reliability.html" in results[0]
 
 
-#: Axe runs in every frame, and the title gets what it finds: rule, page, element. Sphinx itself writes signatures of
-#: several lines as lists of definitions that define nothing.
-_CHECK = """
-const load = frame => new Promise(done => {
-    const script = frame.contentDocument.createElement('script');
-    script.onload = done; script.src = AXE; frame.contentDocument.head.append(script);
-});
-onload = async () => {
-    const found = [];
-    for (const frame of document.querySelectorAll('iframe')) {
-        frame.contentDocument.body.dataset.theme = THEME;
-        await load(frame);
-        const rules = {runOnly: ['wcag2a', 'wcag2aa'], rules: {'definition-list': {enabled: false}}};
-        const result = await frame.contentWindow.axe.run(frame.contentDocument, rules);
-        found.push(['passed', frame.getAttribute('src'), String(result.passes.length)]);
-        for (const rule of result.violations) for (const node of rule.nodes)
-            found.push([rule.id, frame.getAttribute('src'), node.html.slice(0, 120)]);
-    }
-    document.title = 'axe: ' + encodeURIComponent(JSON.stringify(found));
-};
-"""
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
-@pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core: npm pack axe-core, unpacked into build/axe-core")
+@needs_chromium
+@needs_axe
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_no_fault(site, tmp_path, theme):
-    """Contrast, names of links and buttons, order of headings: the rules of WCAG 2 A and AA."""
-    frames = "".join(f'<iframe style="width:1200px;height:900px;border:0" src="{name}"></iframe>' for name in KINDS)
-    script = _CHECK.replace("AXE", json.dumps(AXE.as_uri())).replace("THEME", json.dumps(theme))
-    frame = site / "accessibility.html"
-    frame.write_text(f"<!DOCTYPE html><body>{frames}<script>{script}</script>", encoding="utf-8")
-    title = re.search(r"<title>axe: ([^<]+)</title>", shown(frame, tmp_path))
-    frame.unlink()
-    assert title
-    found = json.loads(unquote(title[1]))
-    checked = {page for rule, page, _ in found if rule == "passed"}
-    assert checked == set(KINDS)
-    assert [one for one in found if one[0] != "passed"] == []
+    assert axe_faults(site, KINDS, tmp_path / "profile", theme) == []

@@ -3,20 +3,16 @@
 import html
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
+from chromium import axe_faults, in_scheme, needs_axe, needs_chromium, title_after
 from PIL import Image
 
 from graphbench.errors import BadInput
 from graphbench.report import write_report
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
 VOID = {"meta", "br", "img", "hr", "link", "input"}
 
 
@@ -71,6 +67,7 @@ def full(runs_in, tmp_path_factory, add_layers, add_predictions):
     folders.append(make_run("gcn", architecture="GCN", scores=(0.8, 0.95), **long))
     add_layers(folders[0])
     add_layers(folders[0], stem="rank_progression", measures=("effective_rank",))
+    add_layers(folders[0], stem="gradients", measures=("gradient_norm", "condition"), base=0.01)
     add_predictions(folders[0], 0.25)
     table = folders[0].path / "predictions-test.csv"
     pd.read_csv(table).assign(smiles="c1cc(Cl)c(S)cc1OCN").to_csv(table, index=False)
@@ -93,6 +90,7 @@ def test_all_sections_are_there_in_order(full):
         "Largest errors",
         "What happens with depth",
         "Attention capacity by layer",
+        "Gradients and weights by depth",
         "Rank of the node tokens by depth",
         "Gap between training and unseen graphs",
         "Pictures",
@@ -123,6 +121,13 @@ def test_every_number_says_what_it_is(full):
         "the others (gps-1, gps-2) differ in the seed",
     ):
         assert phrase in text, phrase
+
+
+def test_logarithmic_axes_are_labelled_with_numbers(full):
+    (panel,) = re.findall(r'<svg[^>]*aria-label="Condition[^>]*>.*?</svg>', full, re.DOTALL)[:1]
+    labels = [float(text) for text in re.findall(r"<text[^>]*>([\d.]+(?:e[+-]\d+)?)</text>", panel)]
+    assert {0.01, 0.1, 1.0} <= set(labels)
+    assert "mathdefault" not in full
 
 
 def test_the_page_loads_nothing_and_runs_nothing(full):
@@ -270,7 +275,7 @@ onload = () => { document.title = JSON.stringify([...document.querySelectorAll("
 """
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+@needs_chromium
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
     """Shows the page in frames of a phone's, a tablet's and a desk's width, and measures it from outside.
@@ -286,18 +291,11 @@ def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
     head = f'<!DOCTYPE html><meta name="color-scheme" content="{scheme}">'
     page = f'{head}<body style="margin:0">{frames}<script>{MEASURE}</script>'
     (tmp_path / "frame.html").write_text(page, encoding="utf-8")
-    preferred = {"dark": 0, "light": 1}[scheme]  # blink's mojom::PreferredColorScheme
-    done = subprocess.run(
-        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}",
-         f"--blink-settings=preferredColorScheme={preferred}", "--hide-scrollbars", "--window-size=2900,900",
-         f"--screenshot={tmp_path / 'shot.png'}", "--virtual-time-budget=5000", "--dump-dom",
-         (tmp_path / "frame.html").as_uri()],
-        capture_output=True, text=True, timeout=60,
+    title = title_after(
+        tmp_path / "frame.html", tmp_path / "profile", in_scheme(scheme), "--hide-scrollbars",
+        "--window-size=2900,900", f"--screenshot={tmp_path / 'shot.png'}",
     )  # fmt: skip
-    title = re.search(r"<title>(.*?)</title>", done.stdout)
-    assert title, done.stderr[-2000:]
-    for width, found in zip(widths, json.loads(html.unescape(title[1])), strict=True):
+    for width, found in zip(widths, json.loads(title), strict=True):
         assert found["dark"] == (scheme == "dark")
         assert width - 20 <= found["client"] == found["scroll"] <= width
         assert found["figures"] == found["visible"] > 8
@@ -310,3 +308,13 @@ def test_chromium_shows_it_whole_and_legible(full, tmp_path, scheme):
             sum(part) / (shot.width * shot.height) for part in (grey.histogram()[:64], grey.histogram()[192:])
         )
     assert (dark > 0.7 and bright < 0.05) if scheme == "dark" else (dark < 0.05 and bright > 0.7)
+
+
+@needs_chromium
+@needs_axe
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_axe_finds_no_fault(full, tmp_path, scheme):
+    """In folds, too; without the policy that lets no script run in the page."""
+    page = re.sub("<meta http-equiv=[^>]*>", "", full).replace("<details>", "<details open>")
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    assert axe_faults(tmp_path, ["report.html"], tmp_path / "profile", scheme) == []

@@ -20,7 +20,7 @@ def report(arguments: Sequence[str]) -> int:
     """Write a page about runs, and the result table as Markdown, CSV and LaTeX, from their folders alone.
 
     Raises:
-        BadInput: a folder holds no run, or the output is a file.
+        BadInput: a folder holds no run, or the output is a file or named like one.
     """
     parser = CommandParser(
         "report",
@@ -43,6 +43,8 @@ def report(arguments: Sequence[str]) -> int:
         )
     if options.output is None and len(runs) > 1:
         raise BadInput(f"--output DIR is missing: name the folder for the comparison of {len(runs)} runs.")
+    if options.output is not None and options.output.endswith(".html"):
+        raise BadInput(f"--output {options.output}: name a folder, which gets report.html and the tables.")
     output = folder_to_write("--output", runs[0].path if options.output is None else options.output)
     from graphbench.report import write_comparison  # matplotlib and pandas, which `--help` can do without
 

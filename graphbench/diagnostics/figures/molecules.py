@@ -48,6 +48,7 @@ def molecule_svg(smiles: str, colours: Mapping[int, str], width: int = 300, heig
     options = drawer.drawOptions()
     options.padding = 0.06
     options.clearBackground = False
+    options.flagCloseContactsDist = -1  # else red frames around atoms that lie close in the drawing
     options.setAtomPalette({number: to_rgb(colour) for number, colour in {**colours, -1: colours[6]}.items()})
     drawing.PrepareAndDrawMolecule(drawer, molecule)
     drawer.FinishDrawing()

@@ -58,6 +58,9 @@ def test_a_file_is_no_output_folder(finished_run, tmp_path, capsys):
     assert main(["report", str(finished_run), "--output", str(tmp_path / "taken")]) == 1
     assert "name a folder" in capsys.readouterr().err
     assert (tmp_path / "taken").read_text() == "mine"
+    assert main(["report", str(finished_run), "--output", str(tmp_path / "page.html")]) == 1
+    assert "name a folder" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_a_run_is_reported_into_its_own_folder(finished_run, tmp_path, capsys):
