@@ -134,7 +134,7 @@ class TokenLayout:
         if substructure is not None:
             parts.append(substructure.to(node.dtype))
             places.append(self.substructure)
-        # By token numbers: the released code's offsets are one off and leave zeros in a substructure of the smallest graphs.
+        # By token numbers: offsets of the released code are one off, which leaves a token of the smallest graph zero.
         return torch.cat(parts)[torch.cat(places).argsort()]
 
 
