@@ -48,7 +48,7 @@ LEAST = 1e-8
 
 
 def training(model: str, seed: int, epochs: int = 6, published: bool = False, extra: Sequence[str] = ()) -> Training:
-    """One training.
+    """Describe one training.
 
     Args:
         model: a key of `MODELS`.
@@ -66,10 +66,10 @@ def training(model: str, seed: int, epochs: int = 6, published: bool = False, ex
     )
 
 
-def looked_at(
+def steps_of_run(
     run: Path, graphs: Sequence[int], steps: Sequence[int], options: ProximalOptions
 ) -> list[list[FlowSteps]]:
-    """Every layer of a finished run on chosen graphs of its validation split, on the CPU."""
+    """Return every layer of a finished run on chosen graphs of its validation split, on the CPU."""
     predictor = graphbench.load(run, accelerator="cpu")
     predictor.data.prepare_data()
     predictor.data.setup("validate")
@@ -79,7 +79,7 @@ def looked_at(
 
 
 def panels(sfi: FlowSteps, dfi: FlowSteps) -> list[tuple[str, Tensor]]:
-    """Titles and matrices `[H, n, n]` of one layer of both models, as they stand beside each other."""
+    """List titles and matrices `[H, n, n]` of one layer of both models, in the order of the picture."""
     by_step = [
         (f"step {number}" if number else "start", flow) for number, flow in zip(sfi.steps, sfi.flows, strict=True)
     ]
@@ -92,8 +92,8 @@ def panels(sfi: FlowSteps, dfi: FlowSteps) -> list[tuple[str, Tensor]]:
     ]
 
 
-def drawn(shown: Sequence[tuple[str, Tensor]], title: str) -> Figure:
-    """One row per head, one column per title."""
+def draw(shown: Sequence[tuple[str, Tensor]], title: str) -> Figure:
+    """Draw one row per head, one column per title."""
     heads = len(shown[0][1])
     colours, scale = mpl.colormaps["viridis"].with_extremes(under="white", bad="white"), LogNorm(LEAST, 1)
     figure = Figure(figsize=(1.5 * len(shown) + 1, 1.6 * heads + 0.7), dpi=110, layout="constrained")
@@ -115,7 +115,7 @@ def drawn(shown: Sequence[tuple[str, Tensor]], title: str) -> Figure:
 def rows(graph: int, sfi: FlowSteps, dfi: FlowSteps) -> Iterator[dict[str, Any]]:
     """Measure one layer in one graph, per head."""
 
-    def measured(step: str, matrices: Tensor, errors: Tensor | None = None) -> Iterator[dict[str, Any]]:
+    def measure(step: str, matrices: Tensor, errors: Tensor | None = None) -> Iterator[dict[str, Any]]:
         for head, matrix in enumerate(matrices):
             yield {
                 "graph": graph,
@@ -128,19 +128,19 @@ def rows(graph: int, sfi: FlowSteps, dfi: FlowSteps) -> Iterator[dict[str, Any]]
             }
 
     for number, flow, errors in zip(sfi.steps, sfi.flows, sfi.errors, strict=True):
-        yield from measured(str(number), flow, errors)
-    yield from measured("exact", sfi.weights)
-    yield from measured("softmax", dfi.weights)
+        yield from measure(str(number), flow, errors)
+    yield from measure("exact", sfi.weights)
+    yield from measure("softmax", dfi.weights)
 
 
-def written(output: Path, graphs: Sequence[int], sfi: list[list[FlowSteps]], dfi: list[list[FlowSteps]]) -> None:
+def write(output: Path, graphs: Sequence[int], sfi: list[list[FlowSteps]], dfi: list[list[FlowSteps]]) -> None:
     """Write the table and the pictures."""
     table, folder = [], output / "attention_steps"
     folder.mkdir(parents=True, exist_ok=True)
     for graph, of_sfi, of_dfi in zip(graphs, sfi, dfi, strict=True):
         for sparse, dense in zip(of_sfi, of_dfi, strict=True):
             table += list(rows(graph, sparse, dense))
-            figure = drawn(panels(sparse, dense), f"PATTERN, val graph {graph}, layer {sparse.layer}")
+            figure = draw(panels(sparse, dense), f"PATTERN, val graph {graph}, layer {sparse.layer}")
             figure.savefig(folder / f"val-{graph}_layer-{sparse.layer}.png")
     write_csv(output / "steps.csv", table)
 
@@ -168,9 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given is None:
             run.run(chosen.output)
         options = ProximalOptions(start=chosen.start, step=chosen.step, seed=chosen.seed)
-        layers_of_models.append(looked_at(given or run.folder(chosen.output), chosen.graphs, chosen.steps, options))
+        layers_of_models.append(steps_of_run(given or run.folder(chosen.output), chosen.graphs, chosen.steps, options))
     with torch.no_grad():
-        written(chosen.output, chosen.graphs, *layers_of_models)
+        write(chosen.output, chosen.graphs, *layers_of_models)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ MODELS: dict[str, tuple[list[Path], list[str]]] = {
 
 
 def training(model: str, seed: int, epochs: int = 6, published: bool = False, extra: Sequence[str] = ()) -> Training:
-    """One training.
+    """Describe one training.
 
     Args:
         model: a key of `MODELS`.
@@ -76,13 +76,13 @@ def training(model: str, seed: int, epochs: int = 6, published: bool = False, ex
     )
 
 
-def finished(output: Path) -> list[Training]:
-    """Trained and tested runs in OUTPUT, whatever call made them, in the order of `MODELS`, then by seed."""
+def finished_runs(output: Path) -> list[Training]:
+    """List the trained and tested runs in OUTPUT, whatever call made them, in the order of `MODELS`, then by seed."""
     return [training(model, seed) for model in MODELS for seed in finished_seeds(output, training(model, 0))]
 
 
 def gradient_norms(run: Training, output: Path) -> dict[int, list[float]]:
-    """Norms of the gradient at every step, by finished epochs before it."""
+    """Read the norm of the gradient at every step, by finished epochs before it."""
     norms: dict[int, list[float]] = defaultdict(list)
     for row in read_csv(run.folder(output) / "diagnostics" / "gradient_norm.csv"):
         norms[int(row["epoch"])].append(float(row["norm"]))
@@ -90,14 +90,14 @@ def gradient_norms(run: Training, output: Path) -> dict[int, list[float]]:
 
 
 def score_row(run: Training, output: Path) -> dict[str, Any]:
-    """Scores of a finished run, those of its best epoch, and the gradient over all of its steps."""
+    """Return the scores of a finished run, those of its best epoch, and its gradient norms over all steps."""
     norms = [norm for of_epoch in gradient_norms(run, output).values() for norm in of_epoch]
     row = run.row(output) | {"median_gradient_norm": median(norms), "max_gradient_norm": max(norms)}
     return {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()}
 
 
 def norm_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
-    """Median and largest norm of the gradient in every epoch."""
+    """Yield the median and the largest norm of the gradient in every epoch."""
     for epoch, norms in sorted(gradient_norms(run, output).items()):
         yield {
             **run.facts,
@@ -110,7 +110,7 @@ def norm_rows(run: Training, output: Path) -> Iterator[dict[str, Any]]:
 
 def collect(output: Path) -> None:
     """Write the tables of what is finished."""
-    runs = finished(output)
+    runs = finished_runs(output)
     write_csv(output / "pattern.csv", [score_row(run, output) for run in runs])
     write_csv(output / "gradient_norms.csv", [row for run in runs for row in norm_rows(run, output)])
     description = {"experiment": "PATTERN by a short recipe: SFi-Former, GPS and a control", "full": False}

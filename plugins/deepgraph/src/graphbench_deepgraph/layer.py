@@ -27,7 +27,7 @@ from graphbench.nn import (
 )
 from graphbench_deepgraph.tokens import TokenLayout
 
-#: Edges of a shortest path that enter the edge term.
+#: Edges of a shortest path that enter the edge term: equation 3 takes all of them, the released code the first five.
 MAX_HOPS = 5
 #: Rows of the table for pairs that are not of two nodes.
 _HIDDEN, _GRAPH, _MEMBER = range(3)
@@ -84,6 +84,7 @@ class DeepGraphLayer(nn.Module):
         self.alpha, self.dropout = alpha, nn.Dropout(dropout)
         self.attention = TokenAttention(dim, num_heads, attention_dropout, residual_weight=alpha)
         self.attention_norm = nn.LayerNorm(dim)
+        # GELU as in the released code; the paper's theory section writes ReLU.
         self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu", activation_dropout)
         self.ffn_norm = nn.LayerNorm(dim)
         self.reset_parameters(beta, init)
@@ -93,12 +94,14 @@ class DeepGraphLayer(nn.Module):
         """Draw the maps as described in the class, then scale by beta."""
         for linear in (self.attention.in_proj, self.attention.out_proj, self.ffn.expand, self.ffn.contract):
             linear.reset_parameters()
+        # One by one: as a single matrix the three would have a fan-out of 3 d, and smaller bounds.
         for weight in self.attention.in_proj.weight.chunk(3):
             nn.init.xavier_uniform_(weight, gain=2**-0.5)
         nn.init.xavier_uniform_(self.attention.out_proj.weight)
         nn.init.zeros_(self.attention.out_proj.bias)
         if init == "normal":
             draw_normal_maps(self)
+        # Values alone: queries and keys shape the softmax, whose output is no larger whatever their size.
         for part in (self.attention.in_proj.weight, self.attention.in_proj.bias):
             part.chunk(3)[2].mul_(beta)
         for linear in (self.attention.out_proj, self.ffn.expand, self.ffn.contract):
@@ -227,8 +230,10 @@ def _codes(tokens: TokenLayout) -> Tensor:
     dense, padded = tokens.dense, tokens.dense.max_nodes
     codes = torch.full((dense.num_graphs * padded**2,), _HIDDEN, device=dense.index.device)
     node, substructure = dense.index[tokens.member_node], dense.index[tokens.member_substructure]
+    # Pairs of two nodes stay hidden here: `place` writes their biases over these.
     codes[substructure * padded + node % padded] = _MEMBER
     codes[node * padded + substructure % padded] = _MEMBER
+    # Written last. Its column reaches padded queries too, which would have no key otherwise; its row skips padded keys.
     graph = dense.index[tokens.graph]
     everything = torch.arange(dense.num_graphs * padded, device=codes.device)
     codes[everything * padded + (graph % padded).repeat_interleave(padded)] = _GRAPH

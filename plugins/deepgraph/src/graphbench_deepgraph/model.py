@@ -129,6 +129,7 @@ class DeepGraph(Architecture):
         self.node_embedding = CentralityEmbedding(
             spec, hidden_dim, max_degree, FAIRSEQ_TABLES if released else None, directed=False
         )
+        # The graph token is the released code's; the paper does not mention one.
         self.graph_embedding = nn.Parameter(torch.empty(1, hidden_dim))
         nn.init.normal_(self.graph_embedding, std=EMBEDDING_STD)
         self.substructure_encoder: SubstructureEncoder | None = None
@@ -166,6 +167,7 @@ class DeepGraph(Architecture):
         return Representation(
             node=torch.stack([part.node for part in parts]).mean(0),
             graph=torch.stack([part.graph for part in parts if part.graph is not None]).mean(0),
+            # Each draw has other substructures, so their tokens are listed and not averaged.
             tokens=_join([part.tokens for part in parts]),
             tokens_batch=_join([part.tokens_batch for part in parts]),
         )
@@ -187,6 +189,7 @@ class DeepGraph(Architecture):
         prepared = self._prepare(batch, draw, cut=not torch.compiler.is_compiling())
         tokens = prepared.tokens
         x = self._embed(batch, prepared)
+        # Built and cast once for all layers: fused attention wants it in the type of the queries.
         bias = self.bias(batch, tokens).to(compute_dtype(x))
         biases = tuple(block.take_pairs(bias) for block in tokens.dense.blocks)
         for layer in self.layers:

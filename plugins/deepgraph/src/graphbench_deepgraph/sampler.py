@@ -157,6 +157,7 @@ class CoverageSampler:
         in_graph = pool.ranks(pool.graph, pool.chance(1))
         dropped = in_graph < (pool.num_candidates // 2)[pool.graph]
         num_geometric = torch.zeros_like(pool.num_nodes).index_add_(0, pool.graph, geometric.to(torch.int64))
+        # Geometric candidates beyond the number of neighbourhoods; drawn apart from the half, so both may drop one.
         surplus = 2 * num_geometric - pool.num_candidates
         dropped |= geometric & (pool.ranks(2 * pool.graph + geometric, pool.chance(2)) < surplus[pool.graph])
         cycle = pool.kind == Kind.CYCLE

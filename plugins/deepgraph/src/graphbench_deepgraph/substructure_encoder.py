@@ -117,6 +117,7 @@ def induced_adjacency(members: Tensor, edge_index: Tensor, batch: Tensor, ptr: T
     node = members.clamp(min=0)
     number = node - ptr[batch[node]]
     inside = members >= 0
+    # The last entry belongs to no pair of nodes and stays False: padded pairs read it.
     pair = (node[:, :, None] * max_nodes + number[:, None, :]).masked_fill(
         ~(inside[:, :, None] & inside[:, None, :]), len(adjacent) - 1
     )

@@ -134,6 +134,7 @@ class TokenLayout:
         if substructure is not None:
             parts.append(substructure.to(node.dtype))
             places.append(self.substructure)
+        # By token numbers: offsets of the released code are one off, which leaves a token of the smallest graph zero.
         return torch.cat(parts)[torch.cat(places).argsort()]
 
 
@@ -152,11 +153,13 @@ def token_places(batch: GraphBatch, sample: Sample | None) -> dict[str, Any]:
     none = numbers[:0]
     graphs = none if sample is None else sample.graph
     num_substructures = torch.bincount(graphs, minlength=batch.num_graphs)
+    # Tokens of earlier graphs that are no nodes: their substructures, and a graph token each.
     before = num_substructures.cumsum(0) - num_substructures + numbers
     ptr = batch.ptr.clone()
     ptr[1:] += numbers + 1 + num_substructures.cumsum(0)
     node = torch.arange(batch.num_nodes, device=ptr.device) + before[batch.batch]
     rank = torch.arange(len(graphs), device=ptr.device)
+    # `rank` counts all substructures before this one; add the nodes and graph tokens up to and including its own graph.
     substructure = rank + batch.ptr[graphs + 1] + graphs + 1
     member_node, member_substructure = none, none
     if sample is not None:
@@ -200,6 +203,7 @@ def pad_members(member_node: Tensor, substructure_size: Tensor, chosen: Tensor, 
     first = (substructure_size.cumsum(0) - substructure_size)[chosen]
     place = torch.arange(max_size, device=chosen.device)
     inside = place < size[:, None]
+    # Places beyond a substructure read entry 0, which always exists, and are then masked.
     return member_node[(first[:, None] + place) * inside].masked_fill(~inside, -1)
 
 

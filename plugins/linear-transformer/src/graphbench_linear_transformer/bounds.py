@@ -50,6 +50,7 @@ def electric_flow_fast(num_layers: int, step: float, lambda_min: float) -> float
 
 def electric_flow_fast_layers(relative_error: float, step: float, lambda_min: float) -> int:
     """Count the layers of Lemma 4 whose relative error is at most this at every eigenvalue: `exp(-δ 2^L λmin)`."""
+    # Capped at 1/2: log2 needs a positive number, and an error of 1 needs no layers.
     return max(1, math.ceil(math.log2(-math.log(min(relative_error, 0.5)) / (step * lambda_min))))
 
 

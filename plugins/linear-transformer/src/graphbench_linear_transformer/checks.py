@@ -116,6 +116,7 @@ def check_demands(demands: Tensor, labels: Tensor | None = None) -> None:
     total, size = zero.index_add(0, flat, columns).abs(), zero.index_add(0, flat, columns.abs())
     if not bool((total > torch.finfo(demands.dtype).eps ** 0.5 * size).any()):
         return
+    # Balanced over the graph but not over a part: another fault, with another remedy.
     if bool((demands.sum(-2).abs() <= torch.finfo(demands.dtype).eps ** 0.5 * demands.abs().sum(-2)).all()):
         raise BadInput(
             f"The graph is not connected, and a demand adds up to {float(total.max()):.3g} over one of its parts: no "
@@ -140,6 +141,7 @@ def rayleigh_quotient(product: Callable[[Tensor], Tensor], like: Tensor) -> floa
         for _ in range(_POWER_STEPS):
             image = product(x)
             length = torch.linalg.vector_norm(image, dim=-2, keepdim=True)
+            # A graph without edges keeps its x, whose quotient is 0.
             x = torch.where(length > 0, image / length.clamp(min=torch.finfo(image.dtype).tiny), x)
         quotient = (x * product(x)).sum((-2, -1)) / x.square().sum((-2, -1))
     return float(quotient.max())

@@ -138,6 +138,7 @@ class LinearTransformerPE(PositionalEncoder):
             return self._initial_features(batch)
 
     def _initial_features(self, batch: GraphBatch) -> Tensor:
+        # Sizes are not rounded up, as those of the incidence matrix are not: nodes have the same places in both.
         layout = DenseLayout.from_batch(batch, limit=0)
         number = layout.index % max(layout.max_nodes, 1)  # of each node within its graph
         if self.slots is not None:
@@ -150,6 +151,7 @@ class LinearTransformerPE(PositionalEncoder):
                 returns = layout.to_dense(walk_returns.to(incidence.weight.dtype))
             else:
                 returns = sparse_return_probabilities(incidence, num_steps)
+            # A walk of 0 steps returns with probability 1 on padding too, which would count in the norm of columns.
             returns = returns.masked_fill(~layout.mask.unsqueeze(-1), 0.0)
             return layout.to_ragged(unit_columns(returns @ self.walks))
         dtype = self.readout.weight.dtype
@@ -183,6 +185,7 @@ class LinearTransformerPE(PositionalEncoder):
             )
         if not (self.training and self.shuffle_slots):
             return number
+        # A permutation of all slots, of which each graph takes the first n: no two nodes share one.
         order = torch.rand(layout.num_graphs, max_nodes, device=number.device).argsort(1)
         return order[layout.index // max(layout.max_nodes, 1), number]
 
@@ -198,6 +201,7 @@ def return_probabilities(laplacian: Tensor, num_steps: int) -> Tensor:
         num_steps: columns.
     """
     degree = laplacian.diagonal(dim1=-2, dim2=-1)
+    # S = D^(-1/2) A D^(-1/2) has the walk's diagonals and is symmetric, so diag(S^a S^b) is the row sum of S^a * S^b.
     root = inverse_root(degree).unsqueeze(-1)
     walk = root * (torch.diag_embed(degree) - laplacian) * root.mT
     columns, power = [torch.ones_like(degree)], walk
@@ -248,6 +252,7 @@ def fixed_gaussians(number: Tensor, num_columns: int) -> Tensor:
     sequence, so that every device can make any number of rows without a generator.
     """
     primes = torch.tensor(_first_primes(num_columns), device=number.device, dtype=torch.float64)
+    # Roots of primes are independent over the rationals, so that rows fill the unit cube evenly (Weyl).
     uniform = ((number.double() + 1).unsqueeze(-1) * primes.sqrt()).frac()
     return 2**0.5 * torch.erfinv(2 * uniform - 1)
 
@@ -335,6 +340,7 @@ def sign_invariant_errors(predicted: Tensor, target: Tensor, graph_of: Tensor, n
             f"Expected predictions and targets [num_nodes, c] and graph_of [num_nodes], but got "
             f"{list(predicted.shape)}, {list(target.shape)} and {list(graph_of.shape)}."
         )
+    # The sign belongs to a whole column of a graph, so the smaller error is taken after the sum over nodes.
     squares = torch.cat([(predicted - target).square(), (predicted + target).square()], dim=1)
     same, opposite = squares.new_zeros(num_graphs, squares.shape[1]).index_add(0, graph_of, squares).chunk(2, dim=1)
     return torch.minimum(same, opposite)

@@ -179,6 +179,7 @@ class SparseIncidence(Incidence):
         layout = DenseLayout.from_batch(batch, limit=0)
         n, slot = layout.max_nodes, layout.index
         tail, head = slot[batch.edge_index[0]], slot[batch.edge_index[1]]
+        # A key of the two ends without direction; the other end is in the same graph, so its place there is enough.
         pair = torch.minimum(tail, head) * n + torch.maximum(tail, head) % max(n, 1)
         ordered, order = pair.sort(stable=True)
         begins = torch.ones_like(ordered, dtype=torch.bool)
@@ -186,6 +187,7 @@ class SparseIncidence(Incidence):
         first = torch.zeros_like(begins).index_put((order,), begins) & (tail != head)
         weight = first.to(dtype)
         if resistance is not None:
+            # Loops have weight 0, and whatever resistance: 0 * rsqrt(r) must not be NaN.
             resistance = torch.where(tail == head, torch.ones_like(resistance), resistance)
             number = torch.arange(len(order), device=order.device)
             group = torch.where(begins, number, 0).cummax(0).values  # of the first copy
@@ -209,6 +211,7 @@ class SparseIncidence(Incidence):
         flat = self.weight.new_zeros(math.prod(self.shape) * width)
         if width:
             before = counts.cumsum(0) - counts
+            # The column of an edge is its number among the present edges of its graph.
             place = torch.where(present, present.cumsum(0) - 1 - before[graph], 0)  # absent edges add nothing
             tail, head, weight = self.tail[order], self.head[order], self.weight[order]
             flat = flat.index_add(0, tail * width + place, -weight).index_add(0, head * width + place, weight)
@@ -358,6 +361,7 @@ class EvolvingIncidence(Incidence):
     def evolved(self, left: Tensor) -> EvolvingIncidence:
         """Compute `left M`."""
         left = _ground(left @ self.left, self.first)
+        # M L_0 anew, not `left @ weighted`: errors of earlier layers would add up.
         return replace(self, left=left, weighted=left @ self.laplacian)
 
 
@@ -372,6 +376,7 @@ def _first_of_component(laplacian: Tensor) -> Tensor:
     n = laplacian.shape[-1]
     reached = (laplacian != 0).to(laplacian.dtype) + torch.eye(n, dtype=laplacian.dtype, device=laplacian.device)
     for _ in range(max(n - 1, 1).bit_length()):
+        # Clamped, since numbers of walks would overflow.
         reached = (reached @ reached).clamp(max=1)
     return (reached > 0).int().argmax(-1)
 

@@ -53,6 +53,7 @@ class GeneralLayer(nn.Module):
         """
         value, query, key = x @ self.value.mT, x @ self.query.mT, x @ self.key.mT
         if present is not None:
+            # Full matrices mix present rows of Z into absent ones; masked, these add nothing to the attention.
             query, key = query * present, key * present
         out = x + x @ self.residual.mT + scale * _attend(key, query, value)
         return out if present is None else out * present
@@ -124,6 +125,7 @@ class EfficientLayer(nn.Module):
             scale: factor of the attention.
         """
         query, key = _mix(features, self.query), _mix(features, self.key)
+        # S^T Φ from right to left, since rows are nodes here: L itself, [n, n], is made only where B evolves.
         alpha = self.alpha_query * self.alpha_key
         mixed = alpha * incidence.product(features) + _attend(key, query, features)
         updated = features + _mix(features, self.residual) + scale * _mix(mixed, self.value)
@@ -191,15 +193,18 @@ class MolecularLayer(nn.Module):
         """Return the next B and the next Φ `[..., n, k]`, not normalised yet."""
         (edge_in, edge_out), (node_in, node_out) = _in_and_out(self.edge_factors), _in_and_out(self.node_factors)
         root = inverse_root(incidence.absolute_sums()).unsqueeze(-1)
+        # Queries and keys of B are both scaled by edge_in, hence the square.
         alpha = self.alpha * edge_in**2
         query, key = features * (node_in * self.query), features * (node_in * self.key)
         if self.alpha_value is None or self.alpha_residual is None:
             similar = root * incidence.product(root * features)
         else:
+            # B changes by L~ from the left, so L~ is needed as a matrix and serves Φ too.
             laplacian = root * incidence.similarity() * root.mT
             similar = laplacian @ features
         *betas, beta_3, beta_4 = self.beta.unbind()
         mixed = beta_3 * alpha * similar + beta_4 * key @ (query.mT @ features)
+        # The diagonal W^V acts on features and the mixing on nodes, so it is applied once, after both terms.
         updated = (1 + self.residual) * features + mixed * (node_in * node_out * self.value)
         if self.alpha_value is None or self.alpha_residual is None:
             return incidence, updated

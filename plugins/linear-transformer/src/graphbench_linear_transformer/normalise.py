@@ -29,6 +29,7 @@ def unit_frobenius(matrix: Tensor) -> Tensor:
 
 def inverse_root(degree: Tensor) -> Tensor:
     """Compute `degree ** -0.5`, and 0 where the degree is 0."""
+    # `nonzero` inside as well: rsqrt(0) has an infinite gradient, of which `where` would make NaN.
     return torch.where(degree > 0, nonzero(degree).rsqrt(), torch.zeros_like(degree))
 
 
@@ -45,6 +46,7 @@ class AbsoluteSums(torch.autograd.Function):
         """Compute sums `[..., n]` from M `[..., n, n]` and the edges' weights, tails and heads `[d]`."""
         ctx.save_for_backward(left, weight, tail, head)
         n = left.shape[-1]
+        # A row for each column of M over all graphs, as `head` and `tail` number nodes.
         columns = left.mT.reshape(-1, n)
         total = columns.new_zeros(columns.shape[0] // max(n, 1), n)
         for start, stop in _blocks(len(weight), n):

@@ -46,6 +46,7 @@ def largest_eigenvalue_bound(matrix: Tensor) -> Tensor:
         `[...]`; 0 for A = 0.
     """
     length = torch.linalg.matrix_norm(matrix)
+    # A^32 overflows for large entries: each square is scaled to 1, and its norm is kept as a logarithm.
     power, logarithm = matrix / nonzero(length)[..., None, None], nonzero(length).log()
     for squaring in range(1, _SQUARINGS + 1):
         power = power @ power
@@ -200,6 +201,7 @@ def _by_layers(
 
 def _by_cholesky(laplacian: Tensor) -> Tensor:
     """Compute all pairs: `(L + c 11^T)^-1 = L† + 11^T / (c n^2)`, of which differences leave the first part."""
+    # The constant vector then has the mean degree for an eigenvalue, amid those of L.
     scale = laplacian.diagonal().mean() / len(laplacian)
     factor, failed = torch.linalg.cholesky_ex(laplacian + scale)
     if int(failed):
@@ -229,6 +231,7 @@ def _sparse(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tenso
     rows, columns = np.concatenate([tail, head, tail, head]), np.concatenate([tail, head, head, tail])
     values = np.concatenate([weight, weight, -weight, -weight])
     laplacian = coo_matrix((values, (rows, columns)), shape=(num_nodes, num_nodes)).tocsc()
+    # Without its first node L is positive definite: the diagonal gives the pivots, in an order that keeps fill low.
     symmetric = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
     try:
         factor = splu(laplacian[1:, 1:], **symmetric)
@@ -247,6 +250,7 @@ def _sparse(edge_index: Tensor, num_nodes: int, resistance: Tensor, pairs: Tenso
         potential = np.zeros_like(demand)
         potential[1:] = factor.solve(demand[1:])
         effective[start : start + block] = potential[i, number] - potential[j, number]
+        # Currents, from differences of potentials: the rows of L x would cancel large terms.
         flow = weight[:, None] * (potential[head] - potential[tail])
         residual = demand.copy()
         np.subtract.at(residual, head, flow)

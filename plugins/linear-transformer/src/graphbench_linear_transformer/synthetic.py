@@ -93,6 +93,7 @@ class LinearTransformer(Architecture):
         self._resistance = _resistance_column(spec)
         if self._resistance is not None:
             self.waits_for_device = "that resistances are positive, and the same both ways, is checked"
+        # Demands keep their relative lengths under one norm of all; eigenvectors are each of length 1.
         feature_norm: FeatureNorm = "frobenius" if demands else "columns"
         self.num_edges = (num_edges or _max_edges(spec)) if form == "general" else 0
         self.transformer: GeneralTransformer | EfficientTransformer
@@ -134,6 +135,7 @@ class LinearTransformer(Architecture):
             features = self._initial_features(batch, layout, dtype)
             incidence = self.incidence(batch, dtype)
             _, features = self.transformer(incidence, features, batch.ptr.diff())
+            # Z^T = [B, Λ, Φ] is read at Φ; the frozen stack has a single block.
             first = 0 if self.frozen else self.width
             return Representation(layout.to_ragged(features[..., first : first + self.dim]))
 
@@ -168,6 +170,7 @@ class LinearTransformer(Architecture):
 @torch.no_grad()
 def start_as_identity(transformer: nn.Module, share: float) -> None:
     """Set W^Q = W^K = I and scale W^V, W^R and the scalars like them by a share; 0 is the authors' start."""
+    # W^V, W^R and the scalars in their place are all that changes Z: at a share of 0, a layer is the identity.
     for name, parameter in transformer.named_parameters():
         kind = name.rpartition(".")[2]
         if kind in ("value", "residual", "alpha_value", "alpha_residual"):

@@ -99,12 +99,14 @@ class GeneralTransformer(nn.Module):
             )
         incidence, features = _without_absent(num_nodes, incidence, features)
         scale = _attention_scale(self.scale_by_nodes, features, num_nodes)
+        # A zero column of B is an absent edge. Features are rows of Z in every graph.
         edges = incidence.ne(0).any(-2, keepdim=True).to(incidence.dtype)
         present = torch.cat([edges, torch.ones_like(features[..., :1, :])], dim=-1)
         for layer in self.layers:
             x = layer(torch.cat([incidence, features], dim=-1), present, scale)
             changed, features = x.split((self.num_edges, self.num_features), dim=-1)
             if self.frozen:
+                # One norm for both, so that B shrinks against Φ where Φ grows.
                 whole = unit_frobenius(torch.cat([incidence, features], dim=-1))
                 incidence, features = whole.split((self.num_edges, self.num_features), dim=-1)
                 continue

@@ -54,7 +54,7 @@ def sparse_flow_attention(
     dropout: float = 0.0,
     solver: Literal["exact"] | Solver = "exact",
 ) -> Tensor:
-    """Attention by sparse flows, Z V with Z as in the module's docstring.
+    """Attend by sparse flows: return Z V with Z as in the module's docstring.
 
     The exact solver takes block after block of rows from the projections to the output, in tensors that stay in the
     cache. It keeps no `[N, K]` tensor for the backward pass, which computes the two softmaxes again (`blocks`); a
@@ -134,7 +134,7 @@ def _exact(
 def _masks(
     mask: Tensor | None, lead: tuple[int, ...], num_rows: int, num_keys: int
 ) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    """Return the different masks `[L, N or 1, K]`, and the number of the one that each of the M matrices has, `[M]`."""
+    """Return the distinct masks `[L, N or 1, K]`, and for each of the M matrices the index of its mask `[M]`."""
     if mask is None:
         return None, None
     check_mask(mask, (*lead, num_rows, num_keys))
@@ -186,7 +186,7 @@ def sparse_flow_weights(
 
 
 def flow_resistance(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """R = softmax(-Q K^T / sqrt d) `[..., N, K]`, for flows whose frictions come from elsewhere.
+    """Compute R = softmax(-Q K^T / sqrt d) `[..., N, K]`, for flows whose frictions come from elsewhere.
 
     Args:
         query: Q `[..., N, d]`.
@@ -221,7 +221,7 @@ def _softmax_of_scores(query: Tensor, key: Tensor, mask: Tensor | None) -> Tenso
 def _check_shapes(
     query: Tensor, key: Tensor, friction_query: Tensor, friction_key: Tensor, value: Tensor
 ) -> tuple[int, ...]:
-    """Leading dimensions; raises `BadInput` where the shapes do not belong together."""
+    """Return the leading dimensions; raise `BadInput` where the shapes do not belong together."""
     tensors = (query, key, friction_query, friction_key, value)
     if all(x.dim() >= 2 for x in tensors) and len({x.shape[:-2] for x in tensors}) == 1:
         same_rows = query.shape[-2] == friction_query.shape[-2]

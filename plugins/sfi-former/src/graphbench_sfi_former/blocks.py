@@ -84,7 +84,7 @@ def attend_rows(
     dropout: float,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """Sparse-flow attention but for the steep rows.
+    """Attend by sparse flows in all but the steep rows, and say which rows are steep.
 
     Args:
         query: Q `[M, N, d]`, float32 or float64.
@@ -108,7 +108,7 @@ def attend_rows(
 
 
 class _Blocks(torch.autograd.Function):
-    """`attend_block` for all blocks; the backward pass runs it again, at the levels that it has found."""
+    """`attend_block` for all blocks; the backward pass runs it again at the levels of the forward pass."""
 
     @staticmethod
     def forward(ctx: Any, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,7 +138,7 @@ class _Blocks(torch.autograd.Function):
 def block_gradients(
     pieces: Iterable[Piece], operands: Operands, levels: Tensor | None, upstream: Tensor, wanted: Sequence[bool]
 ) -> Operands:
-    """Gradients of the operands, by computing all blocks again.
+    """Compute gradients of the operands, running all blocks again.
 
     Args:
         pieces: the blocks, with their masks and factors of dropout.
@@ -170,7 +170,7 @@ def block_gradients(
 def attend_block(
     part: Operands, allowed: Tensor | None, keep: Tensor | None, level: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Attention of one block.
+    """Attend in one block.
 
     Args:
         part: operands of the block.
@@ -199,7 +199,7 @@ def attend_block(
 
 
 class _Conductances(torch.autograd.Function):
-    """Of scores s the weights unit / r with r = softmax(-s), and the unit, by which nothing is differentiated."""
+    """Scores s to weights unit / r with r = softmax(-s), and to the unit, which is a constant to autograd."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, wall: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -224,13 +224,13 @@ class _Conductances(torch.autograd.Function):
 
 
 def _resistances(weight: Tensor, wall: Tensor | None) -> Tensor:
-    """S, raised to the least value that can be inverted, infinite at keys that are not allowed."""
+    """Raise S to the least value that can be inverted, and to infinity at keys that are not allowed."""
     bounded = weight.clamp_min(torch.finfo(weight.dtype).tiny ** 0.8)
     return bounded if wall is None else bounded + wall
 
 
 def _scores(query: Tensor, key: Tensor, wall: Tensor | None) -> Tensor:
-    """`Q K^T / sqrt d`, very low but finite at keys that are not allowed."""
+    """Compute `Q K^T / sqrt d`, very low but finite at keys that are not allowed."""
     lowest = query.new_zeros(()) if wall is None else -wall.clamp_max(torch.finfo(wall.dtype).max ** 0.8)
     return torch.baddbmm(lowest, query, key.transpose(1, 2), alpha=query.shape[-1] ** -0.5)
 
@@ -239,7 +239,7 @@ def _scores(query: Tensor, key: Tensor, wall: Tensor | None) -> Tensor:
 def _find_level(
     weight: Tensor, unit: Tensor, share: Tensor, cost: Tensor, slack: Tensor, size: Tensor, wall: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Water levels `[m, n, 1]`, negative in steep rows and those without a key, and which are steep `[m, n]`.
+    """Find the water levels `[m, n, 1]`, negative in steep rows and those without a key, and the steep rows `[m, n]`.
 
     Args:
         weight: S `[m, n, K]`.
@@ -263,14 +263,14 @@ def _find_level(
 
 
 def _hot(weight: Tensor, unit: Tensor, share: Tensor, size: Tensor, wall: Tensor | None) -> Tensor:
-    """Rows with large logits and a resistance or a friction that is nearly 1, `[m, n, 1]`."""
+    """Mark the rows `[m, n, 1]` with large logits and a resistance or a friction that is nearly 1."""
     # r_i = unit / S_i, so the largest resistance belongs to the smallest S.
     lowest = (weight if wall is None else weight + wall).amin(-1, keepdim=True)
     return (size > _HOT) & (torch.maximum(unit / lowest, share.amax(-1, keepdim=True)) > _NEAR_ONE)
 
 
 def _saturated(weight: Tensor, unit: Tensor, cost: Tensor, level: Tensor, slack: Tensor) -> bool | Tensor:
-    """Rows a part of whose flow meets a resistance near 1, the largest, or in which all keys are active, `[m, n, 1]`.
+    """Mark the rows `[m, n, 1]` whose flow meets a mean resistance above 0.01, or in which all keys are active.
 
     There the derivative by the logit of the largest resistance or friction, whose softmax may be 1 to within rounding,
     can be a difference of equal numbers. With few keys this is the rule.
@@ -291,7 +291,7 @@ def logit_bound(query: Tensor, key: Tensor) -> Tensor:
 def blocks(
     operands: Operands, masks: Tensor | None, mask_of: Tensor | None, dropout: float, seed: int
 ) -> Iterator[Piece]:
-    """Blocks of a problem; each time the same factors of dropout, so that none need be kept.
+    """Yield the blocks of a problem, with the same dropout mask every time, so that none is kept.
 
     Args:
         operands: of all blocks.
@@ -319,12 +319,12 @@ def allowed_keys(at: Block, masks: Tensor | None, mask_of: Tensor | None) -> Ten
 
 
 def block_size(device: torch.device) -> int:
-    """Numbers that an `[m, n, K]` tensor of a block should have at most on this device."""
+    """Return the most numbers that an `[m, n, K]` tensor of a block should have on this device."""
     return BLOCK if device.type == "cpu" else BLOCK_ELSEWHERE
 
 
 def block_slices(num_matrices: int, num_rows: int, num_keys: int, limit: int) -> list[Block]:
-    """Blocks whose `[m, n, K]` part has `limit` numbers at most, but at least one row."""
+    """Cut into blocks whose `[m, n, K]` part has `limit` numbers at most, but at least one row."""
     rows = max(1, min(num_rows, limit // max(1, num_keys)))
     matrices = max(1, limit // max(1, num_rows * num_keys))
     return [

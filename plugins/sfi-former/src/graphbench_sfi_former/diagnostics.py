@@ -44,7 +44,7 @@ class FlowStatistics(NamedTuple):
 
 @torch.no_grad()
 def flow_statistics(flow: Tensor, mask: Tensor | None = None) -> FlowStatistics:
-    """Zeros and row sums of flows `[..., N, K]`.
+    """Measure zeros and row sums of flows `[..., N, K]`.
 
     Args:
         flow: attention matrices, as from `sparse_flow`.
@@ -104,7 +104,7 @@ class FlowSparsity(pl.Callback):
         self._logged: set[str] = set()  # names of this validation
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin the table, or keep what a run that goes on had written."""
+        """Begin the table, or continue that of a resumed run."""
         self._table.start(trainer)
 
     def on_validation_batch_start(
@@ -129,7 +129,7 @@ class FlowSparsity(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Log what was heard; Lightning averages it over batches and processes."""
+        """Log the measures; Lightning averages them over batches and processes."""
         if self._recording is None:
             return
         self._listening.close()
@@ -160,7 +160,7 @@ class FlowSparsity(pl.Callback):
 
 @torch.no_grad()
 def flow_measures(trace: LayerTrace) -> dict[str, Tensor]:
-    """Zeros, row sums and gamma of one layer by the name under which they are logged; means over graphs.
+    """Measure zeros, row sums and gamma of one layer: means over graphs, by the name under which they are logged.
 
     Args:
         trace: of a layer; without attention matrices it has no zeros and no row sums.
@@ -175,7 +175,7 @@ def flow_measures(trace: LayerTrace) -> dict[str, Tensor]:
 
 
 class GradientNorm(pl.Callback):
-    """Writes the norm of all gradients before clipping, of every optimizer step, to `diagnostics/gradient_norm.csv`.
+    """Write the norm of all gradients at every optimizer step, before clipping, to `diagnostics/gradient_norm.csv`.
 
     A norm that jumps by orders of magnitude from one step to the next is a sign of arithmetic that overflows or
     cancels, which clipping hides from the loss.
@@ -195,7 +195,7 @@ class GradientNorm(pl.Callback):
         return self._table.columns
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin the table, or keep what a run that goes on had written."""
+        """Begin the table, or continue that of a resumed run."""
         self._table.start(trainer)
 
     def on_before_optimizer_step(
@@ -234,15 +234,15 @@ class FlowSteps:
     @property
     def errors(self) -> Tensor:
         """`||Z_t - Z|| / ||Z||` in the Frobenius norm, after each number of steps `[S, H]`."""
-        away, whole = (torch.linalg.matrix_norm(x) for x in (self.flows - self.weights, self.weights))
-        return away / whole.clamp_min(torch.finfo(whole.dtype).tiny)
+        distance, norm = (torch.linalg.matrix_norm(x) for x in (self.flows - self.weights, self.weights))
+        return distance / norm.clamp_min(torch.finfo(norm.dtype).tiny)
 
 
 @torch.no_grad()
 def flow_steps(
     model: nn.Module, batch: GraphBatch, steps: Sequence[int], options: ProximalOptions | None = None
 ) -> list[FlowSteps]:
-    """Attention of every layer of a model, and that after single steps of the iteration.
+    """Return the attention of every layer of a model, exact and after given numbers of steps of the iteration.
 
     Args:
         model: with layers of this package, in evaluation mode; it may lie on any device.
@@ -270,33 +270,35 @@ def flow_steps(
         check_range("steps of flow_steps", number, at_least=0, whole=True)
     if model.training:
         raise BadInput("flow_steps looks at a model in evaluation mode: call model.eval() first.")
-    with _listening(model) as heard:
+    with _record_inputs(model) as recorded:
         model(batch)
-    if not heard:
+    if not recorded:
         raise BadInput(f"{type(model).__name__} has no attention of SFi-Former or DFi-Former to look at.")
     ascending, chosen = tuple(sorted(set(steps))), options or ProximalOptions()
-    return [_steps_of(number, layer, graphs, batch, ascending, chosen) for number, (layer, graphs) in enumerate(heard)]
+    return [
+        _steps_of(number, layer, graphs, batch, ascending, chosen) for number, (layer, graphs) in enumerate(recorded)
+    ]
 
 
 @contextlib.contextmanager
-def _listening(model: nn.Module) -> Iterator[list[tuple[AdjacencyEnhancedAttention, PaddedGraphs]]]:
-    """Layers with a flow and what their matrices are made of, in the order in which the model runs them."""
-    heard: list[tuple[AdjacencyEnhancedAttention, PaddedGraphs]] = []
+def _record_inputs(model: nn.Module) -> Iterator[list[tuple[AdjacencyEnhancedAttention, PaddedGraphs]]]:
+    """Record the layers with a flow and their inputs to `mix`, in the order in which the model runs them."""
+    recorded: list[tuple[AdjacencyEnhancedAttention, PaddedGraphs]] = []
     layers = [module for module in model.modules() if isinstance(module, AdjacencyEnhancedAttention)]
 
-    def wrapped(layer: AdjacencyEnhancedAttention) -> None:
+    def wrap(layer: AdjacencyEnhancedAttention) -> None:
         mix = layer.mix
 
-        def heard_mix(graphs: PaddedGraphs) -> Tensor:
-            heard.append((layer, graphs))
+        def recording_mix(graphs: PaddedGraphs) -> Tensor:
+            recorded.append((layer, graphs))
             return mix(graphs)
 
-        layer.mix = heard_mix  # type: ignore[method-assign]
+        layer.mix = recording_mix  # type: ignore[method-assign]
 
     for layer in layers:
-        wrapped(layer)
+        wrap(layer)
     try:
-        yield heard
+        yield recorded
     finally:
         for layer in layers:
             del layer.mix  # the method of the class is there again
@@ -310,7 +312,7 @@ def _steps_of(
     steps: tuple[int, ...],
     options: ProximalOptions,
 ) -> FlowSteps:
-    """One layer; dropout plays no part."""
+    """Return the steps of one layer, without dropout."""
     if isinstance(layer, SparseFlowAttention):
         weights, flows = _flows(layer, graphs, steps, options)
     else:
@@ -341,7 +343,7 @@ def _flows(
 
 
 def _enhanced(layer: AdjacencyEnhancedAttention, weights: Tensor, batch: GraphBatch) -> Tensor:
-    """`(w A~ + gamma Z) / (1 + gamma)`, or Z where the layer has no A~."""
+    """Compute `(w A~ + gamma Z) / (1 + gamma)`, or Z where the layer has no A~."""
     if not layer.with_adjacency:
         return weights
     near = adjacency_of(batch, adjacency_dtype(weights)).matrix.to_dense().to(weights.dtype)

@@ -97,7 +97,7 @@ def adjacency_of(batch: Data, dtype: torch.dtype) -> NormalisedAdjacency:
 
 
 def adjacency_dtype(x: Tensor) -> torch.dtype:
-    """float64 for float64 nodes, else float32."""
+    """Return float64 for float64 nodes, else float32."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
@@ -112,7 +112,7 @@ def edge_mask(batch: Data, layout: DenseLayout) -> Tensor:
 
 
 def _graph(batch: Data) -> tuple[Tensor, int]:
-    """Edges and number of nodes."""
+    """Return the edges and the number of nodes."""
     if batch.edge_index is None or batch.num_nodes is None:
         raise BadInput("The batch must have edge_index [2, E] and its number of nodes (x, batch or num_nodes).")
     return batch.edge_index, int(batch.num_nodes)
@@ -129,7 +129,7 @@ def _compressed_rows(row: Tensor, column: Tensor, weights: Tensor, shape: tuple[
 
 
 class _Product(torch.autograd.Function):
-    """A~ x, whose backward pass uses the transpose that is already there."""
+    """A~ x, whose backward pass takes the stored transpose."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, adjacency: NormalisedAdjacency) -> Tensor:
@@ -161,12 +161,12 @@ class Heads(nn.Module):
         self.linear = nn.Linear(dim, num_maps * num_heads * head_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Nodes `[T, dim]` to `[T, num_maps H head_dim]`."""
+        """Map nodes `[T, dim]` to `[T, num_maps H head_dim]`."""
         projected: Tensor = self.linear(x)
         return projected
 
     def split(self, projected: Tensor, layout: DenseLayout) -> list[tuple[Tensor, ...]]:
-        """For each of `layout.blocks` one padded tensor `[b, H, n, head_dim]` per map, of what `forward` returns."""
+        """Split what `forward` returns: for each of `layout.blocks` one padded tensor `[b, H, n, head_dim]` per map."""
         return layout.to_block_heads(projected, self.num_maps, self.num_heads)
 
 
@@ -241,11 +241,11 @@ class AdjacencyEnhancedAttention(Traced):
 
     @abstractmethod
     def mix(self, graphs: PaddedGraphs) -> Tensor:
-        """Z V, `[B, H, N, dim]`, with dropout while training."""
+        """Return Z V, `[B, H, N, dim]`, with dropout while training."""
 
     @abstractmethod
     def weights(self, graphs: PaddedGraphs) -> Tensor:
-        """Z, `[B, H, N, N]`, without dropout."""
+        """Return Z, `[B, H, N, N]`, without dropout."""
 
     def mix_all(self, padded: list[PaddedGraphs]) -> list[Tensor]:
         """Return Z V of every group of graphs, for layers that look at all of a pass."""
@@ -335,7 +335,7 @@ class AdjacencyEnhancedAttention(Traced):
 
     @torch.no_grad()
     def _record(self, x: Tensor, layout: DenseLayout, padded: list[PaddedGraphs], out: Tensor) -> LayerTrace:
-        """`attention` holds the flows Z, `values` what they mix, `mixing_weight` is gamma.
+        """Record a trace: `attention` holds the flows Z, `values` what they mix, `mixing_weight` is gamma.
 
         There is no `attention` where an iteration has left negative flows, which the optimum never has: diagnostics
         read weights.

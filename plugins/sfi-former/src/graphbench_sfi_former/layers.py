@@ -126,7 +126,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         return edge_mask(batch, layout) if self.flow_graph == "edges" else None
 
     def mix(self, graphs: PaddedGraphs) -> Tensor:
-        """Z V `[B, H, N, dim]`, with dropout while training."""
+        """Return Z V `[B, H, N, dim]`, with dropout while training."""
         if (graphs.friction is None) == self.friction_given:
             raise BadInput(
                 "A SparseFlowAttention with friction='given' takes friction [B, H or 1, N, N] in forward, and one with "
@@ -152,7 +152,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         )
 
     def weights(self, graphs: PaddedGraphs) -> Tensor:
-        """Z `[B, H, N, N]`, without dropout."""
+        """Return Z `[B, H, N, N]`, without dropout."""
         query, key = graphs.maps[:2]
         penalty, mask = self.weight_of_friction(graphs), self._mask(graphs)
         if self.friction_proj is not None:
@@ -228,12 +228,12 @@ class DenseFlowAttention(AdjacencyEnhancedAttention):
     """
 
     def mix(self, graphs: PaddedGraphs) -> Tensor:
-        """Softmax attention `[B, H, N, dim]`, with dropout while training."""
+        """Return softmax attention `[B, H, N, dim]`, with dropout while training."""
         query, key, value = graphs.maps
         return attend(query, key, value, hidden_sources(graphs.mask), self.dropout.p if self.training else 0.0)
 
     def weights(self, graphs: PaddedGraphs) -> Tensor:
-        """Attention weights `[B, H, N, N]`, without dropout."""
+        """Return attention weights `[B, H, N, N]`, without dropout."""
         query, key = graphs.maps[:2]
         return attention_weights(query, key, hidden_sources(graphs.mask))
 
@@ -305,7 +305,7 @@ class RivalAttention(DenseFlowAttention):
         return mixed
 
     def mix(self, graphs: PaddedGraphs) -> Tensor:
-        """Z V `[B, H, N, dim]`, with dropout while training."""
+        """Return Z V `[B, H, N, dim]`, with dropout while training."""
         weights, value = self.weights(graphs), graphs.maps[2]
         if self.rival != "sparsemax":
             rows = _entropy(weights) if self.rival == "entropy" else 1 - weights.square().sum(-1)
@@ -315,7 +315,7 @@ class RivalAttention(DenseFlowAttention):
         return dropped.to(value.dtype) @ value
 
     def weights(self, graphs: PaddedGraphs) -> Tensor:
-        """Z `[B, H, N, N]`, without dropout."""
+        """Return Z `[B, H, N, N]`, without dropout."""
         if self.rival != "sparsemax":
             return super().weights(graphs)
         query, key = graphs.maps[:2]

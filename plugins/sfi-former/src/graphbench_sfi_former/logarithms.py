@@ -90,7 +90,7 @@ class Slopes(NamedTuple):
     leak: Tensor
 
     def times(self, log_factor: Tensor) -> Tensor:
-        """dL/dg_i exp(log_factor), without overflow on the way."""
+        """Return dL/dg_i exp(log_factor), without overflow on the way."""
         return self.sign * (self.log_push + log_factor).exp()
 
 
@@ -121,7 +121,7 @@ def solve(rows: LogRows) -> LogLevel:
 
 
 def flow(rows: LogRows, level: LogLevel) -> Tensor:
-    """Flow z `[R, K]`, float64; NaN in rows that hold a NaN."""
+    """Return the flow z `[R, K]`, float64; NaN in rows that hold a NaN."""
     below = _log_one_minus_exp((level.floor - rows.log_friction).clamp_min(0))
     log_gap = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty + below)
     z = torch.where(_active(rows, level), (rows.log_weight + log_gap).exp(), 0.0)
@@ -217,7 +217,7 @@ class _SignedSum(NamedTuple):
         return cls(scale, (signs * terms).sum(-1, keepdim=True), terms.sum(-1, keepdim=True))
 
     def or_where_shorter(self, other: _SignedSum) -> _SignedSum:
-        """Itself, but the other, equal sum in rows where the absolute values of its terms sum to less."""
+        """Take the other, equal sum in rows where the absolute values of its terms sum to less."""
         shorter = other.scale + other.size.log() < self.scale + self.size.log()
         return _SignedSum(*(torch.where(shorter, b, a) for a, b in zip(self, other, strict=True)))
 
@@ -231,13 +231,13 @@ def _active(rows: LogRows, level: LogLevel) -> Tensor:
 
 
 def _first_of_ties(ascending: Tensor, resolution: Tensor) -> Tensor:
-    """Each number replaced by the first of those that follow one another at `resolution` or less."""
+    """Replace each number by the first of its run, in which neighbours differ by `resolution` or less."""
     new = ascending.diff(dim=-1, prepend=ascending[:, :1] - 2 * resolution - 1) > resolution
     return torch.where(new, ascending, -_NEVER).cummax(-1).values
 
 
 def _log_one_minus_exp(x: Tensor) -> Tensor:
-    """log(1 - exp(-x)) for x >= 0."""
+    """Compute log(1 - exp(-x)) for x >= 0."""
     return (-torch.expm1(-x)).log()
 
 

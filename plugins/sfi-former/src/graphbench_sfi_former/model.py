@@ -52,7 +52,7 @@ class FlowBackbone(GPSBackbone):
         super().__init__(spec, hidden_dim, num_layers, make_attention, positional_encoders=encoders, **options)
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` where the local layer reads them."""
+        """Return nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` if the local layer reads them."""
         # By a weight's dtype, since features may be integers; a layer in another dtype would build A~ again.
         weight = next(self.parameters())
         return super().forward(with_adjacency(batch, adjacency_dtype(weight)))
@@ -244,7 +244,7 @@ class DFiFormer(FlowBackbone):
         self.rival_weight = rival_weight
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """As `FlowBackbone.forward`, with the penalty of a rival."""
+        """Add the penalty of a rival to what `FlowBackbone.forward` returns."""
         out = super().forward(batch)
         # Taken, not only read, so that none of this pass is left for the next.
         taken = [module.take_row_penalty() for module in self.modules() if isinstance(module, RivalAttention)]

@@ -36,7 +36,7 @@ def sparse_flow_proximal(
     step: Step = "barzilai-borwein",
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """T steps of equation (12) towards the minimum of equation (11), differentiated through all of them.
+    """Take T steps of equation (12) towards the minimum of equation (11), differentiated through all of them.
 
     With a step length t, one step is
 
@@ -111,7 +111,7 @@ def _iterate(
 
 @torch.no_grad()
 def _safe_step(resistance: Tensor, alpha: Tensor, mask: Tensor | None) -> Tensor:
-    """1 / (max r + alpha n), n the largest number of allowed keys of a row: `[..., 1, 1]`."""
+    """Return 1 / (max r + alpha n), n the largest number of allowed keys of a row: `[..., 1, 1]`."""
     largest = resistance if mask is None else torch.where(mask, resistance, 0.0)
     num_keys = _num_keys(resistance, mask).amax(-2, keepdim=True)
     top = largest.amax((-2, -1), keepdim=True) + alpha * num_keys
@@ -143,7 +143,7 @@ def _barzilai_borwein(moved: Tensor, gradient: Tensor, last: Tensor, length: Ten
 def first_flow(
     start: Start | Tensor, resistance: Tensor, mask: Tensor | None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """First flow `[..., N, K]`, 0 at keys that are not allowed."""
+    """Return the first flow `[..., N, K]`, 0 at keys that are not allowed."""
     if isinstance(start, Tensor):
         if start.shape != resistance.shape:
             raise BadInput(f"start must have the shape {tuple(resistance.shape)}, but has {tuple(start.shape)}.")
@@ -245,7 +245,7 @@ class ProximalOptions:
 
 
 def _nested_uniform(heads: int, num_nodes: int, seed: int) -> Tensor:
-    """Uniform numbers on [0, 1) `[H, n, n]`, of which a smaller n takes the upper left corners.
+    """Draw uniform numbers on [0, 1) `[H, n, n]`, of which a smaller n takes the upper left corners.
 
     Entries are numbered so that those of the n x n corner are the first n^2: entry (i, j) has number
     m^2 + i if j = m, else m^2 + m + 1 + j, with m = max(i, j).

@@ -127,7 +127,7 @@ def _flatten(
 
 
 def _widened(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """In another dtype; gradients that the first cannot hold are cut at its largest number."""
+    """Convert to another dtype; gradients that the first cannot hold are cut at its largest number."""
     wide, limits = values.to(dtype), torch.finfo(values.dtype)
     if wide is not values and wide.requires_grad:
         wide.register_hook(lambda gradient: gradient.clamp(limits.min, limits.max))
@@ -144,7 +144,7 @@ class _Rows(NamedTuple):
     allowed: Tensor | None
 
     def split(self, size: int) -> list[_Rows]:
-        """Parts of so many rows."""
+        """Split into parts of so many rows."""
         pieces = [[None] if x is None else x.split(size) for x in self]
         number = max(map(len, pieces))
         return [_Rows(*part) for part in zip(*(p if len(p) == number else p * number for p in pieces), strict=True)]
@@ -157,7 +157,7 @@ class _Rows(NamedTuple):
 
 
 def _solve(rows: _Rows, given: torch.finfo) -> Tensor:
-    """Flow `[R, K]` of resistances and frictions that were given in a format with these limits."""
+    """Return the flow `[R, K]` of resistances and frictions that were given in a format with these limits."""
     size = _CHUNK.get(rows.resistance.device.type, _CHUNK_ELSEWHERE)
     solved = [_solve_chunk(part) for part in rows.split(max(1, size // rows.resistance.shape[1]))]
     flow, beyond = (torch.cat(x) if len(solved) > 1 else x[0] for x in zip(*solved, strict=True))
@@ -177,7 +177,7 @@ def _solve(rows: _Rows, given: torch.finfo) -> Tensor:
 
 
 def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
-    """Flow `[R, K]`, and which rows are not solved, because numbers of this dtype cannot state them, `[R]`."""
+    """Return the flow `[R, K]`, and the rows `[R]` that are not solved, as this dtype cannot state their numbers."""
     r, f, penalty, alpha, allowed = rows
     limits, may = torch.finfo(r.dtype), None
     if allowed is not None:
@@ -206,7 +206,7 @@ def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
 
 
 def where_positive(values: Tensor, condition: Tensor) -> Tensor:
-    """`values` where `condition > 0`, else 0 whatever they are: on a CPU ten times as fast as by a boolean mask.
+    """Return `values` where `condition > 0`, else 0 whatever they are: on a CPU ten times as fast as a boolean mask.
 
     Examples:
         >>> where_positive(torch.tensor([5.0, torch.nan]), torch.tensor([1.0, 0.0]))
@@ -313,7 +313,7 @@ class _Flow(torch.autograd.Function):
 
 
 def solving_dtype(*tensors: Tensor) -> torch.dtype:
-    """float64 if any tensor has it, else float32: half precision cannot hold a water level."""
+    """Return float64 if any tensor has it, else float32: half precision cannot hold a water level."""
     return torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
 
 

@@ -90,7 +90,7 @@ def _add_gradients(grads: Operands, part: Operands, rows: Tensor, terms: SteepGr
 def _steep_blocks(
     steep: Tensor, options: tuple[Any, ...], operands: Operands
 ) -> Iterator[tuple[Block, Operands, Tensor | None, Tensor, Tensor | None]]:
-    """Blocks with steep rows: where, operands, masks, numbers of the rows, and their factors of dropout `[R, K]`."""
+    """Yield blocks with steep rows: slices, operands, masks, numbers of the rows, and their dropout mask `[R, K]`."""
     masks, mask_of, dropout, seed = options
     # A stream apart from that of the ordinary rows, whose draws have the shape of a block.
     generator = torch.Generator(steep.device).manual_seed(seed + 1)
@@ -105,7 +105,7 @@ def _steep_blocks(
 
 
 def _spread(part: Operands, rows: Tensor, values: Tensor) -> Tensor:
-    """Values of rows `[R, K]` in their places, and 0 elsewhere `[m, n, K]`, in the dtype of the attention."""
+    """Scatter values of rows `[R, K]` to their places in `[m, n, K]`, 0 elsewhere, in the dtype of the attention."""
     (m, n, _), num_keys = part.query.shape, part.key.shape[1]
     return part.query.new_zeros(m * n, num_keys).index_copy_(0, rows, values.to(part.query.dtype)).view(m, n, num_keys)
 
@@ -136,7 +136,7 @@ class SteepGradients(NamedTuple):
 
 
 def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[LogLevel, Tensor]:
-    """Levels and flows z `[R, K]` (float64) of the rows with these numbers, counted over matrices and queries.
+    """Solve for levels and flows z `[R, K]` (float64) of the rows with these numbers, counted over all matrices.
 
     Their logits are computed again in float64, in whatever precision the attention runs.
 
@@ -146,8 +146,8 @@ def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[L
         rows: int64 `[R]`.
     """
     least, levels, flows = _least(part), [], []
-    for some in _chunks(part, rows):
-        log_rows = _rows_of(part, allowed, some)
+    for chunk in _chunks(part, rows):
+        log_rows = _rows_of(part, allowed, chunk)
         z = torch.zeros_like(log_rows.log_weight)
         level = LogLevel(*(torch.empty_like(log_rows.log_penalty) for _ in range(4)))
         for few in _with_few_keys(log_rows, _candidates(log_rows, least)):
@@ -165,7 +165,7 @@ def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[L
 def steep_gradients(
     part: Operands, allowed: Tensor | None, rows: Tensor, level: LogLevel, upstream: Tensor, keep: Tensor | None
 ) -> SteepGradients:
-    """Gradients of steep rows.
+    """Compute the gradients of steep rows.
 
     A derivative by a friction's logit can exceed any number: w_i g_i (c - u_i) is exp(500) where two frictions are tied
     and their resistances vanish beside them. Where the largest of a row exceeds what can still be multiplied and summed
@@ -180,12 +180,12 @@ def steep_gradients(
         keep: dropout's factors of the rows `[R, K]`; None without dropout.
     """
     least, largest, start, parts = _least(part), _largest_exponent(part), 0, []
-    for some in _chunks(part, rows):
-        here = slice(start, start + len(some))
-        log_rows, products = _rows_of(part, allowed, some), _scores(upstream, part.value, some)
-        some_level, factors = LogLevel(*(numbers[here] for numbers in level)), None if keep is None else keep[here]
-        parts.append(SteepGradients(*_gradients(log_rows, some_level, *products, factors, least, largest)))
-        start += len(some)
+    for chunk in _chunks(part, rows):
+        here = slice(start, start + len(chunk))
+        log_rows, products = _rows_of(part, allowed, chunk), _scores(upstream, part.value, chunk)
+        chunk_level, factors = LogLevel(*(numbers[here] for numbers in level)), None if keep is None else keep[here]
+        parts.append(SteepGradients(*_gradients(log_rows, chunk_level, *products, factors, least, largest)))
+        start += len(chunk)
     return SteepGradients(*map(torch.cat, zip(*parts, strict=True)))
 
 
@@ -254,12 +254,12 @@ def _chunks(part: Operands, rows: Tensor) -> tuple[Tensor, ...]:
 
 
 def _least(part: Operands) -> float:
-    """Logarithm of a flow that is none in the dtype of the attention."""
+    """Return the logarithm of a flow that is too small for the dtype of the attention."""
     return 1.1 * math.log(torch.finfo(part.query.dtype).tiny)
 
 
 def _candidates(rows: LogRows, least: float) -> Tensor:
-    """Keys that may carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`.
+    """Mark the keys that may carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`.
 
     The level is at most g_i + r_i, to which key i alone would raise it, and a flow at most that over its resistance.
     """
@@ -271,14 +271,14 @@ def _candidates(rows: LogRows, least: float) -> Tensor:
 
 
 def _counting(rows: LogRows, level: LogLevel, least: float) -> Tensor:
-    """Keys that carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`."""
+    """Mark the keys that carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`."""
     reach = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
     counts = rows.log_weight >= least - torch.maximum(reach, rows.log_friction)
     return counts & (rows.log_friction <= level.top) & (rows.log_weight > -torch.inf)
 
 
 def gradient_of_queries(scores: Tensor, keys: Tensor, rows: Tensor, num_rows: int) -> Tensor:
-    """Sum_i s_i k_i of rows `[R, K]` with sum_i s_i = 0.
+    """Compute sum_i s_i k_i of rows s `[R, K]` with sum_i s_i = 0.
 
     Where most of it cancels, it is taken as sum_i s_i (k_i - k_m), to which equal keys contribute exactly nothing.
 
@@ -299,15 +299,15 @@ def gradient_of_queries(scores: Tensor, keys: Tensor, rows: Tensor, num_rows: in
     gradient = (spread @ keys).flatten(0, 1)[at]
     bound = scores.abs().sum(-1) * torch.linalg.vector_norm(keys, dim=-1).amax(-1)[position]
     cancels = (torch.linalg.vector_norm(gradient, dim=-1) < _CANCELS * bound).nonzero().view(-1)
-    for some in cancels.split(max(1, _CHUNK // keys[0].numel())):
-        s, k = scores[some], keys[position[some]]
+    for chunk in cancels.split(max(1, _CHUNK // keys[0].numel())):
+        s, k = scores[chunk], keys[position[chunk]]
         most = k.gather(1, s.abs().argmax(-1)[:, None, None].expand(-1, 1, k.shape[-1]))
-        gradient[some] = torch.einsum("rk,rkd->rd", s, k - most)
+        gradient[chunk] = torch.einsum("rk,rkd->rd", s, k - most)
     return gradient
 
 
 def _largest_exponent(part: Operands) -> float:
-    """Logarithm of the largest derivative by a logit whose products with keys and queries can still be summed."""
+    """Return the logarithm of the largest derivative by a logit whose products with keys and queries can be summed."""
     most = max(1.0, *(float(x.abs().amax()) for x in (part.friction_query, part.friction_key)))
     return math.log(torch.finfo(part.query.dtype).max) - math.log(most * max(part.query.shape[1], part.key.shape[1]))
 
@@ -331,7 +331,7 @@ def _rows_of(part: Operands, allowed: Tensor | None, rows: Tensor) -> LogRows:
 
 
 def _scores(queries: Tensor, keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Products of these rows of queries with the keys of their matrix `[R, K]`, and a bound on their terms `[R, 1]`."""
+    """Multiply these rows of queries by the keys of their matrix `[R, K]`, and bound the terms of the sums `[R, 1]`."""
     num_rows = queries.shape[1]
     # Multiply whole matrices and pick the rows: gathering the keys of each row would take [R, K, d].
     matrices, position = (rows // num_rows).unique(return_inverse=True)
@@ -343,7 +343,7 @@ def _scores(queries: Tensor, keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor
 
 
 def _through_softmax(derivatives: Tensor, total: Tensor, log_shares: Tensor, allowed: Tensor) -> Tensor:
-    """Return derivatives by logits, G_i - f_i total, from G, those by the logarithms of softmax f, with sum `total`.
+    """Take derivatives G by the logarithms of a softmax f, with sum `total`, to those by its logits: G_i - f_i total.
 
     They sum to zero. Where a share is nearly 1 and its own difference cancels, it is set by the others'.
     """

@@ -50,13 +50,18 @@ def test_options_make_a_configuration_of_generated_graphs(script, model, name, c
 
 
 def test_table_has_zeros_sums_and_distances(script, layers, tmp_path):
-    script.written(tmp_path, [7], [[layers[0]]], [[layers[1]]])
+    script.write(tmp_path, [7], [[layers[0]]], [[layers[1]]])
     with (tmp_path / "steps.csv").open() as file:
-        found = list(csv.DictReader(file))
-    assert [(row["graph"], row["layer"], row["head"]) for row in found] == [("7", "3", "0")] * 4
-    told = [(row["step"], float(row["zeros"]), float(row["row_sum"]), row["error"]) for row in found]
+        rows = list(csv.DictReader(file))
+    assert [(row["graph"], row["layer"], row["head"]) for row in rows] == [("7", "3", "0")] * 4
+    values = [(row["step"], float(row["zeros"]), float(row["row_sum"]), row["error"]) for row in rows]
     # the start is (-1, -1/2; -1/2, -1) away from a flow of norm sqrt(1/2): sqrt(2.5) / sqrt(0.5)
-    assert told == [("0", 0.0, -1.0, "2.24"), ("5", 0.5, 0.5, "0"), ("exact", 0.5, 0.5, ""), ("softmax", 0.0, 1.0, "")]
+    assert values == [
+        ("0", 0.0, -1.0, "2.24"),
+        ("5", 0.5, 0.5, "0"),
+        ("exact", 0.5, 0.5, ""),
+        ("softmax", 0.0, 1.0, ""),
+    ]
 
 
 def test_pictures_show_every_step_and_both_models(script, layers, tmp_path):
@@ -64,18 +69,18 @@ def test_pictures_show_every_step_and_both_models(script, layers, tmp_path):
     assert [name for name, _ in shown] == [
         "start", "step 5", "SFi-Former, exact", "SFi-Former, with A", "DFi-Former", "DFi-Former, with A",
     ]  # fmt: skip
-    figure = script.drawn(shown, "title")
+    figure = script.draw(shown, "title")
     images = [axes.images[0] for axes in figure.axes if axes.images]
     assert len(images) == 6
     assert images[0].get_array().tolist() == [[0.5, 0.5], [0.5, 0.5]]  # the absolute value
     white = images[1].cmap(images[1].norm(images[1].get_array()))[0, 1]
     assert white.tolist() == [1, 1, 1, 1]
-    script.written(tmp_path, [7], [[layers[0]]], [[layers[1]]])
+    script.write(tmp_path, [7], [[layers[0]]], [[layers[1]]])
     assert matplotlib.image.imread(tmp_path / "attention_steps" / "val-7_layer-3.png").std() > 0
 
 
 @pytest.mark.slow
-def test_two_small_trainings_are_drawn(script, tmp_path, monkeypatch):
+def test_two_small_trainings_are_draw(script, tmp_path, monkeypatch):
     """Both models on a few generated graphs; a second call trains nothing and looks again."""
     monkeypatch.setenv("GRAPHBENCH_STORE", str(tmp_path / "store"))
     words = ["--output", str(tmp_path), "--epochs", "1", "--graphs", "0", "--steps", "0", "5", "400",
@@ -83,12 +88,12 @@ def test_two_small_trainings_are_drawn(script, tmp_path, monkeypatch):
              "--trainer.callbacks=null"]  # fmt: skip
     script.main(words)
     with (tmp_path / "steps.csv").open() as file:
-        found = list(csv.DictReader(file))
-    assert {row["step"] for row in found} == {"0", "5", "400", "exact", "softmax"}
-    assert {row["layer"] for row in found} == {"0", "1"}
-    by_step = {step: [float(row["error"]) for row in found if row["step"] == step] for step in ("0", "5", "400")}
+        rows = list(csv.DictReader(file))
+    assert {row["step"] for row in rows} == {"0", "5", "400", "exact", "softmax"}
+    assert {row["layer"] for row in rows} == {"0", "1"}
+    by_step = {step: [float(row["error"]) for row in rows if row["step"] == step] for step in ("0", "5", "400")}
     assert all(late < early for early, late in zip(by_step["0"], by_step["400"], strict=True))
-    exact = [float(row["row_sum"]) for row in found if row["step"] in ("exact", "softmax")]
+    exact = [float(row["row_sum"]) for row in rows if row["step"] in ("exact", "softmax")]
     assert all(0.9 < value < 1.001 for value in exact)
     assert len(list((tmp_path / "attention_steps").glob("val-0_layer-*.png"))) == 2
     runs = [(tmp_path / "runs" / f"{model}-0") for model in ("sfi-former", "dfi-former")]

@@ -36,7 +36,7 @@ Sizes = Mapping[str, int | None]
 #: The largest eigenvalue for which weights are made, and the option that sets it with its value.
 Limit = tuple[float, str]
 _AnyLayer = TypeVar("_AnyLayer", GeneralLayer, BlockLayer, EfficientLayer)
-_Made = TypeVar("_Made", GeneralLayer, EfficientLayer)
+_LemmaLayer = TypeVar("_LemmaLayer", GeneralLayer, EfficientLayer)
 
 
 class IncidenceConstruction(nn.Module):
@@ -128,12 +128,13 @@ class IncidenceConstruction(nn.Module):
         if self.form == "efficient" or not isinstance(incidence, Tensor):
             return
         actual = {"num_edges": incidence.shape[-1], "num_demands": demands.shape[-1]}
-        made = actual | {name: size or 0 for name, size in self.sizes.items()}
-        if actual["num_edges"] > made["num_edges"] or actual["num_demands"] != made["num_demands"]:
+        expected = actual | {name: size or 0 for name, size in self.sizes.items()}
+        if actual["num_edges"] > expected["num_edges"] or actual["num_demands"] != expected["num_demands"]:
             raise BadInput(
-                f"The construction was made for num_edges={made['num_edges']} and num_demands={made['num_demands']}, "
-                f"but B has {actual['num_edges']} columns and there are {actual['num_demands']} demands. Make it for "
-                "these, or take form='efficient', whose weights fit every graph."
+                f"The construction was made for num_edges={expected['num_edges']} and "
+                f"num_demands={expected['num_demands']}, but B has {actual['num_edges']} columns and there are "
+                f"{actual['num_demands']} demands. Make it for these, or take form='efficient', whose weights fit "
+                "every graph."
             )
 
     def _check_values(self, incidence: Incidence, demands: Tensor) -> None:
@@ -224,9 +225,11 @@ class LaplacianConstruction(nn.Module):
                 check_connected(laplacian, present)
         identity = torch.diag_embed(present)
         mean = present[..., :, None] * present[..., None, :] / present.sum(-1).clamp(min=1)[..., None, None]
+        # Identity and projection of the present nodes alone, so that rows of absent ones start at 0 and stay there.
         x = torch.cat(self.read_in(laplacian, identity, identity - mean), dim=-1)
         if isinstance(self.transformer, BlockTransformer):
             return self.read_out(list(self.transformer(x).split(n, dim=-1)))
+        # Z is made of features alone: B has no columns.
         return self.read_out(list(self.transformer(x[..., :0], x)[1].split(n, dim=-1)))
 
 
@@ -287,19 +290,20 @@ def efficient_layer(weights: LayerWeights, width: int = 1) -> EfficientLayer:
     """
     layer = blank(lambda: EfficientLayer(len(weights.value) * width, evolve_incidence=False)).double()
     with torch.no_grad():
+        # Only the product α^Q α^K counts; it is 0 in Gram-Schmidt layers, which Lemma 9 prints as 1.
         layer.alpha_query.fill_(1.0)
         layer.alpha_key.fill_(weights.incidence)
         layer.alpha_residual.zero_()
     return fill(layer, weights, width)
 
 
-def shared(weights: Sequence[LayerWeights], make: Callable[[LayerWeights], _Made]) -> list[_Made]:
+def shared(weights: Sequence[LayerWeights], make: Callable[[LayerWeights], _LemmaLayer]) -> list[_LemmaLayer]:
     """Make a layer for every record; equal records share one."""
-    made: dict[LayerWeights, _Made] = {}
+    layers: dict[LayerWeights, _LemmaLayer] = {}
     for record in weights:
-        if record not in made:
-            made[record] = make(record)
-    return [made[record] for record in weights]
+        if record not in layers:
+            layers[record] = make(record)
+    return [layers[record] for record in weights]
 
 
 def check_options(num_layers: int, form: str) -> None:

@@ -138,6 +138,7 @@ def interpolated_series(
         angles = np.pi * (np.arange(points) + 0.5) / points
         values = function(low + (high - low) * np.cos(angles / 2) ** 2)  # no cancellation near the lower end
         coefficients = dct(values) / points
+        # A cosine transform has the constant term twice.
         coefficients[0] /= 2
         rounding = 8 * np.finfo(float).eps * np.abs(values).max()
         if points >= 2 * num_terms and np.abs(coefficients[-points // 8 :]).max() < rounding:
@@ -149,6 +150,7 @@ def interpolated_series(
 def heat_series(time: float, high: float, num_terms: int) -> list[float]:
     """Expand `e^(-time λ)` on [0, high] in Chebyshev polynomials: `c_l = 2 (-1)^l e^(-a) I_l(a)`, a = time high / 2."""
     degrees = np.arange(num_terms)
+    # `ive` is e^(-a) I_l(a) in one: I_0 alone overflows beyond a = 713.
     coefficients = 2.0 * (-1.0) ** degrees * ive(degrees, time * high / 2)
     coefficients[0] /= 2
     return [float(value) for value in coefficients]
@@ -169,6 +171,7 @@ def series_layers(coefficients: list[float], low: float, high: float) -> list[La
     layers: list[LayerWeights] = []
     for term, coefficient in enumerate(coefficients):
         factor = 2.0 if term else 1.0
+        # A layer adds to Z what the weights say, so the diagonal holds the recurrence less 1.
         residual = {
             (_CURRENT, _CURRENT): -factor * middle / half - 1,
             (_CURRENT, _BEFORE): -1.0 if term else 0.0,

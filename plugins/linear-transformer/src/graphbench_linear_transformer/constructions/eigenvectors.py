@@ -92,6 +92,7 @@ def _subspace_iteration(
         residual=blocks(k, dict.fromkeys(diagonal, residual)),
         incidence=1.0,
     )
+    # Unit columns, which (6) keeps, make φ_j φ_j^T a projection. The last column leads: its layer subtracts nothing.
     orthogonal = [
         LayerWeights(
             value=blocks(k, {(column, column): -1.0}),
