@@ -50,8 +50,10 @@ class VectorAttention(nn.Module):
             offsets: `p_i - p_j` of the neighbours `[T, k, c]`.
             neighbours: `[T, k]`.
         """
+        # delta goes to scores and to values ("position encoding", section 3.3).
         delta = self.place(offsets)
         scores = self.weigh(self.query(x)[:, None] - self.key(x)[neighbours] + delta)
+        # A softmax over the neighbours in each channel, with nothing to scale: there are no dot products.
         return (scores.softmax(1) * (self.value(x)[neighbours] + delta)).sum(1)
 
 

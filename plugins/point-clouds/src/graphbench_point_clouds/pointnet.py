@@ -132,6 +132,7 @@ class PointNet(PointCloudModel):
             matrices = self.align_features(x, clouds.cloud_of, clouds.num_clouds)
             x = clouds.transform(x, matrices)
             if self.orthogonality:
+                # Of the feature alignment alone, as in the paper: 64 x 64 numbers have far more freedom than 3 x 3.
                 points.penalties.append(self.orthogonality * orthogonality(matrices))
         states += [x := layer(x) for layer in self.after]
         return Pooling("max")(x, clouds.cloud_of, clouds.num_clouds), states

@@ -85,6 +85,7 @@ def to_children(q: Tensor, k: Tensor, v: Tensor, place: Tensor, parent: Tensor, 
     scores = (q[parent] * k).sum(-1) + place.sum(-1, keepdim=True)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) / (scale * count[parent][:, None])
     above = parent[:, None].expand_as(scores)
+    # A softmax over the children of each node. Only cells with points are nodes, so every node has a child.
     top = scores.new_full((len(q), scores.shape[1]), -torch.inf).scatter_reduce(0, above, scores.detach(), "amax")
     weights = (scores - top[parent]).exp()
     total = torch.zeros_like(top).index_add(0, parent, weights)
