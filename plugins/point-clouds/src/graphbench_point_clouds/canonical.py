@@ -77,6 +77,7 @@ class CanonicalFrame(nn.Module):
         x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
         # Single coordinates are dropped: exact frames, which turn with the cloud, are those of evaluation.
         x = self.dropout(self.out(self.norm(self.points(x))))
+        # Gram-Schmidt subtracts vectors that may be nearly parallel: in single precision at least.
         return orthonormal(to_single(cloud_means(x, clouds.cloud_of, clouds.num_clouds)))
 
     def transform(self, points: Points) -> Points:

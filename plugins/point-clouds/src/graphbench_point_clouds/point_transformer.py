@@ -100,6 +100,7 @@ class TransitionDown(nn.Module):
         sample, rows = farthest_points(points.pos, points.clouds, share=SHARE)
         pos = points.pos[rows]
         near = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors)
+        # Mapped, then gathered: T products in place of S k, and the norm counts each point once.
         return replace(points, pos=pos, x=self.map(points.x)[near].amax(1), clouds=sample)
 
 

@@ -44,6 +44,7 @@ class TNet(nn.Module):
     def forward(self, x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
         """Return matrices `[B, d, d]` for rows `[T, d]`."""
         pooled = Pooling("max")(self.point_maps(x), cloud_of, num_clouds)
+        # `out` begins with zeros: at first every cloud is left as it is.
         change = self.out(self.cloud_maps(pooled)).view(-1, self.dim, self.dim)
         return change + torch.eye(self.dim, dtype=change.dtype, device=change.device)
 

@@ -116,6 +116,7 @@ class VNPointNet(PointCloudModel):
         self.before = nn.ModuleList(VectorReLU(a, b, _RELU) for a, b in zip(ins, before, strict=False))
         self.align = VectorTNet(before[-1], h, pooling) if feature_transform else None
         self.middle = VectorReLU(before[-1] * (2 if feature_transform else 1), middle, _RELU)
+        # A norm without a rectifier behind the last map, as in the released code.
         self.wide, self.wide_norm = VectorMap(middle, wide), VectorNorm(wide)
         self.frames = Frames(2 * wide, _RELU)
         if self.of_clouds:
