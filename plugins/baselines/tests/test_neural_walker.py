@@ -29,7 +29,7 @@ NAMES = sorted(path.stem for path in (Path(__file__).parents[1] / "configs" / "n
 SMALL = {"hidden_dim": 8, "num_layers": 2, "walk_length": 6, "window": 3}
 
 
-def close(found, expected):
+def assert_close(found, expected):
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
 
 
@@ -90,8 +90,8 @@ def test_the_walk_encoder_is_its_equation(prepared, sequence_layer):
         return torch.stack([torch.stack(v).mean(0) if v else torch.zeros(8).double() for v in visits.values()])
 
     new_x, new_edge = encoder(x, edge, walks)
-    close(new_x, x + encoder.to_nodes(means(visits_of_nodes)))
-    close(new_edge, edge + encoder.to_edges(means(visits_of_edges)))
+    assert_close(new_x, x + encoder.to_nodes(means(visits_of_nodes)))
+    assert_close(new_edge, edge + encoder.to_edges(means(visits_of_edges)))
 
 
 def messages(layer, x, edge, batch):
@@ -107,13 +107,13 @@ def test_a_layer_with_a_virtual_node_is_its_equation(prepared):
     layer, virtual = model.layers[0], torch.randn(batch.num_graphs, 8, dtype=torch.float64)
     walked, new_edge = layer.walk(x, edge, walks)
     y = messages(layer, walked, new_edge, batch)
-    told = torch.stack(
+    expected = torch.stack(
         [layer.virtual((y[batch.batch == graph].sum(0) + virtual[graph])[None])[0] for graph in range(batch.num_graphs)]
     )
     found, found_edge, found_virtual = layer(x, edge, virtual, walks, batch, None)
-    close(found, y + told[batch.batch])
-    close(found_edge, new_edge)
-    close(found_virtual, told)
+    assert_close(found, y + expected[batch.batch])
+    assert_close(found_edge, new_edge)
+    assert_close(found_virtual, expected)
     assert model.layers[-1].virtual is None
 
 
@@ -133,7 +133,7 @@ def test_a_layer_with_attention_is_its_equation(prepared):
     z = layer.attention_norm(walked + mixed)
     expected = layer.norm(z + layer.feed_forward(z))
     found = layer(x, edge, torch.zeros(batch.num_graphs, 8), walks, batch, DenseLayout.from_batch(batch))
-    close(found[0], expected)
+    assert_close(found[0], expected)
     assert isinstance(model.node_output, nn.Identity)
 
 
@@ -141,7 +141,7 @@ def test_rotated_coordinates_are_complex_products():
     x = torch.randn(2, 3, 7, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     angle = torch.arange(7.0)[:, None].double() * 10_000 ** (-torch.arange(4.0).double() / 4)
     turned = torch.complex(x[..., :4], x[..., 4:]) * torch.polar(torch.ones_like(angle), angle)
-    close(rotate(x), torch.cat([turned.real, turned.imag], dim=-1))
+    assert_close(rotate(x), torch.cat([turned.real, turned.imag], dim=-1))
 
 
 def test_the_transformer_on_walks_is_its_equation_and_sees_no_padding():
@@ -154,7 +154,7 @@ def test_the_transformer_on_walks_is_its_equation_and_sees_no_padding():
         q, k, v = (part.unflatten(-1, (2, 4)).transpose(0, 1) for part in layer.qkv(x).chunk(3, dim=-1))
         weights = (rotate(q) @ rotate(k).mT / math.sqrt(4)).softmax(-1)
         y = layer.norm(x + layer.out((weights @ v).transpose(0, 1).flatten(1)))
-        close(found[row, :length], layer.feed_forward_norm(y + layer.feed_forward(y)))
+        assert_close(found[row, :length], layer.feed_forward_norm(y + layer.feed_forward(y)))
 
 
 def test_the_convolution_is_its_equation():
@@ -170,7 +170,7 @@ def test_the_convolution_is_its_equation():
                     summed = summed + layer.along.weight[:, 0, offset + 4] * walk[row, i + offset]
             scaled = (summed - norm.running_mean) / (norm.running_var + norm.eps).sqrt() * norm.weight + norm.bias
             expected[row, i] = F.relu(layer.across(F.relu(scaled)))
-    close(layer(walk, torch.ones(2, 6, dtype=torch.bool)), expected)
+    assert_close(layer(walk, torch.ones(2, 6, dtype=torch.bool)), expected)
 
 
 def test_mamba_reads_walks_both_ways():
@@ -179,7 +179,7 @@ def test_mamba_reads_walks_both_ways():
     visited = torch.ones(2, 5, dtype=torch.bool)
     there = layer(walk, visited)
     layer.onward, layer.backward = layer.backward, layer.onward
-    close(layer(walk.flip(1), visited).flip(1), there)
+    assert_close(layer(walk.flip(1), visited).flip(1), there)
 
 
 def test_edges_without_features_come_from_the_first_walks(spec, graphs):
@@ -201,6 +201,7 @@ def test_a_step_without_any_walk_works(spec, batch):
     for sequence_layer in ("mamba", "conv", "transformer"):
         model = NeuralWalker(spec, **SMALL, sample_rate=1e-9, sequence_layer=sequence_layer).train()
         model(batch).node.sum().backward()
+        assert all(part.grad is None or part.grad.isfinite().all() for part in model.parameters())
 
 
 @pytest.mark.parametrize("name", NAMES)

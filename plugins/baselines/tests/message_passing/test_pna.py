@@ -16,7 +16,7 @@ from graphbench_baselines import PNA
 from graphbench_baselines.message_passing.pna import aggregate
 
 
-def close(found, expected):
+def assert_close(found, expected):
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
 
 
@@ -36,7 +36,7 @@ def test_aggregates_are_those_of_loops():
         got = messages[target == node]
         deviation = (got.var(0, correction=0) + 1e-5).sqrt()
         expected[node] = torch.cat([got.mean(0), got.max(0).values, got.min(0).values, deviation], dim=-1)
-    close(aggregate(messages, target, torch.tensor([3, 0, 2, 0, 4])), expected)
+    assert_close(aggregate(messages, target, torch.tensor([3, 0, 2, 0, 4])), expected)
 
 
 @pytest.mark.parametrize("divide", [True, False])
@@ -84,14 +84,14 @@ def test_a_layer_is_the_convolution_of_pyg(spec, batch, divide, edges):
     model = PNA(spec, mean_log_degree=delta)
     around = replace(model._neighbourhoods(batch, x), per_size=torch.ones(len(x), 1, dtype=torch.float64))
     received = around.num_received > 0  # elsewhere the deviation is 0, and not the root of 1e-5
-    close(layer(x, edge, around)[received], (x + F.leaky_relu(conv(x, batch.edge_index, edge)))[received])
+    assert_close(layer(x, edge, around)[received], (x + F.leaky_relu(conv(x, batch.edge_index, edge)))[received])
 
 
 def test_rows_are_scaled_by_the_root_of_the_size_of_their_graph(spec, batch):
     sizes = torch.tensor([5, 1, 9, 4, 12, 3]).double()
     expected = torch.cat([torch.full((int(n), 1), float(n) ** -0.5, dtype=torch.float64) for n in sizes])
     x = torch.zeros(batch.num_nodes, 1, dtype=torch.float64)
-    close(PNA(spec, mean_log_degree=1.0)._neighbourhoods(batch, x).per_size, expected)
+    assert_close(PNA(spec, mean_log_degree=1.0)._neighbourhoods(batch, x).per_size, expected)
 
 
 def test_where_the_width_changes_nothing_is_carried(spec):

@@ -63,6 +63,7 @@ class AdvectiveAttention(Traced):
         states = [x[:, None].expand_as(q)]
         for _ in range(self.order):
             z = states[-1]
+            # Of unit vectors 1 + q . k is not negative, so rows of S are probabilities.
             states.append(linear_attention(q, k, z, layout, uniform=1.0) + self.beta * edges.mix(z))
         # Each power has its own part of O, so the coefficients of the series are learned, head by head.
         out: Tensor = self.out(torch.cat(states, dim=-1).flatten(1)) / self.num_heads

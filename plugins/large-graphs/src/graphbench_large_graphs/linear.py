@@ -69,6 +69,7 @@ def linear_attention(
             mixed = torch.einsum("bnhm,bhmd->bnhd", queries, torch.einsum("bnhm,bnhd->bhmd", keys, rows) / size)
             if uniform:
                 mixed = mixed + rows.sum(1, keepdim=True) * (uniform / size)
+            # Rows hold the column of ones, so both additions raise numerator and denominator.
             if loop:
                 mixed = mixed + loop * rows
             parts.append(mixed.flatten(2))

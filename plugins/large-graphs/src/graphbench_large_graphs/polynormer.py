@@ -66,6 +66,7 @@ class LocalLayer(nn.Module):
         super().__init__()
         self.pre_norm = nn.LayerNorm(dim) if pre_norm else nn.Identity()
         self.gate = nn.Linear(dim, dim)
+        # Without bias: that of `linear` is added to the same sum.
         self.conv = GATConv(dim, dim // num_heads, num_heads, add_self_loops=False, bias=False)
         self.linear = nn.Linear(dim, dim)
         self.norm = nn.LayerNorm(dim)

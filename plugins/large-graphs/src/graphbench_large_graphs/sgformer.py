@@ -141,6 +141,7 @@ class GraphBranch(nn.Module):
         self.encoder = encoder
         self.norm = BatchNorm(dim)
         self.layers = nn.ModuleList(
+            # Without the layer's own residual, which is that of x: `forward` adds x0.
             ConvLayer(GCNConvolution(dim, dim, normalize=False), dim, dropout, "batch", False, True, F.relu)
             for _ in range(num_layers)
         )

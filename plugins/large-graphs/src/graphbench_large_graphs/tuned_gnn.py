@@ -135,6 +135,7 @@ class TunedGNN(Architecture):
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, hidden_dim]`."""
+        # Features have no precision of their own here, and `input_map` may be absent.
         x = self.inputs(batch, next(self.parameters()).dtype)
         if self.input_map is not None:
             x = self.dropout(self.input_map(x))

@@ -75,11 +75,14 @@ class CanonicalFrame(nn.Module):
         clouds, pos = points.clouds, points.pos
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         x = self.edges(edge_vectors(pos.to(points.x.dtype)[:, None], neighbours, cross=True)).mean(1)
+        # Single coordinates are dropped: exact frames, which turn with the cloud, are those of evaluation.
         x = self.dropout(self.out(self.norm(self.points(x))))
+        # Gram-Schmidt subtracts vectors that may be nearly parallel: in single precision at least.
         return orthonormal(to_single(cloud_means(x, clouds.cloud_of, clouds.num_clouds)))
 
     def transform(self, points: Points) -> Points:
         """Return the points in the frames of their clouds."""
+        # Coordinates in a frame are dot products with its rows: p F^T.
         frames = self(points)
         return replace(points, pos=points.clouds.transform(points.pos.to(frames.dtype), frames.transpose(1, 2)))
 

@@ -120,6 +120,7 @@ class Clouds:
         Returns:
             The clouds, cloud after cloud, and the former rows `[S]` of all S points.
         """
+        # Each cloud stands in one block, so every count is set.
         counts = self.cloud_of.new_empty(self.num_clouds)
         for block, rows in zip(self.blocks, picked, strict=True):
             counts[block.clouds] = rows.shape[1]
@@ -164,7 +165,7 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     Returns:
         `[b, m, n]`.
     """
-    if not x.dtype.itemsize > 2:
+    if x.dtype.itemsize <= 2:
         x, y = x.float(), y.float()
     if x.shape[-1] <= _FEW:
         columns = zip(x.unbind(-1), y.unbind(-1), strict=True)
@@ -222,7 +223,9 @@ def nearest(
         near = squared_distances(query, points).topk(min(k * step, size), dim=-1, largest=False)
         distance, index = near.values[..., ::step], near.indices[..., ::step]
         if radius is not None:
+            # In an empty ball the nearest point stays: not every query is a point.
             index = torch.where(distance > radius**2, index[..., :1], index)
+        # Fewer than k points: begin again from the nearest one.
         index = index[..., torch.arange(k, device=index.device) % min(k, size)]
         parts.append(block.rows.gather(1, index.flatten(1)).view(index.shape))
     return query_clouds.to_rows(parts)
@@ -264,11 +267,13 @@ def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: 
 def _pick_farthest(points: Tensor, count: int) -> Tensor:
     """Pick points of each cloud `[b, count]`, by their places in `points [b, n, c]`."""
     chosen = torch.empty(points.shape[0], count, dtype=torch.int64, device=points.device)
+    # argmax takes the first of equals, and models sort rows by coordinates: ties do not follow the numbering.
     last = squared_distances(points, points.mean(1, keepdim=True)).squeeze(2).argmax(1)
     distance = torch.full_like(points[..., 0], torch.inf)
     for step in range(count):
         chosen[:, step] = last
         here = points.gather(1, last[:, None, None].expand(-1, 1, points.shape[2]))
+        # Of each point to the sample so far: one pass over the cloud a step, and no matrix of distances.
         distance = torch.minimum(distance, (points - here).square().sum(-1))
         last = distance.argmax(1)
     return chosen
@@ -299,6 +304,7 @@ def interpolate(x: Tensor, pos: Tensor, clouds: Clouds, onto: Tensor, targets: C
         `[Q, d]`.
     """
     index = nearest(onto, targets, pos, clouds, k)
+    # The bound is that of the authors' code: a query that is one of the points takes its features nearly alone.
     weight = 1 / (pos[index] - onto[:, None]).square().sum(-1).clamp(min=1e-10)
     weight = (weight / weight.sum(1, keepdim=True)).to(x.dtype)
     return (weight[:, :, None] * x[index]).sum(1)

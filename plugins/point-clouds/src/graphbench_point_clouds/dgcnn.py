@@ -44,6 +44,7 @@ class EdgeConv(nn.Module):
         """Return points `[T, dims[-1]]` of points `[T, in_dim]` and their neighbours `[T, k]`."""
         ahead, centre = self.first.linear.weight.chunk(2, dim=1)
         edges = F.linear(x, ahead)[neighbours] + F.linear(x, centre - ahead)[:, None]
+        # The maximum cannot go first: a norm whose scale is negative turns the order of neighbours round.
         return self.further(self.first.activate(edges)).amax(1)
 
 
@@ -120,6 +121,7 @@ class DGCNN(PointCloudModel):
         self.align_input: EdgeTNet | None = None
         self.category_map: PointMap | None = None
         if self.of_clouds:
+            # Of the two maps the released classifier gives only the second one a bias.
             self.last = LastMaps((32 * h, 8 * h, 4 * h), (dropout, dropout), SLOPE, (False, True))
             return
         if input_transform:
@@ -149,13 +151,15 @@ class DGCNN(PointCloudModel):
         clouds, pos, x = points.clouds, points.pos, points.features
         neighbours = nearest(pos, clouds, pos, clouds, self.num_neighbors)
         if self.align_input is not None:
+            # Positions alone are aligned: the matrix is no rotation, and would bend normals.
             places, features = x.split([self.coordinates, self.feature_dim], dim=1)
             places = clouds.transform(places, self.align_input(places, neighbours, clouds))
-            neighbours = nearest(places.detach(), clouds, places.detach(), clouds, self.num_neighbors)
+            neighbours = nearest(places, clouds, places, clouds, self.num_neighbors)
             x = torch.cat([places, features], dim=1)
+        # The dynamic graph: neighbours in space for the first layer, in the features of the layer before for others.
         states: list[Tensor] = []
         for layer in self.layers:
             if states:
-                neighbours = nearest(x.detach(), clouds, x.detach(), clouds, self.num_neighbors)
+                neighbours = nearest(x, clouds, x, clouds, self.num_neighbors)
             states.append(x := layer(x, neighbours))
         return torch.cat(states, dim=1)

@@ -64,22 +64,25 @@ def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: 
     """
     exact = pos if pos.dtype.itemsize > 2 else pos.float()
     cloud_of, pool = clouds.cloud_of, Pooling("max")
+    # The margin keeps the size above zero, where all points agree in a coordinate, and the farthest point in its cell.
     low = -pool(-exact, cloud_of, clouds.num_clouds)
     size = pool(exact, cloud_of, clouds.num_clouds) - low + 2 * MARGIN
     low = low - MARGIN
     finest, corner, length = divide ** (depth - 1), low[cloud_of], size[cloud_of]
     place = ((exact - corner) / length * finest).long().clamp(0, finest - 1)
+    # Larger cells by division of whole numbers: rounding could put a point into a cell and not into its parent.
     wide = divide ** torch.arange(depth - 1, device=pos.device)[:, None, None]  # smallest cells along a cell
     along, places = finest // wide, place // wide
     middles = corner + (places.to(exact.dtype) + 0.5) / along * length  # of the cell of each point [depth - 1, T, c]
-    levels, here, siblings = [], exact, near
+    levels, node_pos, siblings = [], exact, near
     nodes = torch.arange(len(pos), device=pos.device)  # one point of each node of the level
     for cells, middle in zip(_occupied_cells(clouds, places, along), middles, strict=True):
-        levels.append(Level(here, cloud_of, cells.of_point[nodes], siblings))
+        levels.append(Level(node_pos, cloud_of, cells.of_point[nodes], siblings))
+        # Any point of a cell knows its cloud, middle and parent.
         nodes = cells.point[: cells.number]
-        cloud_of, here = clouds.cloud_of[nodes], middle[nodes]
-        siblings = nearest_cells(here, cloud_of, cells.sizes, cells.widest, near.shape[1])
-    levels.append(Level(here, cloud_of, cloud_of, siblings))
+        cloud_of, node_pos = clouds.cloud_of[nodes], middle[nodes]
+        siblings = nearest_cells(node_pos, cloud_of, cells.sizes, cells.widest, near.shape[1])
+    levels.append(Level(node_pos, cloud_of, cloud_of, siblings))
     roots, none = torch.arange(clouds.num_clouds, device=pos.device), cloud_of[:0]
     return [*levels, Level(low + size / 2, roots, none, none[:, None])]
 
@@ -115,6 +118,7 @@ def _occupied_cells(clouds: Clouds, places: Tensor, along: Tensor) -> list[_Cell
     """
     num_points, axes = places.shape[1:]
     strides = along ** torch.arange(axes, device=places.device)
+    # The cloud is the highest digit, so sorted cells of a cloud stand together; `CELL_BITS` keeps numbers below 2^63.
     numbers = clouds.cloud_of * along[:, 0] ** axes + (places * strides).sum(2)
     ordered, order = numbers.sort(dim=1, stable=True)
     begins = F.pad(ordered.diff(dim=1) != 0, (1, 0), value=True)[:, :num_points].long()
@@ -165,15 +169,15 @@ def nearest_cells(pos: Tensor, cloud_of: Tensor, sizes: Tensor, widest: int, k: 
                 [2, 1],
                 [3, 3]])
     """
-    first = sizes.cumsum(0) - sizes
-    before = first[cloud_of]
-    place = torch.arange(len(pos), device=pos.device) - before
+    first = (sizes.cumsum(0) - sizes)[cloud_of]  # first cell of each cell's cloud
+    place = torch.arange(len(pos), device=pos.device) - first
     padded = pos.new_zeros(len(sizes), widest, pos.shape[1])
     padded[cloud_of, place] = pos
     differences = (column[:, :, None] - column[:, None, :] for column in padded.unbind(2))
     distance = torch.stack([difference.square() for difference in differences]).sum(0)
     empty = torch.arange(widest, device=pos.device) >= sizes[:, None]
+    # A stable sort, since `topk` promises no order among equal distances.
     order = distance.masked_fill_(empty[:, None, :], torch.inf).argsort(dim=2, stable=True)
     ranks = torch.arange(k, device=pos.device).clamp(max=widest - 1)
-    near = order[:, :, ranks][cloud_of, place] + before[:, None]
+    near = order[:, :, ranks][cloud_of, place] + first[:, None]
     return replace_repeats(near, sizes[cloud_of])

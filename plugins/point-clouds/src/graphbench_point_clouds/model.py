@@ -89,6 +89,7 @@ class PointCloudModel(Architecture):
         codes = self._one_hot(batch, dtype)
         if self.of_clouds and self.use_features:
             columns += codes
+        # Points are sorted by all that the network reads of them: ties in distances do not follow the numbering.
         keys = [column for part in (batch.pos, *columns) for column in part.unbind(1)]
         x = torch.cat(columns, dim=1) if columns else batch.pos.new_empty(batch.num_nodes, 0, dtype=dtype)
         points = self.prepare(Points(batch.pos, x, Clouds.from_batch(batch, keys)))
@@ -98,6 +99,7 @@ class PointCloudModel(Architecture):
         else:
             categories = torch.cat(codes, dim=1) if codes else x[:, :0]
             representation = Representation(node=self.represent_points(points, categories))
+        # `replace` hands the one list on, so penalties of every stage are here.
         if self.training and points.penalties:
             representation.penalty = torch.stack(points.penalties).sum()
         return representation
@@ -154,6 +156,7 @@ class PointMap(nn.Module):
 
     def activate(self, x: Tensor) -> Tensor:
         """Apply norm and activation alone."""
+        # Clouds are never padded, so every row of the statistics is a point or an edge.
         return F.leaky_relu(self.norm(x.flatten(0, -2)), self.slope).view(x.shape)
 
 

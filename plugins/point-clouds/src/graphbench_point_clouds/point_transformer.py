@@ -50,8 +50,10 @@ class VectorAttention(nn.Module):
             offsets: `p_i - p_j` of the neighbours `[T, k, c]`.
             neighbours: `[T, k]`.
         """
+        # delta goes to scores and to values ("position encoding", section 3.3).
         delta = self.place(offsets)
         scores = self.weigh(self.query(x)[:, None] - self.key(x)[neighbours] + delta)
+        # A softmax over the neighbours in each channel, with nothing to scale: there are no dot products.
         return (scores.softmax(1) * (self.value(x)[neighbours] + delta)).sum(1)
 
 
@@ -98,6 +100,7 @@ class TransitionDown(nn.Module):
         sample, rows = farthest_points(points.pos, points.clouds, share=SHARE)
         pos = points.pos[rows]
         near = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors)
+        # Mapped, then gathered: T products in place of S k, and the norm counts each point once.
         return replace(points, pos=pos, x=self.map(points.x)[near].amax(1), clouds=sample)
 
 

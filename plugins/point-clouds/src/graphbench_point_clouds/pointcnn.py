@@ -123,6 +123,7 @@ class XTransform(nn.Module):
     def forward(self, offsets: Tensor) -> Tensor:
         """Return `[Q, k, k]` for `p_j - p_i` `[Q, k, c]`, nearest first."""
         k = offsets.shape[1]
+        # W and D read neighbours by their place in the list: the order by distance is part of the input.
         x = self.first(offsets.flatten(1)).unflatten(1, (k, k))
         x = self.second_norm(F.elu(self.second(x))).unflatten(1, (k, k))
         return self.third_norm(self.third(x)).unflatten(1, (k, k))
@@ -157,6 +158,7 @@ class XConv(nn.Module):
     ) -> None:
         super().__init__()
         both = place_dim + in_dim
+        # Rounded up, so that W never has to make channels out of fewer.
         depth = -(-dim // both) if multiplier is None else multiplier
         self.places = nn.Sequential(EluMap(coordinates, place_dim), EluMap(place_dim, place_dim))
         self.transform = XTransform(coordinates, num_neighbors)

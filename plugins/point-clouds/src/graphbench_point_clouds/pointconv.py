@@ -63,7 +63,9 @@ class DensityConv(nn.Module):
         super().__init__()
         self.features = point_maps((coordinates + in_dim, *dims))
         self.places = point_maps((coordinates, 8, 8, WEIGHTS))
+        # A slope of 1 is no activation, as the sigmoid follows.
         self.scale, self.scale_out = point_maps((1, 16, 8)), PointMap(8, 1, slope=1.0)
+        # W follows the sum over neighbours: [m, width] numbers a point in place of a filter for each neighbour.
         self.out = PointMap(WEIGHTS * dims[-1], dims[-1])
         self.bandwidth = bandwidth
 
@@ -132,6 +134,7 @@ class WholeConv(DensityConv):
         middle = Pooling("mean")(pos, clouds.cloud_of, clouds.num_clouds)
         offsets = (pos - middle[clouds.cloud_of]).to(points.x.dtype)
         parts = zip(*map(clouds.to_blocks, self.factors(offsets, points.x, share)), strict=True)
+        # Blocks hold clouds by size; argsort puts them back into the order of the batch.
         sums = torch.cat([self.sum_neighbours(features, weights) for features, weights in parts])
         order = torch.cat([block.clouds for block in clouds.blocks]).argsort()
         return self.out(sums[order])

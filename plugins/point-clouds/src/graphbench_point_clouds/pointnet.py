@@ -44,6 +44,7 @@ class TNet(nn.Module):
     def forward(self, x: Tensor, cloud_of: Tensor, num_clouds: int) -> Tensor:
         """Return matrices `[B, d, d]` for rows `[T, d]`."""
         pooled = Pooling("max")(self.point_maps(x), cloud_of, num_clouds)
+        # `out` begins with zeros: at first every cloud is left as it is.
         change = self.out(self.cloud_maps(pooled)).view(-1, self.dim, self.dim)
         return change + torch.eye(self.dim, dtype=change.dtype, device=change.device)
 
@@ -132,6 +133,7 @@ class PointNet(PointCloudModel):
             matrices = self.align_features(x, clouds.cloud_of, clouds.num_clouds)
             x = clouds.transform(x, matrices)
             if self.orthogonality:
+                # Of the feature alignment alone, as in the paper: 64 x 64 numbers have far more freedom than 3 x 3.
                 points.penalties.append(self.orthogonality * orthogonality(matrices))
         states += [x := layer(x) for layer in self.after]
         return Pooling("max")(x, clouds.cloud_of, clouds.num_clouds), states

@@ -47,6 +47,7 @@ class SetAbstraction(nn.Module):
         sample, rows = farthest_points(points.pos, points.clouds, self.num_points)
         pos = points.pos[rows]
         ball = nearest(pos, sample, points.pos, points.clouds, self.num_neighbors, self.radius)
+        # In the precision of the data: the difference of close points is lost in bfloat16.
         offsets = (points.pos[ball] - pos[:, None]).to(points.x.dtype)
         x = self.maps(torch.cat([offsets, points.x[ball]], dim=-1)).amax(1)
         return replace(points, pos=pos, x=x, clouds=sample)
@@ -136,6 +137,7 @@ class PointNetPlusPlus(PointCloudModel):
         """Represent points `[T, 2 hidden_dim]`."""
         near = self.near(points)
         far = self.far(near)
+        # From one point, the whole cloud, to 128: interpolation is a copy.
         shared = self.whole(far).index_select(0, far.clouds.cloud_of)
         far = replace(far, x=self.onto_far(torch.cat([shared, far.x], dim=1)))
         near = replace(near, x=self.onto_near(torch.cat([_interpolate(far, near), near.x], dim=1)))

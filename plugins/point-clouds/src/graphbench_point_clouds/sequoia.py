@@ -85,6 +85,7 @@ def to_children(q: Tensor, k: Tensor, v: Tensor, place: Tensor, parent: Tensor, 
     scores = (q[parent] * k).sum(-1) + place.sum(-1, keepdim=True)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) / (scale * count[parent][:, None])
     above = parent[:, None].expand_as(scores)
+    # A softmax over the children of each node. Only cells with points are nodes, so every node has a child.
     top = scores.new_full((len(q), scores.shape[1]), -torch.inf).scatter_reduce(0, above, scores.detach(), "amax")
     weights = (scores - top[parent]).exp()
     total = torch.zeros_like(top).index_add(0, parent, weights)
@@ -141,7 +142,7 @@ class FamilyAttention(nn.Module):
         key = {int(i): linear(x[int(i)]) for i, linear in self.key.items()}
         value = {int(i): linear(x[int(i)]) for i, linear in self.value.items()}
         weights = self.mix.softmax(0)
-        taken = {}
+        attended = {}
         for i in self.outputs:
             name, level, dtype, parts = str(i), levels[i], x[i].dtype, []
             query = self._heads(self.query[name](x[i]))
@@ -150,6 +151,7 @@ class FamilyAttention(nn.Module):
                 values = self._heads(self.value_down[name](value[i + 1]))
                 parts.append(weights[0] * (values[level.parent] + place[:, None]))
                 place = self.sibling_place[name](level.pos[:, None] - level.pos[level.siblings], dtype)
+                # Scores are divided by the number of siblings, too, as those of children by theirs.
                 same, scale = (self._heads(key[i]), self._heads(value[i])), self.scale * self.num_siblings
                 parts.append(weights[2] * to_siblings(query, *same, place, level.siblings, scale))
             if name in self.value_up:
@@ -157,8 +159,8 @@ class FamilyAttention(nn.Module):
                 place = self.child_place[name](level.pos[parent] - levels[i - 1].pos, dtype)
                 below = self._heads(self.key_up[name](key[i - 1])), self._heads(self.value_up[name](value[i - 1]))
                 parts.append(weights[1] * to_children(query, *below, place, parent, self.scale))
-            taken[i] = torch.stack(parts).sum(0).flatten(1)
-        return taken
+            attended[i] = torch.stack(parts).sum(0).flatten(1)
+        return attended
 
     def _heads(self, x: Tensor) -> Tensor:
         """Split `[n, H D]` into `[n, H, D]`."""
@@ -200,8 +202,8 @@ class TreeBlock(nn.Module):
 
     def forward(self, x: dict[int, Tensor], levels: Sequence[Level]) -> dict[int, Tensor]:
         """Return new features of the levels `outputs`."""
-        taken = self.attention({int(i): before(x[int(i)]) for i, before in self.before.items()}, levels)
-        normed = {i: self.norms[str(i)](rows).relu() for i, rows in taken.items()}
+        attended = self.attention({int(i): before(x[int(i)]) for i, before in self.before.items()}, levels)
+        normed = {i: self.norms[str(i)](rows).relu() for i, rows in attended.items()}
         if not self.after:
             return normed
         return {i: (x[i] + self.after_norms[str(i)](self.after[str(i)](y))).relu() for i, y in normed.items()}

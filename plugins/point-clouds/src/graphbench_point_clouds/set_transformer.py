@@ -144,6 +144,7 @@ class SetTransformer(PointCloudModel):
 
     def _states(self, points: Points) -> list[Tensor]:
         """Run the layers: `[b, n, hidden_dim]` for each block of clouds of one size."""
+        # Clouds of a block have one size, so attention needs no mask.
         states = points.clouds.to_blocks(points.features)
         for layer in self.layers:
             states = [layer(x) for x in states]
@@ -153,6 +154,7 @@ class SetTransformer(PointCloudModel):
         """Pool each cloud by attention of the seed `[B, hidden_dim]`."""
         parts = []
         for x in states:
+            # The paper's PMA maps x by a feed-forward network first; the released code does not.
             pooled = self.pool(self.seed.expand(len(x), -1, -1), self.dropout(x))
             parts.append(pooled.squeeze(1))
         order = torch.cat([block.clouds for block in clouds.blocks]).argsort()

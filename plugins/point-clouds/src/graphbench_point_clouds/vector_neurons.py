@@ -52,6 +52,7 @@ class VectorMap(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `[..., in_dim, 3]` to `[..., dim, 3]`."""
+        # On channels alone, and without a bias, which would not turn: so it commutes with rotations.
         return self.linear(x.transpose(-1, -2)).transpose(-1, -2)
 
 
@@ -87,6 +88,7 @@ def rectify(x: Tensor, direction: Tensor, slope: float) -> Tensor:
         tensor([[ 1., -1.,  0.]])
     """
     exact, ahead = to_single(x), to_single(direction)
+    # The direction is not of length 1, hence the division by its square below.
     along = (exact * ahead).sum(-1, keepdim=True).clamp(max=0)
     return (exact - (1 - slope) * along / (ahead.square().sum(-1, keepdim=True) + _EPSILON) * ahead).to(x.dtype)
 
@@ -129,6 +131,7 @@ class VectorPool(nn.Module):
         """Pool `[T, k, dim, 3]` to `[T, dim, 3]`."""
         if self.direction is None:
             return x.mean(1)
+        # A choice has no gradient: directions stay as they were drawn, here as in the released code.
         chosen = (x * self.direction(x)).sum(-1).argmax(1)
         return x.gather(1, chosen[:, None, :, None].expand(-1, 1, -1, 3)).squeeze(1)
 
@@ -139,6 +142,7 @@ class VectorPool(nn.Module):
         reach = (x * self.direction(x)).sum(-1)
         highest = Pooling("max")(reach, cloud_of, num_clouds)[cloud_of]
         row = torch.arange(len(x), device=x.device)[:, None].expand_as(reach)
+        # The first row among equals, as argmax takes it.
         candidate = torch.where(reach == highest, row, len(x))
         none = torch.full((num_clouds, x.shape[1]), len(x), device=x.device)
         first = none.scatter_reduce(0, cloud_of[:, None].expand_as(row), candidate, "amin")
@@ -170,6 +174,7 @@ class Frames(nn.Module):
 
 def project(x: Tensor, frames: Tensor) -> Tensor:
     """Compute dot products of vectors `[T, dim, 3]` and frames `[T, 3, 3]`: invariants `[T, 3 dim]`."""
+    # (x R) (F R)^T = x F^T: rotations cancel, whether or not frames are orthonormal.
     return (x @ frames.transpose(1, 2)).flatten(1)
 
 

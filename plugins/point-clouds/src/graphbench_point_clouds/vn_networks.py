@@ -116,6 +116,7 @@ class VNPointNet(PointCloudModel):
         self.before = nn.ModuleList(VectorReLU(a, b, _RELU) for a, b in zip(ins, before, strict=False))
         self.align = VectorTNet(before[-1], h, pooling) if feature_transform else None
         self.middle = VectorReLU(before[-1] * (2 if feature_transform else 1), middle, _RELU)
+        # A norm without a rectifier behind the last map, as in the released code.
         self.wide, self.wide_norm = VectorMap(middle, wide), VectorNorm(wide)
         self.frames = Frames(2 * wide, _RELU)
         if self.of_clouds:
@@ -145,6 +146,7 @@ class VNPointNet(PointCloudModel):
         states.append(x := self.middle(x))
         x = add_mean(self.wide_norm(self.wide(x)), clouds.cloud_of, clouds.num_clouds)
         frames = self.frames(x)
+        # From here on numbers do not turn, and plain maxima and maps are safe.
         invariants = [project(state, frames) for state in (*states, x)]
         return Pooling("max")(invariants[-1], clouds.cloud_of, clouds.num_clouds), invariants
 
@@ -212,6 +214,7 @@ class VNDGCNN(PointCloudModel):
         ins = (1, *(dims[-1] for dims in layers))
         self.layers = nn.ModuleList(VectorEdgeConv(i, dims, pooling) for i, dims in zip(ins, layers, strict=False))
         joined, wide = sum(ins[1:]), channels(16 * h)
+        # One direction for all channels, as in the released code.
         self.embed = VectorReLU(joined, wide, SLOPE, shared=True)
         self.frames = Frames(2 * wide, SLOPE)
         self.category_map: PointMap | None = None
@@ -245,7 +248,8 @@ class VNDGCNN(PointCloudModel):
         """Return each point after the last map, and after all convolutions, in its frame."""
         clouds, x, states = points.clouds, points.pos.to(points.x.dtype)[:, None], []
         for number, layer in enumerate(self.layers):
-            places = x.detach().flatten(1) if number else points.pos
+            # Distances of lists of vectors are the same in a turned cloud, so neighbours are.
+            places = x.flatten(1) if number else points.pos
             states.append(x := layer(x, nearest(places, clouds, places, clouds, self.num_neighbors)))
         joined = torch.cat(states, dim=1)
         x = add_mean(self.embed(joined), clouds.cloud_of, clouds.num_clouds)

@@ -98,6 +98,7 @@ class SoftmaxAttention(ProjectedAttention):
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
         """Mix by softmax."""
         q, k, v = heads
+        # Without padding there is nothing to hide, and a fused kernel that takes no bias may run.
         return attend(q, k, v, None if layout.is_full else layout.key_bias, self.active_dropout)
 
 
@@ -140,5 +141,6 @@ class LinformerAttention(ProjectedAttention):
     def mix(self, heads: tuple[Tensor, ...], layout: DenseLayout) -> Tensor:
         """Mix by softmax over mixtures; padding of keys and values is zero, and so adds nothing to a mixture."""
         q, k, v = heads
+        # E in the precision of the keys: under autocast these are of half precision, and it is not.
         mixture = self.mixture[: k.shape[2]].t().to(k.dtype)
         return attend(q, mixture @ k, mixture @ v, dropout=self.active_dropout)

@@ -67,6 +67,7 @@ class BigBirdAttention(ProjectedAttention):
         blocks = (lengths + size - 1) // size
         short = (0, 0, 0, count * size - layout.max_nodes)
         q, k, v = (F.pad(part, short) for part in (q, k, v))
+        # The numbers of blocks are read from the device: tables are drawn on the host, and cached there.
         kinds, kind = blocks.unique(return_inverse=True)  # documents of as many blocks share a table
         options = (count, self.num_heads, self.num_random, self.seed)
         tables = [block_table(number, *options) for number in kinds.tolist()]
@@ -81,6 +82,7 @@ class BigBirdAttention(ProjectedAttention):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, exists: Tensor) -> Tensor:
         """Mix values `[B, H, M, s, d]` for queries of this shape, of keys and values `[B, H, M, C s, d]`."""
         bias = torch.zeros(exists.shape, device=q.device).masked_fill_(~exists, -torch.inf).unsqueeze(3)
+        # Blocks join the heads, so that one call attends from all of them.
         flat = q.flatten(1, 2), k.flatten(1, 2), v.flatten(1, 2), bias.flatten(1, 2)
         return attend(*flat, self.active_dropout).view_as(q)
 
@@ -91,6 +93,7 @@ class BigBirdAttention(ProjectedAttention):
         slots = torch.cat([place[:size].expand(len(q), -1), last + place[:size]], dim=1)  # [B, 2 s]
         rows = slots[:, None, :, None].expand(-1, q.shape[1], -1, q.shape[3])
         bias = torch.zeros(len(q), len(place), device=q.device)
+        # An empty document sees one padded token: no softmax runs over minus infinity alone.
         bias = bias.masked_fill_(place >= lengths[:, None].clamp(min=1), -torch.inf)[:, None, None]
         first, final = attend(q.gather(2, rows), k, v, bias, self.active_dropout).chunk(2, dim=2)
         number = torch.arange(q.shape[2] // size, device=q.device)[:, None, None]
@@ -128,8 +131,8 @@ def block_table(blocks: int, count: int, num_heads: int, num_random: int, seed: 
         for column, near in enumerate((row - 1, row, row + 1), start=2):
             if 0 <= near < blocks and near not in fixed:
                 table[:, row, column] = near
-        taken = {*fixed, row - 1, row, row + 1}
-        others = torch.tensor([block for block in range(blocks) if block not in taken], dtype=torch.long)
+        excluded = {*fixed, row - 1, row, row + 1}
+        others = torch.tensor([block for block in range(blocks) if block not in excluded], dtype=torch.long)
         for head in range(num_heads):
             drawn = others[torch.randperm(len(others), generator=generator)[:num_random]]
             table[head, row, 5 : 5 + len(drawn)] = drawn

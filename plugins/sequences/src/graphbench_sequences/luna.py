@@ -80,6 +80,7 @@ class LunaAttention(nn.Module):
         self.query_map, self.unpack_map = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
         self.out_map = nn.Linear(dim, dim)
         maps = ((self.pack_query, 1), (self.pack_map, 2), (self.query_map, 1), (self.unpack_map, 2))
+        # fairseq's rule for maps of attention: Xavier's bound of each map, times 1/sqrt(2), and 1 for W_O.
         for part, count in maps:
             draw_xavier(part.weight, count)
             part.weight.data.mul_(_GAIN)
@@ -95,6 +96,7 @@ class LunaAttention(nn.Module):
             key_bias: minus infinity at padded tokens, else 0, `[B, 1, 1, N]`.
             packed_bias: the same for packed tokens `[B, 1, 1, P]`.
         """
+        # P is as long for every document, so both attentions are linear in the tokens.
         packed = self._attend(self.pack_query(packed), self.pack_map(x), key_bias)
         unpacked = self._attend(self.query_map(x), self.unpack_map(packed), packed_bias)
         return self.out_map(unpacked), packed
@@ -136,6 +138,7 @@ class LunaLayer(nn.Module):
         super().__init__()
         self.attention = LunaAttention(dim, num_heads, attention_dropout)
         self.attention_norm, self.ffn_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        # No norm that nothing reads: its parameters would get no gradient.
         self.packed_norm = None if is_last else nn.LayerNorm(dim)
         self.ffn = FeedForward(dim, ffn_dim, dropout, "gelu", 0.0)
         self.dropout = nn.Dropout(dropout)
@@ -145,6 +148,7 @@ class LunaLayer(nn.Module):
         unpacked, new = self.attention(x, packed, key_bias, packed_bias)
         x = self.attention_norm(x + self.dropout(unpacked))
         x = self.ffn_norm(x + self.ffn(x))
+        # Packed tokens have no feed-forward network, as in the paper's layer.
         if self.packed_norm is not None:
             packed = self.packed_norm(packed + self.dropout(new))
         return x, packed

@@ -105,14 +105,17 @@ class MovingAverage(nn.Module):
         place = torch.arange(length, device=decay.device, dtype=precision)
         if self.truncation is not None:
             place = place[: self.truncation]
+        # (1 - p a)^l, by logarithms: of slow averages p a is tiny, and 1 - p a would round it.
         powers = (torch.log1p(-decay * damping).unsqueeze(-1) * place).exp()  # [2, d, m, length]
         weight = decay * self.expansion.to(precision) * self.projection.to(precision) * decay.shape[-1] ** -0.5
         past, future = F.pad(torch.einsum("sdm,sdml->sdl", weight, powers), (0, length - len(place))).unbind()
+        # Both directions count the token itself, whose two weights are one number of the convolution.
         centre = F.pad(future[:, :1], (0, length - 1))
         return past + centre, F.pad(future[:, 1:], (0, 1))
 
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Average tokens `[T, d]` within each document."""
+        # An FFT takes no bfloat16.
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(x.dtype, torch.float32)
             past, future = self.kernels(layout.max_nodes)
@@ -189,6 +192,7 @@ class GatedAttention(nn.Module):
             parts.append(self._attend(q_, k_, v_, block.layout).squeeze(1))
         mixed = layout.from_blocks(parts).to(r.dtype)
         h = self.dropout(F.silu(h + self.out_map(mixed * r)))
+        # u h + (1 - u) x; under norms first x is the token before its norm.
         return residual + gate.sigmoid() * (h - residual)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, layout: DenseLayout) -> Tensor:
@@ -198,12 +202,14 @@ class GatedAttention(nn.Module):
         if self.attention == "softmax":
             return attend(q, k, v, bias if layout.is_full else bias + layout.key_bias.to(q.dtype), dropout)
         lengths = layout.ptr.diff()[:, None, None, None].clamp(min=1)
+        # Weights do not sum to one, so padding is multiplied away: no denominator would count it.
         weights = laplace(q @ k.transpose(-1, -2) / lengths + bias) * layout.mask[:, None, None, :]
         return F.dropout(weights.to(v.dtype), dropout, self.training) @ v
 
     def _bias(self, length: int) -> Tensor:
         """Return the bias of all distances `[1, 1, length, length]`."""
         place = torch.arange(length, device=self.distance_bias.device)
+        # Distances run from 1 - max_length on, so 0 is in the middle.
         middle = len(self.distance_bias) // 2
         return self.distance_bias[middle + place - place[:, None]][None, None]
 

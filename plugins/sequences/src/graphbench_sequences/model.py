@@ -147,6 +147,7 @@ class SequenceModel(Architecture):
                 f"sequence of {documents.max_length:,} tokens."
             )
         x, layout, rows = self._add_cls(self.token_encoder(batch)[documents.order], documents)
+        # Tokens stand in reading order, and a learned token before them has place 0.
         place = torch.arange(x.shape[0], device=x.device) - layout.ptr[layout.graph_of]
         x = self.dropout(self.positions(x, place))
         for layer in self.layers:
@@ -155,6 +156,7 @@ class SequenceModel(Architecture):
             x = self.final_norm(x)
         node = x if rows is None else x[rows]
         graph = self._pool_documents(x, node, layout, documents) if self.aggregates else None
+        # Nodes go back to the rows of the batch, where losses and metrics look for them.
         return Representation(documents.to_nodes(node), graph=graph if self.pair is None else self.pair(graph))
 
     def _add_cls(self, x: Tensor, documents: Documents) -> tuple[Tensor, DenseLayout, Tensor | None]:

@@ -108,6 +108,7 @@ class PerformerAttention(ProjectedAttention):
         q, k, v = heads
         precision = torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(v.device.type, enabled=False):
+            # Features of padding are positive: keys are masked behind them, for numerator and denominator alike.
             real = layout.mask[:, None, :, None]
             queries = self._features(q.to(precision), None)
             keys = self._features(k.to(precision), real) * real
@@ -122,6 +123,7 @@ class PerformerAttention(ProjectedAttention):
         along = y @ self.directions.to(y.dtype).t()
         if self.kernel == "relu":
             return along.relu() + _LEAST["relu"]
+        # Detached, as c cancels but for 1e-6. Keys of a document share one: it must not change their ratios.
         if real is None:
             largest = along.detach().amax(-1, keepdim=True)
         else:

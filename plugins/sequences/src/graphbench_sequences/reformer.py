@@ -77,8 +77,10 @@ class ReformerAttention(ProjectedAttention):
             query, value = (part.to(precision).unsqueeze(2) for part in (q, v))  # [B, H, 1, N, d]
             bucket = self._buckets(query, layout.mask)  # [B, H, R, N]
             place = torch.arange(bucket.shape[-1], device=q.device)
+            # Keys are different numbers, so tokens of a bucket stay in reading order on every device.
             order = (bucket * len(place) + place).argsort(-1)
             mixed, total = self._attend(query, value, bucket, order)
+            # A permutation's argsort is its inverse: back into reading order, so that rounds can be joined.
             back = order.argsort(-1)
             total = total.gather(-1, back)
             mixed = mixed.gather(3, back.unsqueeze(-1).expand_as(mixed))
@@ -91,6 +93,7 @@ class ReformerAttention(ProjectedAttention):
             shape = (*query.shape[:2], self.num_hashes, query.shape[3])
             bucket = torch.zeros(shape, dtype=torch.long, device=query.device)
         else:
+            # Lengths do not matter to the hash, so q and k = q / |q| share a bucket.
             rotated = query.detach() @ self.rotations.to(query.dtype)
             bucket = torch.cat([rotated, -rotated], dim=-1).argmax(-1)
         return bucket.masked_fill(~mask[:, None, None, :], self.num_buckets)
@@ -99,15 +102,18 @@ class ReformerAttention(ProjectedAttention):
         """Mix values `[B, H, R, N, d]` in the order of buckets; also return log sums of weights `[B, H, R, N]`."""
         length = order.shape[-1]
         q, v = (self._chunk(part.expand(-1, -1, self.num_hashes, -1, -1), order) for part in (query, value))
+        # `roll` puts the last chunk before the first one; its buckets are -2 there, so `meet` hides it.
         keys, values = (torch.cat([part.roll(1, 3), part], dim=4) for part in (F.normalize(q, dim=-1), v))
         buckets = self._chunk(bucket.unsqueeze(-1), order, fill=-1)
         meet = buckets == _with_previous(buckets, fill=-2).transpose(-1, -2)
         place = torch.arange(length, device=order.device).expand_as(order).unsqueeze(-1)
         place = self._chunk(place, order, fill=-1)
+        # Large numbers, not minus infinity: a token that meets nobody else keeps a softmax, all of it its own.
         alone = place == _with_previous(place, fill=-2).transpose(-1, -2)
         logits = q @ keys.transpose(-1, -2) * q.shape[-1] ** -0.5  # [B, H, R, S, m, 2 m]
         logits = logits.masked_fill(alone, _ITSELF).masked_fill(~meet, _HIDDEN)
         if self.num_hashes > 1:
+            # log N_ij of the paper: a pair that meets in several rounds counts once in the softmax that joins them.
             logits = logits - self._count_rounds(bucket, order).clamp(min=1).to(logits.dtype).log()
         total = logits.logsumexp(-1, keepdim=True)
         mixed = F.dropout((logits - total).exp(), self.dropout, self.training) @ values

@@ -73,6 +73,7 @@ class DiagonalKernel(nn.Module):
         states = diagonal(init, num_states).expand(dim, -1)
         low, high = math.log(step_min), math.log(step_max)
         self.log_step = nn.Parameter(torch.rand(dim) * (high - low) + low)
+        # The real part is minus an exponential: states decay, whatever the optimizer does.
         self.log_decay = nn.Parameter((-states.real).log().to(torch.get_default_dtype()))
         self.frequency = nn.Parameter(states.imag.to(torch.get_default_dtype()).clone())
         self.readout = nn.Parameter(torch.randn(num_readouts, dim, num_states // 2, 2) * 0.5**0.5)
@@ -84,9 +85,11 @@ class DiagonalKernel(nn.Module):
         states = torch.complex(-decay, self.frequency.to(precision))
         readout = torch.view_as_complex(self.readout.to(precision).contiguous())
         exponent = step.unsqueeze(-1) * states
+        # Steps start at 0.001, where exp(d a) - 1 would cancel.
         weight = readout * torch.expm1(exponent) / states
         place = torch.arange(length, device=states.device, dtype=precision)
         powers = (exponent.unsqueeze(-1) * place).exp()  # [C, S / 2, length]
+        # One state of each conjugate pair is stored: the other adds the conjugate, so the sum is twice the real part.
         return 2 * torch.einsum("kcn,cnl->kcl", weight, powers).real
 
 
@@ -129,6 +132,7 @@ class S4DLayer(nn.Module):
     def forward(self, x: Tensor, layout: DenseLayout) -> Tensor:
         """Return tokens `[T, dim]` after the layer."""
         u = self.norm(x) if self.pre else x
+        # An FFT takes no bfloat16, and kernels are made of complex numbers.
         with torch.autocast(x.device.type, enabled=False):
             precision = torch.promote_types(u.dtype, torch.float32)
             kernels = self.kernel(layout.max_nodes).unbind()
@@ -251,6 +255,7 @@ def long_convolution(x: Tensor, past: Tensor, future: Tensor | None = None) -> T
     length = x.shape[1]
     if not length:
         return x
+    # Offset -m of a circular convolution is entry 2 N - m: weights of later tokens come last, the nearest at the end.
     kernel = torch.cat([past, torch.zeros_like(past) if future is None else future.flip(-1)], dim=-1)
     mixed = torch.fft.rfft(x, n=2 * length, dim=1) * torch.fft.rfft(kernel, n=2 * length).t()
     return torch.fft.irfft(mixed, n=2 * length, dim=1)[:, :length]

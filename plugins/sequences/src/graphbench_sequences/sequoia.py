@@ -107,6 +107,7 @@ class SequoiaAttention(nn.Module):
         for level, depth in steps:
             new = self._attend(level, q, k, v, tree)
             fits = None if depth is None else (tree.depth == depth)[:, None, None, None, None]
+            # A new tensor in the list: autograd still holds the values that earlier levels have read.
             v[level] = new if fits is None else torch.where(fits, new, v[level])
         levels = v[:1] if self.is_last else v
         joined = torch.cat([part.flatten(2, 3) for part in levels], dim=2)
@@ -127,6 +128,7 @@ class SequoiaAttention(nn.Module):
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, relatives: Relatives) -> Tensor:
         """Mix values `[B, H, m, r, d]` for r queries of each group from its c keys `[B, H, m, c, d]`."""
+        # A group without keys has a bias of zeros, which gives a softmax without NaN; the factor takes it away.
         weights = attention_weights(q, k, relatives.bias) * relatives.has_some.to(q.dtype)
         return self.dropout(weights.to(v.dtype)) @ v
 

@@ -117,6 +117,7 @@ def sinusoids(place: Tensor, dim: int) -> Tensor:
         >>> sinusoids(torch.tensor([1]), 3)
         tensor([[0.8415, 0.5403, 0.0022]], dtype=torch.float64)
     """
+    # In float32 angles of thousands, and so their sines, would be off by 1e-4.
     exponent = torch.arange(0, dim, 2, device=place.device, dtype=torch.float64) / dim
     angle = place.unsqueeze(-1) * torch.exp(exponent * -math.log(10_000.0))
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :dim]
@@ -196,6 +197,7 @@ class Documents:
             >>> Documents.of(GraphTable.from_graphs([graph]).batch([0]), tower=None).order
             tensor([1, 2, 0])
         """
+        # Two stable sorts: by document, and by place within each.
         graph, by_place = batch.batch, batch.pos[:, 0].argsort(stable=True)
         if tower is None:
             return cls(by_place[graph[by_place].argsort(stable=True)], graph, batch.ptr, batch.max_nodes)

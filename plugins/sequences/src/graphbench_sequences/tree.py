@@ -79,6 +79,7 @@ class Tree:
         groups = [-(-size // num_children) for size in sizes]
         counts = [lengths]
         for _ in sizes[1:]:
+            # A level of one node is the root, and has none above it.
             above = (counts[-1] + num_children - 1).div(num_children, rounding_mode="floor")
             counts.append(torch.where(counts[-1] > 1, above, 0))
         slots = [torch.arange(size * num_children, device=lengths.device).view(size, num_children) for size in groups]
@@ -120,6 +121,7 @@ class Tree:
         """
         levels = [F.pad(x, (0, 0, 0, self.exists[0][0].numel() - x.shape[1]))]
         for below, exists in pairwise(self.exists):
+            # Means over the children that exist; places are added afterwards, so that no mean holds those of children.
             weight = below.to(x.dtype) / below.sum(-1, keepdim=True).clamp(min=1)
             means = (levels[-1].unflatten(1, below.shape[1:]) * weight.unsqueeze(-1)).sum(2)
             levels.append(F.pad(means, (0, 0, 0, exists[0].numel() - means.shape[1])))
