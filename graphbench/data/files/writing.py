@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from graphbench.data.files.sharing import process_exists
+
 #: Prefixes of folders that are being filled, and of those that are complete.
 _STAGED, _READY = ".staged-", ".commit-"
 
@@ -132,19 +134,13 @@ def finish_writing(folder: Path) -> None:
 
 
 def _is_running(staged: Path) -> bool:
-    """Return whether the process that writes a folder may still run; one of another host may for a day."""
+    """Return whether the process that writes a folder may still run; where nobody can tell, it may for a day."""
     host, _, process = staged.name.removeprefix(_STAGED).rpartition("-")[0].rpartition("-")
-    if host != socket.gethostname():
-        with contextlib.suppress(OSError):
-            return time.time() - staged.stat().st_mtime < 24 * 3600
-        return False
-    try:
-        os.kill(int(process), 0)
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
-    return True
+    if host == socket.gethostname() and os.name == "posix":
+        return process.isdigit() and process_exists(int(process))
+    with contextlib.suppress(OSError):
+        return time.time() - staged.stat().st_mtime < 24 * 3600
+    return False
 
 
 def place_of(path: Path) -> Path:
