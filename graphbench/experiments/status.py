@@ -215,6 +215,7 @@ def _epoch(run: RunFolder) -> str:
             column = file.readline().decode().rstrip("\r\n").split(",").index("epoch")
             # The end alone: a table of metrics has a row per twenty steps, and a sweep a thousand of them.
             file.seek(max(file.tell(), run.metrics.stat().st_size - _TAIL))
+            # The last line may be torn, and the first one begin in its middle.
             rows = file.read().decode(errors="replace").split("\n")[:-1]
     except (OSError, ValueError):
         return ""
