@@ -43,6 +43,7 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        # mkstemp lets nobody else read the file.
         Path(temporary).chmod(0o666 & ~_umask())
         if keep is not None and path.is_file():
             _keep(path, keep)
@@ -103,6 +104,7 @@ def writing_together(folder: Path) -> Iterator[Path]:
     staged = Path(tempfile.mkdtemp(dir=folder, prefix=f"{_STAGED}{socket.gethostname()}-{os.getpid()}-"))
     try:
         yield staged
+        # The commit: from here on the files will be moved, by this process or the next.
         staged.rename(folder / f"{_READY}{time.time_ns()}-{os.getpid()}")
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
@@ -121,6 +123,7 @@ def finish_writing(folder: Path) -> None:
     Raises:
         OSError: the folder cannot be written to.
     """
+    # In the order of their commits, as names begin with the time: of two the later one's files stay.
     for ready in sorted(folder.glob(f"{_READY}*")):
         for path in sorted(path for path in ready.rglob("*") if path.is_file()):
             target = folder / path.relative_to(ready)
