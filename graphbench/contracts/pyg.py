@@ -79,6 +79,7 @@ class EncodedData(Data):
 torch.serialization.add_safe_globals([EncodedData])  # plain data: PyG's saved data sets stay readable by weights_only
 
 
+# PyG asks how to batch once for each field of each graph.
 @lru_cache(maxsize=64)
 def _parse_layout(text: str) -> dict[str, Column]:
     return {name: Column(axis, index_of) for name, (axis, index_of) in json.loads(text).items()}

@@ -221,6 +221,7 @@ class GraphLoader:
             collate_fn=_unchanged,
             persistent_workers=self.num_workers > 0,
             multiprocessing_context=context,
+            # A DataLoader draws a seed for each iterator, by default from the global generator, as training does.
             generator=torch.Generator().manual_seed(self.batch_sampler.seed),
         )
 

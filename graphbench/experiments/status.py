@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import socket
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from graphbench.data.files.foreign import load_json
+from graphbench.data.files.sharing import process_exists
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData
 from graphbench.experiments.launchers.launching import ROOM, read_jobs
@@ -189,15 +189,8 @@ def _running(run: RunFolder, record: Path | None, notes: Mapping[str, Any]) -> t
 
 
 def _lives(process: object) -> bool:
-    """Tell whether a process of this machine exists."""
-    try:
-        # Signal 0 reaches nobody; it only asks whether there is such a process.
-        os.kill(int(str(process)), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except OSError:  # another user's
-        return True
-    return True
+    """Tell whether a process of this machine exists, by its number in a file."""
+    return str(process).isdigit() and process_exists(int(str(process)))
 
 
 def _age(path: Path) -> float:
@@ -222,6 +215,7 @@ def _epoch(run: RunFolder) -> str:
             column = file.readline().decode().rstrip("\r\n").split(",").index("epoch")
             # The end alone: a table of metrics has a row per twenty steps, and a sweep a thousand of them.
             file.seek(max(file.tell(), run.metrics.stat().st_size - _TAIL))
+            # The last line may be torn, and the first one begin in its middle.
             rows = file.read().decode(errors="replace").split("\n")[:-1]
     except (OSError, ValueError):
         return ""

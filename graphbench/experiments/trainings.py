@@ -161,6 +161,7 @@ def provenance(folder: Path) -> dict[str, Any]:
     path, stored = RunFolder(folder).environment, results(folder)
     environment = load_json(path) if path.is_file() else {}
     packages = environment.get("packages", {})
+    # A run that went on with other code has a commit for each part.
     parts = [environment, *environment.get("continued", ())]
     processor = f"{environment['processor']}, {environment['torch_threads']} threads" if environment else ""
     return {
@@ -253,6 +254,7 @@ def run_in_parallel(
     """
     if len(places) == 1:  # without a thread, so that the signal reaches the command by itself
         return [work(item, places[0]) for item in items]
+    # One queue of places for all items, so that a long training holds up no others but at its own place.
     free: queue.SimpleQueue[_Place] = queue.SimpleQueue()
     for place in places:
         free.put(place)

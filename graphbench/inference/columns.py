@@ -24,6 +24,7 @@ def prediction_columns(
     targets = data.target_labels()
     columns: dict[str, np.ndarray | pd.api.extensions.ExtensionArray] = {}
     if data.spec.num_classes is not None:
+        # argmax takes NaN for the largest number.
         best = np.where(present, np.nan_to_num(predictions).argmax(1), 0)
         columns[f"prediction_{targets[0]}"] = _classes(best, classes, present)
         names: Sequence[str] = classes

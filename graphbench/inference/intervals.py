@@ -84,6 +84,7 @@ def conformal_quantile(
     rank, count = conformal_rank(len(present), coverage), len(present)
     if rank <= count:
         return float(present[rank - 1])
+    # (n + 1) c <= n, solved for n; the coverage that is named is rounded down, so that it is one that n allows.
     least = math.ceil(coverage / (1 - coverage))
     most = f"; {count} rows allow at most {math.floor(1e4 * count / (count + 1)) / 1e4:g}." if count else "."
     raise BadInput(

@@ -152,6 +152,7 @@ def _build(config: dict[str, Any], run: RunFolder) -> tuple[BenchmarkModule, Ben
         for group in registry.GROUPS:
             if name in registry.records(group):  # the parser finds a class by its name once it is imported
                 registry.load(group, name)
+    # Lightning's parser, as the command line has it, so that a `config.yaml` means the same here.
     parser = LightningArgumentParser(exit_on_error=False)
     parser.add_lightning_class_args(BenchmarkModule, "model")
     parser.add_lightning_class_args(Benchmark, "data", subclass_mode=True)

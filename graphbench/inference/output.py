@@ -150,6 +150,7 @@ def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[p
     try:
         for frame in frames:
             table = to_arrow(frame, None if writer is None else writer.schema)
+            # The first table decides the types of the file.
             writer = writer or pq.ParquetWriter(file, table.schema)
             writer.write_table(table)
             after(frame)

@@ -161,6 +161,7 @@ class Predictor:
                 return representation.node
             if representation.graph is not None:
                 return representation.graph
+            # As the head pools, so that embeddings of graphs are what its predictions rest on.
             pooling = getattr(getattr(self.module.task, "head", None), "pooling", None)
             if pooling is None:
                 raise BadInput(

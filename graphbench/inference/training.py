@@ -236,6 +236,7 @@ def _label(features: Features, number: int) -> str:
 
 
 def _graphs_of(table: GraphTable, axis: str, rows: Tensor) -> list[int]:
+    # right=True: graphs without a row share their pointer with the next one, which has the row.
     graphs: list[int] = (torch.searchsorted(table.ptr[axis], rows, right=True) - 1).tolist()
     return graphs
 
@@ -252,6 +253,7 @@ def _counts_of(values: Tensor, vocabularies: tuple[int, ...]) -> list[Tensor]:
 
 def _means_of(values: Tensor) -> list[float]:
     """Mean of each column `[rows, columns]`, of the rows that have finite numbers; 0 without any."""
+    # In float64: a sum of millions of rows in float32 stops growing.
     total, count = torch.zeros(2, values.shape[1], dtype=torch.float64)
     for start in range(0, len(values), _ROWS):
         part = values[start : start + _ROWS].double()

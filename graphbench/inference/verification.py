@@ -169,6 +169,7 @@ def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> t
     if not path.is_file():
         raise BadInput(f"{path.name} is missing: `graphbench test --run RUN` writes it.")
     try:
+        # Names as text: 007 would lose its zeros.
         frame = pd.read_csv(path, dtype={"id": str})
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise CorruptData(f"{path} is no table of predictions: {error}") from error

@@ -75,6 +75,7 @@ class MultiHeadAttention(Traced):
         # On the packed matrix, as there: its fan-out of 3 dim gives a smaller bound than three maps of their own.
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.zeros_(self.in_proj.bias)
+        # nn.Linear's own start: torch's module leaves the output map at it.
         self.out_proj.reset_parameters()
         nn.init.zeros_(self.out_proj.bias)
 

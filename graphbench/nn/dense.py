@@ -127,6 +127,7 @@ class DenseLayout:
         """Count the `blocks` without making them."""
         return 1 if self.cut is None else len(self.cut.starts) - 1
 
+    # Cached properties write to `__dict__`, past what `frozen` guards.
     @cached_property
     def _cut_blocks(self) -> tuple[SizeBlock, ...]:
         assert self.cut is not None
@@ -307,6 +308,7 @@ class SizeBlock:
         if bias is None or self.graphs is None:
             return bias
         n = self.layout.max_nodes
+        # n is the size of the block's largest graph: only padding of the whole batch is cut off.
         return bias[..., :n, :n].index_select(0, self.graphs)
 
 
@@ -350,6 +352,7 @@ def _padded_together(graph_of: Tensor, ptr: Tensor, max_rows: int) -> DenseLayou
     row = torch.arange(graph_of.shape[0], device=graph_of.device)
     index = row - ptr[graph_of] + graph_of * max_rows
     mask = torch.arange(max_rows, device=ptr.device) < ptr.diff()[:, None]
+    # Minus infinity stays itself in every type, where the smallest number of float32 would not.
     key_bias = torch.zeros_like(mask, dtype=torch.float32).masked_fill(~mask, -torch.inf)[:, None, None, :]
     return DenseLayout(index, mask, key_bias, ptr)
 

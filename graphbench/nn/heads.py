@@ -120,6 +120,7 @@ class DotProductHead(nn.Module):
 
     def forward(self, node: Tensor, pairs: Tensor) -> Tensor:
         """Scores `[num_pairs]` of `pairs [2, num_pairs]` of nodes `[num_nodes, dim]`."""
+        # One network for both ends, so that scores of (i, j) and (j, i) are the same.
         end = self.mlp(node)
         return (end.index_select(0, pairs[0]) * end.index_select(0, pairs[1])).sum(-1)
 
@@ -144,6 +145,7 @@ class Pooling(nn.Module):
 
     def forward(self, node: Tensor, graph_of: Tensor, num_graphs: int) -> Tensor:
         """Graphs `[num_graphs, dim]` of nodes `[num_nodes, dim]` whose graphs are `graph_of [num_nodes]`."""
+        # PyG would read the number of the last graph from the device, and miss empty graphs at the end.
         return _POOLS[self.name](node, graph_of, size=num_graphs)
 
     def extra_repr(self) -> str:
@@ -213,6 +215,7 @@ class GraphHead(nn.Module):
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """`[num_graphs, output_dim]`."""
+        # An architecture with a graph token has read the graph out already.
         graph = representation.graph
         if graph is None:
             graph = self.pooling(representation.node, batch.batch, batch.num_graphs)
@@ -333,6 +336,7 @@ def with_reverse(edge: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
     # The place of a key among the sorted ones names a pair of nodes; parallel edges share the first such place.
     key, wanted = source * num_nodes + target, target * num_nodes + source
     order = key.sort().values
+    # A key beyond the last is looked up at the last place, where it is not found.
     position, other = torch.searchsorted(order, key), torch.searchsorted(order, wanted).clamp(max=len(edge) - 1)
     sums = torch.zeros_like(edge).index_add(0, position, edge)
     counts = torch.zeros_like(key).index_add(0, position, torch.ones_like(key))

@@ -30,6 +30,7 @@ class BatchNorm(nn.BatchNorm1d):
         """Normalised rows `[num_rows, dim]`."""
         statistics = self.running_mean, self.running_var
         if self.training and input.shape[0] < 2:
+            # As in evaluation: without `training` the running statistics normalise and are left alone.
             return F.batch_norm(input, *statistics, self.weight, self.bias, eps=self.eps)
         if self.momentum is None or not self.track_running_stats:  # a running mean needs the number of batches
             return super().forward(input)

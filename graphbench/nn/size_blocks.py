@@ -126,6 +126,7 @@ def pad_blocks(x: Tensor, slots: Tensor | None, shapes: Sequence[int]) -> list[T
     pairs = list(zip(shapes[::2], shapes[1::2], strict=True))
     lengths = [graphs * rows for graphs, rows in pairs]
     if slots is not None:
+        # No two rows share a slot, so that copying does, and its gradient is one gather.
         x = x.new_zeros(sum(lengths), x.shape[-1]).index_copy_(0, slots, x)
     parts = [x] if len(pairs) == 1 else x.split(lengths)
     return [part.view(graphs, rows, x.shape[-1]) for part, (graphs, rows) in zip(parts, pairs, strict=True)]

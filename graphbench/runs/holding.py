@@ -13,7 +13,7 @@ from types import TracebackType
 from filelock import BaseFileLock, Timeout
 
 from graphbench.data.files.foreign import load_json
-from graphbench.data.files.sharing import acquire_lock
+from graphbench.data.files.sharing import acquire_lock, process_exists
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.runs.environment import timestamp
@@ -132,11 +132,4 @@ def _describe(holder: Path) -> tuple[str, bool]:
         is_here, process = record["host"] == socket.gethostname(), int(record["process"])
     except (OSError, ValueError, KeyError, TypeError):  # no readable holder
         return "another process", True
-    try:
-        if is_here:
-            os.kill(process, 0)
-    except ProcessLookupError:
-        return words, False
-    except PermissionError:  # a living process of another user
-        pass
-    return words, True
+    return words, not is_here or process_exists(process)

@@ -146,6 +146,25 @@ def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
         return soft
 
 
+def process_exists(number: int) -> bool:
+    """Tell whether a process of this machine exists, whoever owns it; True where the system cannot be asked.
+
+    Examples:
+        >>> process_exists(os.getpid())
+        True
+    """
+    # Signal 0 reaches nobody and only asks, except on Windows, where it is Ctrl-C.
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
 def is_without_locks(error: BaseException) -> bool:
     """Return whether an error says that the file system has no locks, and not that this one cannot be acquired.
 

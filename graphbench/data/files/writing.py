@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from graphbench.data.files.sharing import process_exists
+
 #: Prefixes of folders that are being filled, and of those that are complete.
 _STAGED, _READY = ".staged-", ".commit-"
 
@@ -41,6 +43,7 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        # mkstemp lets nobody else read the file.
         Path(temporary).chmod(0o666 & ~_umask())
         if keep is not None and path.is_file():
             _keep(path, keep)
@@ -101,6 +104,7 @@ def writing_together(folder: Path) -> Iterator[Path]:
     staged = Path(tempfile.mkdtemp(dir=folder, prefix=f"{_STAGED}{socket.gethostname()}-{os.getpid()}-"))
     try:
         yield staged
+        # The commit: from here on the files will be moved, by this process or the next.
         staged.rename(folder / f"{_READY}{time.time_ns()}-{os.getpid()}")
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
@@ -119,6 +123,7 @@ def finish_writing(folder: Path) -> None:
     Raises:
         OSError: the folder cannot be written to.
     """
+    # In the order of their commits, as names begin with the time: of two the later one's files stay.
     for ready in sorted(folder.glob(f"{_READY}*")):
         for path in sorted(path for path in ready.rglob("*") if path.is_file()):
             target = folder / path.relative_to(ready)
@@ -132,19 +137,13 @@ def finish_writing(folder: Path) -> None:
 
 
 def _is_running(staged: Path) -> bool:
-    """Return whether the process that writes a folder may still run; one of another host may for a day."""
+    """Return whether the process that writes a folder may still run; where nobody can tell, it may for a day."""
     host, _, process = staged.name.removeprefix(_STAGED).rpartition("-")[0].rpartition("-")
-    if host != socket.gethostname():
-        with contextlib.suppress(OSError):
-            return time.time() - staged.stat().st_mtime < 24 * 3600
-        return False
-    try:
-        os.kill(int(process), 0)
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
-    return True
+    if host == socket.gethostname() and os.name == "posix":
+        return process.isdigit() and process_exists(int(process))
+    with contextlib.suppress(OSError):
+        return time.time() - staged.stat().st_mtime < 24 * 3600
+    return False
 
 
 def place_of(path: Path) -> Path:

@@ -103,6 +103,7 @@ class Jobs:
 
         for number, names in read_jobs(self.folder).items():
             job: submitit.Job[Any] = submitit.SlurmJob(folder=self.folder / ROOM, job_id=number)
+            # As it is now, not as submitit's watcher saw it last.
             if not job.done(force_check=True):
                 self.open[number], self._units[number] = job, names
         self._forget_lost()
@@ -116,6 +117,7 @@ class Jobs:
         """
         for unit in units:
             unit.log.parent.mkdir(parents=True, exist_ok=True)
+            # The record of an earlier end would be taken for that of this job.
             unit.record.unlink(missing_ok=True)
         size = self.cluster.per_task
         bundles = [Bundle(units[start : start + size], Path.cwd()) for start in range(0, len(units), size)]

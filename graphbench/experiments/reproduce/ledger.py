@@ -137,6 +137,7 @@ class Ledger:
                 whole = _is_whole(one)  # if the rate ends a run, seeds differ in the number of epochs
                 length = (0, 0) if whole else (one.epochs or 0, one.steps or 0)
                 groups.setdefault((whole, *length, one.data or ""), []).append(one)
+        # Whole runs before short ones, then by length.
         return groups[max(groups)] if groups else []
 
     def _hours(self, table: Table, cell: Cell) -> float | None:

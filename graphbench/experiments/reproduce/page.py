@@ -126,6 +126,7 @@ class Page:
         for note in dict.fromkeys(record.note for record in records if record.note):
             lines += [note, ""]
         groups = _group(records)
+        # Curves that no paper prints fit into a grid, which has no room for a printed value beside each.
         if any(record.column for record in records) and not any(self._beside(group[0]) for group in groups):
             lines += self._grid(groups)
         else:

@@ -39,6 +39,7 @@ def number(value: float | None, like: str = "") -> str:
         return f"{value:g}"
     if "." not in digits and float(value).is_integer():
         return f"{int(value):,}"
+    # Digits alone, without the unit or mark behind them: 421.5k, 0.07*.
     places = len(digits.partition(".")[2].rstrip("kM%s*")) + 1 if "." in digits else 4
     return f"{value:.{places}f}" if abs(value) < 1e6 else f"{value:.6g}"
 

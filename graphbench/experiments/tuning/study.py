@@ -130,6 +130,7 @@ class Study:
     def _check_same(self, facts: Mapping[str, Any]) -> None:
         """Store space and configuration in a new study, or compare them with those of an old one."""
         now = {"space": {option: entry.as_dict() for option, entry in self.space.items()}, "configuration": dict(facts)}
+        # As the storage gives it back, which makes lists of tuples.
         now = json.loads(json.dumps(now, default=str))
         before = self._study.user_attrs.get("of")
         if before is None:
@@ -214,6 +215,7 @@ class Study:
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials by number."""
+        # Nobody here changes a trial, so none is copied.
         trials: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
         return trials
 

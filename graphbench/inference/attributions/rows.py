@@ -133,6 +133,7 @@ def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribu
 
     def copies(count: int) -> GraphBatch:
         data = predictor.data
+        # The hooks by which Lightning's loops would prepare a batch.
         batch = data.on_before_batch_transfer(row.table.batch([0] * count), 0)
         batch = data.transfer_batch_to_device(batch, predictor.device, 0)
         ready: GraphBatch = data.on_after_batch_transfer(batch, 0)

@@ -113,6 +113,7 @@ def _mlp(widths: list[int]) -> nn.Sequential:
     """Linear maps through `widths` with ReLU, then batch norm, between them."""
     layers: list[nn.Module] = []
     for width_in, width_out in pairwise(widths[:-1]):
+        # ReLU before the norm, as GraphGPS has it.
         layers += [nn.Linear(width_in, width_out), nn.ReLU(), BatchNorm(width_out)]
     return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))
 

@@ -15,6 +15,7 @@ import traceback
 import zipfile
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ from filelock import Timeout
 
 from graphbench.data.download import fetch, fetch_members
 from graphbench.data.entry import MANIFEST, digest
-from graphbench.data.files.sharing import acquire_lock, make_folder
+from graphbench.data.files import sharing
+from graphbench.data.files.sharing import acquire_lock, make_folder, process_exists
 from graphbench.data.store import Store
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
@@ -348,3 +350,19 @@ def test_other_errors_of_a_place_pass(monkeypatch, tmp_path, code):
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(OSError, match=os.strerror(code)):
         acquire_lock(tmp_path / "a.lock", timeout=0)
+
+
+def test_a_process_exists_until_it_is_waited_for():
+    if (child := os.fork()) == 0:
+        signal.pause()
+    assert process_exists(child)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert not process_exists(child)
+
+
+def test_windows_sends_no_signal_to_ask(monkeypatch):
+    sent = []
+    monkeypatch.setattr(sharing, "os", SimpleNamespace(name="nt", kill=lambda *signal: sent.append(signal)))
+    assert process_exists(1)
+    assert not sent, "signal 0 is Ctrl-C there"
