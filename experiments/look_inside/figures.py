@@ -199,8 +199,8 @@ PANELS: dict[str, tuple[Callable[[Run], float | None], str]] = {
     "range of the output [hops]": (last("range"), "linear"),
     "capacity, lowest behind the first layer": (least("capacity"), "linear"),
     "effective rank of the output": (last("effective_rank"), "linear"),
-    "untrained: gradient at input / at output": (
-        lambda run: run["by_layer"]["gradient_norm"]["before"][0] / run["by_layer"]["gradient_norm"]["before"][-1],
+    "gradient at the input / at the output": (
+        lambda run: run["by_layer"]["gradient_norm"]["after"][0] / run["by_layer"]["gradient_norm"]["after"][-1],
         "log",
     ),
 }
@@ -257,7 +257,7 @@ def by_layer(runs: Mapping[str, Sequence[Run]]) -> Figure:
     figure = Figure(figsize=(10, 6.8), layout="constrained")
     names = {
         "capacity": "attention capacity",
-        "effective_rank": "effective rank of the tokens",
+        "effective_rank": "effective rank",
         "range": "range [hops]",
     }
     grid = figure.subplots(len(names), len(runs), sharex=True, sharey="row", squeeze=False)
