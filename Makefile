@@ -42,11 +42,14 @@ survive: env  ## kill hundreds of fits and continue them, then 10,000 hostile ca
 	$(BIN)/python tests/survive/campaign.py --kills $(or $(KILLS),20) --terms $(or $(TERMS),20) --cases $(or $(CASES),10000)
 
 .PHONY: browser
-browser: # shows the report in tests; root in a container gets Debian's package, elsewhere these tests are skipped
+browser: # shows the report in tests, and axe reads it; root in a container gets Debian's package; else tests are skipped
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	    { timeout 300 apt-get install -qq --yes --no-install-recommends chromium || \
 	      { timeout 120 apt-get update -qq && timeout 300 apt-get install -qq --yes --no-install-recommends chromium; }; } \
 	    >/dev/null 2>&1; } || echo "No Chromium here: the tests that show the report in it are skipped."
+	@[ -f build/axe-core/package/axe.min.js ] || { command -v npm >/dev/null && mkdir -p build/axe-core && cd build/axe-core && \
+	    timeout 60 npm pack --silent axe-core@4.14.1 && tar -xzf axe-core-4.14.1.tgz; } >/dev/null 2>&1 || \
+	    echo "No axe here: the tests that let it read report and site are skipped."
 
 env: $(STAMP)  ## the virtual environment with the project, its plug-ins and the tools
 
