@@ -9,7 +9,8 @@ Legend: G graphs; an axis is a way of counting rows: "graph" (one row per graph)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,22 @@ WEIGHT = "weight"
 BOUNDS = ("y_lower", "y_upper")
 #: Column with numbers beside each graph `[graphs, F]`, see `BenchmarkSpec.graph`.
 GRAPH_DENSE = "graph_dense"
+
+
+class _NotedFields(dict[str, Any]):
+    """Fields of a batch, with the names of those that were read."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,25 @@ class GraphBatch(Data):
     @num_nodes.setter
     def num_nodes(self, nodes: Any) -> None:
         self._store.num_nodes = nodes
+
+    @contextlib.contextmanager
+    def noted_reads(self) -> Iterator[set[str]]:
+        """Within the block, the names of fields that are read go into the set.
+
+        Examples:
+            >>> batch = GraphBatch(x=torch.ones(2, 1), pos=torch.ones(2, 3))
+            >>> with batch.noted_reads() as names:
+            ...     total = batch.x.sum()
+            >>> names
+            {'x'}
+        """
+        fields = self._store._mapping
+        noted = _NotedFields(fields)
+        self._store._mapping = noted
+        try:
+            yield noted.read
+        finally:
+            self._store._mapping = fields
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:  # pragma: no cover - PyG protocol
         raise TypeError("a GraphBatch is already a batch: cut a larger one from the GraphTable instead")

@@ -28,7 +28,7 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
-from graphbench.training import parts, targets
+from graphbench.training import parts, targets, unread
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.learning import LearningModule
@@ -140,6 +140,8 @@ class BenchmarkModule(LearningModule):
         self.init_from = init_from
         #: Scores without a number, with the reason, that were named in the log.
         self.told_undefined: set[tuple[str, str]] = set()
+        #: Whether features that the model does not read were looked for.
+        self.told_unread = False
         regression = isinstance(self.task, Regression)
         if standardize_targets and not regression:
             raise BadInput(f"standardize_targets is for regression; {spec.name} is {spec.task}.")
@@ -295,8 +297,9 @@ class BenchmarkModule(LearningModule):
         """
         batch = self.read_batch(batch)
         self.task.step = self.global_step
-        representation = self.represent(batch)
-        sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
+        with unread.told(self, batch):
+            representation = self.represent(batch)
+            sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
         # Detached: `all_reduce` has no gradient, and DDP averages those of the processes anyway.
         all_sums, all_counts, processes = over_processes(sums.detach(), counts)
         epoch = torch.full((), self.epoch_number, device=self.device)  # filled there: a float would be copied, and wait
