@@ -37,7 +37,7 @@ RECIPES = {
 }
 
 
-def made(recipe: str, clouds: int, device: str) -> tuple[BenchmarkModule, GraphBatch]:
+def build_with_batch(recipe: str, clouds: int, device: str) -> tuple[BenchmarkModule, GraphBatch]:
     """Build the model of a recipe in evaluation, and a batch of the test split of random clouds."""
     sizes = [f"--data.init_args.sizes=[1,1,{clouds}]", f"--data.init_args.batch_size={clouds}"]
     cli = build("figure_5", ["--config", recipe, *stand_in_options([recipe]), *sizes, "--trainer.logger=false"])
@@ -48,7 +48,7 @@ def made(recipe: str, clouds: int, device: str) -> tuple[BenchmarkModule, GraphB
 
 @torch.inference_mode()
 def seconds_of(model: BenchmarkModule, batch: GraphBatch) -> float:
-    """Seconds of one pass, waiting for the device."""
+    """Time one pass in seconds, until the device is done."""
     clock = time.perf_counter if batch.ptr.is_cuda else time.process_time
     start = clock()
     model(batch)
@@ -67,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         torch.set_num_threads(1)
-    models = {row: made(recipe, options.clouds, device) for row, recipe in RECIPES.items()}
-    turns = [{row: seconds_of(*made) for row, made in models.items()} for _ in range(options.rounds + 1)]
+    models = {row: build_with_batch(recipe, options.clouds, device) for row, recipe in RECIPES.items()}
+    turns = [{row: seconds_of(*inputs) for row, inputs in models.items()} for _ in range(options.rounds + 1)]
     batches = ceil(fact("ModelNet40", "split_sizes")[-1] / options.clouds)
     rows = [
         {"row": row, "seconds": f"{batches * median(turn[row] for turn in turns[1:]):.4f}", "batches": batches}

@@ -17,7 +17,7 @@ SCRIPT = load_script(Path(__file__).parents[1] / "experiments" / "figure_5.py")
 
 def test_seconds_of_the_split_are_those_of_a_batch_times_its_batches(tmp_path, monkeypatch):
     rounds = iter(range(100))
-    monkeypatch.setattr(SCRIPT, "made", lambda recipe, clouds, device: (recipe, clouds))
+    monkeypatch.setattr(SCRIPT, "build_with_batch", lambda recipe, clouds, device: (recipe, clouds))
     monkeypatch.setattr(SCRIPT, "seconds_of", lambda recipe, clouds: 0.5 if next(rounds) >= 5 else 60.0)
     SCRIPT.main(["--output", str(tmp_path), "--rounds", "3"])
     with (tmp_path / "figure_5.csv").open(encoding="utf-8") as file:
@@ -26,7 +26,7 @@ def test_seconds_of_the_split_are_those_of_a_batch_times_its_batches(tmp_path, m
 
 
 def test_a_model_is_timed_in_evaluation_without_gradients_on_the_test_split():
-    model, batch = SCRIPT.made("point-clouds/cn-pointnet-modelnet40", 2, "cpu")
+    model, batch = SCRIPT.build_with_batch("point-clouds/cn-pointnet-modelnet40", 2, "cpu")
     assert not model.training
     assert (batch.num_graphs, batch.num_nodes) == (2, 2 * 1024)
     seen = []

@@ -137,6 +137,7 @@ def rayleigh_quotient(product: Callable[[Tensor], Tensor], like: Tensor) -> floa
     """
     with torch.no_grad():
         shape = (*like.shape[:-1], 1)
+        # A generator of its own: a check must not change what training draws after it.
         x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(like)
         for _ in range(_POWER_STEPS):
             image = product(x)

@@ -1,5 +1,7 @@
 """The operations of SFT's attention that an installed package of kernels may compute faster, in plain torch.
 
+The plain `mixture` holds all n K h comparisons in memory: `SampledAttention` takes it only where a kernel is installed.
+
 Legend: M matrices (batch x heads), p and s rows of two operands, d channels; T tokens of all graphs, b graphs of a
 block, n padded tokens, K sampled tokens, H heads of h channels each, P pairs.
 """
@@ -226,7 +228,6 @@ def mixture(
     mixed = []
     for number, part in enumerate(pad_blocks(query, slots, shapes)):
         q, k, v = (split_heads(rows, 1, num_heads)[0] for rows in (part, key[number], value[number]))
-        # n K h comparisons in memory: `SampledAttention` takes this operation only where a kernel is installed.
         scores = torch.maximum(q.unsqueeze(-2), k.unsqueeze(-3)).sum(-1) * q.shape[-1] ** -0.5
         rows_at, at, mapped = places[number], (chosen[number], partner[number], weight[number]), maps[number]
         if rows_at is not None and mapped is not None:

@@ -45,6 +45,7 @@ def electric_flow_fast(
         features=blocks(3, {(1, 0): 1.0}),
     )
 
+    # Γ_0 has eigenvalue 1 on the constants of further components, where the sum would grow like 2^L: hence `connected`.
     def read_in(laplacian: Tensor, identity: Tensor, projection: Tensor) -> list[Tensor]:
         return [projection - delta * laplacian, identity, delta * projection]
 
