@@ -32,7 +32,7 @@ from graphbench.nn import (
 
 #: Logits are clamped to this absolute value, as in the authors' code.
 _LARGEST_LOGIT = 5.0
-#: Below this a signed root has no gradient; that of the plain root is infinite at 0, and times 0 no number.
+#: Below this a signed root has no gradient; that of the plain root is infinite at 0, and times 0 it is NaN.
 _SMALLEST_ROOT = 1e-12
 
 

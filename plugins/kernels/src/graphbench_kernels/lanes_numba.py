@@ -94,12 +94,12 @@ def choose(condition: Lanes, yes: Lanes, no: Lanes | float) -> Lanes:
 
 
 def larger(a: Lanes, b: Lanes | float) -> Lanes:
-    """Return the larger number; `b` where one of them is none."""
+    """Return the larger number; `b` where one of them is NaN."""
     return choose(a > b, a, b)
 
 
 def smaller(a: Lanes, b: Lanes | float) -> Lanes:
-    """Return the smaller number; `b` where one of them is none."""
+    """Return the smaller number; `b` where one of them is NaN."""
     return Lanes(a.builder, a.builder.select((a <= b).value, a.value, a.like(b)))
 
 
@@ -112,7 +112,7 @@ def root(x: Lanes) -> Lanes:
 
 
 def largest(x: Lanes) -> Any:
-    """Return the largest of the lanes, where none of them is no number."""
+    """Return the largest of the lanes, none of which may be NaN."""
     return _joined(x, larger)
 
 
@@ -159,7 +159,7 @@ def powers_of_two(x: Lanes) -> tuple[Lanes, Lanes]:
     builder, single = x.builder, isinstance(x.value.type.element, ir.FloatType)
     polynomial, digits, integer = (_SINGLE, 23, ir.IntType(32)) if single else (_DOUBLE, 52, ir.IntType(64))
     bits = ir.VectorType(integer, LANES)
-    rounded = x + 1.5 * 2.0**digits
+    rounded = x + 1.5 * 2.0**digits  # the comment above `_SINGLE` says how
     f = x - (rounded - 1.5 * 2.0**digits)
     even, odd = (_polynomial(polynomial[part::2], f * f) for part in (0, 1))
     shift = builder.shl(builder.bitcast(rounded.value, bits), bits([digits] * LANES))

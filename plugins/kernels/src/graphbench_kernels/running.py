@@ -147,6 +147,7 @@ def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operand
         tensor([2., 2., 2.])
     """
     arrays = [x.numpy() if isinstance(x, Tensor) else x for x in operands]
+    # As many as have work for longer than it takes to start them.
     threads = 1 if steps < 2 * _FEWEST_STEPS else min(torch.get_num_threads(), count, steps // _FEWEST_STEPS)
     if threads < 2:
         if count:

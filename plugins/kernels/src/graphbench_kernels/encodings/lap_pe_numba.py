@@ -102,6 +102,7 @@ def decompose(
     most = 1
     for graph in chosen[first:last]:
         most = max(most, node_ptr[graph + 1] - node_ptr[graph])
+    # Room for the largest graph, once for all items of this thread.
     numbers, integers = np.empty(69 * most + 4160), np.empty(4 * most + 5, np.int32)
     letters = np.array([ord("L"), ord("N")], np.uint8)
     for item in range(first, last):
@@ -197,6 +198,7 @@ def _smallest_eigenpairs(
             _agree_on_basis(basis[begin:end], min(end - begin, count))
         begin = end
     for column in range(count):
+        # What rounding leaves of a zero, of which every component of the graph has one.
         if values[column] <= n * _EPSILON * largest:
             values[column] = 0.0
     return values[:count], basis, good
@@ -228,6 +230,7 @@ def _make_tridiagonal(matrix: Numbers, diagonal: Numbers, beside: Numbers, refle
         if rest == 0.0:
             continue
         length = np.sqrt(first * first + rest)
+        # Against the sign of `first`, so that first - beside[k] does not cancel.
         beside[k] = -length if first >= 0.0 else length
         factor = (beside[k] - first) / beside[k]
         reflectors[k] = factor
@@ -261,7 +264,7 @@ def _solves(diagonal: Numbers, beside: Numbers, values: Numbers, basis: Numbers,
             product = -1.0 if other == column else 0.0
             for j in range(n):
                 product += basis[column, j] * basis[other, j]
-            if not abs(product) <= tolerance:  # also where it is no number
+            if not abs(product) <= tolerance:  # also where it is NaN
                 return False
         for j in range(n):
             away = (diagonal[j] - values[column]) * basis[column, j]

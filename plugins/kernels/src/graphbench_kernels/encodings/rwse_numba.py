@@ -98,6 +98,7 @@ def walk_along_edges(
         begins, targets = _by_source(edges[edge_ptr[graph] : edge_ptr[graph + 1]], n)
         before, power = np.empty((n, _PANEL)), np.empty((n, _PANEL))
         powers_per_step = 2 if undirected[graph] else 1  # powers whose diagonals a step tells
+        # Columns of M^a follow from those of M^(a-1) alone: a panel of them goes through all steps in the cache.
         for left in range(0, n, _PANEL):
             right = min(left + _PANEL, n)
             before[:] = 0.0

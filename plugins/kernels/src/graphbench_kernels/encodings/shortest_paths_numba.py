@@ -101,6 +101,7 @@ def to_every_node(
     for graph in range(first, last):
         n = node_ptr[graph + 1] - node_ptr[graph]
         here = edges[edge_ptr[graph] : edge_ptr[graph + 1]]
+        # From each goal against the edges, since a path's first edge is wanted and not its last.
         starts, _, sources = _by_end(here, 1, n)
         queue, away, number = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n)
         begun = 0

@@ -202,7 +202,7 @@ def _powers(table: Array, at: int, length: int, maps: Array, map_at: int, to: in
 
 @cpu_kernel
 def _softplus(table: Array, at: int, length: int, maps: Array, map_at: int, power: int, to: int) -> None:
-    """`log(1 + exp(u)) = max(u, 0) + log(1 + exp(-|u|))`; what is no number stays none."""
+    """`log(1 + exp(u)) = max(u, 0) + log(1 + exp(-|u|))`; NaN stays NaN."""
     distance, product, constant = maps[map_at], maps[map_at + np.uint64(1)], maps[map_at + np.uint64(2)]
     for j in range(length):
         u = distance * table[at + j] + product * table[at + length + j] + constant
@@ -236,6 +236,7 @@ def _slopes(
 def _power_of_two(x: np.float32) -> np.float32:
     """2^x of `x <= 0` to about one unit in the last place, by Chebyshev's polynomial of degree 6."""
     bounded = x if x > _LOWEST else _LOWEST
+    # Truncation goes towards 0, so of x <= 0 this is the nearest whole number; it is added to the exponent below.
     n = np.int32(bounded - _HALF)
     f = bounded - np.float32(n)
     p = np.float32(0.0001545318283)

@@ -33,6 +33,7 @@ def scores(a: Tensor, b: Tensor) -> Tensor:
     matrices, rows, channels = a.shape
     length = b.shape[1]
     out = a.new_empty(matrices, rows, length)
+    # Channel after channel, so that a vector holds one channel of sixteen rows of b.
     by_channel = b.new_zeros(matrices, channels, -(-length // LANES) * LANES)
     by_channel[..., :length] = b.mT
     operands = [x.contiguous().view(-1) for x in (a, by_channel, out)]
@@ -112,6 +113,7 @@ def _gradients(
             give_rows(of_rows, LANES, count, width, grad_a, here * channels + channel, channels)
         for j in range(length):
             at, total = np.uint64(j * LANES), totals[np.uint64(j)]
+            # What a does not take of a gradient is b's.
             for c in range(np.uint64(0), np.uint64(LANES)):
                 of_others[at + c] = total - of_others[at + c]
         give_rows(of_others, LANES, length, width, grad_b, place, channels)

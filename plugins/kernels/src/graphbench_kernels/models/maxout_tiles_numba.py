@@ -47,7 +47,7 @@ def sums_of_maxima(
 ) -> None:
     """Write `sum_t factor max(a_rt, b_tc)` to `out_rc`; arguments as in `multiply`, with columns of `a` side by side.
 
-    Where `a_rt` is no number, the maximum is `b_tc`; where `b_tc` is none, the sum is none.
+    Where `a_rt` is NaN, the maximum is `b_tc`; where `b_tc` is NaN, so is the sum.
     """
     many, wide = rows // ROWS * ROWS, columns // WIDE * WIDE
     for row in range(0, many, ROWS):
@@ -88,7 +88,7 @@ def _shares(rows: int) -> Any:
                 place = builder.add(builder.add(g_at, builder.mul(integer(row), g_row)), loop.index)
                 half = everywhere(builder, builder.load(builder.gep(g, [place])))
                 row_sum = builder.load(sums[row])
-                for comparison in (">", ">="):
+                for comparison in (">", ">="):  # a half for each: both where larger, one where equal
                     taken = builder.fcmp_ordered(comparison, row_lanes[row], other)
                     row_sum = builder.select(taken, builder.fadd(row_sum, half), row_sum)
                     total = builder.select(taken, builder.fadd(total, half), total)
@@ -161,7 +161,7 @@ def whole_lanes(count: int) -> int:
 
 @cpu_kernel
 def no_number(a: Array, at: int, count: int) -> float:
-    """0, or what is no number if one of `a` is none: `sums_of_maxima` passes over these, and this is added to them."""
+    """Return 0, or NaN if one of `a` is: `sums_of_maxima` passes over these, and this is added to its sums."""
     nan_bits = np.int32(0)
     for t in range(np.uint64(at), np.uint64(at + count)):
         nan_bits += np.int32(a[t] != a[t])

@@ -41,6 +41,7 @@ def scores(a: Tensor, b: Tensor) -> Tensor:
 def gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients `[M, p, d]` and `[M, s, d]` from `grad [M, p, s]`: to the larger number, half each where equal."""
     a, b, grad = a.contiguous(), b.contiguous(), grad.contiguous()
+    # Each result is summed by its own programs, without atomics: b's is a's with the operands changed over.
     return _gradient(a, b, grad), _gradient(b, a, grad.transpose(1, 2))
 
 

@@ -303,7 +303,7 @@ def mix_gradient(
 
 @cpu_kernel
 def _clear_hidden(hidden: Array, slots: int, own: Array, apart: int) -> None:
-    """Write 0 over what slots that are not filled hold in `own [K, apart]`: it may be no number."""
+    """Write 0 over what slots that are not filled hold in `own [K, apart]`: it may be NaN."""
     for j in range(slots):
         if hidden[np.uint64(j)] != 0:
             for c in range(np.uint64(j * apart), np.uint64((j + 1) * apart)):

@@ -132,6 +132,7 @@ class _Attention(torch.autograd.Function):
         drawn = draw_bits(pairs * num_heads, dropout, LANES) if dropout else None
         numbers, mixed = rows.new_empty(2, rows.shape[0] * num_heads), rows.new_empty(rows.shape[0], num_heads * width)
         results = (*numbers, mixed.view(-1))
+        # Where nothing is added, one place stands for the whole batch, and there are more biases (None) than places.
         for place, bias in zip(places, biases, strict=False):
             operands = (rows.view(-1), *place, num_heads, width, *_added(bias), *_numbers(drawn), *results)
             steps = _pairs(place, num_heads) * (_PRODUCT_STEPS * width + _SOFTMAX_STEPS)
@@ -147,6 +148,7 @@ class _Attention(torch.autograd.Function):
         qkv, numbers, *biases = ctx.saved_tensors
         if torch.is_grad_enabled():
             needed = (ctx.needs_input_grad[0], *ctx.needs_input_grad[5:])
+            # The formula goes block by block, also where the loops took the batch as a whole.
             places = place_blocks(ctx.packing.ptr, ctx.packing.order, ctx.packing.shapes)
             factors = [
                 kept_factors(ctx.drawn, place, ctx.num_heads, qkv.dtype) if ctx.drawn else None for place in places

@@ -76,6 +76,7 @@ def attend(
     """
     own_row, three_rows = num_heads * width, 3 * num_heads * width
     padded, wide, unit, root = _up(length), _up(width), np.float32(_UNIT / np.sqrt(width)), np.float32(np.sqrt(width))
+    # Memory for the largest graph of the block, once for all items of this thread.
     keys, values = np.empty(width * padded, np.float32), np.zeros(length * wide, np.float32)
     weights, left = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
     out = np.empty(_QUERIES * wide, np.float32)
@@ -84,6 +85,7 @@ def attend(
         size = sizes[graph]
         stride, query = _up(size), starts[graph] * three_rows + head * width
         vectors = stride // LANES
+        # Keys as columns, since `multiply` reads whole vectors of its right matrix.
         _turn(rows, query + own_row, three_rows, keys, padded, size, width)
         _copy(rows, query + 2 * own_row, three_rows, values, 0, wide, size, width, _ONE)
         for begin in range(0, size, _QUERIES):
@@ -98,6 +100,7 @@ def attend(
             for row in range(count):
                 raise_row(weights, row * stride, vectors, unit, tops, shares, number + row)
             for row in range(count):
+                # Dropout's factor joins the division by the sum.
                 share_after_dropout = shares[number + row] * factor
                 keep_row(weights, row * stride, vectors, share_after_dropout, bits, drawn + row * size, least, left)
             multiply(left, 0, stride, 1, values, 0, wide, out, 0, wide, count, wide, size)
@@ -172,6 +175,7 @@ def attend_gradient(
         vectors = stride // LANES
         _turn(rows, key, three_rows, keys, padded, size, width)
         _turn(rows, value, three_rows, values, padded, size, width)
+        # Scaled here, so that gradients by the other of the two need no 1 / sqrt(d) of their own.
         _copy(rows, query, three_rows, queries, 0, wide, size, width, scale)
         _copy(rows, key, three_rows, key_rows, 0, wide, size, width, scale)
         _copy(upstream, mixed, own_row, above, 0, wide, size, width, _ONE)
@@ -195,7 +199,7 @@ def attend_gradient(
                 derive_row(weights, left, before, at, vectors, means[row], slopes)
                 if of_scores.shape[0]:
                     place = (item * length + begin + row) * length
-                    _scale(slopes, at, _ONE, of_scores, place, size)
+                    _copy(slopes, at, size, of_scores, place, size, 1, size, _ONE)
             multiply(slopes, 0, stride, 1, key_rows, 0, wide, out, 0, wide, count, wide, size)
             _copy(out, 0, wide, of_rows, query + begin * three_rows, three_rows, count, width, _ONE)
             add_product(slopes, 0, 1, stride, queries, begin * wide, wide, of_keys, 0, wide, size, wide, count)
@@ -252,10 +256,3 @@ def _fill(x: Array, at: int, count: int, value: np.float32) -> None:
     start = np.uint64(at)
     for j in range(np.uint64(count)):
         x[start + j] = value
-
-
-@cpu_kernel
-def _scale(x: Array, at: int, factor: np.float32, out: Array, to: int, count: int) -> None:
-    start, place = np.uint64(at), np.uint64(to)
-    for j in range(np.uint64(count)):
-        out[place + j] = x[start + j] * factor

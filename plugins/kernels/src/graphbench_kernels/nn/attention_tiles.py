@@ -11,6 +11,7 @@ def is_kept(
     seed: tl.tensor, dropout: tl.tensor, graph: tl.tensor, head: tl.tensor, rows: tl.tensor, keys: tl.tensor
 ) -> tl.tensor:
     """Tell whether dropout keeps the weight of each pair of a tile."""
+    # Zeros of the tile's shape, which all four counters have to have.
     none = (rows + keys) * 0
     drawn, _, _, _ = tl.philox(seed, none + keys, none + rows, none + head, none + graph)
     return tl.uint_to_uniform_float(drawn) >= dropout
@@ -79,7 +80,7 @@ def load_rows(
 def store_rows(
     at: tl.tensor, x: tl.tensor, rows: tl.tensor, size: tl.tensor, ROW: tl.constexpr, WIDTH: tl.constexpr
 ) -> None:
-    """Store what `_load` loads."""
+    """Store rows as `load_rows` reads them."""
     channels = tl.arange(0, x.shape[1])
     inside = (rows < size)[:, None] & (channels < WIDTH)[None, :]
     tl.store(at + rows[:, None] * ROW + channels[None, :], x, mask=inside)

@@ -175,8 +175,10 @@ def _attend(
         level = tl.where(larger == float("-inf"), 0.0, larger)  # a row without any key so far
         weights = tl.exp2(logits - level[:, None])
         shrunk = tl.exp2(most - level)
+        # What was summed under the former largest logit is brought to the new one.
         total = total * shrunk + tl.sum(weights, 1)
         if dropout > 0.0:
+            # After the sum: dropout is of normalised weights, whose denominator counts dropped ones.
             weights = tl.where(is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :]), weights, 0.0)
         v = load_rows(at + 2 * HEADS * WIDTH, keys, size, ROW, WIDTH, CHANNELS)
         values = values * shrunk[:, None] + tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
@@ -185,6 +187,7 @@ def _attend(
     total = tl.where(total == 0.0, 1.0, total)  # a row without keys gets zeros
     values *= (factor / total)[:, None]
     level = tl.where(most == float("-inf"), 0.0, most)
+    # With it a weight is one exponential, exp2(logit - sum), and neither level nor total is kept.
     tl.store(sums + (start + rows) * HEADS + head, level + tl.log2(total), mask=rows < size)
     store_rows(mixed + start * (HEADS * WIDTH) + head * WIDTH, values, rows, size, HEADS * WIDTH, WIDTH)
 
@@ -229,6 +232,7 @@ def _query_gradients(
     at, at_mixed = qkv + start * ROW + head * WIDTH, start * (HEADS * WIDTH) + head * WIDTH
     above = load_rows(upstream + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
     out = load_rows(mixed + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
+    # Under dropout, too: `mixed` holds what it left.
     share = tl.sum(above.to(tl.float32) * out.to(tl.float32), 1)
     place = (start + rows) * HEADS + head
     tl.store(shares + place, share, mask=rows < size)
@@ -245,12 +249,13 @@ def _query_gradients(
             upstream + at_mixed, at + 2 * HEADS * WIDTH, rows, keys, size, HEADS * WIDTH, ROW, WIDTH, PART, PRECISION
         )
         if dropout > 0.0:
-            kept = is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :])
-            of_weights = tl.where(kept, of_weights * factor, 0.0)
+            mask = is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :])
+            of_weights = tl.where(mask, of_weights * factor, 0.0)
         of_logit = tl.exp2(logits - level[:, None]) * (of_weights - share[:, None])
         k = load_rows(at + HEADS * WIDTH, keys, size, ROW, WIDTH, CHANNELS)
         of_q += tl.dot(of_logit.to(k.dtype), k, input_precision=PRECISION)
         if of_logits is not None:
+            # In 64 bits: B H N^2 of large graphs exceeds 2^31.
             matrix = of_logits + (graph.to(tl.int64) * HEADS + head) * length * length
             inside = (rows < size)[:, None] & (keys < size)[None, :]
             tl.store(matrix + rows.to(tl.int64)[:, None] * length + keys[None, :], of_logit, mask=inside)
@@ -307,9 +312,10 @@ def _key_gradients(
         )
         dropped = weights
         if dropout > 0.0:
-            kept = is_kept(seed, dropout, graph, head, rows[None, :], keys[:, None])
-            dropped = tl.where(kept, weights * factor, 0.0)
-            of_weights = tl.where(kept, of_weights * factor, 0.0)
+            # Counters are query and key whichever is the row, so these are the draws of the forward pass.
+            mask = is_kept(seed, dropout, graph, head, rows[None, :], keys[:, None])
+            dropped = tl.where(mask, weights * factor, 0.0)
+            of_weights = tl.where(mask, of_weights * factor, 0.0)
         above = load_rows(upstream + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
         of_v += tl.dot(dropped.to(above.dtype), above, input_precision=PRECISION)
         of_logit = weights * (of_weights - share[None, :])
@@ -338,8 +344,8 @@ def _draw_factors(
     first = 0
     while first < length:
         keys = first + tl.arange(0, TILE)
-        kept = is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :])
+        mask = is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :])
         inside = (rows < length)[:, None] & (keys < length)[None, :]
         place = rows.to(tl.int64)[:, None] * length + keys[None, :]
-        tl.store(matrix + place, tl.where(kept, factor, 0.0), mask=inside)
+        tl.store(matrix + place, tl.where(mask, factor, 0.0), mask=inside)
         first += TILE

@@ -59,4 +59,5 @@ def draw_bits(number: int, p: float, more: int = 0) -> DroppedBits:
     seed = int(torch.empty((), dtype=torch.int64).random_(-(1 << 63), None)) & ((1 << 64) - 1)
     run_in_threads(fill_numbers, drawn, 8 * drawn, np.uint64(seed), numbers[:drawn].numpy().view(np.uint64))
     steps = round(p * _VALUES)
+    # Bits are compared as signed numbers, which begin at -2^15.
     return DroppedBits(numbers.view(torch.int16)[: number + more], steps - _VALUES // 2, _VALUES / (_VALUES - steps))

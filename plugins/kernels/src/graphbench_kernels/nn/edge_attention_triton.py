@@ -32,9 +32,9 @@ def attend(
     scores = qkv.new_empty(number if with_scores else 0, mixed.shape[1])
     weights = make_sums(qkv, number, options.num_heads)
     grid, constants = _launch(qkv, options)
-    kept = scores if with_scores else None
+    stored = scores if with_scores else None
     with torch.cuda.device_of(qkv):
-        _attend[grid](qkv, steer, edges.source, *edges.arriving, mixed, kept, weights, **constants)
+        _attend[grid](qkv, steer, edges.source, *edges.arriving, mixed, stored, weights, **constants)
     return mixed, scores, weights
 
 
@@ -55,6 +55,7 @@ def gradients(
     arrived = (qkv, steer, edges.source, *edges.arriving, mixed, weights, of_mixed, of_scores)
     sent = (qkv, steer, edges.target, *edges.sent, weights, of_mixed, of_scores)
     with torch.cuda.device_of(qkv):
+        # In this order: sources read the gradients of logits that targets have written.
         _target_gradients[grid](*arrived, of_qkv, of_steer, of_logits, **constants)
         _source_gradients[grid](*sent, of_qkv, of_logits, **constants)
     return of_qkv, of_steer
@@ -95,6 +96,7 @@ def _attend(
     channels = tl.arange(0, BLOCK)
     q = load_row(qkv, 3 * node * HEADS + head, channels, WIDTH, NUMBER) * WIDTH**-0.5
     first, end = tl.load(ptr + node), tl.load(ptr + node + 1)
+    # A scalar 0 of the type of sums.
     total = tl.sum(tl.zeros((BLOCK,), NUMBER))
     place = first
     while place < end:
@@ -105,6 +107,7 @@ def _attend(
         )
         if scores is not None:
             tl.store(scores + (e * HEADS + head) * WIDTH + channels, score, mask=channels < WIDTH)
+        # Clamped logits need no largest one taken away: their exponentials are finite as they are.
         total += tl.exp(_clamped(tl.sum(score), LARGEST))
         place += 1
     values = tl.zeros((BLOCK,), NUMBER)
@@ -147,6 +150,7 @@ def _target_gradients(
     channels = tl.arange(0, BLOCK)
     q = load_row(qkv, 3 * node * HEADS + head, channels, WIDTH, NUMBER) * WIDTH**-0.5
     above = load_row(of_mixed, node * HEADS + head, channels, WIDTH, NUMBER)
+    # sum_j w_j (g . v_j) = g . out, without going through the edges twice.
     share = tl.sum(above * load_row(mixed, node * HEADS + head, channels, WIDTH, NUMBER))
     of_q = tl.zeros((BLOCK,), NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
@@ -156,6 +160,7 @@ def _target_gradients(
         k = load_row(qkv, key, channels, WIDTH, NUMBER)
         logit = tl.sum(_steered(q * k, steer, row, channels, WIDTH, NUMBER))
         through = tl.sum(above * load_row(qkv, key + HEADS, channels, WIDTH, NUMBER)) - share
+        # Through a clamp no gradient passes; at its ends it does, as with torch.
         of_logit = tl.where(tl.abs(logit) <= LARGEST, tl.load(weights + row) * through, 0.0)
         tl.store(of_logits + row, of_logit)
         of_score = _with_scores(of_logit, of_scores, row, channels, WIDTH, NUMBER)

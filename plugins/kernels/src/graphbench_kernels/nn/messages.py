@@ -89,6 +89,7 @@ class _SumOfNeighbours(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, edge_index: Tensor, weight: Tensor | None, own: float) -> Tensor:
         source, target = ends_of_edges(edge_index, x.shape[0])
+        # x is read by the gradient of the weights alone.
         ctx.save_for_backward(edge_index, weight, x if weight is not None and weight.requires_grad else None)
         ctx.own = own
         return _added(source, target, weight, x.contiguous(), _share_of(x, own))

@@ -52,6 +52,7 @@ def add_rectified(
         start, end = source[edge], target[edge]
         for c in range(begin, stop):
             message = x[start, c] + edges[edge, c]
+            # So written, NaN passes: comparisons with it are false.
             sums[end, c] += zero if message < zero else message
 
 
@@ -72,6 +73,7 @@ def rectified_gradients(
     for edge in range(source.shape[0]):
         start, end = source[edge], target[edge]
         for c in range(begin, stop):
+            # None at 0, as of torch's ReLU.
             of_edges[edge, c] = upstream[end, c] if x[start, c] + edges[edge, c] > zero else zero
         for c in range(begin, stop):
             of_x[start, c] += of_edges[edge, c]
@@ -116,6 +118,7 @@ def gated_mean(
             shares[end, c] += gates[edge, c]
     for node in range(nodes.shape[0]):
         for c in range(begin, stop):
+            # Kept for the backward pass, as is the mean.
             shares[node, c] = 1 / (shares[node, c] + epsilon)
             means[node, c] *= shares[node, c]
         for c in range(begin, stop):
@@ -147,6 +150,7 @@ def gated_gradients(
     for edge in range(source.shape[0]):
         start, end = source[edge], target[edge]
         for c in range(begin, stop):
+            # Of a quotient: with gate e the mean changes by share (B x_j - mean). Below, the slope of the sigmoid.
             through = of_out[end, c] * shares[end, c] * (nodes[start, width + c] - means[end, c])
             of_edges[edge, c] = of_raw[edge, c] + gates[edge, c] * (one - gates[edge, c]) * through
         for c in range(begin, stop):

@@ -36,6 +36,7 @@ def group(edge_index: Tensor, num_nodes: int) -> tuple[tuple[Tensor, Tensor], tu
     Returns:
         `arriving` and `sent` of `Edges`, of which nothing refers to `edge_index`.
     """
+    # Kernels would read and write elsewhere; an assertion on the card does not wait for it.
     torch._assert_async(((edge_index >= 0) & (edge_index < num_nodes)).all())
     ends, order = edge_index.sort(dim=1, stable=True)
     nodes = torch.arange(num_nodes + 1, device=ends.device).expand(2, -1).contiguous()
@@ -102,6 +103,7 @@ def _sum_rectified(
     while place < end:
         e = tl.load(order + place)
         message = load_row(x, tl.load(source + e), channels, WIDTH, NUMBER) + load_row(edge, e, channels, WIDTH, NUMBER)
+        # NaN is a message like others, as with torch's ReLU.
         total += tl.maximum(message, 0.0, propagate_nan=tl.PropagateNan.ALL)
         place += 1
     tl.store(out + node * WIDTH + channels, total, mask=channels < WIDTH)
@@ -186,6 +188,7 @@ def _gated_messages(
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     received = load_row(nodes, 4 * node + 2, channels, WIDTH, NUMBER)
+    # The sum of gates begins with epsilon, and so is the denominator.
     total, gates = tl.zeros((BLOCK,), NUMBER), tl.full((BLOCK,), epsilon, NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
@@ -232,6 +235,7 @@ def _gated_targets(
     while place < end:
         e = tl.load(order + place)
         gate = 1.0 / (1.0 + tl.exp(-load_row(raw, e, channels, WIDTH, NUMBER)))
+        # Of a quotient: with the gate of an edge the mean changes by share (B x_j - mean).
         through = above * share * (load_row(nodes, 4 * tl.load(source + e) + 1, channels, WIDTH, NUMBER) - mean)
         of_logit = load_row(of_raw, e, channels, WIDTH, NUMBER) + gate * (1.0 - gate) * through
         tl.store(of_edge + e * WIDTH + channels, of_logit, mask=channels < WIDTH)

@@ -99,7 +99,7 @@ def _align(kind: Any) -> int:
 
 
 def _power(exponent: Lanes) -> Lanes:
-    """2^x for x up to 0; what is no number stays none."""
+    """2^x for x up to 0; NaN stays NaN."""
     least = exponent.same(_LEAST_EXPONENT)
     small = least > exponent
     return choose(small, exponent.same(0.0), powers_of_two(choose(small, least, exponent))[0])

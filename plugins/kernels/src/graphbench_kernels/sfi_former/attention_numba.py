@@ -221,6 +221,7 @@ def _derive_rows(given: Given, sizes: Sizes, part: Part, keep: Array, output: Ar
         at.values, flow,
     )  # fmt: skip
     for lane in range(LANES):
+        # Lanes beyond the last row repeat it, and what they compute is not read.
         out_at = start + min(lane, many - 1) * width
         work[at.numbers + DOT * LANES + lane] = dot(output, out_at, upstream, out_at, width)
     state_at, apart = matrix * padded + row, sizes.matrices * padded
@@ -228,6 +229,7 @@ def _derive_rows(given: Given, sizes: Sizes, part: Part, keep: Array, output: Ar
     factors_at = _kept(part, matrix, row) * keys
     if len(keep):
         drop(keep, factors_at, many, keys, work, flow)
+    # `derive` puts the flow where its derivatives were: dropout falls on the one before, on the other after.
     derive(work, at.columns, keys, at.numbers)
     if len(keep):
         drop(keep, factors_at, many, keys, work, flow)

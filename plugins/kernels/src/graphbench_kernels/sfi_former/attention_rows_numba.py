@@ -209,7 +209,7 @@ def dot(a: Array, a_at: int, b: Array, b_at: int, count: int) -> Any:
 
 @inlined
 def longest_vector(vectors: Array, start: int, rows: int, width: int) -> Any:
-    """Return the greatest length of rows, in the unit of scores; no number if one is infinite or none."""
+    """Return the greatest length of rows, in the unit of scores; NaN if one is infinite or NaN."""
     longest, none = vectors.dtype.type(0), vectors.dtype.type(0)
     for row in range(rows):
         square = dot(vectors, start + row * width, vectors, start + row * width, width)

@@ -102,7 +102,7 @@ def over_keys(
         formula: called with the desk, at a key, and the numbers of the rows that it reads; returns terms of the sums.
         reads: kinds of numbers of rows that it reads.
         sums: kinds of numbers of rows that receive its sums.
-        combine: adds a term to a sum; a sum that is none begins with the least finite number.
+        combine: adds a term to a sum, which begins with 0; another way to combine, as `larger`, begins with -1e30.
     """
     begin = 0.0 if combine is Lanes.__add__ else -1e30
 

@@ -68,7 +68,7 @@ square_friction_rows = over_keys(_square, (), (_FRICTION_SQUARE,))
 
 @in_all_rows
 def _examine(desk: Desk) -> Lanes:
-    """Bounds on the logits, no numbers where there are none; whether powers need them, or because keys are closed."""
+    """Write bounds on the logits, NaN where there are none; tell whether powers need them, or closed keys do."""
     lengths = root(desk.row(_SQUARE)) * desk.row(LONGEST), root(desk.row(_FRICTION_SQUARE)) * desk.row(FRICTION_LONGEST)
     none = (lengths[0] - lengths[0]) + (lengths[1] - lengths[1])
     desk.put_row(_SIZE, larger(*lengths) + none)
@@ -175,9 +175,10 @@ def _step(desk: Desk) -> Lanes:
     slope, volume = desk.row(SLOPE) * factor + slack, desk.row(_VOLUME) * factor
     step = (1.0 - volume - slack * level) / (slope * level)
     settled = larger(step, 0.0 - step) <= desk.row(TOLERANCE)
-    ordinary = slope * level <= desk.row(STEEPEST) * 100.0  # not where they are no numbers
+    ordinary = slope * level <= desk.row(STEEPEST) * 100.0  # not where they are NaN
     done = (ordinary & settled) | (~ordinary & (number >= float(_UNCHECKED)))
     waiting = (desk.row(_WAITING) > 0.0) & ~done
+    # Steps are relative: a level stays above zero, and no pass multiplies it by more than 1,000.
     bounded = smaller(larger(step, -0.999), 999.0)
     for kind, value in (
         (SLOPE, slope),
@@ -292,6 +293,7 @@ def _begin_back(desk: Desk) -> Lanes:
 
 def _rest(desk: Desk, level: Lanes, cost_factor: Lanes, mean: Lanes) -> tuple[Lanes, ...]:
     gap = level - cost_factor * desk.column(COST)
+    # A number near the mean is taken away first: the differences below would lose their digits.
     return (choose(gap > 0.0, desk.column(WEIGHT) * (desk.column(FLOW) - mean), 0.0),)
 
 

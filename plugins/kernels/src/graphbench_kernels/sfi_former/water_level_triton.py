@@ -60,6 +60,7 @@ def _fill(
     floor = tl.load(cost + place, mask=keys < num_keys, other=0.0)
     overflow = tl.load(slack + row)
 
+    # The lower of two levels above the answer, from which Newton's steps go down (see `sparse_flow.water_level`).
     together = (1.0 + tl.sum(width * floor)) / (tl.sum(width) + overflow)
     following = tl.minimum(together, tl.min(tl.where(width > 0.0, floor + 1.0 / width, float("inf"))))
     level, slope, step = following, following, following
@@ -71,6 +72,7 @@ def _fill(
         slope = tl.sum(tl.where(level > floor, width, 0.0)) + overflow
         step = (1.0 - tl.sum(width * depth) - overflow * level) / slope
         following = level + step
+        # But for rounding no step leads up, so one that is not clearly downwards is the last.
         waiting = number < steps and step < -tolerance * level
 
     tl.store(levels + row, level)
