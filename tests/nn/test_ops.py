@@ -119,12 +119,16 @@ def test_sums_of_rows_of_a_table(dtype, columns):
             sum_rows(rows, table)
 
 
-def test_a_number_that_is_none_reaches_its_neighbours_alone(edge_index):
+def test_nan_reaches_its_neighbours_alone(edge_index):
     x, edges = draw(NODES, WIDTH, dtype=torch.float32), draw(EDGES, WIDTH, seed=1, dtype=torch.float32)
     x[3, 2], edges[8, 1], edges[9, 4] = torch.nan, torch.nan, -torch.inf
+    inputs = [x.requires_grad_(), edges.requires_grad_()]
     found = sum_rectified(x, edge_index, edges)
-    expected = torch.zeros_like(x).index_add_(0, edge_index[1], (x[edge_index[0]] + edges).relu())
+    expected = torch.zeros_like(x).index_add(0, edge_index[1], (x[edge_index[0]] + edges).relu())
     torch.testing.assert_close(found, expected, equal_nan=True)
+    gradients = (torch.autograd.grad(y, inputs, torch.ones_like(x)) for y in (found, expected))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_no_edges_and_no_nodes():

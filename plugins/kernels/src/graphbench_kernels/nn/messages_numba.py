@@ -74,7 +74,8 @@ def rectified_gradients(
         start, end = source[edge], target[edge]
         for c in range(begin, stop):
             # None at 0, as of torch's ReLU.
-            of_edges[edge, c] = upstream[end, c] if x[start, c] + edges[edge, c] > zero else zero
+            # As torch's ReLU, whose gradient passes where the message is NaN.
+            of_edges[edge, c] = zero if x[start, c] + edges[edge, c] <= zero else upstream[end, c]
         for c in range(begin, stop):
             of_x[start, c] += of_edges[edge, c]
 
