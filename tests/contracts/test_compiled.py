@@ -34,13 +34,9 @@ OF_ONE_SIZE = (
 #: Models of several programs, or with graph breaks, and why.
 IN_PARTS = {
     **dict.fromkeys(OF_ONE_SIZE, _CLOUDS),
-    "DFiFormer": "the adjacency is kept out of programs",
-    "DeepGraph": "substructures are kept out of programs",
-    "GraphMamba": "the recurrence is kept out of programs",
-    "NeuralWalker": "walks are drawn, and read by the recurrence of Mamba, out of programs",
     "PointSequoia": "sizes of clusters depend on numbers",
     "SFT": "samples and their relative edges depend on numbers",
-    "SFiFormer": "the flow and the adjacency are kept out of programs",
+    "SFiFormer": "the flow is kept out of programs",
     "SPN": "a distance without pairs is a program of its own; one sum for all is a fifth slower on a processor",
     "Sequoia": "sizes of clusters depend on numbers",
 }

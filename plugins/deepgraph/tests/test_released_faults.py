@@ -56,7 +56,7 @@ def table_of(model, nets):
 
 def first_tokens(model, batch):
     """Tokens that enter the first layer, before the norm, and their layout."""
-    prepared = model._prepare(model.precomputed(batch), 0, True)
+    prepared = model._prepare(model.precomputed(batch), 0)
     model.embedding_norm = torch.nn.Identity()
     return model._embed(batch, prepared), prepared
 
@@ -65,9 +65,9 @@ def test_depth_first_order_enters_the_encoding():
     """Fault 1, order lost: ours differs from ascending numbers, and does not depend on the numbering."""
     ours, released = small("categorical"), small("categorical", released=True)
     batch = table_of(ours, [nx.gnp_random_graph(12, 0.3, seed=s) for s in range(6)]).batch(range(6))
-    prepared = ours._prepare(ours.precomputed(batch), 0, True).substructures
+    prepared = ours._prepare(ours.precomputed(batch), 0).substructures
     ours.substructure_encoder.ordered = False
-    ascending = ours._prepare(ours.precomputed(batch), 0, True).substructures
+    ascending = ours._prepare(ours.precomputed(batch), 0).substructures
     assert (prepared != ascending).any(1).float().mean() > 0.5
     assert torch.equal(prepared.sum(1), ascending.sum(1)), "the same edges in another order"
     assert not released.substructure_encoder.ordered
@@ -97,7 +97,7 @@ def test_substructures_without_edges_do_not_shift_others():
     """Fault 4: an isolated node's neighbourhood has an empty matrix of its own; the others keep theirs."""
     model = small("categorical")
     batch = table_of(model, [nx.disjoint_union(nx.empty_graph(1), nx.cycle_graph(5))]).batch([0])
-    prepared = model._prepare(model.precomputed(batch), 0, True)
+    prepared = model._prepare(model.precomputed(batch), 0)
     members = torch.bincount(prepared.tokens.member_substructure, minlength=len(prepared.tokens.batch))
     size = members[prepared.tokens.substructure]
     edges = prepared.substructures.long().sum(1)

@@ -311,6 +311,7 @@ class Sequoia(Architecture):
         torch.Size([4, 16])
     """
 
+    # Padded to the most that there can be, edges between clusters would enter the batch norms.
     waits_for_device = "how large clusters are, and which of them share an edge, is read, all at once"
 
     def __init__(

@@ -108,7 +108,7 @@ class DeepGraphLayer(nn.Module):
             linear.weight.mul_(beta)
             linear.bias.mul_(beta)
 
-    def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
+    def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor | None]) -> Tensor:
         """Return tokens `[T, dim]` after the layer; arguments as those of `TokenAttention.forward`."""
         attended = self.dropout(self.attention(x, tokens, biases))
         x = self.attention_norm(self.alpha * x + attended)
@@ -139,7 +139,7 @@ class TokenAttention(Traced):
         self.in_proj = nn.Linear(dim, 3 * dim)
         self.out_proj = nn.Linear(dim, dim)
 
-    def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
+    def forward(self, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor | None]) -> Tensor:
         """Attend within each graph.
 
         Args:
@@ -155,7 +155,9 @@ class TokenAttention(Traced):
         return out
 
     @torch.no_grad()
-    def _record(self, x: Tensor, qkv: Tensor, tokens: TokenLayout, biases: Sequence[Tensor], out: Tensor) -> LayerTrace:
+    def _record(
+        self, x: Tensor, qkv: Tensor, tokens: TokenLayout, biases: Sequence[Tensor | None], out: Tensor
+    ) -> LayerTrace:
         heads = tokens.dense.to_block_heads(qkv, 3, self.num_heads)
         weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
         return LayerTrace(

@@ -186,7 +186,7 @@ class DeepGraph(Architecture):
 
     def _represent(self, batch: GraphBatch, draw: int) -> Representation:
         """Represent the batch under one sample; traces listen to the first one alone."""
-        prepared = self._prepare(batch, draw, cut=not torch.compiler.is_compiling())
+        prepared = self._prepare(batch, draw)
         tokens = prepared.tokens
         x = self._embed(batch, prepared)
         # Built and cast once for all layers: fused attention wants it in the type of the queries.
@@ -220,12 +220,11 @@ class DeepGraph(Architecture):
             fields |= {_field(name, draw): value for name, value in places.items()}
         return fields
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
-    def _prepare(self, batch: GraphBatch, draw: int, cut: bool) -> _Prepared:
+    def _prepare(self, batch: GraphBatch, draw: int) -> _Prepared:
         """Read what `precompute` has left for a draw."""
         places = {name: batch[_field(name, draw)] for name in _PLACES}
-        tokens = replace(TokenLayout.of(batch, places, cut), traced=draw == 0)
+        tokens = replace(TokenLayout.of(batch, places), traced=draw == 0)
         return _Prepared(tokens, batch.get(_field("content", draw), None))
 
     def _embed(self, batch: GraphBatch, prepared: _Prepared) -> Tensor:
@@ -237,7 +236,7 @@ class DeepGraph(Architecture):
         x = prepared.tokens.assemble(node, self.graph_embedding.expand(batch.num_graphs, -1), substructure)
         return self.dropout(self.embedding_norm(x))
 
-    def _run(self, layer: DeepGraphLayer, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor]) -> Tensor:
+    def _run(self, layer: DeepGraphLayer, x: Tensor, tokens: TokenLayout, biases: Sequence[Tensor | None]) -> Tensor:
         """Run a layer; while a trace listens it is not recomputed, as the trace would hear it twice."""
         if self.checkpointing and torch.is_grad_enabled() and not layer.attention.listening:
             computed: Tensor = checkpoint(layer, x, tokens, biases, use_reentrant=False)

@@ -7,7 +7,7 @@ graph the nodes come first, then the graph token, then the substructures.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -100,18 +100,15 @@ class TokenLayout:
     traced: bool = True
 
     @classmethod
-    def of(cls, batch: GraphBatch, places: Mapping[str, Any], cut: bool = True) -> TokenLayout:
+    def of(cls, batch: GraphBatch, places: Mapping[str, Any]) -> TokenLayout:
         """Lay out a batch.
 
         Args:
             batch: the graphs.
             places: of their tokens, from `token_places`.
-            cut: let attention on a CPU group graphs of similar size, see `DenseLayout`.
         """
-        ptr = places["ptr"]
-        dense = DenseLayout.from_rows(places["batch"], ptr, places["most"])
         return cls(
-            dense=dense if cut else replace(dense, cut=None),
+            dense=DenseLayout.from_rows(places["batch"], places["ptr"], places["most"]),
             batch=places["batch"],
             node=places["node"],
             graph=places["graph"],

@@ -250,6 +250,7 @@ class PointSequoia(PointCloudModel):
         torch.Size([4, 32])
     """
 
+    # Padded to the most that there can be, cells would enter the batch norms.
     waits_for_device = "how many cells hold points is read, once for all levels and layers"
 
     def __init__(

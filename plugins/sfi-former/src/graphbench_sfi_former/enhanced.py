@@ -71,7 +71,6 @@ class NormalisedAdjacency:
             _compressed_rows(edges[1], edges[0], weights, shape), _compressed_rows(edges[0], edges[1], weights, shape)
         )
 
-    @torch.compiler.disable
     def mix(self, x: Tensor) -> Tensor:
         """Compute A~ x of nodes `[T, d]`, in the dtype of `x`; half precision is computed in float32."""
         with torch.autocast(x.device.type, enabled=False):
@@ -79,15 +78,15 @@ class NormalisedAdjacency:
         return mixed.to(x.dtype)
 
 
-@torch.compiler.disable  # the compiler has no sparse matrices
 def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
-    """Return the batch (a shallow copy) with its A~, for all layers to share."""
+    """Return the batch (a shallow copy) with its A~, for all layers to share; as it is in compiled programs."""
+    if _is_one_operation():
+        return batch
     shared: GraphBatch = copy.copy(batch)
     shared[_FIELD] = NormalisedAdjacency.from_edges(*_graph(batch), dtype)
     return shared
 
 
-@torch.compiler.disable
 def adjacency_of(batch: Data, dtype: torch.dtype) -> NormalisedAdjacency:
     """Return A~ of the batch: the one it carries, or a new one."""
     shared: NormalisedAdjacency | None = batch.get(_FIELD, None)
@@ -143,6 +142,41 @@ class _Product(torch.autograd.Function):
         """A~^T upstream."""
         with torch.autocast(upstream.device.type, enabled=False):  # a backward pass may run inside of one
             return ctx.adjacency.transposed @ upstream.contiguous(), None
+
+
+def _is_one_operation() -> bool:
+    """Tell whether a program is compiled, which has no sparse matrices; exported ones load without this package."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+
+
+def _mix_neighbours(values: Tensor, batch: Data) -> Tensor:
+    """Return A~ V of values `[T, H dim]`."""
+    dtype = adjacency_dtype(values)
+    if not _is_one_operation():
+        return adjacency_of(batch, dtype).mix(values)
+    mixed: Tensor = _multiply(values.to(dtype), *gcn_edges(*_graph(batch), dtype))
+    return mixed.to(values.dtype)
+
+
+@torch.library.custom_op("graphbench_sfi_former::multiply", mutates_args=())
+def _multiply(x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
+    """`sum_(j -> i) w_ij x_j` `[T, d]` by a matrix of compressed rows."""
+    return _compressed_rows(edges[1], edges[0], weights, (len(x), len(x))) @ x
+
+
+@_multiply.register_fake
+def _(x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _multiply_gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+    edges, weights = ctx.saved_tensors
+    return _multiply(upstream.contiguous(), edges.flip(0), weights), None, None
+
+
+_multiply.register_autograd(
+    _multiply_gradients, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[1:])
+)
 
 
 class Heads(nn.Module):
@@ -325,7 +359,7 @@ class AdjacencyEnhancedAttention(Traced):
             return flow
         # V is the last map of `in_proj`, whether or not Q and K precede it.
         values = projected[:, -self.out_proj.in_features :]
-        near = adjacency_of(batch, adjacency_dtype(values)).mix(values)
+        near = _mix_neighbours(values, batch)
         if self.adjacency_weight is not None:
             near = near * self.adjacency_weight
         gamma = self.gamma

@@ -104,6 +104,7 @@ class SFiFormer(FlowBackbone):
         torch.Size([23, 16])
     """
 
+    # A fixed number of them would not be exact, and all rows in float64 would cost a sort of each.
     waits_for_device = "rows of the flow that their number format cannot state are set apart, in every layer"
 
     def __init__(
