@@ -276,9 +276,10 @@ class Architecture(_ChecksOptions):
         """Split `forward` into steps from nodes to nodes, by which a graph larger than memory is evaluated.
 
         Each step runs over blocks of nodes before the next one begins. Its batch has the nodes of a block, then those
-        with edges to them, all these edges, and `ptr` of the whole graph. It returns new states of all nodes of the
-        batch, of which those of the block are kept: they may depend on the edges that lead to a node, and on states of
-        their sources, alone. The first step sees no state and no edge. After the last one `x` is `Representation.node`.
+        with edges to them, all these edges, `asked`, which marks the block, and `ptr` of the whole graph. It returns
+        new states of the nodes of the block (rows behind them are dropped): they may depend on the edges that lead to a
+        node, and on states of their sources, alone. The first step sees the features of nodes, and no state or edge,
+        the others states, edges and their features. After the last one `x` is `Representation.node`.
 
         Returns:
             The steps; none where there are no such, as with attention among all nodes.

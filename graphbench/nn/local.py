@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
-from torch_geometric.nn import AntiSymmetricConv, MessagePassing
+from torch_geometric.nn import AntiSymmetricConv, GINConv, GINEConv, MessagePassing, SAGEConv
 
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn.convolution import GINEConvolution, GraphConvolution, LoopedGATConv
@@ -19,6 +19,8 @@ LocalName = Literal["GatedGCN", "GINE", "GCN", "GAT", "none"]
 #: What a layer `x' = x + f(x)` drops: the branch, `x + Drop(f(x))` (GraphGPS); the output, `Drop(x + f(x))`; or the
 #: input of f, `x + f(Drop(x))` (both in "Benchmarking Graph Neural Networks", depending on the layer).
 DropoutPlace = Literal["branch", "output", "input"]
+#: Convolutions that take sources and targets apart, as a pair.
+_TWO_SIDED = (SAGEConv, GINConv, GINEConv)
 #: Layers that read edge vectors.
 EDGE_LAYERS = ("GatedGCN", "GINE", "GAT")
 
@@ -74,10 +76,20 @@ class ConvLayer(nn.Module):
         self.activation_first = activation_first
 
     def forward(
-        self, x: Tensor, edge_index: Tensor, edge: Tensor | None, distances: Tensor | None = None
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge: Tensor | None,
+        distances: Tensor | None = None,
+        num_targets: int | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Nodes `[num_nodes, dim]` after one round of messages, and the edges as they came."""
-        entering = self._drop(x, "input")
+        """Nodes `[num_nodes, dim]` after one round of messages, and the edges as they came.
+
+        Where edges lead to the first `num_targets` nodes alone, convolutions that take sources apart make these alone.
+        """
+        entering: Any = self._drop(x, "input")
+        if num_targets is not None and isinstance(self.conv, _TWO_SIDED):
+            entering, x = (entering, entering[:num_targets]), x[:num_targets]
         new = self.conv(entering, edge_index, edge) if self.reads_edges else self.conv(entering, edge_index)
         new = self.norm(self._act(new)) if self.activation_first else self._act(self.norm(new))
         new = self._drop(new, "branch")

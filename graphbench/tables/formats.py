@@ -53,11 +53,13 @@ class Rows:
             separator of cells of text.
         numbers: line on which each row begins, or number of the row.
         problems: place in `frame` -> why the row could not be split into cells, and a detail.
+        is_read: the cells are those of the file; else they are empty, since nobody wanted them.
     """
 
     frame: pd.DataFrame
     numbers: list[int]
     problems: dict[int, tuple[str, str]] = field(default_factory=dict)
+    is_read: bool = True
 
 
 def distinct_names(header: Sequence[str]) -> list[str]:
@@ -109,7 +111,7 @@ def parts_of_rows(rows: Iterator[Row], names: Sequence[str], separator: str, siz
 
 def open_format(
     path: Path, suffix: str, key: str, wanted: Sequence[str], notes: list[str]
-) -> tuple[str, list[str], Callable[[int], Iterator[Rows]]]:
+) -> tuple[str, list[str], Callable[..., Iterator[Rows]]]:
     """Open a file of a format.
 
     Args:
@@ -135,7 +137,7 @@ def open_format(
 
 def _open_separated(
     path: Path, usual: str, wanted: Sequence[str]
-) -> tuple[str, list[str], Callable[[int], Iterator[Rows]]]:
+) -> tuple[str, list[str], Callable[..., Iterator[Rows]]]:
     with open_text(path) as file:
         separator = separator_of(next((line for line in file if line.strip()), ""), usual, wanted)
     with open_text(path) as file:
@@ -145,14 +147,23 @@ def _open_separated(
     return separator, header, partial(_separated_parts, path, separator, distinct_names(header), first - 1)
 
 
-def _separated_parts(path: Path, separator: str, names: Sequence[str], line: int, size: int) -> Iterator[Rows]:
+def _every(row: int) -> bool:
+    return True
+
+
+def _separated_parts(
+    path: Path, separator: str, names: Sequence[str], line: int, size: int, wanted: Callable[[int], bool] = _every
+) -> Iterator[Rows]:
     """Yield parts of a text file after some lines; pandas parses lines without quotes several times faster than `csv`.
+
+    The cells of parts that are not wanted, by the number of their first row, are empty: only their rows are counted.
 
     Raises:
         BadInput: a quote is not closed, or the file is not valid CSV.
     """
     if line < 0:
         return
+    row = 0
     count, strip = methodcaller("count", separator), methodcaller("strip", f"{separator}{whitespace}")
     with open_text(path) as file:
         deque(islice(file, line), maxlen=0)
@@ -162,13 +173,20 @@ def _separated_parts(path: Path, separator: str, names: Sequence[str], line: int
                 yield from parts_of_rows(_csv_rows(path, chain(lines, file), line, separator), names, separator, size)
                 return
             # Only rows that are whole and not blank: pandas would fill, shift or skip others without a word.
-            if set(map(count, lines)) == {len(names) - 1} and all(map(strip, lines)):
+            if not wanted(row) and all(map(strip, lines)):
+                row += len(lines)
+                frame = pd.DataFrame("", range(len(lines)), list(names))
+                yield Rows(frame, list(range(line + 1, line + 1 + len(lines))), is_read=False)
+            elif set(map(count, lines)) == {len(names) - 1} and all(map(strip, lines)):
                 options: dict[str, Any] = {"dtype": object, "na_filter": False, "quoting": csv.QUOTE_NONE}
                 frame = pd.read_csv(StringIO(text), sep=separator, header=None, names=list(names), **options)
                 frame.attrs[SEPARATOR] = separator
+                row += len(lines)
                 yield Rows(frame, list(range(line + 1, line + 1 + len(lines))))
             else:
-                yield from parts_of_rows(_csv_rows(path, lines, line, separator), names, separator, size)
+                for part in parts_of_rows(_csv_rows(path, lines, line, separator), names, separator, size):
+                    row += len(part.frame)
+                    yield part
             line += len(lines)
 
 

@@ -44,7 +44,7 @@ class Table:
         source: of the table, for messages.
         header: columns as the file names them.
         places: wanted column -> its place.
-        read: takes a number of rows and yields parts of that size.
+        read: takes a number of rows and yields parts of that size; for text with separators also which parts to read.
         unit: of the numbers of rows, "line" or "row".
         separator: of cells, in a text file.
         notes: differences from a plain file of its kind, in words.
@@ -54,7 +54,7 @@ class Table:
     source: str
     header: list[str]
     places: dict[str, int]
-    read: Callable[[int], Iterator[Rows]]
+    read: Callable[..., Iterator[Rows]]
     unit: str = "line"
     separator: str = ""
     notes: list[str] = field(default_factory=list)
@@ -69,9 +69,13 @@ class Table:
         """Return the name in frames of a wanted column."""
         return self.names[self.places[wanted]]
 
-    def parts(self, size: int) -> Iterator[Rows]:
-        """Yield the rows in their order, `size` at a time."""
-        return self.read(size)
+    def parts(self, size: int, wanted: Callable[[int], bool] | None = None) -> Iterator[Rows]:
+        """Yield the rows in their order, `size` at a time.
+
+        `wanted` tells by the number of a part's first row whether its cells are read; in text with separators the rows
+        of other parts are counted alone, where no quote is near.
+        """
+        return self.read(size, wanted) if wanted is not None and self.separator else self.read(size)
 
 
 def check_table(path: Path, formats: Sequence[str], what: str = "tables") -> str:

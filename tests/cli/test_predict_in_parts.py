@@ -47,7 +47,7 @@ def in_parts(run, source, folder, *options):
 def blocks_of_five(monkeypatch):
     """Files of molecules are read five rows at a time, so that a short one has many parts."""
     benchmark = "graphbench.benchmarks.molecules.base.stream_molecules"
-    monkeypatch.setattr(benchmark, lambda source, column, size: stream_molecules(source, column, 5))
+    monkeypatch.setattr(benchmark, lambda source, column, size, wanted: stream_molecules(source, column, 5, wanted))
 
 
 @pytest.fixture

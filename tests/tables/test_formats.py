@@ -67,3 +67,26 @@ def test_lines_that_are_no_objects_are_problems_of_their_rows(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"name": "a", "x": 1.50}\n\n[1]\n{"x": null, "name": "b"}\n')
     assert rows_of(path, 2) == [(1, ["a", "1.50"]), (3, NO_OBJECT), (4, ["b", ""])]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("quotes", [False, True])
+def test_rows_that_nobody_wants_are_counted(tmp_path, end, quotes):
+    """Parts that are wanted hold the rows that they hold in a whole reading, whatever lies before them."""
+    path, lines = tmp_path / "t.csv", [line for line in LINES if quotes or '"' not in line]
+    for seed in range(30):
+        rng = random.Random(seed)
+        text = end.join(["name,value", *rng.choices(lines, k=40)]) + end
+        path.write_bytes(text.encode())
+        chosen = {row for row in range(60) if rng.random() < 0.4}
+        whole, row = rows_of(path, 1000), 0
+        for part in open_table(path, "name").parts(3, chosen.__contains__):
+            assert part.numbers == [number for number, _ in whole[row : row + len(part.frame)]]
+            if row in chosen:
+                assert part.is_read
+                assert part.frame.to_numpy().tolist()[: len(part.frame)] == [
+                    found if isinstance(found, list) else part.frame.iloc[place].tolist()
+                    for place, (_, found) in enumerate(whole[row : row + len(part.frame)])
+                ]
+            row += len(part.frame)
+        assert row == len(whole)

@@ -72,7 +72,7 @@ class SmilesInput(GraphBenchmark):
 
     def _read_file(self, source: str, column: str | None, size: int, wanted: Wanted) -> Iterator[InputPart]:
         reader = self.input_reader()
-        return self._read(reader, stream_molecules(source, column or self.smiles_column, size), wanted)
+        return self._read(reader, stream_molecules(source, column or self.smiles_column, size, wanted), wanted)
 
     def input_texts(self, part: InputPart, column: str | None = None) -> list[str]:
         """Return the SMILES of the molecules of a part that `read_input` yielded."""

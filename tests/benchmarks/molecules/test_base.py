@@ -103,7 +103,7 @@ def test_several_processes_keep_the_order(monkeypatch):
 def test_a_file_without_end_is_read_a_few_parts_ahead(monkeypatch, cores):
     taken = []
 
-    def endless(source, column, size):
+    def endless(source, column, size, wanted):
         while True:
             taken.append(source)
             yield MoleculeFrame(pd.DataFrame({"smiles": ["CCO"]}), ["CCO"])
@@ -123,7 +123,9 @@ def test_molecules_of_parts_that_nobody_wants_are_not_read(tmp_path, monkeypatch
     chunk, stream = base.read_chunk, base.stream_molecules
     monkeypatch.setattr(base, "available_cores", lambda: 1)
     monkeypatch.setattr(base, "read_chunk", lambda recipe, job: read.extend(job[1]) or chunk(recipe, job))
-    monkeypatch.setattr(base, "stream_molecules", lambda source, column, size: stream(source, column, 2))
+    monkeypatch.setattr(
+        base, "stream_molecules", lambda source, column, size, wanted: stream(source, column, 2, wanted)
+    )
     asked = []
     parts = list(data.read_chosen(str(tmp_path / "new.smi"), None, lambda row: asked.append(row) or row != 2))
     assert asked == [0, 2, 4]

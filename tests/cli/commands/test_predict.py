@@ -97,7 +97,7 @@ def test_predictions_depend_neither_on_parts_nor_on_batch_mates(finished_run, kn
     source = as_format(known, tmp_path / "new.csv")
     whole = predicted(finished_run, source, tmp_path / "whole.csv")
     benchmark = "graphbench.benchmarks.molecules.base.stream_molecules"
-    monkeypatch.setattr(benchmark, lambda source, column, size: stream_molecules(source, column, 5))
+    monkeypatch.setattr(benchmark, lambda source, column, size, wanted: stream_molecules(source, column, 5, wanted))
     parts = predicted(finished_run, source, tmp_path / "parts.parquet", "--data.eval_batch_size", "3")
     assert list(parts["smiles"]) == list(whole["smiles"])
     assert parts["prediction_length"].to_numpy() == pytest.approx(whole["prediction_length"].to_numpy(), abs=1e-5)
@@ -201,7 +201,7 @@ def test_of_a_long_file_a_few_parts_are_in_memory(finished_run, known, tmp_path,
     alive: list[weakref.ref[pd.DataFrame]] = []
     most, parts = 0, 0
 
-    def noted(source, column, size):
+    def noted(source, column, size, wanted):
         nonlocal most, parts
         for part in stream_molecules(source, column, 2):
             alive[:] = [reference for reference in alive if reference() is not None]

@@ -20,6 +20,7 @@ from torch import Tensor
 from graphbench.benchmarks.graphs.by_nodes.batches import NodeParts, neighbors, separate_nodes
 from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges
 from graphbench.contracts import GraphBatch, GraphTable, NodeStep
+from graphbench.contracts.table import NODE
 from graphbench.data.loader import GraphLoader
 from graphbench.data.mapped import map_new, trim_mapped
 
@@ -27,8 +28,8 @@ from graphbench.data.mapped import map_new, trim_mapped
 REPRESENTED = "represented"
 #: Nodes whose predictions are computed at once, from their representations.
 ROWS = 1 << 16
-#: Numbers in the messages of a block: 128 MiB in float32.
-BLOCK = 1 << 25
+#: Numbers in the messages of a block: 16 MiB in float32, which the allocator keeps for the next one.
+BLOCK = 1 << 22
 _STATE = "state_"
 _FIRST_WIDTH = 256  # assumed of what the first step makes
 
@@ -59,7 +60,8 @@ def represent_nodes(
     states: dict[str, Tensor] = {}
     for number, step in enumerate(steps):
         cutter = neighbors(edges, [-1], seed=0) if number else separate_nodes
-        cut, new = NodeParts(table, cutter, torch.arange(num_nodes)), dict[str, Tensor]()
+        seen = _without_features(table) if number else table
+        cut, new = NodeParts(seen, cutter, torch.arange(num_nodes)), dict[str, Tensor]()
         width = max((values[0].numel() for values in states.values()), default=_FIRST_WIDTH)
         for first, end in _blocks(edges.ptr, max(1, (block or BLOCK) // width)):
             batch = cut(range(first, end))
@@ -74,6 +76,12 @@ def represent_nodes(
             trim_mapped()
         states |= new
     return states["x"]
+
+
+def _without_features(table: GraphTable) -> GraphTable:
+    """Leave the features of nodes out, which the first step alone reads."""
+    layout = {name: column for name, column in table.layout.items() if column.axis != NODE or name == "y"}
+    return GraphTable({name: table.columns[name] for name in layout}, layout, table.ptr)
 
 
 def _blocks(ptr: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -103,21 +103,30 @@ def read_rows(path: Path, smiles_column: str, others: Sequence[str]) -> Molecule
     return rows
 
 
-def stream_molecules(source: str | Path, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
-    """Read a file, or SMILES from standard input ("-"), in parts of `size` rows; raises as `read_rows`."""
+def stream_molecules(
+    source: str | Path, smiles_column: str, size: int, wanted: Callable[[int], bool] | None = None
+) -> Iterator[MoleculeFrame]:
+    """Read a file, or SMILES from standard input ("-"), in parts of `size` rows; raises as `read_rows`.
+
+    `wanted` tells by the number of a part's first row whether its cells are needed, see `Table.parts`.
+    """
     if str(source) == STANDARD_INPUT:
         table = lines_table("standard input", sys.stdin, smiles_column)
     else:
         table = open_table(Path(source), smiles_column, (), MOLECULES, "molecules")
     if table.notes:
         logger.info("%s: %s", source, ", ".join(table.notes))
-    yield from _parts(table, smiles_column, size)
+    yield from _parts(table, smiles_column, size, wanted)
 
 
-def _parts(table: Table, smiles_column: str, size: int) -> Iterator[MoleculeFrame]:
+def _parts(
+    table: Table, smiles_column: str, size: int, wanted: Callable[[int], bool] | None = None
+) -> Iterator[MoleculeFrame]:
     name, count = table.column(smiles_column), 0
-    for part in table.parts(size):
-        if table.records:  # from here on a record is its SMILES, also in what predictions repeat of the row
+    for part in table.parts(size, wanted):
+        if not part.is_read:
+            smiles = []
+        elif table.records:  # from here on a record is its SMILES, also in what predictions repeat of the row
             parsed = [_record_smiles(record) for record in part.frame[name]]
             broken = [row for row, text in enumerate(parsed) if text is None]
             part.problems |= {row: (UNREADABLE, f"record {count + row + 1:,}") for row in broken}

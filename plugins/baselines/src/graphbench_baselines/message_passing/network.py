@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.contracts import NodeState, NodeStep
 from graphbench.errors import check_range
-from graphbench.nn import Categorical, EdgeEncoder, GatedGCNLayer, NodeEncoder, count_arriving
+from graphbench.nn import Categorical, ConvLayer, EdgeEncoder, GatedGCNLayer, NodeEncoder, count_arriving
 
 #: From `edge_index`, the number of nodes and the type of their vectors: edges, and a number or vector for each; with
 #: `arriving`, as `gcn_edges` has it, those of a part of a graph.
@@ -104,8 +104,11 @@ class MessagePassingNetwork(Architecture):
         edge = self.edge_encoder(batch) if self.edge_encoder is not None else None
         if self.make_edges is not None:
             index, edge = self.make_edges(index, x.shape[0], x.dtype, arriving=state["arriving"])
-        x, _ = layer(x, index, edge)
-        return {"x": x, "depths": torch.cat([state["depths"], x], dim=-1)} if self.all_layers else {"x": x}
+        if isinstance(layer, ConvLayer):
+            x, _ = layer(x, index, edge, num_targets=int(batch.asked.sum()))
+        else:
+            x, _ = layer(x, index, edge)
+        return {"x": x, "depths": torch.cat([state["depths"][: len(x)], x], dim=-1)} if self.all_layers else {"x": x}
 
     def ends(self, batch: GraphBatch) -> Tensor:
         """Return the edges that messages go along, sources and targets `[2, num_edges]`."""
