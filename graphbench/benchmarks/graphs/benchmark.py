@@ -290,7 +290,7 @@ class Graphs(GraphInputs):
             "log10": log10_targets(raw, target, self.log10),
             "coordinates": self.wanted.coordinates(raw),
             **split_facts(units, self.request, target, rows),
-            **size_facts(raw),
+            **size_facts(raw, self.directed),
             "split": description,
         }
         if target.level == EDGE and (y := target_array(raw, target)) is not None:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from graphbench.benchmarks.graphs.features import FeaturePlan, plan_features
 from graphbench.benchmarks.graphs.missing import MISSING_WORDS, class_name
-from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs
+from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs, edges_one_way
 from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, num_given_splits
@@ -157,14 +157,15 @@ def split_facts(units: Units, request: SplitRequest, target: Target, rows: Mappi
     }
 
 
-def size_facts(raw: RawGraphs) -> dict[str, Any]:
-    """Return sizes and names of graphs, as plain values."""
+def size_facts(raw: RawGraphs, directed: bool) -> dict[str, Any]:
+    """Return sizes and names of graphs, as plain values; `directed` graphs were said to be so."""
     return {
         "names": None if raw.names == [str(number) for number in range(len(raw))] else raw.names,
         "num_graphs": len(raw),
         "mean_nodes": float(raw.num_nodes.mean()),
         "max_nodes": int(raw.num_nodes.max()),
         "mean_edges": float(raw.num_edges.mean()),
+        "one_way": 0 if directed else edges_one_way(raw),
         "num_links": len(raw.pairs[LINK].ends) if LINK in raw.pairs else None,
         "num_negatives": len(raw.pairs[NEGATIVE].ends) if NEGATIVE in raw.pairs else 0,
         "metric": raw.hints.get("metric"),
@@ -183,6 +184,9 @@ def summary_rows(
         f"{facts['mean_nodes']:.1f} nodes (at most {facts['max_nodes']:,}), {facts['mean_edges']:.1f} directed edges"
     )
     rows: list[Row] = [("graphs", f"{facts['num_graphs']:,}", f"{sizes} on average")]
+    if count := facts.get("one_way"):  # stores of earlier versions do not say
+        why = f"none of the first {count:,} has a reverse one, so messages go one way; --data.to_undirected true"
+        rows.append(("  edges", "listed once", why))
     rows += [row for level in (NODE, EDGE) for row in _feature_rows(plans[level])]
     rows += _feature_rows(plans[GRAPH]) if plans[GRAPH].columns or plans[GRAPH].left_out else []
     if spec.coordinates:

@@ -369,3 +369,24 @@ def undirected(raw: RawGraphs) -> RawGraphs:
     columns = raw.columns | {EDGE: {name: values[rows] for name, values in raw.columns[EDGE].items()}}
     place = lambda level, row: raw.place(level, int(rows[row]) if level == EDGE else row)  # noqa: E731
     return replace(raw, edges=edges, num_edges=counts, columns=columns, place=place)
+
+
+def edges_one_way(raw: RawGraphs, looked_at: int = 1_000) -> int:
+    """Return how many of the first edges were looked at if none of them has a reverse edge in its graph, else 0.
+
+    Loops are left out. All edges of a large graph would take long to sort, and a graph of edges that are listed once
+    has no reverse one among the first thousand either.
+    """
+    ends = np.cumsum(raw.num_edges)
+    first = raw.edges[:looked_at]
+    rows = np.flatnonzero(first[:, 0] != first[:, 1])
+    if not rows.size:
+        return 0
+    within = raw.edges[: ends[np.searchsorted(ends, len(first))]]  # all edges of their graphs
+    others = np.flatnonzero(np.isin(within[:, 0], first[rows, 1]))
+
+    def keys(numbers: np.ndarray, order: list[int]) -> set[tuple[int, ...]]:
+        graphs = np.searchsorted(ends, numbers, side="right")
+        return set(zip(graphs.tolist(), *within[numbers][:, order].T.tolist(), strict=True))
+
+    return len(rows) if keys(rows, [1, 0]).isdisjoint(keys(others, [0, 1])) else 0
