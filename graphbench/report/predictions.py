@@ -280,16 +280,17 @@ def _draw_confusion(title: str, names: Sequence[str], counts: np.ndarray, name: 
 
 
 def worst_section(table: ResultTable, name: str) -> Section | None:
-    """Draw the molecules with the largest errors of every model; None for predictions without SMILES."""
+    """Show the rows with the largest errors of every model, molecules as drawings; None without errors to order by."""
     section = Section(
         name, "Largest errors",
-        "The molecules of the test split that each model predicts worst: of regressions by the error in units of the "
-        "target's root mean square error, of classes by the probability of the true one.",
+        "What each model predicts worst in the test split: of regressions by the error in units of the target's root "
+        "mean square error, of classes by the probability of the true one.",
     )  # fmt: skip
     for number, group, run, frame in scored_runs(table):
-        if "smiles" not in frame:
-            continue
         rows = _worst_values(frame) if table.metric in REGRESSION else _worst_classes(frame)
+        if "smiles" not in frame:
+            section.lines += [[_row_name(frame, row), f"{group.label}, seed {run.seed}", text] for row, text in rows]
+            continue
         try:
             section.panels += [
                 _molecule(frame, row, f"{group.label}, {text}", run, f"{name}-{number}-{place}")
@@ -298,7 +299,15 @@ def worst_section(table: ResultTable, name: str) -> Section | None:
         except BadInput as error:
             section.notes.append(f"The molecules are not drawn: {error}")
             break
-    return section if section.panels or section.notes else None
+    if section.lines:
+        section.lines.insert(0, ["row", "model", "error"])
+    return section if section.lines or section.panels or section.notes else None
+
+
+def _row_name(frame: pd.DataFrame, row: int) -> str:
+    """Say which graph, node or edge a row is about."""
+    places = {column: frame[column].iloc[row] for column in ("id", "node", "source", "destination") if column in frame}
+    return ", ".join(f"{column} {place}" for column, place in places.items()) or f"{row + 1}"
 
 
 def _worst_values(frame: pd.DataFrame) -> list[tuple[int, str]]:

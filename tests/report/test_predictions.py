@@ -145,7 +145,18 @@ def test_classes_are_ordered_by_the_probability_of_the_true_one(make_run):
     assert "true class 0, its probability 0.2" in captions[0]
 
 
-def test_unreadable_smiles_are_text_and_files_without_them_have_no_section(make_run, add_predictions):
+def test_of_nodes_the_worst_are_named(make_run):
+    folder = make_run("a", results={"metric": "accuracy"})
+    frame = pd.DataFrame({"id": [7, 7, 8], "node": [0, 1, 0], "prediction_0": [0.9, 0.4, 0.2],
+                          "prediction_1": [0.1, 0.6, 0.8], "target": [0, 0, 0]})  # fmt: skip
+    frame.to_csv(folder.path / "predictions-test.csv", index=False)
+    section = section_of(folder)
+    assert section.panels == []
+    assert [line[0] for line in section.lines] == ["row", "id 8, node 0", "id 7, node 1", "id 7, node 0"]
+    assert section.lines[1][1:] == ["GPS, seed 0", "true class 0, its probability 0.2"]
+
+
+def test_unreadable_smiles_are_text(make_run):
     folder = make_run("a")
     pd.DataFrame({"smiles": ["<C>", "CC"], "prediction": [9.0, 1.0], "target": 0.0}).to_csv(
         folder.path / "predictions-test.csv", index=False
@@ -153,9 +164,6 @@ def test_unreadable_smiles_are_text_and_files_without_them_have_no_section(make_
     panels = section_of(folder).panels
     assert panels[0].figure == "<code>&lt;C&gt;</code>"
     assert len(panels) <= SHOWN
-    other = make_run("b")
-    add_predictions(other, 0.1)
-    assert section_of(other) is None
 
 
 def test_a_confusion_matrix_is_that_of_scikit_learn():
