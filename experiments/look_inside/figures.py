@@ -2,7 +2,7 @@
 
 GPS, SFi-Former, SFT and DeepGraph with 4, 8, 16 and 24 layers and three seeds count the hops to a source (`echo.yaml`,
 and a file for each model). The trainings are those of `graphbench study`, which goes on where it was cut off and has a
-page of its own for each model; about 50 minutes of one core in all:
+page of its own for each model; about an hour of one core in all:
 
     for model in gps sfi-former sft deepgraph; do
         graphbench study --model experiments/look_inside/echo.yaml experiments/look_inside/$model.yaml \
