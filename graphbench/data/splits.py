@@ -197,9 +197,9 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
         rows, sizes = _by_group(order, groups)
         filled, part_of = [0] * folds, np.empty(len(sizes), dtype=np.int64)
         for group in np.argsort(-sizes, kind="stable").tolist():  # ties as in the permutation
-            part = filled.index(min(filled))
-            filled[part] += int(sizes[group])
-            part_of[group] = part
+            smallest = filled.index(min(filled))
+            filled[smallest] += int(sizes[group])
+            part_of[group] = smallest
         part_of_row = np.repeat(part_of, sizes)
         parts = [rows[part_of_row == part] for part in range(folds)]
     if not all(len(part) for part in parts):
