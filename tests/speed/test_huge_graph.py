@@ -33,3 +33,13 @@ def test_both_contenders_load_the_graph_that_is_written(script, tmp_path):
     assert ours["count"] == plain["count"] == 100
     assert ours["edges"] == pytest.approx(80_000 / 100**2, rel=0.5)
     assert plain["edges"] == pytest.approx(80_000 / 100**2, rel=0.5)
+
+
+def test_both_contenders_evaluate_every_edge(script, tmp_path):
+    graph, store = tmp_path / "graph", tmp_path / "store"
+    graph.mkdir()
+    script.write_graph(graph, 500, 4000)
+    for who in ("ours", "PyG"):
+        found = script.measure(who, "layers", str(graph), str(store), 1)
+        assert found["edges"] == 8000
+        assert found["peak"] > 0
