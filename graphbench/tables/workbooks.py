@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import zipfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 from graphbench.data.archives import open_zip
 from graphbench.errors import BadInput, MissingExtra
@@ -36,7 +38,8 @@ def check_workbook(path: Path) -> None:
 def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str]], None, None]:
     """Yield (number of the row, cells) of every row that is not blank; all at least as wide as the first one.
 
-    Numbers are written as Python writes them, formulas as their saved values, empty cells as "".
+    Numbers are written as Python writes them, formulas as their saved values (as they are in a file of a program that
+    saves none), and empty cells as "".
 
     Args:
         path: the file; one row at a time is in memory.
@@ -57,7 +60,8 @@ def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str
                 notes.append(f"the sheet {sheet.title!r} is read, the first of {len(book.worksheets)}")
             sheet.reset_dimensions()  # the size that the file states may be wrong
             width = 0
-            for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
+            rows = _with_formulas(path, sheet) if _has_formulas(path) else sheet.iter_rows(values_only=True)
+            for number, values in enumerate(rows, 1):
                 cells = ["" if value is None else str(value).strip() for value in values]
                 while len(cells) > width and not cells[-1]:
                     cells.pop()
@@ -66,3 +70,36 @@ def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str
                     yield number, cells + [""] * (width - len(cells))
     except Exception as error:  # openpyxl raises whatever the altered XML leads it to, also an AttributeError
         raise BadInput(f"{path}: not a workbook that openpyxl can read ({error}).") from error
+
+
+def _has_formulas(path: Path) -> bool:
+    """Tell whether a sheet of the workbook has a formula, `<f>` or `<f ...>` in its XML."""
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.startswith("xl/worksheets/"):
+                with archive.open(name) as sheet:
+                    end = b""
+                    while chunk := sheet.read(1 << 20):
+                        if re.search(rb"<f[\s>]", end + chunk):
+                            return True
+                        end = chunk[-2:]
+    return False
+
+
+def _with_formulas(path: Path, sheet: Any) -> Iterator[list[Any]]:
+    """Yield the values of each row, and in the place of a formula without a saved one the formula itself.
+
+    Left empty it would be a missing value. A formula whose result is an empty text has that saved, in a cell of text.
+    """
+    import openpyxl
+
+    with contextlib.closing(openpyxl.load_workbook(path, read_only=True)) as book:
+        written = book.worksheets[0]
+        written.reset_dimensions()
+        for saved, cells in zip(sheet.iter_rows(), written.iter_rows(), strict=True):
+            yield [
+                getattr(cell.value, "text", cell.value)  # of a range of cells it is an object with the text
+                if one.value is None and one.data_type == "n" and cell.data_type == "f"
+                else one.value
+                for one, cell in zip(saved, cells, strict=True)
+            ]

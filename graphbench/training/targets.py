@@ -49,7 +49,9 @@ def learn(module: BenchmarkModule) -> None:
     if isinstance(module.task, Regression):
         for column in module.task.measure(columns["y"]):
             name = target_labels(module.spec)[column]
-            log.warning("%s: the target %s has one value in all training rows.", module.spec.name, name)
+            is_known = not bool(columns["y"].reshape(len(columns["y"]), -1)[:, column].isnan().all())
+            has = "one value in all training rows" if is_known else "an exact value in no training row"
+            log.warning("%s: the target %s has %s.", module.spec.name, name, has)
         if module.standardize_targets:
             module.task.standardize(columns["y"])
     elif isinstance(module.task, Classification):

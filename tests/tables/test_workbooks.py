@@ -88,3 +88,23 @@ def test_missing_package_is_named_with_its_extra(monkeypatch):
     check_workbook(Path("a.csv"))
     with pytest.raises(MissingExtra, match=r"Reading a\.XLSX .*'openpyxl'.*\[excel\]"):
         check_workbook(Path("a.XLSX"))
+
+
+def test_a_formula_without_a_saved_value_is_no_empty_cell(tmp_path):
+    """As programs write them, with a value as spreadsheets save it, and with an empty text as result."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book, path = openpyxl.Workbook(), tmp_path / "mine.xlsx"
+    book.active.append(["name", "twice", "saved", "empty"])
+    book.active.append(["a", "=2*2", "=2*3", '=IF(1,"","x")'])
+    book.active.append(["b", 1.5, None, None])
+    book.save(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    sheet = parts["xl/worksheets/sheet1.xml"].replace(b"<f>2*3</f><v />", b"<f>2*3</f><v>6</v>")
+    sheet = sheet.replace(b"<f>2*3</f><v></v>", b"<f>2*3</f><v>6</v>").replace(b'r="D2"', b'r="D2" t="str"')
+    assert b"<v>6</v>" in sheet
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in (parts | {"xl/worksheets/sheet1.xml": sheet}).items():
+            archive.writestr(name, content)
+    rows = [cells for _, cells in workbook_rows(path, [])]
+    assert rows == [["name", "twice", "saved", "empty"], ["a", "=2*2", "6", ""], ["b", "1.5", "", ""]]

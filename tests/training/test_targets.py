@@ -119,6 +119,13 @@ def test_a_constant_training_target_is_named(caplog):
     assert "logS" not in caplog.text
 
 
+def test_a_target_that_no_training_row_has_is_named_as_such(caplog):
+    rows = np.array([[1.0, np.nan], [2.0, np.nan], [4.0, np.nan], [3.0, np.nan]], dtype=np.float32)
+    targets.learn(module_on(real(2), dict.fromkeys(("train", "val", "test"), rows)))
+    assert "the target K has an exact value in no training row" in caplog.text
+    assert "logS" not in caplog.text
+
+
 @pytest.mark.parametrize("standardize", [None, False])
 def test_several_targets_have_scores_of_their_own_and_one_of_scaled_errors(standardize):
     y = torch.tensor([[0.0, 300.0, 1e8], [2.0, 310.0, 3e8], [0.0, 300.0, 1e8], [2.0, 310.0, 3e8]])
