@@ -39,8 +39,8 @@ IN_PARTS = {
     "SPN": "a distance without pairs is a program of its own; one sum for all is a fifth slower on a processor",
     "Sequoia": "sizes of clusters depend on numbers",
 }
-#: Models that `aot_eager` refuses and the default backend takes: complex views of Fourier transforms, and gradients of
-#: heads one channel wide in SFT, which lie in memory in another order than it expects.
+#: Models that `aot_eager` refuses and the default backend takes: complex views of Fourier transforms, and a gradient of
+#: dropout, of heads one channel wide in SFT, that lies in memory in another order than it expects.
 NOT_BY_AOT_EAGER = {"MEGA", "S4D", "SFT", "SequenceSequoia"}
 
 
