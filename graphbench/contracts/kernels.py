@@ -59,7 +59,7 @@ def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         @wraps(plain)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
             # Not through the dispatcher: a program that names the operation could not be loaded without graphbench.
-            if not kernels_run() or whole in _LEFT_OUT:
+            if torch.compiler.is_compiling() or whole in _LEFT_OUT or not kernels_run():
                 return plain(*args, **kwargs)
             return cast("T", registered(*args, **kwargs))
 
@@ -93,12 +93,12 @@ def _library(namespace: str) -> torch.library.Library:
 
 
 def kernels_run() -> bool:
-    """Tell whether a package with kernels is installed and in use; never in programs that are compiled or exported.
+    """Tell whether a package with kernels is installed and in use.
 
     Raises:
         BadInput: the environment variable `GRAPHBENCH_KERNELS` has an unknown value.
     """
-    return not torch.compiler.is_compiling() and _are_wanted() and bool(register_kernels())
+    return _are_wanted() and bool(register_kernels())
 
 
 @cache

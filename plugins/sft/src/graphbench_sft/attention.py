@@ -250,20 +250,17 @@ class SampledAttention(Traced):
         mask = None if sample.mask is None else sample.mask.unsqueeze(1)
         rows = (query, block.key, block.value)
         query, key, value = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for tensor in rows)
-        if torch.compiler.is_compiling():  # loops and slices over sizes would make these constants of the program
-            pieces, chunks = [_Piece(query, key, value, leak, mask, None)], [Chunk(slice(0, None), slice(0, None))]
-        else:
-            graphs, length = _chunk_shape(query, key)
-            leaks, masks = (_split(tensor, graphs, query.shape[0]) for tensor in (leak, mask))
-            groups = zip(query.split(graphs), key.split(graphs), value.split(graphs), leaks, masks, strict=True)
-            pieces = [_Piece(part, k, v, c, m, None) for q, k, v, c, m in groups for part in q.split(length, 2)]
-            chunks = [
-                Chunk(slice(graph, graph + graphs), slice(row, row + length))
-                for graph in range(0, query.shape[0], graphs)
-                for row in range(0, max(query.shape[2], 1), length)
-            ]
+        graphs, length = _chunk_shape(query, key)
+        leaks, masks = (_split(tensor, graphs, query.shape[0]) for tensor in (leak, mask))
+        groups = zip(query.split(graphs), key.split(graphs), value.split(graphs), leaks, masks, strict=True)
+        pieces = [_Piece(part, k, v, c, m, None) for q, k, v, c, m in groups for part in q.split(length, 2)]
         if relation is None or self.relative is None:
             return pieces
+        chunks = [
+            Chunk(slice(graph, graph + graphs), slice(row, row + length))
+            for graph in range(0, query.shape[0], graphs)
+            for row in range(0, max(query.shape[2], 1), length)
+        ]
         terms = relation.bind(self.relative, sample, chunks)
         return [replace(piece, terms=term) for piece, term in zip(pieces, terms, strict=True)]
 
@@ -335,8 +332,10 @@ def _runs_in_one_step(numbers: Sequence[Tensor]) -> bool:
 
 
 def _chunk_shape(query: Tensor, key: Tensor) -> tuple[int, int]:
-    """Return the graphs of a chunk and the rows of each."""
+    """Return the graphs of a chunk and the rows of each; all of them for torch.compile, which unrolls loops."""
     batch, heads, rows, _ = query.shape
+    if torch.compiler.is_compiling():
+        return batch, rows
     room = _CPU_CHUNK if query.device.type == "cpu" else _DEVICE_CHUNK
     num_rows = max(1, room // max(heads * key.shape[2], 1))
     if num_rows >= rows:

@@ -84,8 +84,7 @@ class DifferentiableSampler(nn.Module):
     Without names, places in the graph replace them: noise by place and size of the graph, and the first of equals.
 
     Random numbers of training come from `generator`, a CPU generator seeded from torch's at construction; its state is
-    part of the module's state, so a checkpoint continues the same samples. Compiled programs, which take no generator,
-    draw from torch's.
+    part of the module's state, so a checkpoint continues the same samples.
 
     Args:
         dim: width d of the tokens.
@@ -195,20 +194,17 @@ class DifferentiableSampler(nn.Module):
         tokens = _straight_through(_take(x, index), shares.to(x.dtype) @ x)
         return Sample(tokens.detach() + (tokens - tokens.detach()) / self.num_samples, index, repeats=True)
 
+    @torch.compiler.disable
     def _uniform(self, like: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            return torch.rand(like.shape, dtype=torch.float32, device=like.device)
         noise = torch.rand(like.shape, generator=self.generator, dtype=torch.float32, pin_memory=like.is_cuda)
         return noise.to(like.device, non_blocking=True)
 
+    @torch.compiler.disable
     def _gumbel(self, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
         """Return standard Gumbel noise: minus the logarithm of an exponential variable."""
         # Float32, since bfloat16, if that is the default, is too coarse; pinned, so that nobody waits for the card.
-        if torch.compiler.is_compiling():
-            exponential = torch.empty(shape or like.shape, dtype=torch.float32, device=like.device).exponential_()
-        else:
-            empty = torch.empty(shape or like.shape, dtype=torch.float32, pin_memory=like.is_cuda)
-            exponential = empty.exponential_(generator=self.generator)
+        empty = torch.empty(shape or like.shape, dtype=torch.float32, pin_memory=like.is_cuda)
+        exponential = empty.exponential_(generator=self.generator)
         noise = exponential.clamp_min_(torch.finfo(torch.float32).tiny).log_().neg_()
         return noise.to(like.device, like.dtype, non_blocking=True)
 

@@ -115,7 +115,7 @@ def _fused_sum_of_maxima(a: Tensor, b: Tensor) -> Tensor:
 def _fused_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     if _keeps_kernels(a, b):
         grad_a, grad_b = maxima_gradients(a.contiguous(), b.contiguous(), grad)
-        return grad_a.contiguous(), grad_b.contiguous()
+        return grad_a, grad_b.contiguous()
     run = _compiled(_fused_backward)
     grad_a, grad_b = run(a.contiguous(), b.transpose(1, 2).contiguous(), grad.contiguous())
     return grad_a, grad_b.transpose(1, 2).contiguous()
