@@ -252,6 +252,7 @@ def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
     return (state @ c.unsqueeze(-1)).squeeze(-1) + d * u
 
 
+@torch.compiler.disable  # its depth depends on L, for each of which it would be compiled anew
 def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
     """Solve `h_l = decay_l h_(l-1) + inputs_l` along dimension 1, from `h_0 = 0`; all of shape `[B, L, ...]`.
 
@@ -270,7 +271,7 @@ def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, decay: Tensor, inputs: Tensor) -> Tensor:
-        state = _scan_once(decay, inputs)
+        state = _scan(decay, inputs)
         ctx.save_for_backward(decay, state)
         return state
 
@@ -279,7 +280,7 @@ class _Recurrence(torch.autograd.Function):
         """Run it backwards: h_l has the gradient `g_l = grad_l + decay_(l+1) g_(l+1)`, decay_l has `g_l h_(l-1)`."""
         decay, state = ctx.saved_tensors
         later = torch.cat([decay[:, 1:], torch.zeros_like(decay[:, :1])], dim=1)
-        grad_inputs = _scan_once(later.flip(1), grad.flip(1)).flip(1)
+        grad_inputs = _scan(later.flip(1), grad.flip(1)).flip(1)
         before = torch.cat([torch.zeros_like(state[:, :1]), state[:, :-1]], dim=1)
         return grad_inputs * before, grad_inputs
 
@@ -298,22 +299,6 @@ def _scan(decay: Tensor, inputs: Tensor) -> Tensor:
         # h_2k is one step from h_(2k-1), which is known now.
         between = slice(2, None, 2)
         state[:, between] = inputs[:, between] + decay[:, between] * state[:, 1 : length - 1 : 2]
-    return state
-
-
-#: One operation of a compiled program: the depth depends on L, for each of which it would be compiled anew. Exported
-#: programs hold the steps, so that they load without this package.
-_scan_as_operation = torch.library.custom_op("graphbench_baselines::linear_recurrence", _scan, mutates_args=())
-
-
-@_scan_as_operation.register_fake
-def _(decay: Tensor, inputs: Tensor) -> Tensor:
-    return torch.empty_like(inputs)
-
-
-def _scan_once(decay: Tensor, inputs: Tensor) -> Tensor:
-    whole = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-    state: Tensor = _scan_as_operation(decay, inputs) if whole else _scan(decay, inputs)
     return state
 
 
