@@ -175,7 +175,7 @@ COMMANDS = {
     "explain": ["explain", "--rows", "0", "--output", "explained", "--run"],
     "export": ["export", "--output", "exported", "--run"],
     "push": ["push", "--to", "hf:mine/model", "--run"],
-    "report": ["report", "--output", "page.html"],
+    "report": ["report", "--output", "page"],
 }
 #: Spellings of which one stands for each way to an import: all commands try them.
 FOR_ALL = [nested, dotted_inside, referenced, metric, function, pyg]

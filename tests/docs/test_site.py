@@ -199,11 +199,12 @@ def test_a_click_on_a_heading_sorts_a_table(site, tmp_path):
             .map(row => row.cells[8].textContent.replace(/,/g, '')).join(',');
         onload = () => { click(); const up = read(); click(); document.title = up + ';' + read(); };
     """
-    frame = site / "sorted.html"
-    page = "reference/catalogue/zoo.html"
-    frame.write_text(f'<!DOCTYPE html><body><iframe src="{page}"></iframe><script>{script}</script>', encoding="utf-8")
+    frame = tmp_path / "sorting.html"  # not in the site's folder, which processes of the suite share
+    page = site / "reference/catalogue/zoo.html"
+    frame.write_text(
+        f'<!DOCTYPE html><body><iframe src="{page.as_uri()}"></iframe><script>{script}</script>', encoding="utf-8"
+    )
     title = title_after(frame, tmp_path / "profile")
-    frame.unlink()
     up, down = ([int(one) for one in part.split(",") if one != "-"] for part in title.split(";"))
     assert up == sorted(up)
     assert down == up[::-1]
@@ -222,15 +223,15 @@ KINDS = (
 def test_no_page_scrolls_sideways_on_a_phone(site, pages, tmp_path, which):
     """Every page in a frame of 390 pixels, measured from outside."""
     names = [str(path.relative_to(site)) for path in sorted(pages)] if which == "all" else KINDS
-    frames = "".join(f'<iframe style="width:390px;height:800px;border:0" src="{name}"></iframe>' for name in names)
+    opening = '<iframe style="width:390px;height:800px;border:0" src='
+    frames = "".join(f'{opening}"{(site / name).as_uri()}"></iframe>' for name in names)
     measure = (
         "onload = () => { document.title = [...document.querySelectorAll('iframe')].map(f => {"
         "const e = f.contentDocument.documentElement; return e.scrollWidth - e.clientWidth; }); }"
     )
-    frame = site / "all-pages.html"
+    frame = tmp_path / "pages.html"  # not in the site's folder, which processes of the suite share
     frame.write_text(f"<!DOCTYPE html><body>{frames}<script>{measure}</script>", encoding="utf-8")
     title = title_after(frame, tmp_path / "profile")
-    frame.unlink()
     widths = dict(zip(names, map(int, title.split(",")), strict=True))
     assert {name: width for name, width in widths.items() if width > 0} == {}
 

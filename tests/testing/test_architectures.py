@@ -110,6 +110,7 @@ def test_sound_model_passes_every_check():
     passed = check_architecture(Sound, hidden_dim=6)
     skipped = {"test_cuda_agrees_with_cpu"} if not torch.cuda.is_available() else set()
     skipped |= {"test_batches_of_the_loader_give_the_same"}  # of models that precompute
+    skipped |= {"test_node_steps_give_what_forward_gives"}  # of models with steps
     skipped |= {"test_a_step_stays_within_its_budget"}  # of classes in a file alone, see `test_budget.py`
     assert set(passed) == {name for name in dir(ArchitectureContract) if name.startswith("test_")} - skipped
 

@@ -27,7 +27,7 @@ from graphbench.training.lightning_internals import (
 CORE = Path(graphbench.__file__).parent
 LIBRARIES = ("pytorch_lightning", "lightning_fabric", "jsonargparse")
 #: Names that objects of PyG and torch have as well, which are the ones used.
-OTHERS = {"_store", "_modules"}
+OTHERS = {"_store", "_mapping", "_modules"}
 
 
 def private_names(path: Path) -> tuple[set[str], set[str], set[str]]:
