@@ -170,7 +170,7 @@ def first_statistics(trainer: pl.Trainer, module: pl.LightningModule, batch: Dat
     mode with statistics, unlike in training mode, graphs stay apart.
     """
     norms = [part for part in traced_part(module).modules() if isinstance(part, _BatchNorm) and _saw_nothing(part)]
-    found = [({name: buffer.clone() for name, buffer in norm.named_buffers()}, norm.momentum) for norm in norms]
+    saved = [({name: buffer.clone() for name, buffer in norm.named_buffers()}, norm.momentum) for norm in norms]
     try:
         if norms:
             with undisturbed(trainer, module, seed):
@@ -179,7 +179,7 @@ def first_statistics(trainer: pl.Trainer, module: pl.LightningModule, batch: Dat
                 run_layers(module, batch.to(module.device))
         yield
     finally:
-        for norm, (buffers, momentum) in zip(norms, found, strict=True):
+        for norm, (buffers, momentum) in zip(norms, saved, strict=True):
             norm.momentum = momentum
             for name, buffer in norm.named_buffers():
                 buffer.copy_(buffers[name])

@@ -162,7 +162,7 @@ class ModelCase:
             edges = table.columns["edge_index"].numpy()
             order = np.argsort(edges[:, 1], kind="stable")
             ptr = np.concatenate([[0], np.cumsum(np.bincount(edges[:, 1], minlength=12))])
-            found = represent_nodes(
+            by_steps = represent_nodes(
                 table,
                 IncomingEdges(ptr, edges[order, 0], order),
                 [partial(_precomputed_step, model, step) for step in model.node_steps()],
@@ -170,7 +170,7 @@ class ModelCase:
                 _as_double,
                 block=10 * model.dim,  # a few nodes and edges
             )
-            self._assert_close(found, model(double_batch(table)).node.detach(), "nodes by node_steps and by forward")
+            self._assert_close(by_steps, model(double_batch(table)).node.detach(), "nodes by node_steps and by forward")
 
     def _compare_with_alone(self, model: Architecture, table: GraphTable) -> None:
         together = by_graph(model(double_batch(table)), double_batch(table))

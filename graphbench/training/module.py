@@ -125,11 +125,9 @@ class BenchmarkModule(LearningModule):
         # Plain values alone, so that the checkpoint is read with `weights_only=True`.
         self.save_hyperparameters(plain_arguments(given) | {"_instantiator": INSTANTIATOR})
         self.positional_encoding = positional_encoding
-        seen = spec
-        if positional_encoding is not None:  # its columns join the dense ones, see `represent`
-            node = dataclasses.replace(spec.node, dense=spec.node.dense + positional_encoding.dim)
-            seen = dataclasses.replace(spec, node=node)
-        made = architecture(seen)
+        columns = 0 if positional_encoding is None else positional_encoding.dim  # they join the dense ones
+        node = dataclasses.replace(spec.node, dense=spec.node.dense + columns)
+        made = architecture(dataclasses.replace(spec, node=node))
         if not isinstance(made, Architecture):
             raise BadInput(f"architecture must make an Architecture of a specification; it made {type(made).__name__}.")
         self.architecture = made
@@ -140,8 +138,7 @@ class BenchmarkModule(LearningModule):
         self.init_from = init_from
         #: Scores without a number, with the reason, that were named in the log.
         self.told_undefined: set[tuple[str, str]] = set()
-        #: Whether features that the model does not read were looked for.
-        self.told_unread = False
+        self.looked_for_unread = False
         regression = isinstance(self.task, Regression)
         if standardize_targets and not regression:
             raise BadInput(f"standardize_targets is for regression; {spec.name} is {spec.task}.")
@@ -297,7 +294,7 @@ class BenchmarkModule(LearningModule):
         """
         batch = self.read_batch(batch)
         self.task.step = self.global_step
-        with unread.told(self, batch):
+        with unread.warn_of_unread(self, batch):
             representation = self.represent(batch)
             sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
         # Detached: `all_reduce` has no gradient, and DDP averages those of the processes anyway.

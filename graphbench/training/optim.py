@@ -150,16 +150,16 @@ class Schedule:
 
     def _warn_of_length(self, total: int) -> None:
         """Warn where a run of `total` intervals does not see the schedule, or has hardly any rate for half of it."""
-        told = f"and the run has {total:,}"
+        length = f"and the run has {total:,}"
         if self.warmup >= total:
             logger.warning(
-                "schedule.warmup is %d %ss, %s: it ends before the rate is reached.", self.warmup, self.interval, told
+                "schedule.warmup is %d %ss, %s: it ends before the rate is reached.", self.warmup, self.interval, length
             )
         start = 0 if self.warmup_overlaps else self.warmup
         first = start + (self.milestones[0] if self.milestones else self.step_size)
         if self.name == "step" and first >= total:
             logger.warning(
-                "schedule: the first drop is after %d %ss, %s: its rate never drops.", first, self.interval, told
+                "schedule: the first drop is after %d %ss, %s: its rate never drops.", first, self.interval, length
             )
         middle = total // 2
         if self.name in ("step", "exponential") and middle > 0 and (left := self._decay(middle, total)) < _HARDLY:

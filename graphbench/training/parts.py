@@ -189,10 +189,10 @@ def with_learning_rates(
     rate_of: dict[int, tuple[str, float]] = {}
     # Longer patterns come later and take over.
     for pattern in sorted(rates, key=len):
-        meant = chosen("learning_rates", pattern, names)
-        if not any(names[name].requires_grad for name in meant):
+        matched = chosen("learning_rates", pattern, names)
+        if not any(names[name].requires_grad for name in matched):
             logger.warning("learning_rates: %s is frozen, so that its rate has no effect.", pattern)
-        for name in meant:
+        for name in matched:
             rate_of[id(names[name])] = (pattern, rates[pattern])
     result: list[dict[str, Any]] = []
     for group in groups:

@@ -19,17 +19,17 @@ _SHOWN = 8  # names in a message
 
 
 @contextlib.contextmanager
-def told(module: BenchmarkModule, batch: GraphBatch) -> Iterator[None]:
+def warn_of_unread(module: BenchmarkModule, batch: GraphBatch) -> Iterator[None]:
     """Around the first forward pass of a training, after which the log names features that were not read.
 
     A compiled model is not watched: it would be compiled for a batch that is.
     """
-    if module.told_unread or module.compile_architecture:
+    if module.looked_for_unread or module.compile_architecture:
         yield
         return
     with batch.noted_reads() as read:
         yield
-    module.told_unread = True
+    module.looked_for_unread = True
     trainer = attached_trainer(module)
     unread = features_beside(read, batch, module.spec)
     if unread and (trainer is None or trainer.is_global_zero):

@@ -117,12 +117,12 @@ def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:
         ['Spearman', 'ExplainedVariance']
     """
     metrics_by_name: dict[str, Metric] = {}
-    own = {name.casefold() for name in task.build_metrics()}
+    scored = {name.casefold() for name in task.build_metrics()}
     for choice in chosen:
-        if isinstance(choice, str) and choice.casefold() in own:
+        if isinstance(choice, str) and choice.casefold() in scored:
             continue
         name, metric = _one(task, choice)
-        if name in metrics_by_name or name.casefold() in own:
+        if name in metrics_by_name or name.casefold() in scored:
             raise BadInput(f"metrics: {name} is scored already; leave it out.")
         metrics_by_name[name] = metric
     if metrics_by_name and not task.comparable:

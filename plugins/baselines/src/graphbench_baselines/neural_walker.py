@@ -36,8 +36,7 @@ SequenceLayerName = Literal["mamba", "conv", "transformer"]
 WalkerLocalName = Literal["GINE", "none"]
 WalkerGlobalName = Literal["virtual_node", "transformer", "none"]
 NodeOutputName = Literal["mlp", "norm", "none"]
-#: Filter length of the convolution along walks, as in the authors' configurations.
-_CONV_WIDTH = 9
+_CONV_WIDTH = 9  # filter length of the convolution along walks, as in the authors' configurations
 
 
 def _mlp(dim: int, dropout: float) -> nn.Sequential:
@@ -196,8 +195,7 @@ class WalkEncoder(nn.Module):
         super().__init__()
         self.edge_map = nn.Linear(dim, dim) if reads_edges else None
         self.seen_map = nn.Linear(2 * window - 1, dim)
-        self.norm = nn.LayerNorm(dim)
-        self.sequence = sequence
+        self.norm, self.sequence = nn.LayerNorm(dim), sequence
         self.to_nodes, self.to_edges = _mlp(dim, dropout), _mlp(dim, dropout)
 
     def forward(self, x: Tensor, edge: Tensor | None, walks: Walks) -> tuple[Tensor, Tensor]:
@@ -208,9 +206,8 @@ class WalkEncoder(nn.Module):
             walk = walk + self.edge_map(_with_zero(edge))[walks.edge]
         walk = self.sequence(self.norm(walk), walks.node < x.shape[0])
         new = self.to_edges(_mean_of_visits(walk, walks.edge, walks.edge_visits))
-        return x + self.to_nodes(_mean_of_visits(walk, walks.node, walks.node_visits)), (
-            new if edge is None else edge + new
-        )
+        x = x + self.to_nodes(_mean_of_visits(walk, walks.node, walks.node_visits))
+        return x, new if edge is None else edge + new
 
 
 def _with_zero(rows: Tensor) -> Tensor:
@@ -259,9 +256,8 @@ class WalkerLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.walk = walk
-        self.local = None
-        if local_layer == "GINE":
-            self.local = GINEConvolution(_mlp(dim, dropout), train_eps=True, edge_dim=dim)
+        gine = local_layer == "GINE"
+        self.local = GINEConvolution(_mlp(dim, dropout), train_eps=True, edge_dim=dim) if gine else None
         self.virtual = _mlp(dim, dropout) if global_layer == "virtual_node" else None
         self.attention: nn.Module | None = None
         if global_layer == "transformer":
@@ -285,8 +281,7 @@ class WalkerLayer(nn.Module):
             virtual = self.virtual(global_add_pool(y, batch.batch, batch.num_graphs) + virtual)
             return y + virtual.index_select(0, batch.batch), edge, virtual
         if self.attention is not None:
-            # x, not y: see the class.
-            z = self.attention_norm(x + self.attention(self.local_norm(y), layout))
+            z = self.attention_norm(x + self.attention(self.local_norm(y), layout))  # x, not y: see the class
             return self.norm(z + self.feed_forward(z)), edge, virtual
         return y, edge, virtual
 
@@ -382,8 +377,8 @@ class NeuralWalker(Architecture):
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
         """Sample the walks of a step, or those of evaluation; their number depends on the draw."""
         structure = batch.edge_index, batch.batch, batch.ptr
-        rate = 1.0 if generator is None else self.sample_rate
-        walks = sample_walks(*structure, walk_seeds(*structure, generator), self.walk_length, rate)
+        rate, seeds = 1.0 if generator is None else self.sample_rate, walk_seeds(*structure, generator)
+        walks = sample_walks(*structure, seeds, self.walk_length, rate)
         return {f"walk_{name}": value for name, value in walks._asdict().items()}
 
     def forward(self, batch: GraphBatch) -> Representation:

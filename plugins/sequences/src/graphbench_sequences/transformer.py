@@ -135,8 +135,7 @@ class SequenceTransformer(SequenceModel):
         check_range("num_random", num_random, at_least=0, whole=True)
         if max_length is not None or attention == "linformer":
             max_length = longest_document(spec, max_length)
-        # The learned token takes a row of linformer's mixture, too.
-        room = (max_length or 0) + (pooling == "cls")
+        room = (max_length or 0) + (pooling == "cls")  # the learned token takes a row of linformer's mixture, too
 
         def make(number: int) -> ProjectedAttention:
             shared = (hidden_dim, num_heads, qkv_dim)
