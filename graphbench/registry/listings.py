@@ -73,11 +73,11 @@ PLUGINS: dict[str, dict[str, str]] = {
     "graphbench-baselines": {
         "architectures": (
             "Exphormer GAT GCN GIN GINE GNNPlus GPS GRIT GT GatedGCN GraphMamba GraphSAGE Graphormer NeuralWalker "
-            "OGBGNN PNA PPGT SAN SAT SPN Sequoia"
+            "OGBGNN PNA PPGT SAN SAT SPN Sequoia SigGateGT"
         ),
         "configs": (
             "classic exphormer gnnplus gps graphmamba graphormer grit gt lrgb model neuralwalker pna ppgt san sat "
-            "sequoia"
+            "sequoia siggate"
         ),
         "tables": "benchmarking-gnns echo",
     },

@@ -55,6 +55,7 @@ BASES = {
     "san": "pattern",
     "sat": "zinc",
     "sequoia": "peptides-func",
+    "siggate": "zinc",
     "sfi-former": "pattern",
     "sequences": "image",
     "sft": "listops",

@@ -100,6 +100,7 @@ BUDGETS = {
     "SequenceSequoia": (0, 657),
     "SequenceTransformer": (0, 280),
     "Sequoia": (2, 368),
+    "SigGateGT": (0, 1154),
     "SetTransformer": (0, 644),
     "TunedGNN": (0, 307),
     "VNDGCNN": (0, 866),

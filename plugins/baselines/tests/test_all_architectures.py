@@ -31,6 +31,7 @@ from graphbench_baselines import (
     NeuralWalker,
     RandomWalkPE,
     Sequoia,
+    SigGateGT,
     TransformerLapPE,
 )
 
@@ -194,6 +195,21 @@ class TestPPGT(ArchitectureContract):
     architecture = PPGT
     options = SMALL | {"num_steps": 4}
     most_launches = 673
+
+
+class TestSigGateGT(ArchitectureContract):
+    architecture = SigGateGT
+    options = SMALL
+    most_launches = 306
+
+
+class TestSigGateGTWithPositions(ArchitectureContract):
+    architecture = SigGateGT
+    options: ClassVar = SMALL | {
+        "gated": False,
+        "positional_encoders": [LapPEEncoder(4, 4, model="raw", skip_trivial=True), RandomWalkPE(4)],
+    }
+    most_launches = 295
 
 
 class TestGraphMamba(ArchitectureContract):

@@ -1,4 +1,4 @@
-"""Message passing, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, PPGT, Graphormer, SAT, Sequoia and NeuralWalker."""
+"""Message passing, GT, SAN, GPS, Exphormer, Graph-Mamba, GRIT, PPGT, Graphormer, SAT, Sequoia, SigGate-GT and more."""
 
 from graphbench_baselines.exphormer import Exphormer as Exphormer
 from graphbench_baselines.gps import GPS as GPS
@@ -22,6 +22,7 @@ from graphbench_baselines.san import SAN as SAN
 from graphbench_baselines.san import TransformerLapPE as TransformerLapPE
 from graphbench_baselines.sat import SAT as SAT
 from graphbench_baselines.sequoia import Sequoia as Sequoia
+from graphbench_baselines.siggate import SigGateGT as SigGateGT
 from graphbench_baselines.structure import RandomWalkPE as RandomWalkPE
 
 __all__ = [
@@ -47,5 +48,6 @@ __all__ = [
     "NeuralWalker",
     "RandomWalkPE",
     "Sequoia",
+    "SigGateGT",
     "TransformerLapPE",
 ]
