@@ -101,7 +101,7 @@ def by_layer(module: BenchmarkModule, batch: GraphBatch) -> dict[str, list[float
 
     hooks = []
     for layer in cast(SigGateGT, module.architecture).layers:
-        hooks.append(layer.attention.register_forward_hook(keep_heads))
+        hooks.append(layer.get_submodule("attention").register_forward_hook(keep_heads))
         hooks.append(layer.register_forward_hook(lambda _, given, out: nodes.append(out[0])))
     try:
         with record(module.eval()) as traces:
