@@ -1,4 +1,4 @@
-"""One thread for every test, no report after a fit, and what `make test` leaves of contracts to `make test-slow`."""
+"""One thread and one seed for every test, no report after a fit, and what is left to `make test-slow`."""
 
 import os
 import subprocess
@@ -34,6 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen.add((architecture, item.name))
         if item.name in REPEATED or again:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers() -> None:
+    """Let a test draw the same numbers alone, after others and in any order."""
+    import torch  # after the number of threads is set
+
+    torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True, scope="session")

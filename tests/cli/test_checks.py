@@ -305,6 +305,10 @@ def test_options_in_words_are_found(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_class_in_words_is_imported_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     line = ["params", "--data={class_path: NCI, init_args: {batch_size: 8}}"]
     assert main([*line, "--model.architecture={class_path: GCN, init_args: {num_layers: 1}}"]) == 0
+    in_words = capsys.readouterr().out
+    plain = ["--data", "NCI", "--data.batch_size", "8", "--model.architecture", "GCN"]
+    assert main(["params", *plain, "--model.architecture.num_layers", "1"]) == 0
+    assert capsys.readouterr().out == in_words != ""
 
 
 def test_names_of_options_are_those_of_the_command_line() -> None:

@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import imitated_slurm
 import pandas as pd
 import pytest
 import yaml
+from waits import wait_until
 
 from graphbench.cli import main
 from graphbench.experiments.status import read_status
@@ -59,8 +59,7 @@ def test_a_sweep_whose_job_is_warned_is_queued_again_and_ends_with_the_bits_of_o
     begun, warned = output / "runs" / "gcn-1" / "checkpoints" / "last.ckpt", []
 
     def warn():
-        while not begun.is_file():
-            time.sleep(0.02)
+        wait_until(begun.is_file)
         warned.append((output / "runs" / "gcn-1" / "results.json").is_file())
         imitated_slurm.warn(slurm, "101_1")
 
@@ -88,8 +87,7 @@ def test_a_sweep_on_ray_that_loses_a_machine_has_the_bits_of_one_that_loses_none
     words, run, killed = [*words, "--trainer.max_epochs=40"], output / "runs" / "gcn-1", []
 
     def lose():
-        while not (run / "checkpoints" / "last.ckpt").is_file():
-            time.sleep(0.02)
+        wait_until((run / "checkpoints" / "last.ckpt").is_file)
         worker = json.loads((output / "logs" / "gcn-1.json").read_text())["process"]
         for process in with_children(worker):
             os.kill(process, signal.SIGKILL)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from command_line import SMALL_MODEL
 from equal_runs import content
+from waits import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -88,10 +89,7 @@ def test_both_leave_with_one_checkpoint_and_go_on_equally(whole, data_options, t
     else:
         os.kill(numbers[asked == "second"], signum)
     assert process.wait(30) == code, (tmp_path / "output.txt").read_text()[-3000:]
-    end = time.monotonic() + 30
-    while not all(gone(number) for number in numbers):
-        assert time.monotonic() < end, "a process stays"
-        time.sleep(0.1)
+    wait_until(lambda: all(map(gone, numbers)), 30)
     text = (tmp_path / "output.txt").read_text()
     assert f"Continue with: graphbench fit --resume {run}" in text
     assert "Traceback" not in text
@@ -110,10 +108,7 @@ def test_both_leave_where_the_folder_moves(whole, data_options, tmp_path):
     time.sleep(0.9)
     run.rename(elsewhere)
     assert process.wait(30) == 1, (tmp_path / "output.txt").read_text()[-3000:]
-    end = time.monotonic() + 30
-    while not all(gone(number) for number in numbers):
-        assert time.monotonic() < end, "a process stays"
-        time.sleep(0.1)
+    wait_until(lambda: all(map(gone, numbers)), 30)
     text = (tmp_path / "output.txt").read_text()
     assert f"Continue with: graphbench fit --resume {elsewhere}" in text or "holds no checkpoint yet" in text
     assert "Traceback" not in text

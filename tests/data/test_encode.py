@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from waits import wait_until
 
 from graphbench.contracts import Encoded
 from graphbench.data import encode as module
@@ -226,10 +226,7 @@ def test_a_killed_encode_leaves_no_worker_and_no_lock(store, make_table, self_su
         assert process.stdout is not None
         workers = [Path("/proc", process.stdout.readline().strip()) for _ in range(2)]
         process.kill()
-    deadline = time.monotonic() + 120  # a busy machine may be slow to notice
-    while any(map(runs, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(runs, workers))
+    wait_until(lambda: not any(map(runs, workers)))
     encoded = encode(make_table(), self_sums(), store, "content")
     assert len(encoded.columns["total"]) == 40
 

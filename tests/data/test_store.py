@@ -8,12 +8,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from stored_numbers import KEY, Builder
+from waits import wait_until
 
 from graphbench.data.entry import HEADER
 from graphbench.data.store import Store
@@ -146,8 +146,7 @@ def test_a_waiting_thread_says_so_and_opens_what_the_first_built(store, caplog):
     first.start()
     assert inside.wait(10)
     second.start()
-    while "Waiting for another process" not in caplog.text:
-        time.sleep(0.01)
+    wait_until(lambda: "Waiting for another process" in caplog.text)
     go_on.set()
     first.join()
     second.join()

@@ -169,8 +169,10 @@ def test_configurations_run_together(fit):
 
 @pytest.mark.slow
 def test_a_run_with_averaging_goes_on(fit):
-    fit("--config", "callbacks/swa")
+    run = fit("--config", "callbacks/swa")
     assert main(["fit", "--resume", "runs/one", "--trainer.max_epochs", "5"]) == 0
+    assert run.results["epochs"] == 5 + 1, "the last one gathers statistics for batch norms of averaged weights"
+    assert run.table["epoch"].dropna().is_monotonic_increasing, "no epoch is trained twice"
 
 
 @pytest.mark.slow

@@ -6,10 +6,10 @@ import json
 import os
 import signal
 import threading
-import time
 
 import pytest
 import yaml
+from waits import wait_until
 
 from graphbench.errors import BadInput
 from graphbench.experiments import (
@@ -133,8 +133,7 @@ def test_a_signal_is_passed_on_and_the_command_waited_for(tool):
         raise Stop
 
     def send():
-        while not (tool / "begun").exists():
-            time.sleep(0.02)
+        wait_until((tool / "begun").exists)
         os.kill(os.getpid(), signal.SIGUSR2)
 
     before = signal.signal(signal.SIGUSR2, stop)

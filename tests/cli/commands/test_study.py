@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from statistics import fmean, stdev
 
 import pytest
 import yaml
 from scipy import stats
+from waits import wait_until
 
 from graphbench.cli import main
 from graphbench.experiments import CommandFailed
@@ -185,8 +185,8 @@ def test_a_killed_study_goes_on(config, tmp_path):
     command = [sys.executable, "-m", "graphbench", *words]
     process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
     runs = tmp_path / "out" / "runs"
-    while not list(runs.glob("*/checkpoints/last.ckpt")):
-        time.sleep(0.05)
+    wait_until(lambda: list(runs.glob("*/checkpoints/last.ckpt")) or process.poll() is not None, 600)
+    assert process.poll() is None, "the study ended before its first training wrote a checkpoint"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     begun = {path.name for path in runs.iterdir()}

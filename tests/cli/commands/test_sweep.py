@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pandas as pd
 import pytest
@@ -17,6 +16,7 @@ from own_graphs import ring
 from quick import one_of_each
 from scipy import stats
 from torch_geometric.data import Data
+from waits import wait_until
 
 from graphbench.cli import main
 from graphbench.experiments import CommandFailed
@@ -286,9 +286,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_scores_of_one_that_nobody_kill
     command = [sys.executable, "-m", "graphbench", *words, "--output", str(killed)]
     process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
     begun = killed / "runs" / "gcn-1" / "checkpoints" / "last.ckpt"
-    deadline = time.monotonic() + 600  # four processes import torch by then, maybe on a busy machine
-    while not begun.is_file() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: begun.is_file() or process.poll() is not None, 600)  # four processes import torch by then
     assert process.poll() is None, "the sweep ended before its second training wrote a checkpoint"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 
 import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import yaml
 from forked import start, wait
+from waits import wait_until
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.cli import main
@@ -133,8 +133,7 @@ def test_two_machines_finish_a_study_of_which_one_is_killed(config, tmp_path):
         return prepare
 
     first = start(tmp_path / "said", *words(config, run, 4), prepare=machine("a", killed=True))
-    while not list(run.glob("trials/0/config.yaml")):
-        time.sleep(0.02)
+    wait_until((run / "trials" / "0" / "config.yaml").is_file)
     second = start(tmp_path / "said", *words(config, run, 4), prepare=machine("b"))
     assert wait(*first).code == -signal.SIGKILL
     ended = wait(*second)

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from waits import wait_until
 
 from graphbench.experiments.launchers import Bundle, Unit
 from graphbench.experiments.launchers import units as module
@@ -51,8 +52,7 @@ def when_begun(folder, signum):
     """Send a signal to this process once the command runs."""
 
     def send():
-        while not (folder / "begun").exists():
-            time.sleep(0.02)
+        wait_until((folder / "begun").exists)
         os.kill(os.getpid(), signum)
 
     threading.Thread(target=send, daemon=True).start()

@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from waits import wait_until
 
 from graphbench.errors import BadInput, CorruptData, MissingExtra
 from graphbench.experiments.tuning import Choice, PruneTrial, Range, Study, workers
@@ -251,8 +252,7 @@ def test_two_machines_do_the_trials_of_one_study(study, tmp_path):
         one = Study(folder, SPACE, {"trainer.max_epochs": 3}, "val/MAE", False)
         while (begun := one.next(8)) is not None:
             (there / str(os.getpid())).touch()
-            while len(list(there.iterdir())) < 2:  # until the other one has begun a trial, too
-                time.sleep(0.01)
+            wait_until(lambda: len(list(there.iterdir())) == 2)  # the other one has begun a trial, too
             begun.trial.set_user_attr("by", [*begun.trial.user_attrs.get("by", []), os.getpid()])
             one.finish(begun, parabola(begun.trial.params))
 
@@ -277,8 +277,7 @@ def test_a_trial_that_another_machine_left_goes_on_after_its_signs_of_life(study
         time.sleep(60)
 
     child = on_another_machine(work)
-    while not begun_there.exists():
-        time.sleep(0.01)
+    wait_until(begun_there.exists)
     one = study(folder)
     assert one.next(1) is None, "it lives"
     os.kill(child, signal.SIGKILL)
