@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "graphbench"
-author = "The graphbench maintainers"
+author = project_copyright = "The graphbench maintainers"
 release = metadata.version("graphbench-lightning")
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_design", "catalogue", "api"]
@@ -35,7 +35,12 @@ nb_execution_raise_on_error = True
 nb_output_stderr = "remove"  # warnings of notebooks about widgets, with paths of the machine that builds
 
 html_theme = "furo"
-html_title = "graphbench"
+html_title = f"graphbench {release}"
+html_theme_options = {  # where "Edit this page" leads
+    "source_repository": "https://github.com/graphbench-lightning/graphbench",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]

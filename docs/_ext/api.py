@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -122,13 +123,31 @@ def page(module: ModuleType, pages: dict[str, ModuleType], home: dict[tuple[str,
     return "\n".join([*lines, "", *entries, ""])
 
 
+#: A space without width, at which a browser may break a line.
+BREAK = "\u200b"
+
+
+def contents(pages: Iterable[str]) -> str:
+    """reStructuredText: a page that lists the others, whose names may break behind their dots."""
+    title = "Public names, by module"
+    entries = [f"   {name.replace('.', '.' + BREAK)} <{name}>" for name in sorted(pages)]
+    return "\n".join([title, "=" * len(title), "", ".. toctree::", "   :maxdepth: 1", "", *entries, ""])
+
+
+@cache
+def described() -> tuple[dict[str, ModuleType], dict[tuple[str, int], str]]:
+    """All public modules by name, and what `homes` says of them."""
+    pages = {module.__name__: module for package in packages() for module in modules(package)}
+    return pages, homes(pages)
+
+
 def write(app: Any) -> None:
     """Writes the pages beside the sources, leaves those alone that say the same, and removes those of lost modules."""
     folder = Path(app.srcdir) / "reference" / "api"
     folder.mkdir(parents=True, exist_ok=True)
-    pages = {module.__name__: module for package in packages() for module in modules(package)}
-    home = homes(pages)
+    pages, home = described()
     texts = {folder / f"{name}.rst": page(module, pages, home) for name, module in pages.items()}
+    texts[folder / "index.rst"] = contents(pages)
     for path in set(folder.glob("*.rst")) - set(texts):
         path.unlink()
     for path, text in texts.items():

@@ -1,15 +1,14 @@
-"""Catalogues of what is installed, written when the site is built: from the registry, without importing classes.
-
-Pictures of benchmarks are an exception, as `thumbnails` generates the graphs that it draws; tasks are another.
-"""
+"""Catalogues of what is installed, written when the site is built: from the registry, with links to `api`'s pages."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import api
 import command_help
 import speed_tables
 import thumbnails
@@ -21,6 +20,7 @@ from graphbench.registry.expected import Expected
 from graphbench.training.tasks import TASKS
 
 Rows = Iterable[tuple[str, ...]]
+REPOSITORY = "https://github.com/graphbench-lightning/graphbench/blob/main"
 
 
 def cell(text: object) -> str:
@@ -34,6 +34,19 @@ def table(head: tuple[str, ...], rows: Rows) -> str:
     return "\n".join("| " + " | ".join(cell(word) for word in line) + " |" for line in lines)
 
 
+def entry(record: registry.Record) -> str:
+    """A registered name that leads to its description among the public names, where it has one."""
+    home = api.described()[1].get((record.name, id(registry.load(record.group, record.name))))
+    return f"{{py:obj}}`~{home}.{record.name}`" if home else f"`{record.name}`"
+
+
+@cache
+def recipes() -> list[tuple[configurations.Configuration, configurations.Facts]]:
+    """Every configuration that is no overlay, with what is known of it."""
+    found = {name: several[0] for name, several in configurations.configurations().items()}
+    return [(one, configurations.facts(one, found)) for one in found.values() if not one.is_overlay]
+
+
 def benchmarks(drawn: Collection[str] = ()) -> str:
     """Every benchmark: a graph of it, what is predicted, what a recipe reaches, licence, whether it needs a network.
 
@@ -42,6 +55,7 @@ def benchmarks(drawn: Collection[str] = ()) -> str:
     """
     rows = []
     reached = best_scores()
+    numbers = Counter(facts.benchmark for _, facts in recipes())
     for name, record in sorted(registry.benchmarks().items()):
         spec = record.spec
         facts = ("-", "-", "-", "-", "-")
@@ -50,26 +64,29 @@ def benchmarks(drawn: Collection[str] = ()) -> str:
             facts = (spec.task, spec.metric, graphs, "no" if spec.offline else "yes", spec.licence or "-")
         without = "not drawn here" if spec is None or spec.offline else "no picture offline"
         picture = f"![a graph of {name}](pictures/{name}.png)" if name in drawn else without
-        rows.append((f"`{name}`", picture, record.summary, *facts[:3], reached.get(name, "-"), *facts[3:]))
-    head = ("name", "a graph", "what it is", "task", "metric", "graphs", "expected", "needs a network", "licence")
+        number = f"[{numbers[name]}](configurations.md#{name.lower()})" if name in numbers else "-"
+        told = (picture, record.summary, *facts[:3], number, reached.get(name, "-"), *facts[3:])
+        rows.append((entry(record), *told))
+    head = (
+        "name", "a graph", "what it is", "task", "metric", "graphs", "recipes", "expected", "needs a network",
+        "licence",
+    )  # fmt: skip
     return table(head, rows)
 
 
 def best_scores() -> dict[str, str]:
     """Benchmark -> the best score by its metric that a recipe for it expects, and which recipe that is."""
     found: dict[str, tuple[float, str]] = {}
-    named = {name: several[0] for name, several in configurations.configurations().items()}
-    for name, configuration in named.items():
-        facts = configurations.facts(configuration, named)
+    for configuration, facts in recipes():
         spec = record.spec if (record := registry.benchmarks().get(facts.benchmark)) else None
         value = facts.expected.value
-        if configuration.is_overlay or spec is None or value is None:
+        if spec is None or value is None:
             continue
         if (facts.expected.metric or "").partition("/")[2] != spec.metric:
             continue
         better = value if spec.higher_is_better else -value
         if facts.benchmark not in found or better > found[facts.benchmark][0]:
-            found[facts.benchmark] = (better, f"{score(facts.expected)} (`{name}`)")
+            found[facts.benchmark] = (better, f"{score(facts.expected)} (`{configuration.name}`)")
     return {benchmark: told for benchmark, (_, told) in found.items()}
 
 
@@ -78,8 +95,18 @@ def classes(group: registry.Group) -> str:
     records = sorted(registry.records(group).items())
     return table(
         ("name", "what it is", "package"),
-        [(f"`{name}`", record.summary, f"`{record.distribution}`") for name, record in records],
+        [(entry(record), record.summary, f"`{record.distribution}`") for _, record in records],
     )
+
+
+def architectures() -> str:
+    """Every architecture, and the benchmarks that there is a recipe for."""
+    rows = []
+    for name, record in sorted(registry.architectures().items()):
+        found = sorted({facts.benchmark for _, facts in recipes() if facts.model == name and facts.benchmark})
+        links = ", ".join(f"[{benchmark}](configurations.md#{benchmark.lower()})" for benchmark in found)
+        rows.append((entry(record), record.summary, links or "-", f"`{record.distribution}`"))
+    return table(("name", "what it is", "recipes for", "package"), rows)
 
 
 def tasks() -> str:
@@ -89,7 +116,7 @@ def tasks() -> str:
         for name, task in TASKS.items()
     ]
     own = sorted(registry.records("tasks").items())
-    rows += [(f"`{name}`", record.summary, "-", f"`{record.distribution}`") for name, record in own]
+    rows += [(entry(record), record.summary, "-", f"`{record.distribution}`") for _, record in own]
     return table(("name", "what it is", "losses", "package"), rows)
 
 
@@ -101,25 +128,38 @@ def score(expected: Expected) -> str:
     return f"{expected.metric} {expected.value:g}{spread}, {expected.source or 'no source'}"
 
 
-def configuration_table() -> str:
-    """Every configuration that is no overlay, with the score to expect."""
-    rows = []
-    found = {name: several[0] for name, several in configurations.configurations().items()}
-    for name, configuration in found.items():
-        if configuration.is_overlay:
-            continue
-        facts = configurations.facts(configuration, found)
-        rows.append((f"`{name}`", configuration.summary, facts.model, facts.benchmark, score(facts.expected)))
-    return table(("name", "what it is", "architecture", "benchmark", "expected"), rows)
+def configuration_tables() -> str:
+    """A section for each benchmark: its recipes, with the score to expect; settings without data come last."""
+    sections = []
+    for benchmark in sorted({facts.benchmark for _, facts in recipes()}, key=lambda name: (not name, name)):
+        rows = [
+            (source(one), one.summary, facts.model or "-", score(facts.expected))
+            for one, facts in recipes()
+            if facts.benchmark == benchmark
+        ]
+        head = ("name", "what it is", "architecture", "expected")
+        sections.append(f"## {benchmark or 'Settings without data'}\n\n{table(head, rows)}")
+    return "\n\n".join(sections)
+
+
+def source(configuration: configurations.Configuration) -> str:
+    """The name of a configuration, which leads to its file."""
+    if not configuration.path.is_relative_to(zoo.ROOT):
+        return f"`{configuration.name}`"
+    return f"[`{configuration.name}`]({REPOSITORY}/{configuration.path.relative_to(zoo.ROOT).as_posix()})"
 
 
 #: What stands above a table of classes of a group; others have their own pages below.
 ABOVE: dict[str, str] = {
-    "architectures": "`graphbench fit --model.architecture NAME` takes one; `--model.architecture.help NAME` helps.",
     "encodings": "What is computed once for every graph, and the encoders that learn from it.",
     "callbacks": "`graphbench fit --trainer.callbacks+=NAME` adds one; those of Lightning are taken by name, too.",
 }
 PAGES: dict[str, tuple[str, str, Any]] = {
+    "architectures": (
+        "Architectures",
+        "`graphbench fit --model.architecture NAME` takes one; `--model.architecture.help NAME` helps.",
+        architectures,
+    ),
     "benchmarks": (
         "Benchmarks",
         "`graphbench fit --data NAME` takes one; `--data.help NAME` lists its options. A graph is drawn where it is "
@@ -130,8 +170,8 @@ PAGES: dict[str, tuple[str, str, Any]] = {
     "tasks": ("Tasks", "A benchmark names one; it gives a model its head, loss and metrics.", tasks),
     "configurations": (
         "Configurations",
-        "`graphbench fit --config NAME` trains one, `graphbench config NAME` prints it.",
-        configuration_table,
+        "`graphbench fit --config NAME` trains one, `graphbench config NAME` prints it. They stand by benchmark.",
+        configuration_tables,
     ),
     "zoo": (
         "Model zoo",
@@ -177,8 +217,15 @@ def draw(app: Any) -> None:
         (folder / f"{name}.png").write_bytes(content)
 
 
+def without_source(app: Any, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Offers no link to edit a page that is written when the site is built."""
+    if name.startswith(("reference/catalogue/", "reference/api/")):
+        context["page_source_suffix"] = ""
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Called by Sphinx."""
+    app.connect("html-page-context", without_source)
     app.connect("builder-inited", draw)
     app.connect("builder-inited", write)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -84,6 +85,28 @@ def test_every_link_inside_leads_somewhere(site, pages):
 def test_catalogues_name_everything_that_is_registered(pages, site, group):
     text = (site / "reference" / "catalogue" / f"{group}.html").read_text(encoding="utf-8")
     assert [name for name in registry.records(group) if f">{name}<" not in text] == []
+
+
+def test_catalogues_lead_to_public_names_recipes_and_files(pages, site):
+    catalogue = site / "reference" / "catalogue"
+    entry = "../api/graphbench_baselines.html#graphbench_baselines.GPS"
+    assert {entry, "configurations.html#zinc"} <= set(pages[catalogue / "architectures.html"].links)
+    assert "configurations.html#zinc" in pages[catalogue / "benchmarks.html"].links
+    file = "/blob/main/plugins/baselines/configs/gps/zinc.yaml"
+    assert any(link.endswith(file) for link in pages[catalogue / "configurations.html"].links)
+
+
+def test_pages_with_a_source_offer_to_edit_it_and_name_version_and_repository(pages, site):
+    for path, page in pages.items():
+        name = path.relative_to(site).with_suffix("").as_posix()
+        edited = [link for link in page.links if "/edit/main/docs/" in link]
+        if (ROOT / "docs" / f"{name}.md").is_file():
+            assert [link.partition("/docs/")[2] for link in edited] == [f"{name}.md"]
+        else:
+            assert edited == [], name
+    home = site / "index.html"
+    assert "https://github.com/graphbench-lightning/graphbench" in pages[home].links
+    assert f"graphbench {version('graphbench-lightning')}" in home.read_text(encoding="utf-8")
 
 
 def test_every_public_name_has_an_entry(pages, site):
@@ -215,6 +238,7 @@ def test_a_click_on_a_heading_sorts_a_table(site, tmp_path):
 KINDS = (
     "index.html", "faq.html", "glossary.html", "lightning.html", "how-to/loss.html", "explanation/diagnostics.html",
     "tutorials/own-graphs.html", "reference/catalogue/benchmarks.html", "reference/api/graphbench.diagnostics.html",
+    "reference/catalogue/zoo.html", "reference/catalogue/configurations.html", "how-to/from-chemprop.html",
 )  # fmt: skip
 
 

@@ -168,8 +168,8 @@ def test_training_takes_the_wrong_pairs_that_are_given(tmp_path):
 
 
 def test_a_model_learns_links_of_one_graph(tmp_path):
-    data = Graphs(whole_graph(), root=str(tmp_path), task="link-ranking")
     """Its loss falls below ln 2, which scores of 0 have."""
+    data = Graphs(whole_graph(), root=str(tmp_path), task="link-ranking")
     module, data = graphbench.build("GCN", data, model_options={"hidden_dim": 16, "num_layers": 1})
     data.prepare_data()
     data.setup()
