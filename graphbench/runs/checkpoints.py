@@ -6,7 +6,7 @@ import io
 import logging
 import re
 import zipfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -161,15 +161,19 @@ def weights_file(source: str | Path) -> Path:
     return path if path.is_file() or len(path.parts) > 1 else find_weights(str(source))
 
 
+#: Takes tensors by name, which it may change, and a specification.
+Arrange = Callable[[dict[str, torch.Tensor], Mapping[str, Any]], Collection[str]]
+
 #: Outcome of weights that were not loaded, whose names they are, and the reason.
 _NOT_LOADED = (
     ("missing", "model", "the file lacks them, so that they stay as initialised"),
     ("unused", "file", "this model has none of these names"),
     ("other_shape", "model", "the file has them in another shape, so that they stay as initialised"),
+    ("other_targets", "model", "they belong to other targets in the file, so that they stay as initialised"),
 )
 
 
-def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
+def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None = None) -> dict[str, list[str]]:
     """Copy the weights of a checkpoint into `module` where name and shape agree, and log the others.
 
     PyTorch's extra state of modules, such as options, is not copied: it belongs to the trained model.
@@ -177,10 +181,12 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
     Args:
         module: target.
         path: source, see `weights_file`.
+        arrange: puts tensors of the file into the module's order, given the specification of the file's model, and
+            returns names that are not to be loaded.
 
     Returns:
-        Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them) and
-        `other_shape`; and `unused` (the module lacks them).
+        Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them),
+        `other_shape` and `other_targets` (those that `arrange` returned); and `unused` (the module lacks them).
 
     Raises:
         BadInput: there is no file, or no weight in it fits.
@@ -189,12 +195,14 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
     file = weights_file(path)
     content = load_checkpoint(file)
     source, target = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
-    shared = [name for name in target if name in source]
+    others = set(arrange(source, _specification(file, content))) if arrange else set()
+    shared = [name for name in target if name in source and name not in others]
     outcome = {
         "loaded": [name for name in shared if source[name].shape == target[name].shape],
         "missing": [name for name in target if name not in source],
         "unused": [name for name in source if name not in target],
         "other_shape": [name for name in shared if source[name].shape != target[name].shape],
+        "other_targets": [name for name in target if name in others],
     }
     if not outcome["loaded"]:
         raise BadInput(f"init_from: no weight of {path} fits this model by name and shape.")
@@ -207,6 +215,15 @@ def load_matching(module: nn.Module, path: str | Path) -> dict[str, list[str]]:
             names = ", ".join(folded(outcome[kind], target if every == "model" else source))
             log.warning("init_from %s: not loaded, since %s: %s", path, words, names)
     return outcome
+
+
+def _specification(file: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the specification that a file's model was made for, as plain values; empty where the file lacks it."""
+    if file.suffix == weights.SUFFIX:
+        return weights.read_specification(file)
+    hyper_parameters = content.get("hyper_parameters")
+    stored = hyper_parameters.get("spec") if isinstance(hyper_parameters, Mapping) else None
+    return stored if isinstance(stored, Mapping) else {}
 
 
 def folded(names: Collection[str], every: Iterable[str], above: str = "") -> list[str]:

@@ -21,6 +21,8 @@ SUFFIX = ".safetensors"
 #: Name of the file in a folder of `graphbench export`.
 FILE = "model.safetensors"
 _EXTRA = "extra_state"
+#: Key of the header: the specification of the benchmark that the model was made for, as JSON.
+SPECIFICATION = "specification"
 
 
 def _safetensors(purpose: str) -> Any:
@@ -81,6 +83,17 @@ def read_weights(path: str | Path) -> dict[str, Any]:
     if not isinstance(extra, dict):
         raise CorruptData(f"The weights {path} cannot be read: their {_EXTRA} is no JSON object.")
     return state | extra
+
+
+def read_specification(path: str | Path) -> Mapping[str, Any]:
+    """Read the specification in the header of a file; empty where none is, as in files of earlier versions."""
+    with _safetensors(f"Reading {path}").safe_open(str(path), framework="pt") as file:
+        text = (file.metadata() or {}).get(SPECIFICATION, "{}")
+    try:
+        stored: Any = json.loads(text)
+    except (ValueError, RecursionError):  # nothing of the weights depends on it
+        return {}
+    return stored if isinstance(stored, Mapping) else {}
 
 
 def same_weights(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

@@ -28,12 +28,13 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
-from graphbench.training import parts, targets, unread
+from graphbench.training import targets, unread
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.learning import LearningModule
 from graphbench.training.lightning_internals import attached_trainer, average_floats_alone
 from graphbench.training.optim import Schedule
+from graphbench.training.starting import start_from
 from graphbench.training.tasks import build_task
 from graphbench.training.tasks.regression import Regression
 from graphbench.training.tasks.rows import OUTPUT as OUTPUT
@@ -65,8 +66,8 @@ class BenchmarkModule(LearningModule):
             which is what happens unless false is given; metrics and predictions stay in real units.
         compile: compile the architecture with torch.compile.
         init_from: checkpoint, run, folder of `graphbench export`, name of installed weights (`molecules-base`) or
-            `hf:owner/name` whose weights the model starts from where names and shapes agree; what was and was not
-            loaded is logged.
+            `hf:owner/name` whose weights the model starts from where names and shapes agree, outputs where the names
+            of targets or classes do; what was and was not loaded is logged.
         freeze: parts that stay as they are, by name, as a list or with commas between them:
             `architecture.node_encoder,architecture.layers.0`; `*` stands for any text. They get neither gradients nor
             weight decay, and their batch norms stay in evaluation mode.
@@ -366,9 +367,7 @@ class BenchmarkModule(LearningModule):
         """Learn from targets and load starting weights at the start of a fit; suit the strategy; compile."""
         trainer = attached_trainer(self)
         if stage == "fit" and self.init_from and not getattr(trainer, "ckpt_path", None):  # else a run goes on
-            from graphbench.runs.checkpoints import load_matching
-
-            parts.check_loaded(self.frozen, load_matching(self, self.init_from), self.init_from)
+            start_from(self, self.init_from)
         if stage == "fit":
             targets.learn(self)  # after weights of another run, whose targets lie elsewhere
             targets.check_selection(self)

@@ -160,11 +160,15 @@ def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]]
     """Refuse to freeze random weights beside those that were read.
 
     Raises:
-        BadInput: names a frozen parameter that `source` lacks or has in another shape, as `outcome` of
-            `load_matching` says.
+        BadInput: names a frozen parameter that `source` lacks, or has in another shape or for other targets, as
+            `outcome` of `load_matching` says.
     """
-    for kind, words in (("missing", "does not have it"), ("other_shape", "has it in another shape")):
-        random = [name for name in outcome[kind] if name in frozen]
+    for kind, words in (
+        ("missing", "does not have it"),
+        ("other_shape", "has it in another shape"),
+        ("other_targets", "has it for other targets"),
+    ):
+        random = [name for name in outcome.get(kind, ()) if name in frozen]
         if random:
             more = f" and {len(random) - 1} more" if len(random) > 1 else ""
             raise BadInput(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import logging
 import shutil
 import tempfile
@@ -21,7 +23,7 @@ from graphbench.inference.exporting.card import model_card
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.weights import FILE as WEIGHTS
-from graphbench.runs.weights import read_weights, same_weights, save_weights
+from graphbench.runs.weights import SPECIFICATION, read_weights, same_weights, save_weights
 from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ def export_folder(
     card = model_card(module, data, run, files, licence)
     with _appearing(output) as folder:
         about = {"graphbench": __version__, "architecture": type(module.architecture).__name__}
+        about[SPECIFICATION] = json.dumps(dataclasses.asdict(module.spec))  # names of targets, for `init_from`
         save_weights(state, folder / WEIGHTS, about)
         # Read back at once: the run that could be exported again may be gone when this is loaded.
         if not same_weights(read_weights(folder / WEIGHTS), state):

@@ -1,0 +1,159 @@
+"""Weights to start from: what a model answers about a target is what the old model answered about it, by its name."""
+
+import dataclasses
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from graphbench.contracts import Architecture, Representation
+from graphbench.errors import BadInput
+from graphbench.nn import NodeEncoder
+from graphbench.runs.weights import SPECIFICATION, save_weights
+from graphbench.testing import tiny_spec, tiny_table
+from graphbench.training.module import BenchmarkModule
+
+
+class Tiny(Architecture):
+    def __init__(self, spec, hidden_dim=8):
+        super().__init__(spec, hidden_dim)
+        self.encoder = NodeEncoder(spec, hidden_dim)
+        self.body = nn.Linear(hidden_dim, hidden_dim)
+
+    def forward(self, batch):
+        return Representation(self.body(self.encoder(batch)))
+
+
+def named(task, names, kind="categorical"):
+    """A specification whose targets, or classes, have these names."""
+    count = {"num_classes": max(len(names), 2)} if task.endswith("classification") else {"num_targets": len(names)}
+    return replace(tiny_spec(task, kind), target_names=tuple(names), target_weights=(), **count)
+
+
+def saved(module, path):
+    """Write a module as a checkpoint, or as an export."""
+    if path.suffix == ".ckpt":
+        torch.save({"state_dict": module.state_dict(), "hyper_parameters": dict(module.hparams)}, path)
+    else:
+        save_weights(module.state_dict(), path, {SPECIFICATION: json.dumps(dataclasses.asdict(module.spec))})
+    return str(path)
+
+
+def started(task, names, source, tmp_path, suffix=".ckpt", **options):
+    module = BenchmarkModule(
+        named(task, names),
+        Tiny,
+        init_from=saved(source, tmp_path / f"old{suffix}"),
+        standardize_targets=None,
+        **options,
+    )
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    module.setup("fit")
+    return module, before
+
+
+def answers(module):
+    """All that a model puts out for some graphs, by name of the target: predictions and spreads."""
+    batch = tiny_table(named(module.spec.task, "a")).batch([0, 1, 2])
+    with torch.no_grad():
+        output = module.eval()(batch)
+        columns = {"": module.task.predict(output, batch)[0]} | module.task.named_spreads(output)
+    names = module.spec.target_names
+    return {(key, name): values[:, n] for key, values in columns.items() for n, name in enumerate(names)}
+
+
+TASKS = ["graph-regression", "node-regression", "edge-regression", "graph-multilabel", "node-multilabel"]
+CLASSES = ["graph-classification", "node-classification", "edge-classification"]
+
+
+@pytest.mark.parametrize(("task", "suffix"), [*zip([*TASKS, *CLASSES], [".ckpt", ".safetensors"] * 4, strict=True)])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(["a", "b", "c"], ["c", "a", "b"]), (["a", "b", "c", "d"], ["d", "b", "c"]), (["a", "b"], ["b", "a"])],
+)
+def test_outputs_follow_the_names_of_targets_and_classes(task, old, new, suffix, tmp_path):
+    """A class's probability is one among those that both know, so of a part of the classes it is taken among these."""
+    source = BenchmarkModule(named(task, old), Tiny)
+    module, _ = started(task, new, source, tmp_path, suffix)
+    expected, obtained = answers(source), answers(module)
+    if task in CLASSES:
+        whole = sum(expected["", name] for name in new)
+        expected = {key: value / whole for key, value in expected.items()}
+    for key, values in obtained.items():
+        torch.testing.assert_close(values, expected[key])
+
+
+@pytest.mark.parametrize(("loss", "quantiles"), [("Gaussian", None), ("quantile", [0.1, 0.25, 0.5, 0.9])])
+def test_spreads_follow_their_targets(loss, quantiles, tmp_path):
+    options = {"loss": loss, "quantiles": quantiles}
+    source = BenchmarkModule(named("graph-regression", "abc"), Tiny, **options)
+    source.task.standardize(torch.tensor([[0.0, 10.0, 100.0], [1.0, 30.0, 101.0], [4.0, 20.0, 500.0]]))
+    module, _ = started("graph-regression", "cab", source, tmp_path, **options)
+    expected = answers(source)
+    for key, values in answers(module).items():
+        torch.testing.assert_close(values, expected[key])
+
+
+@pytest.mark.parametrize(
+    ("task", "old", "new"),
+    [
+        ("graph-regression", ["a"], ["b"]),
+        ("graph-regression", ["a", "b"], ["c", "d"]),
+        ("graph-classification", ["no", "yes"], ["dry", "wet"]),
+        ("graph-classification", ["x", "y", "z"], ["u", "v", "w"]),
+    ],
+)
+def test_other_targets_start_anew_beside_the_same_architecture(task, old, new, tmp_path, caplog):
+    module, before = started(task, new, source := BenchmarkModule(named(task, old), Tiny), tmp_path)
+    last = "task.head.mlp.layers.1."
+    for name, value in module.state_dict().items():
+        if torch.is_floating_point(value) and value.numel() > 3:
+            expected = before if name.startswith(last) else source.state_dict()
+            assert torch.equal(value, expected[name]), name
+    told = " ".join(record.getMessage() for record in caplog.records)
+    assert all(name in told for name in [*old, *new])
+
+
+def test_a_target_that_the_file_lacks_starts_anew_beside_those_that_it_has(tmp_path, caplog):
+    source = BenchmarkModule(named("graph-regression", "ab"), Tiny)
+    module, before = started("graph-regression", "bx", source, tmp_path)
+    last = "task.head.mlp.layers.1.weight"
+    assert torch.equal(module.state_dict()[last][0], source.state_dict()[last][1])
+    assert torch.equal(module.state_dict()[last][1], before[last][1])
+    assert any("x start" in record.getMessage() for record in caplog.records)
+
+
+def test_rows_that_are_random_are_not_frozen(tmp_path):
+    source = BenchmarkModule(named("graph-regression", "ab"), Tiny)
+    for names in ("xy", "bx"):
+        with pytest.raises(BadInput, match="would stay random"):
+            started("graph-regression", names, source, tmp_path, freeze="head")
+    started("graph-regression", "ba", source, tmp_path, freeze="head")
+
+
+def test_numbers_of_outputs_of_another_loss_are_no_targets(tmp_path):
+    """Two targets have as many outputs as the mean and the deviation of one."""
+    source = BenchmarkModule(named("graph-regression", "ab"), Tiny)
+    module, before = started("graph-regression", "b", source, tmp_path, loss="Gaussian")
+    assert torch.equal(module.task.head.mlp.layers[1].weight, before["task.head.mlp.layers.1.weight"])
+
+
+def test_a_file_that_names_no_targets_is_taken_by_shape(tmp_path):
+    source = BenchmarkModule(named("graph-regression", "ab"), Tiny)
+    torch.save({"state_dict": source.state_dict(), "hyper_parameters": {"spec": "?"}}, tmp_path / "bare.ckpt")
+    module = BenchmarkModule(named("graph-regression", "ba"), Tiny, init_from=str(tmp_path / "bare.ckpt"))
+    module.setup("fit")
+    assert torch.equal(module.task.head.mlp.layers[1].weight, source.task.head.mlp.layers[1].weight)
+
+
+def test_features_under_other_names_are_told(tmp_path, caplog):
+    spec = named("graph-regression", "a")
+    spec = replace(spec, node=replace(spec.node, names=tuple(f"f{n}" for n in range(len(spec.node.vocabularies)))))
+    path = saved(BenchmarkModule(spec, Tiny), tmp_path / "old.ckpt")
+    other = replace(spec, node=replace(spec.node, names=("g",)))
+    BenchmarkModule(spec, Tiny, init_from=path).setup("fit")
+    assert "features" not in caplog.text
+    BenchmarkModule(other, Tiny, init_from=path).setup("fit")
+    assert "f0" in caplog.text
