@@ -275,8 +275,9 @@ class Architecture(_ChecksOptions):
     def node_steps(self) -> Sequence[NodeStep]:
         """Split `forward` into steps from nodes to nodes, by which a graph larger than memory is evaluated.
 
-        Each step runs over blocks of nodes before the next one begins. Its batch has the nodes of a block, then those
-        with edges to them, all these edges, `asked`, which marks the block, and `ptr` of the whole graph. It returns
+        Each step runs over blocks of nodes before the next one begins. Its batch has the nodes of a block, all
+        edges to them, a node for each of those that come from elsewhere (the same one may be there several times),
+        `asked`, which marks the block, and `ptr` of the whole graph. It returns
         new states of the nodes of the block (rows behind them are dropped): they may depend on the edges that lead to a
         node, and on states of their sources, alone. The first step sees the features of nodes, and no state or edge,
         the others states, edges and their features. After the last one `x` is `Representation.node`.

@@ -168,7 +168,7 @@ class NodeParts:
         for name, column in self.table.layout.items():
             if name != "edge_index":
                 values = self.table.columns[name]
-                values = values[chosen[column.axis]] if column.axis in chosen else values
+                values = values.index_select(0, chosen[column.axis]) if column.axis in chosen else values
                 if values.is_floating_point():
                     batch[name] = values if name == _TARGETS else values.float()
                 else:

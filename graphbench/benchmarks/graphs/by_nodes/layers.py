@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.graphs.by_nodes.batches import NodeParts, neighbors, separate_nodes
+from graphbench.benchmarks.graphs.by_nodes.batches import Cutter, NodeParts, Piece, separate_nodes
 from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges
 from graphbench.contracts import GraphBatch, GraphTable, NodeStep
 from graphbench.contracts.table import NODE
@@ -59,15 +59,15 @@ def represent_nodes(
     num_nodes = edges.num_nodes
     states: dict[str, Tensor] = {}
     for number, step in enumerate(steps):
-        cutter = neighbors(edges, [-1], seed=0) if number else separate_nodes
+        cutter = _with_sources(edges) if number else separate_nodes
         seen = _without_features(table) if number else table
         cut, new = NodeParts(seen, cutter, torch.arange(num_nodes)), dict[str, Tensor]()
         width = max((values[0].numel() for values in states.values()), default=_FIRST_WIDTH)
         for first, end in _blocks(edges.ptr, max(1, (block or BLOCK) // width)):
             batch = cut(range(first, end))
             batch.ptr = torch.tensor([0, num_nodes])
-            for name, values in states.items():
-                batch[_STATE + name] = values[batch.node_id]  # beside the features, on the way to the device
+            for name, values in states.items():  # they go to the device beside the features
+                batch[_STATE + name] = values.index_select(0, batch.node_id)
             batch = move(batch)
             for name, values in step(batch, {name: batch[_STATE + name] for name in states}).items():
                 if name not in new:
@@ -76,6 +76,28 @@ def represent_nodes(
             trim_mapped()
         states |= new
     return states["x"]
+
+
+def _with_sources(edges: IncomingEdges) -> Cutter:
+    """Cut a block of successive nodes with all edges to them.
+
+    The source of each edge from another block has a row of its own: among the few edges of a block hardly any have the
+    same source, and to find those costs more than to read their states again.
+    """
+
+    def cut(nodes: Tensor) -> Piece:
+        first, end = int(nodes[0]), int(nodes[-1]) + 1
+        places = slice(edges.ptr[first], edges.ptr[end])
+        sources = torch.from_numpy(edges.sources[places].astype(np.int64))
+        elsewhere = (sources < first) | (sources >= end)
+        others = sources[elsewhere]
+        heads = sources - first
+        heads[elsewhere] = torch.arange(len(nodes), len(nodes) + len(others))
+        tails = np.repeat(np.arange(len(nodes)), np.diff(edges.ptr[first : end + 1]))
+        numbers = torch.from_numpy(edges.numbers[places].astype(np.int64))
+        return Piece(torch.cat([nodes, others]), numbers, torch.stack([heads, torch.from_numpy(tails)]), len(nodes))
+
+    return cut
 
 
 def _without_features(table: GraphTable) -> GraphTable:
@@ -111,5 +133,5 @@ class RepresentedLoader(GraphLoader):
         # Not when the iterator is made: Lightning does that before callbacks exchange weights (EMA).
         nodes = self.represent()
         for batch in super().__iter__():
-            batch[REPRESENTED] = nodes[batch.node_id]
+            batch[REPRESENTED] = nodes.index_select(0, batch.node_id)
             yield batch
