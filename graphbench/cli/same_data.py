@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.nested import flatten
 from graphbench.data.files.writing import write_text
-from graphbench.errors import BadInput, CorruptData, check_choice
+from graphbench.errors import BadInput, CorruptData, GraphbenchError, check_choice
 from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
@@ -20,6 +20,50 @@ log = logging.getLogger(__name__)
 _SHOWN, _NAMED = 16, 6
 #: Entry of a fingerprint about what batches do to graphs.
 _BATCHES = "batches"
+
+
+#: Entries of a source in which the splits of one data set differ.
+_OF_SPLITS = ("split", "folds", "fold")
+#: Entries for the versions of RDKit and PyG, of which another one most often makes equal graphs.
+_VERSIONS = ("rdkit", "version")
+
+
+def source_of(data: Any) -> dict[str, Any]:
+    """Return what identifies the source of data by dotted names, without reading graphs; empty where it is unknown."""
+    try:
+        return _flat_source(data.source_key()) if hasattr(data, "source_key") else {}
+    except (GraphbenchError, OSError):  # the data are gone, which hinders no report over what there is
+        return {}
+
+
+def _flat_source(key: Mapping[str, Any]) -> dict[str, Any]:
+    plain = json.loads(json.dumps(key))  # with lists for tuples, as records have them
+    return {name: value for name, value in flatten(plain) if name.rpartition(".")[2] not in _VERSIONS}
+
+
+def refuse_other_source(runs: Iterable[RunFolder], data: Any, advice: str) -> None:
+    """Refuse to stand runs beside others, or to count them as done, if the source of their data has changed since.
+
+    Runs of earlier versions, and those of data that say nothing of their source, pass.
+
+    Args:
+        runs: begun or finished, of any split.
+        data: the benchmark as it is now.
+        advice: what to do, for the message.
+
+    Raises:
+        BadInput: names the run and what differs.
+    """
+    records = [(run, record) for run in runs if (record := _read_record(run)) is not None]
+    now = source_of(data) if records else {}
+    for run, record in records:
+        changed = [
+            f"{name} is {_shorten(now[name])} instead of {_shorten(value)}"
+            for name, value in _flat_source(record.get("source", {})).items()
+            if name in now and name.partition(".")[0] not in _OF_SPLITS and now[name] != value
+        ]
+        if changed:
+            raise BadInput(f"{run.path} was trained on other data: {'; '.join(changed[:_NAMED])}. {advice}")
 
 
 class SameData(pl.Callback):

@@ -316,8 +316,8 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
     """Return one row per graph (or node, edge or pair of nodes), in the order of the columns.
 
     Columns: `id`; `smiles` of molecules, for the report's drawings; `node` for node tasks, `source` and `destination`
-    for edge tasks, `head` and `tail` for pairs; `prediction...`; `target...` if known; spreads that the loss learns,
-    as `TARGET_std`.
+    for edge tasks, `head` and `tail` for pairs, and `node_name` and so on where nodes have names; `prediction...`;
+    `target...` if known; spreads that the loss learns, as `TARGET_std`.
     """
     spec = data.spec
     predictions, targets = columns["prediction"], columns["target"]
@@ -329,6 +329,8 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
     for name in ("node", *ENDS, "head", "tail"):
         if name in columns:
             frame[name] = columns[name].numpy()
+    for name, called in _called(data.node_names(chosen), columns).items():
+        frame[f"{name}_name"] = called
     names = spec.target_names or tuple(str(i) for i in range(predictions.shape[1]))
     single = predictions.shape[1] == 1
     for number in range(predictions.shape[1]):
@@ -344,6 +346,16 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
         for number, label in enumerate(data.target_labels()):
             frame[f"{label}_{key.removeprefix(SPREAD)}"] = columns[key][:, number].numpy()
     return frame
+
+
+def _called(names: Sequence[Sequence[str]] | None, columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """Return the names of the nodes in each column that numbers some; nothing where nodes have no names."""
+    if names is None:
+        return {}
+    first = np.cumsum([0, *map(len, names)])[columns["graph"].numpy()]
+    flat = np.array([name for graph in names for name in graph], dtype=object)
+    numbers = {name: columns[name].numpy() for name in ("node", *ENDS, "head", "tail") if name in columns}
+    return {name: flat[first + number] for name, number in numbers.items()}
 
 
 def _smiles(data: Benchmark, chosen: str) -> list[str] | None:

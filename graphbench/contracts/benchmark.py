@@ -109,6 +109,10 @@ class Benchmark(pl.LightningDataModule):
     def ids(self, split: str) -> Sequence[Any]:
         """Name the graphs of a split in predictions, by row."""
 
+    def node_names(self, split: str) -> Sequence[Sequence[str]] | None:
+        """Return what the source calls the nodes of each graph of a split, by row; None where it numbers them."""
+        return None
+
     def is_empty(self, split: str) -> bool:
         """Return whether a split has no row that is trained on or scored; needs open data."""
         return False

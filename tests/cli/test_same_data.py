@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 from command_line import SMALL_MODEL
 
+from graphbench.benchmarks import Graphs, Molecules
 from graphbench.cli import main
-from graphbench.cli.same_data import differences, other_batches
+from graphbench.cli.same_data import differences, other_batches, refuse_other_source, source_of
+from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 
 SHORT = [*SMALL_MODEL, "--trainer.max_epochs", "1", "--data.batch_size", "48"]
@@ -192,3 +194,40 @@ def test_graphs_of_one_source_that_another_machine_rounds_otherwise_are_the_same
         "options.seed is null instead of 1",
         "train has 0 graphs instead of 4",
     ]
+
+
+def molecules(folder, **options):
+    return Molecules(str(folder / "m.csv"), target="y", store=str(folder / "store"), **options)
+
+
+def graphs(folder, **options):
+    return Graphs(str(folder / "g.jsonl"), target="y", store=str(folder / "store"), **options)
+
+
+@pytest.mark.parametrize(("make", "fold"), [(molecules, {"folds": 5}), (graphs, {"split": "k-fold", "num_folds": 5})])
+def test_runs_of_data_that_changed_since_are_not_counted_as_done(make, fold, tmp_path):
+    """Whatever the split that they have of them; data that are gone hinder nobody."""
+    rows = [("C" * (1 + n % 9), n / 10) for n in range(40)]
+    pd.DataFrame(rows, columns=["smiles", "y"]).to_csv(tmp_path / "m.csv", index=False)
+    lines = [json.dumps({"nodes": {"a": [x / 2, 1.0]}, "edges": [[0, 1]], "y": y}) for x, (_, y) in enumerate(rows)]
+    (tmp_path / "g.jsonl").write_text("\n".join(lines))
+    runs = []
+    for number, options in enumerate([{}, {"split_seed": 3}, {**fold, "fold": 2}]):
+        run = RunFolder(tmp_path / str(number))
+        run.path.mkdir()
+        splits = {"train": {"graphs": 40, "content": "x"}}
+        run.data.write_text(json.dumps({"splits": splits, "source": make(tmp_path, **options).source_key()}))
+        runs.append(run)
+    earlier = RunFolder(tmp_path / "earlier")
+    earlier.path.mkdir()
+    refuse_other_source([*runs, earlier], make(tmp_path), "")
+    for name in ("m.csv", "g.jsonl"):
+        (tmp_path / name).write_text((tmp_path / name).read_text().replace("3.9", "3.8"))
+    for run in runs:
+        with pytest.raises(BadInput, match="trained on other data"):
+            refuse_other_source([run], make(tmp_path), "")
+    refuse_other_source([earlier], make(tmp_path), "")
+    gone = molecules(tmp_path)
+    (tmp_path / "m.csv").unlink()
+    assert source_of(gone) == {}
+    refuse_other_source(runs, gone, "")

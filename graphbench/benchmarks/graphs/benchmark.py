@@ -23,6 +23,7 @@ from graphbench.benchmarks.graphs.inspection import (
     summary_rows,
     summary_text,
 )
+from graphbench.benchmarks.graphs.node_names import node_name_arrays
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.readers.sources import Source, open_source, source_by_split
 from graphbench.benchmarks.graphs.splits.links import split_links
@@ -250,7 +251,7 @@ class Graphs(GraphInputs):
             **({"graph_features": self.wanted.wanted[GRAPH]} if self.wanted.wanted[GRAPH] else {}),
         }
         # Of the description alone: the data, and the runs that were trained on them, stay as they are.
-        key = {"kind": "inspection", "version": 4, **self._key}
+        key = {"kind": "inspection", "version": 5, **self._key}
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
 
     def _graphs(self) -> RawGraphs:
@@ -284,6 +285,8 @@ class Graphs(GraphInputs):
         rows, description = split_units(units, self.request)
         for split in SPLITS:
             writer.append(f"rows.{split}", rows[split].astype(np.int64))
+        for name, array in node_name_arrays(raw).items():
+            writer.append(name, array)
         writer.meta |= {
             "target": target.as_json(),
             "plans": {level: plan.as_json() for level, plan in plans.items()},
@@ -300,6 +303,7 @@ class Graphs(GraphInputs):
         """Build the specification from what was inferred."""
         self.facts: dict[str, Any] = entry.meta
         self._rows: dict[str, np.ndarray] = {split: np.array(entry.arrays[f"rows.{split}"]) for split in SPLITS}
+        self._described = entry.arrays
         self._target = Target.from_json(self.facts["target"])
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
         target = self._target

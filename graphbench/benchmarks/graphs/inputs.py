@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -17,6 +17,7 @@ import torch
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
 from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, number_array
 from graphbench.benchmarks.graphs.inspection import POSITION
+from graphbench.benchmarks.graphs.node_names import read_node_names
 from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, undirected
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 from graphbench.benchmarks.graphs.readers.sources import Source, open_source
@@ -140,6 +141,14 @@ class GraphInputs(NodeLevel):
     _target: Target
     directed: bool
     to_undirected: bool
+    #: Arrays of the description in the store, and the graphs of each split.
+    _described: Mapping[str, np.ndarray]
+    _rows: dict[str, np.ndarray]
+
+    def node_names(self, split: str) -> list[Sequence[str]] | None:
+        """Return the names in a column `node` of tables, or of networkx; None where nodes are numbered."""
+        names = read_node_names(self._described)
+        return names if names is None or self._by_nodes else [names[row] for row in self._rows[split]]
 
     def feature_columns(self, raw: RawGraphs) -> dict[str, tuple[str, np.ndarray]]:
         """Return the columns of features by name, with their level."""

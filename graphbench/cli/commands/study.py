@@ -14,6 +14,7 @@ from graphbench.cli.checks import check_fit_options
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.commands.sweep import RESERVED
 from graphbench.cli.parsers import CommandParser, folder_to_write
+from graphbench.cli.same_data import refuse_other_source
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
@@ -54,6 +55,7 @@ def study(arguments: Sequence[str]) -> int:
     rows = _study(options, words).rows()
     seeds = parse_numbers("--seeds", ",".join(options.seeds))
     plan = planned(rows, seeds, output, Standing(output, further))
+    _check_data(plan, output)
     measured = {row: output / "cost" / f"{row.name}.json" for row in rows if row.question == "cost" and not row.why}
     trainings = list({one.folder: one.training for one in plan if one.folder == one.training.folder(output)}.values())
     _show(plan, measured)
@@ -141,6 +143,18 @@ def _study(options: argparse.Namespace, words: Sequence[str]) -> Study:
         rivals=options.rivals,
         options=words,
     )
+
+
+def _check_data(plan: Sequence[Planned], output: Path) -> None:
+    """Refuse runs of data that have changed since; those of a benchmark are the same for all of its rows."""
+    from graphbench.cli.lightning import build
+
+    for benchmark in dict.fromkeys(one.row.benchmark for one in plan):
+        of_it = [one for one in plan if one.row.benchmark == benchmark]
+        runs = [RunFolder(one.folder) for one in of_it if RunFolder(one.folder).data.is_file()]
+        if runs:
+            data = build("study", of_it[0].training.arguments(output)).datamodule
+            refuse_other_source(runs, data, "Restore the data, or name another --output and leave this run out.")
 
 
 def folder_of_runs(name: str) -> Path:

@@ -15,6 +15,7 @@ import yaml
 from graphbench.cli.checks import check_fit_options, check_set_once
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
+from graphbench.cli.same_data import refuse_other_source
 from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training
@@ -217,7 +218,7 @@ def _with_folds(plan: Sweep, options: argparse.Namespace, variants: Mapping[str,
 
 
 def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: Path, train: bool) -> None:
-    """Build every model once, and compare its options with its data, if some are to be trained, and its runs."""
+    """Build every model once, and compare its options and data with its runs, and, to train some, with each other."""
     from graphbench.cli.lightning import build
 
     missing = {variant.name for variant, training in trainings if train and not training.is_finished(output)}
@@ -229,6 +230,8 @@ def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: P
         if variant.name in missing:
             cli.datamodule.check_source()  # else every training would find a misspelt column by itself
         resolved[variant.name] = cli.settings()
+        runs = [RunFolder(training.folder(output)) for other, training in trainings if other.name == variant.name]
+        refuse_other_source(runs, cli.datamodule, "Restore the data, or name another --output.")
     for variant, training in trainings:
         _check_unchanged(RunFolder(training.folder(output)), resolved[variant.name])
 

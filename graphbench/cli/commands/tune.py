@@ -15,6 +15,7 @@ from graphbench.cli.checks import check_fit_options, check_set_once
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped
+from graphbench.cli.same_data import source_of
 from graphbench.data.files.nested import flatten
 from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
@@ -74,6 +75,7 @@ def tune(arguments: Sequence[str]) -> int:
         seed=int(base["seed_everything"]),
         prune=options.pruning == "median",
         storage=options.storage,
+        data=source_of(cli.datamodule),
     )
     del cli  # its model would stay in memory beside that of each trial
     write_trials(folder, options.trials)

@@ -66,6 +66,7 @@ class Study:
         folder: of the study; created if missing.
         space: options to search.
         facts: the resolved configuration by dotted names, which must not change between calls.
+        data: what identifies the data, by dotted names, which must not change either.
         metric: logged name of the score.
         maximize: whether the best score is the largest.
         seed: of the sampler, together with a trial's number.
@@ -88,6 +89,7 @@ class Study:
         seed: int = 0,
         prune: bool = True,
         storage: str | None = None,
+        data: Mapping[str, Any] | None = None,
     ) -> None:
         require_optuna()
         if RunFolder(folder).config.is_file():
@@ -100,7 +102,7 @@ class Study:
         try:
             with self._lock.held():
                 self._study = self._open(storage)
-                self._check_same(facts)
+                self._check_same(facts, data or {})
         except BaseException:
             self.close()
             raise
@@ -127,16 +129,23 @@ class Study:
             first = str(error).strip().splitlines()[0]
             raise CorruptData(f"The study of {self.folder} cannot be read: {first}") from error
 
-    def _check_same(self, facts: Mapping[str, Any]) -> None:
-        """Store space and configuration in a new study, or compare them with those of an old one."""
-        now = {"space": {option: entry.as_dict() for option, entry in self.space.items()}, "configuration": dict(facts)}
+    def _check_same(self, facts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+        """Store space, configuration and data in a new study, or compare them with those of an old one."""
+        space = {option: entry.as_dict() for option, entry in self.space.items()}
+        now = {"space": space, "configuration": dict(facts), "data": dict(data)}
         # As the storage gives it back, which makes lists of tuples.
         now = json.loads(json.dumps(now, default=str))
         before = self._study.user_attrs.get("of")
         if before is None:
             self._study.set_user_attr("of", now)
             return
-        for part, flag in (("space", "--space"), ("configuration", "the configuration")):
+        for part, flag in (
+            ("space", "--space"),
+            ("configuration", "the configuration"),
+            ("data", "the content of the data"),
+        ):
+            if part not in before:  # studies of earlier versions did not keep what identifies their data
+                continue
             differing = [
                 f"{name} was {before[part].get(name, 'absent')}, now {now[part].get(name, 'absent')}"
                 for name in dict.fromkeys((*before[part], *now[part]))

@@ -316,3 +316,20 @@ def test_pruning_compares_trials_of_all_machines(study, tmp_path):
     one = study()
     assert not epoch(PruneTrial(one.next(7).trial, "val/MAE"), 0, 2.9), "the median of 1 to 5 is 3"
     assert epoch(PruneTrial(one.next(7).trial, "val/MAE"), 0, 3.1)
+
+
+def test_trials_of_other_data_are_not_compared(study):
+    one = study(data={"file": "a1", "columns": ["smiles", ("y",)]})
+    run(one, 2)
+    one.close()
+    assert run(study(data={"file": "a1", "columns": ["smiles", ["y"]]}), 3) == [2]
+    with pytest.raises(BadInput, match="file was a1, now b2"):
+        study(data={"file": "b2", "columns": ["smiles", ["y"]]})
+
+
+def test_a_study_that_did_not_keep_its_data_goes_on(study):
+    one = study(data={"file": "a1"})
+    kept = one._study.user_attrs["of"]
+    one._study.set_user_attr("of", {part: kept[part] for part in ("space", "configuration")})
+    one.close()
+    assert run(study(data={"file": "b2"}), 1) == [0]
