@@ -13,7 +13,7 @@ lower rate for what the weights brought. Options behind `--` go to every fit. A 
 is, so that a stopped command goes on. The table has validation errors, by which settings are chosen, and test errors,
 by which none is; those of the simple models of `graphbench test` on the same molecules; with `--members N` those of the
 mean prediction of N seeds, the first among them, and of every further seed by itself; and with `--chemprop COMMAND`
-those of chemprop's defaults, from an environment of its own:
+those of chemprop's defaults by the same number of seeds, from an environment of its own:
 
     python -m venv chemprop && chemprop/bin/pip install chemprop==2.2.4
     python experiments/starting_weights.py ... --chemprop chemprop/bin/chemprop
@@ -164,28 +164,44 @@ def score_predictions(runs: Sequence[Path]) -> tuple:
 
 
 def score_chemprop(
-    command: Sequence[str], file: Path, target: str, split: str, folder: Path, classes: bool = False
-) -> tuple:
-    """Train chemprop by its defaults unless the folder has predictions: errors on val and test, seconds."""
-    frame, clock = pd.read_csv(file), folder / "seconds"
-    asked, answers = folder / "asked.csv", folder / "answers.csv"
-    if not clock.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        frame[frame[split] != "train"].to_csv(asked, index=False)
-        columns = ["--smiles-columns", "smiles", "--accelerator", "cpu"]
-        train = ["train", "--data-path", str(file), "--target-columns", target, "--splits-column", split, *columns]
-        train += ["--task-type", "classification"] if classes else []
-        predict = ["predict", "--test-path", str(asked), "--model-paths", str(folder / "model_0"), *columns]
-        started = processor_seconds()
-        for words in ([*train, "--output-dir", str(folder)], [*predict, "--preds-path", str(answers)]):
-            subprocess.run([*command, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        clock.write_text(str(processor_seconds() - started))
-    truth, predicted = pd.read_csv(asked), pd.read_csv(answers)[target]
-    errors = [
-        error_of(predicted[rows], truth[target][rows], classes)
-        for rows in (truth[split] == "val", truth[split] == "test")
-    ]
-    return "", *errors, float(clock.read_text())
+    command: Sequence[str], file: Path, target: str, split: str, folders: Sequence[Path], classes: bool = False
+) -> dict[str, tuple]:
+    """Train chemprop by its defaults, by a seed for each folder: model -> errors on val and test, seconds.
+
+    A folder that has predictions is taken as it is. Two and more folders have a row for each seed, and one for the
+    mean of their predictions, as `chemprop train --ensemble-size` makes it.
+    """
+    asked = folders[0].with_suffix(".asked.csv")
+    frame = pd.read_csv(file)
+    frame[frame[split] != "train"].to_csv(asked, index=False)
+    truth, answers, seconds = pd.read_csv(asked), [], []
+    for seed, folder in enumerate(folders):
+        clock, answer = folder / "seconds", folder / "answers.csv"
+        if not clock.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            columns = ["--smiles-columns", "smiles", "--accelerator", "cpu"]
+            train = ["train", "--data-path", str(file), "--target-columns", target, "--splits-column", split, *columns]
+            train += ["--task-type", "classification"] if classes else []
+            train += ["--pytorch-seed", str(seed), "--output-dir", str(folder)]
+            predict = ["predict", "--test-path", str(asked), "--model-paths", str(folder / "model_0"), *columns]
+            started = processor_seconds()
+            for words in (train, [*predict, "--preds-path", str(answer)]):
+                subprocess.run([*command, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            clock.write_text(str(processor_seconds() - started))
+        answers.append(pd.read_csv(answer)[target])
+        seconds.append(float(clock.read_text()))
+
+    def errors(predicted: pd.Series) -> list[float]:
+        parts = [truth[split] == part for part in ("val", "test")]
+        return [error_of(predicted[rows], truth[target][rows], classes) for rows in parts]
+
+    rows = {"chemprop": ("", *errors(answers[0]), seconds[0])}
+    if len(folders) > 1:
+        together = sum(answers[1:], answers[0]) / len(answers)
+        rows[f"chemprop, {len(folders)} members"] = ("", *errors(together), sum(seconds))
+    for seed in range(1, len(folders)):
+        rows[f"chemprop, seed {seed}"] = ("", *errors(answers[seed]), seconds[seed])
+    return rows
 
 
 def table(rows: Sequence[dict]) -> str:
@@ -211,8 +227,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--weights", default="molecules-base", help="as --model.init_from takes them")
     parser.add_argument("--splits", nargs="+", default=["split_0", "split_1", "split_2"], metavar="COLUMN")
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 300, 800], help="training molecules")
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--members", type=int, default=1, help="seeds of an ensemble of each way, in a row of its own")
+    parser.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--members", type=int, default=1, help="seeds of an ensemble of each way, and of chemprop")
     parser.add_argument("--chemprop", metavar="COMMAND", help="that starts chemprop, to train it as well")
     parser.add_argument("--output", type=Path, default=Path("runs/starting-weights"), help="folder of the runs")
     own = parser.parse_args(words[: words.index("--")] if "--" in words else words)
@@ -225,7 +241,8 @@ def main(arguments: Sequence[str]) -> int:
         file, run = draw(own.file, split, size, own.output / "data"), own.output / f"{size}-{split}-{way}"
         if way == "chemprop":
             command = shlex.split(own.chemprop)
-            scores = {way: score_chemprop(command, file, own.target, split, run, bool(own.classes))}
+            runs = [run, *(run.with_name(f"{run.name}-{seed}") for seed in range(1, own.members))]
+            scores = score_chemprop(command, file, own.target, split, runs, bool(own.classes))
         else:
             start = [] if way == "random" else ["--model.init_from", own.weights]
             scores = score(file, own.target, split, run, [*start, *WAYS[way], *options])

@@ -66,8 +66,7 @@ def _called(callback: pl.Callback) -> str:
 
 
 def _end(trainer: pl.Trainer) -> str:
-    if trainer.max_steps is not None and trainer.max_steps >= 0:
-        return f"{trainer.max_steps:,} steps"
-    if trainer.max_epochs is not None and trainer.max_epochs >= 0:
-        return f"{trainer.max_epochs:,} epoch{'s' if trainer.max_epochs != 1 else ''}"
-    return "max_time"
+    """Name every limit that is set, of which the first that is reached ends the training."""
+    limits = ((trainer.max_epochs, "epoch"), (trainer.max_steps, "step"))
+    named = [f"{limit:,} {unit}{'s' * (limit != 1)}" for limit, unit in limits if limit is not None and limit >= 0]
+    return " or ".join(named) or "max_time"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
+#: Share of the training rows from which on one class makes accuracy a poor choice between epochs.
+_MOSTLY = 0.9
 
 
 def learn(module: BenchmarkModule) -> None:
@@ -52,6 +54,7 @@ def learn(module: BenchmarkModule) -> None:
             is_known = not bool(columns["y"].reshape(len(columns["y"]), -1)[:, column].isnan().all())
             has = "one value in all training rows" if is_known else "an exact value in no training row"
             log.warning("%s: the target %s has %s.", module.spec.name, name, has)
+        _tell_labels(module, columns["y"])
         if module.standardize_targets:
             module.task.standardize(columns["y"])
     elif isinstance(module.task, Classification):
@@ -98,6 +101,28 @@ def _check_classes(module: BenchmarkModule, y: torch.Tensor) -> None:
     if absent:
         shown = ", ".join(map(str, absent[:10])) + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
         log.warning("%s: no training row is of class %s, which the model cannot learn.", name, shown)
+    most, rows = int(counts.max()), int(counts.sum())
+    if module.spec.metric == "accuracy" and most > _MOSTLY * rows:
+        others = (name for name in ("AUROC", "class_accuracy") if name in module.task.all_metrics())
+        log.warning(
+            "%s: %s of %s training rows are of one class, so accuracy, which selects the best epoch, hardly depends on "
+            "the others. --model.select_by %s does; --model.class_weights balanced lets rare rows weigh more.",
+            name, f"{most:,}", f"{rows:,}", " or ".join(others),
+        )  # fmt: skip
+
+
+def _tell_labels(module: BenchmarkModule, y: torch.Tensor) -> None:
+    """Name targets of a regression that are 0 or 1 in every training row: labels that lack the option for them."""
+    values = y.reshape(len(y), -1)
+    is_zero, is_one = values == 0, values == 1
+    labels = (is_zero | is_one | values.isnan()).all(0) & is_zero.any(0) & is_one.any(0)
+    if bool(labels.any()) and module.trainer.is_global_zero:
+        names = [name for name, is_label in zip(target_labels(module.spec), labels.tolist(), strict=True) if is_label]
+        log.warning(
+            "%s: every training row has 0 or 1 for %s, which is trained on as a number. Labels, with probabilities and "
+            "AUROC: --data.task multilabel (of Graphs graph-multilabel or node-multilabel).",
+            module.spec.name, ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else ""),
+        )  # fmt: skip
 
 
 def undefined(module: BenchmarkModule, split: str) -> dict[str, str]:

@@ -39,7 +39,7 @@ def fit(graphs, tmp_path):
 def test_a_final_model_trains_on_everything_to_the_last_epoch(fit, graphs, tmp_path, capsys):
     stop = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/accuracy",
             "--trainer.callbacks.patience=1"]  # fmt: skip
-    code, run = fit((1, 0, 0), *stop)
+    code, run = fit((1, 0, 0), *stop, "--trainer.max_steps", "5000")  # of two limits the first ends it
     said = capsys.readouterr().err
     assert code == 0
     assert "EarlyStopping on val/accuracy" in said

@@ -187,3 +187,22 @@ def test_every_published_regression_says_whether_targets_are_standardised():
             assert isinstance(model.get("standardize_targets"), bool), path
             seen += 1
     assert seen > 40
+
+
+def test_a_regression_of_labels_and_gaps_is_named(caplog):
+    y = np.array([[0, 0, 0.5], [1, np.nan, 1], [0, 1, 0], [np.nan, 1, 1]])
+    with caplog.at_level(logging.WARNING):
+        targets.learn(module_on(real(3), {"train": y, "val": y}))
+    (said,) = [text for text in caplog.messages if "multilabel" in text]
+    assert "for logS, K," in said
+    caplog.clear()
+    targets.learn(module_on(real(), {"train": np.array([[1.0], [2.0], [0.0]]), "val": y[:, :1]}))
+    assert not [text for text in caplog.messages if "multilabel" in text]
+
+
+@pytest.mark.parametrize(("ones", "options", "told"), [(5, {}, 1), (50, {}, 0), (5, {"select_by": "AUROC"}, 0)])
+def test_accuracy_that_hardly_depends_on_the_rare_class_is_named(ones, options, told, caplog):
+    y = np.array([[1]] * ones + [[0]] * (100 - ones))
+    with caplog.at_level(logging.WARNING):
+        targets.learn(module_on(binary(metric="accuracy"), {"train": y, "val": y}, **options))
+    assert len([text for text in caplog.messages if "--model.select_by AUROC" in text]) == told

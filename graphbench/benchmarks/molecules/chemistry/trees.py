@@ -21,6 +21,9 @@ Trees = Literal["random forest", "gradient boosting"]
 _MOST_COLUMNS, _FEWEST_MOLECULES = 2048, 3
 _TREES = 100
 _ROUNDS, _LEARNING_RATE = 100, 0.1
+#: Training molecules in a leaf of boosting at least: scikit-learn's 20, but a tenth of a small set. Leaves of 20 leave
+#: fewer than 40 molecules undivided, and predict their mean.
+_LEAF, _LEAF_SHARE = 20, 10
 #: Share of the columns that each tree node may choose from.
 _SHARE = 1 / 3
 
@@ -78,26 +81,26 @@ def _fit(kind: Trees, train: np.ndarray, target: np.ndarray, others: np.ndarray,
     if width is None:
         if len(values) < 2 or not len(others):
             return np.full(len(others), values[0] if len(values) else np.nan)
-        model = _models()[kind, False]().fit(train[labelled], target)
+        model = _models(len(target))[kind, False]().fit(train[labelled], target)
         return _one_thread(model).predict(others)
     probabilities = np.zeros((len(others), width))
     classes = values.astype(np.int64)
     if len(classes) < 2 or not len(others):
         probabilities[:, classes] = 1.0
     else:
-        model = _models()[kind, True]().fit(train[labelled], target.astype(np.int64))
+        model = _models(len(target))[kind, True]().fit(train[labelled], target.astype(np.int64))
         probabilities[:, classes] = _one_thread(model).predict_proba(others)
     return probabilities
 
 
-def _models() -> dict[tuple[Trees, bool], Callable[[], Any]]:
-    """Return makers of models, by kind and whether they classify."""
+def _models(count: int) -> dict[tuple[Trees, bool], Callable[[], Any]]:
+    """Return makers of models of `count` training molecules, by kind and whether they classify."""
     from sklearn import ensemble  # slow to import
 
     forest = {"n_estimators": _TREES, "max_features": _SHARE, "n_jobs": available_cores(), "random_state": 0}
     boosting = {
         "max_iter": _ROUNDS, "learning_rate": _LEARNING_RATE, "max_features": _SHARE, "early_stopping": False,
-        "random_state": 0,
+        "random_state": 0, "min_samples_leaf": min(_LEAF, max(1, count // _LEAF_SHARE)),
     }  # fmt: skip
     return {
         ("random forest", False): lambda: ensemble.RandomForestRegressor(**forest),

@@ -299,7 +299,7 @@ def _split_problems(rows: MoleculeRows, column: str | None) -> list[RowProblem]:
 
 def _report(problems: list[RowProblem], rows: MoleculeRows, request: FileRequest) -> None:
     if request.on_error == "stop":
-        advice = "Correct these rows, or leave them out with on_error=skip."
+        advice = "Correct these rows, or leave them out with --data.on_error skip."
         if len(request.targets) == 1 and not request.computed and not request.classes:
             hint = classes_hint(rows, request.targets[0], request.task == "classification")
             advice = f"{hint.strip()} Or: {advice[0].lower()}{advice[1:]}" if hint else advice

@@ -18,12 +18,13 @@ def features():
     return [random.normal(size=(rows, 6)).astype(np.float32) for rows in (90, 7, 5)]
 
 
-def sklearn_model(kind, classifies):
+def sklearn_model(kind, classifies, leaf):
     if kind == "random forest":
         make = ensemble.RandomForestClassifier if classifies else ensemble.RandomForestRegressor
         return make(n_estimators=100, max_features=1 / 3, random_state=0)
     make = ensemble.HistGradientBoostingClassifier if classifies else ensemble.HistGradientBoostingRegressor
-    return make(max_iter=100, learning_rate=0.1, max_features=1 / 3, early_stopping=False, random_state=0)
+    return make(max_iter=100, learning_rate=0.1, max_features=1 / 3, early_stopping=False, random_state=0,
+                min_samples_leaf=leaf)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -34,11 +35,20 @@ def test_several_targets_with_gaps_are_fitted_on_their_known_rows(features, kind
     on_val, on_test = fit_trees(kind, features, y, None)
     for column in (0, 1):
         known = ~np.isnan(y[:, column])
-        model = sklearn_model(kind, False).fit(train[known], y[known, column])
+        model = sklearn_model(kind, False, known.sum() // 10).fit(train[known], y[known, column])
         np.testing.assert_allclose(on_val[:, column], model.predict(val), rtol=1e-9)
         np.testing.assert_allclose(on_test[:, column], model.predict(test), rtol=1e-9)
     assert np.isnan(on_test[:, 2]).all()
     assert (on_test[:, 3] == 3).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_targets_of_few_molecules_are_learnt_too(features, kind):
+    train, val, _ = features
+    y = np.full((90, 1), np.nan)
+    y[:30, 0] = train[:30, 0]
+    on_others, _ = fit_trees(kind, [train, train[30:], val], y, None)
+    assert np.corrcoef(on_others[:, 0], train[30:, 0])[0, 1] > 0.5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -47,7 +57,7 @@ def test_classes_get_probabilities_and_absent_ones_zero(features, kind):
     y = np.where(train[:, 0] > 0.5, 3, np.where(train[:, 0] > 0, 1, 0))
     y[:5] = -1
     on_val, on_test = fit_trees(kind, features, y[:, None], 5)
-    expected = sklearn_model(kind, True).fit(train[5:], y[5:]).predict_proba(val)
+    expected = sklearn_model(kind, True, 8).fit(train[5:], y[5:]).predict_proba(val)
     np.testing.assert_allclose(on_val[:, [0, 1, 3]], expected, rtol=1e-9)
     assert (on_test[:, [2, 4]] == 0).all()
     np.testing.assert_allclose(on_test.sum(1), 1)
@@ -61,7 +71,7 @@ def test_labels_get_the_probability_of_one(features, kind):
     _, on_test = fit_trees(kind, features, y, None, labels=True)
     for column in (0, 1):
         known = ~np.isnan(y[:, column])
-        model = sklearn_model(kind, True).fit(train[known], y[known, column].astype(int))
+        model = sklearn_model(kind, True, known.sum() // 10).fit(train[known], y[known, column].astype(int))
         np.testing.assert_allclose(on_test[:, column], model.predict_proba(test)[:, 1], rtol=1e-9)
     assert (on_test[:, 2] == 1).all()
 

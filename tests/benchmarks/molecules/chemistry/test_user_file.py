@@ -51,7 +51,7 @@ def test_all_defects_are_told_at_once(broken):
     with pytest.raises(BadInput) as caught:
         read_user_file(request(broken))
     said = str(caught.value).removeprefix(MESSAGE)
-    assert said.startswith("\nCorrect these rows, or leave them out with on_error=skip.")
+    assert said.startswith("\nCorrect these rows, or leave them out with --data.on_error skip.")
     assert said.endswith("""--data.missing '["abc"]'.""")
 
 
