@@ -103,7 +103,7 @@ rm -rf "$work"/volumes/store/{*,.locks}
 "${start[@]}" 12345:54321 "${image_command[@]}" "${quickstart[@]}" --run runs/stopped \
     --trainer.limit_train_batches 20 >"$work/stopped.log" 2>&1 &
 started=$!
-for _ in $(seq 300); do
+for _ in $(seq 900); do # seconds: a busy machine needs minutes for the first epoch
     ! grep -qs "^epoch 1/" "$work/stopped.log" || break
     sleep 1
 done

@@ -244,10 +244,11 @@ KINDS = (
 
 @needs_chromium
 @pytest.mark.parametrize("which", ["kinds", slow("all")])
-def test_no_page_scrolls_sideways_on_a_phone(site, pages, tmp_path, which):
-    """Every page in a frame of 390 pixels, measured from outside."""
+@pytest.mark.parametrize("width", [390, 1400])
+def test_no_page_scrolls_sideways(site, pages, tmp_path, which, width):
+    """Every page in a frame as wide as a phone or a desk's window, measured from outside."""
     names = [str(path.relative_to(site)) for path in sorted(pages)] if which == "all" else KINDS
-    opening = '<iframe style="width:390px;height:800px;border:0" src='
+    opening = f'<iframe style="width:{width}px;height:800px;border:0" src='
     frames = "".join(f'{opening}"{(site / name).as_uri()}"></iframe>' for name in names)
     measure = (
         "onload = () => { document.title = [...document.querySelectorAll('iframe')].map(f => {"
