@@ -22,7 +22,7 @@ from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges
 from graphbench.contracts import GraphBatch, GraphTable, NodeStep
 from graphbench.contracts.table import NODE
 from graphbench.data.loader import GraphLoader
-from graphbench.data.mapped import map_new, trim_mapped
+from graphbench.data.mapped import RESIDENT_LIMIT, map_new, trim_mapped
 
 #: Field of a batch whose nodes the model has represented already.
 REPRESENTED = "represented"
@@ -74,7 +74,8 @@ def represent_nodes(
                 if name not in new:
                     new[name] = map_new(folder, torch.Size([num_nodes, *values.shape[1:]]), values.dtype)
                 new[name][first:end] = values[: end - first]
-            trim_mapped()
+            # States are read all over: released with the rest, they would be mapped anew for each block.
+            trim_mapped(RESIDENT_LIMIT + sum(values.nbytes for values in states.values()))
         states |= new
     return states["x"]
 
