@@ -138,10 +138,10 @@ def plain_loader(mode: str, folder: str, store: str, clusters: int) -> Iterable[
     return ClusterLoader(GivenClusters(data, clusters, log=False), batch_size=JOINED, shuffle=True)
 
 
-def our_evaluation(folder: str, store: str) -> Callable[[], object]:
+def our_evaluation(folder: str, store: str, layers: int) -> Callable[[], object]:
     """Return what tests a model, layer by layer."""
     data = Graphs(folder, store=store, eval_sampler="layers")
-    options = {"hidden_dim": HIDDEN, "num_layers": LAYERS, "aggregation": "mean"}
+    options = {"hidden_dim": HIDDEN, "num_layers": layers, "aggregation": "mean"}
     module, data = build("GraphSAGE", data, model_options=options)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
     trainer = Trainer(accelerator="cpu", devices=1, logger=False, **quiet)
@@ -150,7 +150,7 @@ def our_evaluation(folder: str, store: str) -> Callable[[], object]:
     return lambda: trainer.test(module, data, verbose=False)
 
 
-def plain_evaluation(folder: str) -> Callable[[], object]:
+def plain_evaluation(folder: str, layers: int) -> Callable[[], object]:
     """Return what runs PyG's model on the whole graph, in memory."""
     x, y, mask = (torch.from_numpy(np.load(f"{folder}/{name}.npy")) for name in ("x", "y", "test_mask"))
     source, target = np.load(f"{folder}/edge_index.npy")
@@ -159,7 +159,7 @@ def plain_evaluation(folder: str) -> Callable[[], object]:
     parts = (torch.from_numpy(part) for part in (sparse.indptr, sparse.indices, sparse.data))
     adjacency = torch.sparse_csr_tensor(*parts, size=shape)
     encoder = nn.Linear(FEATURES, HIDDEN)
-    model = GraphSAGE(HIDDEN, HIDDEN, LAYERS, aggr="mean").eval()
+    model = GraphSAGE(HIDDEN, HIDDEN, layers, aggr="mean").eval()
     head = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
 
     @torch.inference_mode()
@@ -170,10 +170,12 @@ def plain_evaluation(folder: str) -> Callable[[], object]:
     return run
 
 
-def measure_evaluation(contender: str, folder: str, store: str, clock: Callable[[], float]) -> dict[str, float]:
+def measure_evaluation(
+    contender: str, folder: str, store: str, clock: Callable[[], float], layers: int = LAYERS
+) -> dict[str, float]:
     """Measure an evaluation of all test nodes."""
     start = clock()
-    run = our_evaluation(folder, store) if contender == "ours" else plain_evaluation(folder)
+    run = our_evaluation(folder, store, layers) if contender == "ours" else plain_evaluation(folder, layers)
     opened = clock() - start
     start = clock()
     run()
@@ -190,10 +192,11 @@ def measure(
     batches: int,
     clusters: int = 1500,
     clock: Callable[[], float] = time.perf_counter,
+    layers: int = LAYERS,
 ) -> dict[str, float]:
     """What a contender takes in a process that does nothing else."""
     if mode == "layers":
-        return measure_evaluation(contender, folder, store, clock)
+        return measure_evaluation(contender, folder, store, clock, layers)
     start = clock()
     loader = (our_loader if contender == "ours" else plain_loader)(mode, folder, store, clusters)
     running = iter(loader)
@@ -231,12 +234,16 @@ def main() -> None:
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu where the machine is busy")
     parser.add_argument("--divide", type=int, default=1, help="so many times fewer nodes and edges")
     parser.add_argument("--clusters", type=int, default=1500)
+    parser.add_argument(
+        "--layers", type=int, default=LAYERS, help=f"of the model of the mode layers (default: {LAYERS})"
+    )
     parser.add_argument("--folder", help="keep the graph and the store there, and use them again")
     parser.add_argument("--alone", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.alone:
-        print(json.dumps(measure(*options.alone, options.batches, options.clusters, CLOCKS[options.clock])))
+        clock = CLOCKS[options.clock]
+        print(json.dumps(measure(*options.alone, options.batches, options.clusters, clock, options.layers)))
         return
     print(", ".join(f"{key} {value}" for key, value in provenance(options.threads).items() if value))
     with tempfile.TemporaryDirectory() as temporary:
@@ -270,6 +277,8 @@ def compare(place: Path, options: argparse.Namespace) -> None:
                     str(options.batches),
                     "--clock",
                     options.clock,
+                    "--layers",
+                    str(options.layers),
                 ]
                 found = in_process(words)
                 name = f"{contender}{'' if number or contender == 'PyG' else ', new'}"  # the first one builds the store

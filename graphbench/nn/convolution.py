@@ -95,10 +95,13 @@ class GCNConvolution(pyg.GCNConv):
     """
 
     def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
-        """Nodes `[T, out_channels]`; arguments as for PyG's."""
-        if self.normalize or not _are_nodes_and_edges(x, edge_index):
+        """Nodes `[T, out_channels]`; arguments as for PyG's, or a pair: nodes, and the first T, which edges lead to."""
+        if not self.normalize and isinstance(x, tuple):  # W sum_j w_ij x_j: one product for a target, none for a source
+            new = self.lin(sum_neighbours(x[0], edge_index, edge_weight)[: len(x[1])])
+        elif self.normalize or not _are_nodes_and_edges(x, edge_index):
             return super().forward(x, edge_index, edge_weight)
-        new = sum_neighbours(self.lin(x), edge_index, edge_weight)
+        else:
+            new = sum_neighbours(self.lin(x), edge_index, edge_weight)
         return new if self.bias is None else new + self.bias
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import AntiSymmetricConv, GINConv, GINEConv, MessagePassing, SAGEConv
 
 from graphbench.errors import BadInput, check_choice, check_range
-from graphbench.nn.convolution import GINEConvolution, GraphConvolution, LoopedGATConv
+from graphbench.nn.convolution import GCNConvolution, GINEConvolution, GraphConvolution, LoopedGATConv
 from graphbench.nn.feed_forward import ACTIVATIONS, Activation
 from graphbench.nn.gated_gcn import GatedGCNLayer
 from graphbench.nn.norms import NormName, make_norm
@@ -20,7 +20,7 @@ LocalName = Literal["GatedGCN", "GINE", "GCN", "GAT", "none"]
 #: input of f, `x + f(Drop(x))` (both in "Benchmarking Graph Neural Networks", depending on the layer).
 DropoutPlace = Literal["branch", "output", "input"]
 #: Convolutions that take sources and targets apart, as a pair.
-_TWO_SIDED = (SAGEConv, GINConv, GINEConv)
+_TWO_SIDED = (SAGEConv, GINConv, GINEConv, GCNConvolution)
 #: Layers that read edge vectors.
 EDGE_LAYERS = ("GatedGCN", "GINE", "GAT")
 

@@ -163,6 +163,8 @@ def test_jobs_write_a_share_of_a_prediction_each(finished_run, molecule_file, tm
     assert main(launched) == 1
     assert "--if-exists resume" in capsys.readouterr().err
     assert main([*launched, "--if-exists", "resume"]) == 0
+    assert main([*launched, "--if-exists", "resume", "--interval", "0.9"]) == 1, "the jobs refuse another prediction"
+    assert "share-1-of-2 has failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

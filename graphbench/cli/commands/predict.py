@@ -155,10 +155,12 @@ def _launch(options: argparse.Namespace, cluster: Cluster, arguments: Sequence[s
         for name, share in shares
     ]
     waiting = f"{count} units: {count} waiting"
-    launch([units], cluster, folder, describe=lambda: summarize(read_status(folder)) if shares_of(folder) else waiting)
-    failed = [unit for unit in read_status(folder) if unit.state != "done"]
+    # Not by their state: a job that refuses to go on leaves parts that an earlier call has finished.
+    failed = launch(
+        [units], cluster, folder, describe=lambda: summarize(read_status(folder)) if shares_of(folder) else waiting
+    )
     for unit in failed:
-        log.error("Share %s is %s, %s; see %s.", unit.name, unit.state, unit.note, folder / ROOM)
+        log.error("%s has failed: see %s.", unit.name, unit.log)
     return 1 if failed else 0
 
 

@@ -18,7 +18,6 @@ from graphbench.data.parts.shares import AUTO, Share, alone
 from graphbench.data.store import Store
 from graphbench.errors import BadInput
 from graphbench.experiments.launchers import Cluster, Unit, launch
-from graphbench.experiments.launchers.units import read_notes
 
 _MOST_TARGETS = 40
 log = logging.getLogger(__name__)
@@ -104,8 +103,7 @@ def _launch(data: _Dividable, cluster: Cluster, arguments: Sequence[str]) -> int
         for stage in ("table", "encodings")
     ]  # fmt: skip
     last = Unit("join", words, folder / "join.log")
-    launch(stages, cluster, folder, last)
-    failed = [unit for unit in (*stages[0], *stages[1], last) if read_notes(unit.record).get("code") != 0]
+    failed = launch(stages, cluster, folder, last)
     for unit in failed:
         log.error("%s has failed: see %s.", unit.name, unit.log)
     if last not in failed:

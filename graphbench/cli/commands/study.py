@@ -62,7 +62,7 @@ def study(arguments: Sequence[str]) -> int:
     write_plan(output, [(one.folder(output).name, [one.folder(output)]) for one in trainings])
     failed: list[str] = []
     if not options.no_train and cluster is not None:
-        _launch(trainings, measured, output, cluster, arguments)
+        failed = _launch(trainings, measured, output, cluster, arguments)
     elif not options.no_train:
         run_all([one for one in trainings if not one.is_finished(output)], output, options.jobs)
         failed = _measure_costs(measured, output)
@@ -197,8 +197,8 @@ def _run_one(output: Path, number: int) -> int:
 
 def _launch(
     trainings: Sequence[Training], measured: Mapping[Row, Path], output: Path, cluster: Cluster, given: Sequence[str]
-) -> None:
-    """Run what is missing as jobs, the last of which writes the page."""
+) -> list[str]:
+    """Run what is missing as jobs, the last of which writes the page; return which jobs but trainings failed."""
     stored = [{"name": one.name, "seed": one.seed, "configs": one.configs, "options": one.options} for one in trainings]
     write_text(output / _TRAININGS, json.dumps(stored, indent=1) + "\n")
     logs = output / "logs"
@@ -219,8 +219,12 @@ def _launch(
     words = ("study", *CommandLine.parse(given).without("--launcher", "--jobs").words)
     last = Unit("page", (*words, "--no-train"), logs / "page.log")
     stages = [stage for stage in (units, costs) if stage]
-    if stages:
-        launch(stages, cluster, output, last, lambda: summarize(read_status(output)))
+    if not stages:
+        return []
+    failed = launch(stages, cluster, output, last, lambda: summarize(read_status(output)))
+    for unit in (broken := [unit for unit in failed if unit in costs]):
+        log.error("%s has failed: see %s.", unit.name, unit.log)
+    return [unit.name for unit in broken]
 
 
 def _profile(row: Row, path: Path) -> tuple[str, ...]:

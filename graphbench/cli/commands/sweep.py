@@ -83,8 +83,7 @@ def sweep(arguments: Sequence[str]) -> int:
     if options.only is None:
         write_plan(output, [(training.folder(output).name, [training.folder(output)]) for training in chosen])
     launched = cluster is not None and not all(training.is_finished(output) for training in chosen)
-    if cluster is not None and launched:
-        _launch(chosen, output, cluster, arguments)
+    unreported = cluster is not None and launched and not _launch(chosen, output, cluster, arguments)
     if launched or options.no_train:
         failures = failures_of(chosen, output)
     else:
@@ -97,7 +96,7 @@ def sweep(arguments: Sequence[str]) -> int:
         log.error("%d of %d trainings failed; the same command tries them again:", len(failures), len(chosen))
     for failure in failures:
         log.error("  %s: %s", failure.name, failure.reason)
-    return 1 if failures else 0
+    return 1 if failures or unreported else 0
 
 
 def _parser() -> CommandParser:
@@ -264,8 +263,8 @@ def _check_unchanged(run: RunFolder, resolved: Mapping[str, Any]) -> None:
         )
 
 
-def _launch(trainings: Sequence[Training], output: Path, cluster: Cluster, arguments: Sequence[str]) -> None:
-    """Run the missing trainings as jobs, the last of which writes the report."""
+def _launch(trainings: Sequence[Training], output: Path, cluster: Cluster, arguments: Sequence[str]) -> bool:
+    """Run the missing trainings as jobs, the last of which writes the report; return whether it did."""
     words = ("sweep", *CommandLine.parse(arguments).without("--launcher", "--jobs").words)
     logs = output / "logs"
     units = [
@@ -274,7 +273,7 @@ def _launch(trainings: Sequence[Training], output: Path, cluster: Cluster, argum
         if not training.is_finished(output)
     ]
     last = Unit("report", (*words, "--no-train"), logs / "report.log")
-    launch([units], cluster, output, last, lambda: summarize(read_status(output)))
+    return last not in launch([units], cluster, output, last, lambda: summarize(read_status(output)))
 
 
 def _report(trainings: Sequence[Training], output: Path) -> None:

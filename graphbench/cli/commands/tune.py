@@ -95,17 +95,20 @@ def _launch(folder: Path, cluster: Cluster, workers: int, arguments: Sequence[st
     """Run workers of the study as jobs; the last one that ends writes the best configuration.
 
     Returns:
-        0; 1 if there is no best configuration.
+        0; 1 if a worker has failed, or there is no best configuration.
     """
     words = ("tune", *CommandLine.parse(arguments).without("--launcher").words)
     names = [f"worker-{number}" for number in range(1, workers + 1)]
     units = [Unit(name, words, folder / "logs" / f"{name}.log") for name in names]
-    launch([units], cluster, folder, describe=lambda: summarize(read_status(folder)))
+    failed = launch([units], cluster, folder, describe=lambda: summarize(read_status(folder)))
+    for unit in failed:  # its trial is lost, and an earlier best.yaml may be there
+        log.error("%s has failed: see %s. The same command goes on.", unit.name, unit.log)
     if (folder / "best.yaml").is_file():
         log.info("Best configuration: %s", folder / "best.yaml")
-        return 0
-    log.error("%s has no best configuration: see %s.", folder, folder / "logs")
-    return 1
+    else:
+        log.error("%s has no best configuration: see %s.", folder, folder / "logs")
+        return 1
+    return 1 if failed else 0
 
 
 def _parser() -> CommandParser:

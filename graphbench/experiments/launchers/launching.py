@@ -8,6 +8,7 @@ import logging
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,7 +40,7 @@ def launch(
     folder: Path,
     last: Unit | None = None,
     describe: Callable[[], str] = lambda: "",
-) -> None:
+) -> list[Unit]:
     """Run units as jobs, and wait until all have ended, well or not.
 
     What an earlier call has submitted and is still queued or running is not submitted again, but waited for. On a
@@ -51,6 +52,9 @@ def launch(
         folder: that all units write to.
         last: runs when all others have ended.
         describe: the state of all units in a line, which is logged when it changes.
+
+    Returns:
+        The units that have not ended well, `last` among them.
 
     Raises:
         GraphbenchError: the cluster refuses the jobs.
@@ -75,8 +79,12 @@ def launch(
         else:
             jobs.cancel()
         raise
-    if last is not None and "ended" not in read_notes(last.record):
-        log.warning("%s has not come to its end: see %s, or give the command again.", last.name, last.log)
+    every = [*chain.from_iterable(stages), *([] if last is None else [last])]
+    failed = [unit for unit in every if read_notes(unit.record).get("code") != 0]
+    # A report over failed trainings ends with their exit code; what failed is the trainings.
+    if last is not None and (failed == [last] or "ended" not in read_notes(last.record)):
+        log.error("%s has not come to a good end: see %s, or give the command again.", last.name, last.log)
+    return failed
 
 
 class Jobs:

@@ -91,10 +91,17 @@ def test_a_refused_job_is_an_error_with_the_words_of_the_cluster(slurm):
 @pytest.mark.parametrize("kind", ["local", "debug"])
 def test_processes_here_run_at_most_so_many_at_a_time(kind, tmp_path):
     some, (last,) = units(tmp_path, a=GOOD, b=BAD, c=GOOD), units(tmp_path, last=GOOD)
-    launch([some[:2], some[2:]], Cluster(kind=kind, per_task=2), tmp_path, last)
+    assert launch([some[:2], some[2:]], Cluster(kind=kind, per_task=2), tmp_path, last) == [some[1]]
     assert codes([*some, last]) == {"a": 0, "b": 1, "c": 0, "last": 0}
     assert read_notes(some[0].record)["ended"] <= read_notes(some[1].record)["began"], "they share a job"
     assert max(read_notes(one.record)["ended"] for one in some) <= read_notes(last.record)["began"]
+
+
+def test_a_report_that_fails_alone_is_named(tmp_path, caplog):
+    some, (last,) = units(tmp_path, a=GOOD), units(tmp_path, report=BAD)
+    assert launch([some], Cluster(kind="debug"), tmp_path, last) == [last]
+    assert "report" in caplog.text
+    assert str(last.log) in caplog.text
 
 
 def test_processes_here_share_the_cards(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges
 from graphbench.contracts import GraphBatch, GraphTable, NodeStep
 from graphbench.contracts.table import NODE
 from graphbench.data.loader import GraphLoader
-from graphbench.data.mapped import map_new, trim_mapped
+from graphbench.data.mapped import RESIDENT_LIMIT, map_new, trim_mapped
 
 #: Field of a batch whose nodes the model has represented already.
 REPRESENTED = "represented"
@@ -59,11 +59,12 @@ def represent_nodes(
     num_nodes = edges.num_nodes
     states: dict[str, Tensor] = {}
     for number, step in enumerate(steps):
-        cutter = _with_sources(edges) if number else separate_nodes
+        # The first step sees no edges, so that they do not bound its blocks either.
+        cutter, ptr = (_with_sources(edges), edges.ptr) if number else (separate_nodes, np.zeros_like(edges.ptr))
         seen = _without_features(table) if number else table
         cut, new = NodeParts(seen, cutter, torch.arange(num_nodes)), dict[str, Tensor]()
         width = max((values[0].numel() for values in states.values()), default=_FIRST_WIDTH)
-        for first, end in _blocks(edges.ptr, max(1, (block or BLOCK) // width)):
+        for first, end in _blocks(ptr, max(1, (block or BLOCK) // width)):
             batch = cut(range(first, end))
             batch.ptr = torch.tensor([0, num_nodes])
             for name, values in states.items():  # they go to the device beside the features
@@ -73,7 +74,8 @@ def represent_nodes(
                 if name not in new:
                     new[name] = map_new(folder, torch.Size([num_nodes, *values.shape[1:]]), values.dtype)
                 new[name][first:end] = values[: end - first]
-            trim_mapped()
+            # States are read all over: released with the rest, they would be mapped anew for each block.
+            trim_mapped(RESIDENT_LIMIT + sum(values.nbytes for values in states.values()))
         states |= new
     return states["x"]
 
