@@ -86,7 +86,7 @@ BUDGETS = {
     "PointConv": (0, 1006),
     "PointNet": (0, 355),
     "PointNetPlusPlus": (0, 667),
-    "PointSequoia": (4, 1813),
+    "PointSequoia": (1, 1813),
     "PointTransformer": (0, 1331),
     "Polynormer": (0, 1160),
     "Positions": (0, 49),
