@@ -74,7 +74,7 @@ def test_a_long_path_in_closed_form():
 
 def test_an_eigenvalue_that_is_repeated_too_often():
     star = csr_array(nx.to_scipy_sparse_array(nx.star_graph(700), dtype=float))
-    with pytest.raises(BadInput, match="The eigenvalue 1 of a graph of 701 nodes is repeated too often"):
+    with pytest.raises(BadInput, match=r"eigenvalue 1 .*701 nodes"):
         _sparse.smallest_eigenpairs(star, "none", 4)
 
 

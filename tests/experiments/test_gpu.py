@@ -39,7 +39,7 @@ def start(tmp_path: Path, *words: str, **variables: str) -> subprocess.Completed
     python.chmod(0o755)
     places = {name: str(tmp_path / name.lower()) for name in ("OUT", "STATE", "RUNS", "NOTES")}
     environment = os.environ | places | {"PYTHON": str(python)} | variables
-    return subprocess.run(["bash", str(SCRIPT), *words], env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(["bash", str(SCRIPT), *words], env=environment, capture_output=True, text=True, timeout=600)
 
 
 def noted(tmp_path: Path) -> list[str]:

@@ -140,5 +140,5 @@ def test_what_has_no_most_likely_temperature_is_refused():
     with pytest.raises(BadInput, match="no better than chance"):
         Temperature.fit(logs, np.array([[0], [1]]))
     labels = log_probabilities(np.zeros((4, 2)), tiny_spec("graph-multilabel"))
-    with pytest.raises(BadInput, match="no row of the validation split has a prediction and a known target"):
+    with pytest.raises(BadInput, match="validation split"):
         Temperature.fit(labels, np.full((4, 2), np.nan))

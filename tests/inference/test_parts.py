@@ -182,7 +182,7 @@ def test_two_processes_do_not_write_one_share(tmp_path):
 def test_shares_that_read_other_rows_are_not_called_complete(tmp_path):
     """As where the input was altered with its time and size, or read by another version."""
     fill(tmp_path / "one", SIZES, "2/2")
-    with pytest.raises(CorruptData, match=r"part-000001\.parquet begins with row 12 of the input, not with row 13"):
+    with pytest.raises(CorruptData, match=r"part-000001\.parquet .*\b12\b.*\b13\b"):
         fill(tmp_path / "one", (4, 4, 5, *SIZES[3:]), "1/2")
 
 

@@ -155,7 +155,7 @@ def test_a_failed_write_keeps_both_checkpoints(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(GraphbenchError, match=r"cannot be written: No space left on device\. The checkpoint that was"):
+    with pytest.raises(GraphbenchError, match="No space left on device"):
         io.save_checkpoint({"epoch": 2}, run.last)
     assert [load_checkpoint(p)["epoch"] for p in (run.last, run.previous)] == [1, 0]
     assert len(list(run.checkpoints.iterdir())) == 2

@@ -294,7 +294,7 @@ def test_encodings_of_clouds_that_are_drawn_anew_are_refused(opened):
     benchmark = opened()
     benchmark.num_points = 16
     benchmark.require([Degree()])
-    with pytest.raises(BadInput, match="encodings cannot be computed in advance; the model needs Degree"):
+    with pytest.raises(BadInput, match=r"encodings .*Degree"):
         benchmark.setup()
 
 

@@ -170,5 +170,5 @@ def test_missing_package_names_its_extra(monkeypatch):
 
 def test_hopeless_limits_are_told(monkeypatch):
     monkeypatch.setattr(skimage.segmentation, "slic", lambda image, **options: np.arange(16).reshape(4, 4))
-    with pytest.raises(GraphbenchError, match=r"4 x 4 pixels into at least 16 superpixels, but 3 are allowed"):
+    with pytest.raises(GraphbenchError, match=r"4 x 4 .*\b16\b.*\b3\b"):
         segment(np.zeros((4, 4), np.float32), SlicSettings(3))

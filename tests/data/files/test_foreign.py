@@ -225,7 +225,7 @@ def test_a_key_that_stands_twice_is_refused_with_its_lines(text):
     ],
 )
 def test_a_tab_that_indents_is_named_with_its_line(text, line):
-    with pytest.raises(yaml.YAMLError, match=f"^line {line} is indented with a tab, where YAML takes spaces alone$"):
+    with pytest.raises(yaml.YAMLError, match=rf"^line {line} .*\btab\b"):
         load_yaml(text)
 
 
