@@ -138,7 +138,7 @@ class BenchmarkModule(LearningModule):
         self.spec = self.task.spec
         self.init_from = init_from
         #: Scores without a number, with the reason, that were named in the log.
-        self.told_undefined: set[tuple[str, str]] = set()
+        self.named_undefined: set[tuple[str, str]] = set()
         self.looked_for_unread = False
         regression = isinstance(self.task, Regression)
         if standardize_targets and not regression:

@@ -36,10 +36,10 @@ def start_from(module: BenchmarkModule, source: str) -> None:
 
 
 def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], stored: Mapping[str, Any]) -> list[str]:
-    """Put the head's last layer into the order of the module's targets (or classes), by their names.
+    """Reorder the head's last layer to the module's targets (or classes), by their names.
 
-    Rows of targets that the file's model did not have stay as the module has them. Nothing changes where one side does
-    not name its targets. Features under other names than the file's are told; their weights are taken by place.
+    Rows of targets that the file's model did not have stay as they are. Nothing changes if one side does not name its
+    targets. A warning lists features whose names differ from the file's; their weights are taken by place.
 
     Args:
         module: the model that will take the weights.
@@ -50,13 +50,17 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], stored:
         Tensors of the file that belong to other targets altogether, or would freeze rows that are random.
     """
     spec = dataclasses.asdict(module.spec)
-    _tell_features(spec, stored)
+    _warn_of_features(spec, stored)
     here, there = _output_names(spec), _output_names(stored)
     if not here or not there or here == there:
         return []
     head = getattr(module.task, "head", None)
     if not isinstance(head, (GraphHead, NodeHead, EdgeHead)):
-        log.warning("init_from: the file's model puts out %s, this one %s.", _listed(there), _listed(here))
+        log.warning(
+            "init_from: the file's model predicts %s, this one %s; outputs are taken by place.",
+            _listed(there),
+            _listed(here),
+        )
         return []
     places = _places(here, there, _is_binary(spec), _is_binary(stored))
     last = f"task.head.mlp.layers.{len(head.mlp.layers) - 1}."
@@ -71,12 +75,12 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], stored:
             other.append(name)
         else:
             tensors[name] = rows
-    _tell_outputs(here, there, places, taken=f"{last}weight" not in other)
+    _log_outputs(here, there, places, taken=f"{last}weight" not in other)
     return other
 
 
 def _output_names(spec: Mapping[str, Any]) -> list[str]:
-    """Names of what a model puts out: its classes or its targets; none where they are not all named."""
+    """Return the names of a model's outputs: its classes or its targets; none if not all are named."""
     names, count = spec.get("target_names"), spec.get("num_classes") or spec.get("num_targets")
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         return []
@@ -124,27 +128,29 @@ def _arranged(own: Tensor, given: Tensor, places: list[_Place], count: int) -> T
     return result
 
 
-def _tell_outputs(here: list[str], there: list[str], places: list[_Place], taken: bool) -> None:
+def _log_outputs(here: list[str], there: list[str], places: list[_Place], taken: bool) -> None:
     """Log which outputs come from the file and which start anew."""
     if not taken:
         log.warning(
-            "init_from: the head's last layer starts anew: this model puts out %s, the file's %s.",
+            "init_from: the head's last layer starts from random weights: this model predicts %s, the file's %s.",
             _listed(here), _listed(there),
         )  # fmt: skip
     elif None in places:
         anew = [name for name, place in zip(here, places, strict=True) if place is None]
         same = [name for name in here if name not in anew]
         log.warning(
-            "init_from: the head's last layer is the file's for %s; %s start anew.", _listed(same), _listed(anew)
+            "init_from: the head's last layer is loaded for %s; %s start from random weights.",
+            _listed(same),
+            _listed(anew),
         )
     else:
         log.info(
-            "init_from: the head's last layer is put into the order of %s; the file has %s.",
+            "init_from: the rows of the head's last layer are reordered to %s; the file has %s.",
             *map(_listed, (here, there)),
         )
 
 
-def _tell_features(spec: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
+def _warn_of_features(spec: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
     """Name features that stand where the file's model read others, so that they get the weights of those."""
     for level in ("node", "edge"):
         here, there = spec[level], stored.get(level)

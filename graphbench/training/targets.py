@@ -44,7 +44,7 @@ def learn(module: BenchmarkModule) -> None:
             log.warning("Targets are not standardised: the trainer has no graphbench benchmark as its data module.")
         return
     # Not of the test split, which nobody looks at before the end.
-    tell_bounds(module, ("train", "val"))
+    log_bounds(module, ("train", "val"))
     numbers = getattr(getattr(module.task, "head", None), "numbers", None)
     if numbers is not None:
         numbers.measure(columns[GRAPH_DENSE])
@@ -54,7 +54,7 @@ def learn(module: BenchmarkModule) -> None:
             is_known = not bool(columns["y"].reshape(len(columns["y"]), -1)[:, column].isnan().all())
             has = "one value in all training rows" if is_known else "an exact value in no training row"
             log.warning("%s: the target %s has %s.", module.spec.name, name, has)
-        _tell_labels(module, columns["y"])
+        _warn_of_labels(module, columns["y"])
         if module.standardize_targets:
             module.task.standardize(columns["y"])
     elif isinstance(module.task, Classification):
@@ -62,7 +62,7 @@ def learn(module: BenchmarkModule) -> None:
         _check_classes(module, columns["y"])
 
 
-def tell_bounds(module: BenchmarkModule, splits: Iterable[str]) -> None:
+def log_bounds(module: BenchmarkModule, splits: Iterable[str]) -> None:
     """Log how many targets of each split are bounds, which losses take as one-sided and scores leave out."""
     for split in splits:
         columns = _columns(module, split) or {}
@@ -111,7 +111,7 @@ def _check_classes(module: BenchmarkModule, y: torch.Tensor) -> None:
         )  # fmt: skip
 
 
-def _tell_labels(module: BenchmarkModule, y: torch.Tensor) -> None:
+def _warn_of_labels(module: BenchmarkModule, y: torch.Tensor) -> None:
     """Name targets of a regression that are 0 or 1 in every training row: labels that lack the option for them."""
     values = y.reshape(len(y), -1)
     is_zero, is_one = values == 0, values == 1
@@ -163,7 +163,7 @@ def check_selection(module: BenchmarkModule) -> None:
                 f"(graphs in train, val, test: {', '.join(map(str, sizes))}). Give a split whose validation part "
                 f"defines it{advice}."
             )
-    tell_undefined({f"val/{name}": reason for name, reason in reasons.items()}, module)
+    warn_of_undefined({f"val/{name}": reason for name, reason in reasons.items()}, module)
 
 
 def finish(module: BenchmarkModule, split: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -171,17 +171,17 @@ def finish(module: BenchmarkModule, split: str) -> tuple[dict[str, torch.Tensor]
     scores = module.scores.of(split)
     values = scores.finish()
     if not module.trainer.sanity_checking:  # which sees a few batches alone
-        tell_undefined(scores.undefined, module)
+        warn_of_undefined(scores.undefined, module)
     of_targets = {name: value for name, value in values.items() if name.count("/") > 1}
     return {name: value for name, value in values.items() if name not in of_targets}, of_targets
 
 
-def tell_undefined(reasons: Mapping[str, str], module: BenchmarkModule) -> None:
+def warn_of_undefined(reasons: Mapping[str, str], module: BenchmarkModule) -> None:
     """Log scores without a number, by logged name, and why; each once for a module."""
     fresh: dict[str, list[str]] = {}
     for name, reason in reasons.items():
-        if (name, reason) not in module.told_undefined:
-            module.told_undefined.add((name, reason))
+        if (name, reason) not in module.named_undefined:
+            module.named_undefined.add((name, reason))
             fresh.setdefault(reason, []).append(name)
     for reason, names in fresh.items():
         if module.trainer.is_global_zero:

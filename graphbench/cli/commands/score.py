@@ -30,7 +30,7 @@ from graphbench.registry.expected import Comparison, Expected, Obtained, compare
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import show_number
 from graphbench.training.baselines import baselines_of
-from graphbench.training.targets import tell_bounds
+from graphbench.training.targets import log_bounds
 
 log = logging.getLogger(__name__)
 #: Name -> split -> metric -> value; and `seconds` and `note`, see `baselines_of`.
@@ -106,7 +106,7 @@ def _score_splits(
     tables = predictions.tables(cli.datamodule, splits, cli.trainer.world_size)
     if not cli.trainer.is_global_zero:
         return False
-    tell_bounds(cli.model, splits)
+    log_bounds(cli.model, splits)
     others = baselines_of(cli.model, cli.datamodule, splits)
     comparison = _beside_expected(cli, request, scores)
     stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
