@@ -14,9 +14,10 @@ from scripts import load_script
 from graphbench.nn import DenseLayout
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
+from graphbench_baselines import SigGateGT
 
-siggate = pytest.importorskip("graphbench_baselines.siggate")
-GATES = load_script(Path(__file__).parents[2] / "experiments" / "gates.py")
+PLUGIN = Path(__file__).parents[2]
+GATES = load_script(PLUGIN / "experiments" / "gates.py")
 DIM, HEADS, SIZES = 8, 2, [5, 1, 7]
 
 
@@ -42,7 +43,7 @@ def test_measures_of_a_layer_are_those_of_each_graph_and_head(gated):
     torch.manual_seed(0)
     spec = tiny_spec()
     batch = tiny_table(spec, sizes=SIZES).batch(range(len(SIZES)))
-    module = BenchmarkModule(spec, lambda spec: siggate.SigGateGT(spec, DIM, 2, HEADS, gated=gated)).eval()
+    module = BenchmarkModule(spec, lambda spec: SigGateGT(spec, DIM, 2, HEADS, gated=gated)).eval()
     model = module.architecture
     layer, x, edge = model.layers[0], model.node_encoder(batch), model.edge_encoder(batch)
     entered = layer.norms[0](x + layer.node_norm(summed_messages(layer, x, edge, batch.edge_index)).relu())
@@ -68,10 +69,12 @@ def test_measures_of_a_layer_are_those_of_each_graph_and_head(gated):
         assert found[name][0] == pytest.approx(mean(values), abs=2e-5), name
 
 
-def test_the_table_has_the_means_of_the_records():
+def test_the_table_of_the_page_has_the_means_of_the_records():
     runs = json.loads(GATES.RECORDS.read_text(encoding="utf-8"))
+    table = GATES.table(runs)
+    assert table in (PLUGIN / "README.md").read_text(encoding="utf-8")
     group = [run for run in runs if run["layers"] == 8 and run["gated"]]
     assert len(group) == 3
-    (line,) = (line for line in GATES.table(runs).splitlines() if line.startswith("| 8 | yes |"))
+    (line,) = (line for line in table.splitlines() if line.startswith("| 8 | yes |"))
     assert f"{mean(run['test'] for run in group):.3f}" in line
     assert f"{np.mean([run['after']['entropy'] for run in group]):.3f}" in line

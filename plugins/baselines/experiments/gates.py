@@ -9,11 +9,11 @@ these two differs, so that the gated model has `dim^2 + dim` parameters a layer 
         --model.architecture SigGateGT --model.architecture.init_args.hidden_dim 32 \
         --model.architecture.init_args.num_heads 4 --vary model.architecture.init_args.gated=true,false \
         --vary model.architecture.init_args.num_layers=4,8,16
-    python experiments/gates.py --runs runs/gates/runs
-    python experiments/gates.py
+    python plugins/baselines/experiments/gates.py --runs runs/gates/runs
+    python plugins/baselines/experiments/gates.py
 
 The second command measures every finished run on the first molecules of validation, with its initial weights and with
-the tested ones, and writes `experiments/records/gates.json`; both print the table. Of every layer:
+the tested ones, and writes `plugins/baselines/results/gates.json`; both print the table. Of every layer:
 
     open      stable rank of a head's sum of values, mean over heads and graphs
     gated     the same behind the gates; equal without them
@@ -43,7 +43,7 @@ from graphbench.runs.trust import Policy
 from graphbench.training.module import BenchmarkModule
 from graphbench_baselines.siggate import SigGateAttention, SigGateGT
 
-RECORDS = Path(__file__).parent / "records" / "gates.json"
+RECORDS = Path(__file__).parents[1] / "results" / "gates.json"
 MEASURES = ("open", "gated", "entropy", "spread")
 GRAPHS, _DIGITS = 128, 5
 Run = Mapping[str, Any]
