@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measured = [measure(folder) for folder in folders]
         runs = sorted(measured, key=lambda run: (run["layers"], run["gated"], run["seed"]))
         asked.records.write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n", encoding="utf-8")
-    print(table(json.loads(asked.records.read_text(encoding="utf-8"))))
+    sys.stdout.write(table(json.loads(asked.records.read_text(encoding="utf-8"))) + "\n")
 
 
 def measure(path: Path) -> dict[str, Any]:
