@@ -14,7 +14,7 @@ from torch import nn
 from graphbench.contracts.architecture import Architecture
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
-from graphbench.training import parts
+from graphbench.training import parts, targets
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,10 @@ class LearningModule(pl.LightningModule):
         # Last, as patterns name parameters: those of the head and of the task exist by now.
         self.frozen = parts.freeze_parts(self, parts.parse_patterns(freeze), freeze_epochs)
         self.train(self.training)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what checkpoints of earlier versions lack."""
+        targets.add_deviations(self, checkpoint.get("state_dict", {}))  # type: ignore[arg-type]
 
     # -- frozen parts --------------------------------------------------------------------------------------------
 

@@ -62,6 +62,20 @@ def learn(module: BenchmarkModule) -> None:
         _check_classes(module, columns["y"])
 
 
+def add_deviations(module: BenchmarkModule, state: dict[str, Any]) -> None:
+    """Give weights of an earlier version the deviations of the training targets, by which scaled errors are divided.
+
+    Weights of a standardised training have them as `scale`; others have none, and would leave each error as it is.
+    """
+    columns, scale = _columns(module, "train"), state.get("task.scale")
+    task = module.task
+    if columns is None or "task.deviation" in state or scale is None or bool((scale != 1).any()):
+        return
+    if isinstance(task, Regression) and "deviation" in task.state_dict():
+        task.measure(columns["y"])
+        state["task.deviation"] = task.deviation.detach().clone()
+
+
 def log_bounds(module: BenchmarkModule, splits: Iterable[str]) -> None:
     """Log how many targets of each split are bounds, which losses take as one-sided and scores leave out."""
     for split in splits:

@@ -69,6 +69,8 @@ def test_classes_by_name_are_offered_taken_and_answered(molecule_file, tmp_path,
     frame = pd.read_csv(output, keep_default_na=False)
     likely = frame[["probability_no", "probability_yes"]].astype(float).to_numpy().argmax(1)
     assert frame["prediction_active"].tolist() == [("no", "yes")[number] for number in likely]
+    assert main(["predict", "--run", str(tmp_path / "run"), "--output", str(output)]) == 0
+    assert {"prediction_no", "prediction_yes"} <= set(pd.read_csv(output)), "of a split"
 
 
 @pytest.mark.parametrize("weights", ["balanced", slow("[1, 5]")])

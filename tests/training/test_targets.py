@@ -206,3 +206,19 @@ def test_accuracy_that_hardly_depends_on_the_rare_class_is_named(ones, options, 
     with caplog.at_level(logging.WARNING):
         targets.learn(module_on(binary(metric="accuracy"), {"train": y, "val": y}, **options))
     assert len([text for text in caplog.messages if "--model.select_by AUROC" in text]) == told
+
+
+@pytest.mark.parametrize("standardized", [False, True])
+def test_scaled_errors_of_a_checkpoint_without_deviations_are_scaled(standardized):
+    """As commits before 2026-11-24 wrote them: with `scale`, which was 1 unless targets were standardised."""
+    y = np.array([[0.0, 10.0], [2.0, 30.0], [4.0, np.nan], [4.0, 80.0]])
+    expected = np.nanstd(y, axis=0)
+    earlier = module_on(real(2), dict.fromkeys(("train", "val", "test"), y))
+    if standardized:
+        earlier.task.standardize(torch.as_tensor(y))
+    state = {name: value.clone() for name, value in earlier.state_dict().items() if name != "task.deviation"}
+    module = module_on(real(2), dict.fromkeys(("train", "val", "test"), y))
+    module.on_load_checkpoint({"state_dict": state})
+    module.load_state_dict(state)
+    assert module.task.deviation.numpy() == pytest.approx(expected)
+    assert torch.equal(module.task.scale, earlier.task.scale)

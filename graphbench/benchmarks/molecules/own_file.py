@@ -385,7 +385,7 @@ def _fill_spec(spec: BenchmarkSpec, request: FileRequest, num_classes: int | Non
         loss=LOSSES[task][0],
         num_targets=len(targets),
         num_classes=num_classes,
-        target_names=() if task == "classification" else targets,
+        target_names=request.classes if task == "classification" else targets,
         log10_targets=tuple(name in request.log10 for name in targets) if request.log10 else (),
         extra={"atom_vocabulary": request.features},
         graph=request.beside.features(),

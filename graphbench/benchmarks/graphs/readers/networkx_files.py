@@ -26,7 +26,7 @@ READERS: dict[str, Callable[[Path, bool], Any]] = {
     ".gexf": lambda path, _: nx.read_gexf(path),
     ".gml": lambda path, _: nx.read_gml(path, label=None),  # labels need not be unique, and would be names
     ".adjlist": lambda path, directed: nx.read_adjlist(path, create_using=nx.DiGraph if directed else nx.Graph),
-    ".edgelist": lambda path, directed: nx.read_edgelist(path, create_using=nx.DiGraph if directed else nx.Graph),
+    ".edgelist": lambda path, directed: _read_edge_list(path, directed),
 }
 TARGETS = "targets"  # name, without suffix, of the table in a folder of such files
 #: Formats in which every node has a `label`, its name unless the file says something else.
@@ -34,6 +34,35 @@ _LABELLED = (".gexf", ".gml")
 _LABEL = "label"
 #: Further attributes that they add to every node and edge.
 _ADDED = {NODE: ("viz", "start", "end"), EDGE: ("id", "viz", "start", "end")}
+
+
+def _read_edge_list(path: Path, directed: bool) -> Any:
+    """Read a line `SOURCE TARGET` for each edge, with its attributes behind as a mapping.
+
+    A graph of networkx has an edge once: a warning tells how many lines say an edge again, or otherwise.
+
+    Raises:
+        BadInput: a line has a single word, which networkx would pass over.
+    """
+    graph = nx.read_edgelist(path, create_using=nx.DiGraph if directed else nx.Graph)
+    with path.open(encoding="utf-8") as file:
+        words = [len(line.partition("#")[0].split()) for line in file]
+    if 1 in words:
+        raise BadInput(f"{path}, line {words.index(1) + 1}: expected two nodes, SOURCE TARGET, but there is one word.")
+    lines = sum(map(bool, words))
+    if lines > graph.number_of_edges():
+
+        def edges_of(one: Any) -> set[tuple[str, ...]]:
+            return {(*ends, str(sorted(data.items()))) for *ends, data in one.edges(data=True)}
+
+        # The two directions of an edge are no repetition where they say the same.
+        listed = nx.read_edgelist(path, create_using=nx.MultiDiGraph)
+        if lost := lines - len(edges_of(graph.to_directed()) & edges_of(listed)):
+            log.warning(
+                "%s: %d of %d lines repeat an edge, of which the last one counts; a table `edges` keeps them all%s.",
+                path, lost, lines, "" if directed else ", and --data.directed true two directions that differ",
+            )  # fmt: skip
+    return graph
 
 
 def graph_files(folder: Path) -> list[Path]:

@@ -171,3 +171,28 @@ def test_a_damaged_file_is_a_problem_of_its_row(benchmark, tmp_path, damaged):
     assert part.rows == [row for row in range(4) if row != damaged]
     assert len(part.table) == 3
     assert f"g{damaged}.graphml cannot be read by networkx" in part.problems[damaged]
+
+
+@pytest.mark.parametrize(
+    ("lines", "lost"),
+    [
+        (["a b", "b c", "b a"], 0),
+        (["# a comment", "a b {'w': 1}", "", "b a {'w': 1}"], 0),
+        (["a b {'w': 1}", "b a {'w': 2}"], 1),
+        (["a b", "a b", "b c", "a b"], 2),
+        (["a b {'w': 1}", "a b {'w': 2}"], 1),
+    ],
+)
+def test_edges_that_a_list_says_again_are_counted(tmp_path, caplog, lines, lost):
+    (tmp_path / "g.edgelist").write_text("\n".join(lines))
+    raw = read_networkx([tmp_path / "g.edgelist"], None, directed=False, origin="mine")
+    assert len(raw.edges) == 2 * len({frozenset(line.split()[:2]) for line in lines if line and line[0] != "#"})
+    assert ([f"{lost} of {len(lines)} lines" in record.getMessage() for record in caplog.records] == [True]) == bool(
+        lost
+    )
+
+
+def test_a_node_alone_in_a_list_of_edges_is_refused(tmp_path):
+    (tmp_path / "g.edgelist").write_text("# nodes\na b\nc\n")
+    with pytest.raises(BadInput, match=r"g\.edgelist, line 3"):
+        read_networkx([tmp_path / "g.edgelist"], None, directed=False, origin="mine")
