@@ -321,9 +321,18 @@ def _log_remarks(arrays: MoleculeArrays, rows: MoleculeRows) -> None:
         for kind in remark.split("; "):
             lines.setdefault(kind, []).append(rows.lines[row])
     for kind, numbers in lines.items():
-        named = ", ".join(f"{line:,}" for line in numbers[:_NAMED]) + (", ..." if len(numbers) > _NAMED else "")
         count = f"{len(numbers):,} molecule{'s have' if len(numbers) > 1 else ' has'}"
-        logger.warning("%s: %s marks of %s (%s %s)", rows.source, count, kind, rows.unit, named)
+        logger.warning("%s: %s marks of %s (%s %s)", rows.source, count, kind, rows.unit, _few(numbers))
+    if salts := [rows.lines[row] for row in arrays.rows[arrays.num_fragments > 1].tolist()]:
+        logger.info(
+            "%s: %s of %s molecules consist of several parts, as salts and mixtures do, and are read whole (%s %s). A "
+            "salt and its free base are two molecules, which may be in different splits.",
+            rows.source, f"{len(salts):,}", f"{len(arrays):,}", rows.unit, _few(salts),
+        )  # fmt: skip
+
+
+def _few(numbers: Sequence[int]) -> str:
+    return ", ".join(f"{line:,}" for line in numbers[:_NAMED]) + (", ..." if len(numbers) > _NAMED else "")
 
 
 def _collect(
