@@ -236,9 +236,8 @@ class MoleculeSplit:
             split = scaffold_split(wholes, [share.get(name, 0.0) for name in SPLITS], seed, what)
             return {name: source[split[name]] for name in names}
         if self.kind == "time":
-            times = np.array([molecules.times[row][0] for row in source.tolist()])
             try:
-                parts = ordered_split(times, share, groups)
+                parts = ordered_split(molecules.times[source], share, groups)
             except BadInput as error:
                 raise BadInput(f"time_column={self.time[0]}: {error} Take other fractions or split=random.") from error
             return {name: source[rows] for name, rows in parts.items()}
@@ -247,7 +246,7 @@ class MoleculeSplit:
         parts_at_random = random_split(len(source), share, self.seed, groups)
         return {name: source[rows.numpy()] for name, rows in parts_at_random.items()}
 
-    def _clusters(self, canonical: Sequence[str]) -> list[str]:
+    def _clusters(self, canonical: Sequence[str]) -> Texts:
         """Label each molecule by its cluster, and log how many there are."""
         numbers = _CLUSTERS[self.kind](morgan_bits(canonical), self._radius)
         sizes = np.bincount(numbers)
@@ -255,17 +254,21 @@ class MoleculeSplit:
             "%s: %s makes %d clusters of %d molecules up to the distance %g; the largest has %d, and %d have one.",
             self.source, self.kind, len(sizes), len(numbers), self._radius, sizes.max(), (sizes == 1).sum(),
         )  # fmt: skip
-        return [str(number) for number in numbers.tolist()]
+        return Texts(map(str, numbers.tolist()))
 
     def _describe_times(self, molecules: UserMolecules, rows: Mapping[str, np.ndarray]) -> str:
         """Name the oldest and newest time of each part; a repeated molecule counts with its first one."""
-        first: dict[str, tuple[float, str]] = {}
-        for text, time in zip(molecules.canonical, molecules.times, strict=True):
-            first[text] = min(first.get(text, time), time)
-        counted = molecules.times if self.repeats == "apart" else [first[text] for text in molecules.canonical]
-        times = {name: [counted[row] for row in rows[name].tolist()] for name in SPLITS}
-        spans = [f"{name} {min(chosen)[1]} to {max(chosen)[1]}" for name, chosen in times.items() if chosen]
-        repeated = self.repeats == "together" and len(first) < len(molecules.canonical)
+        times, repeated = molecules.times, self.repeats == "together" and has_repeats(molecules.canonical)
+        counted = smallest_of_group(times, molecules.canonical) if repeated else times
+
+        def text_of(time: float) -> str:
+            return molecules.time_texts[int(np.argmax(times == time))]
+
+        spans = [
+            f"{name} {text_of(chosen.min())} to {text_of(chosen.max())}"
+            for name, chosen in ((name, counted[rows[name]]) for name in SPLITS)
+            if len(chosen)
+        ]
         note = "; molecules that are there more than once count with their first time" if repeated else ""
         return f"by {self.time[0]}: {', '.join(spans)}{note}"
 
@@ -289,6 +292,19 @@ class MoleculeSplit:
         repeats = find_repeats(canonical, np.full((len(canonical), 1), np.nan))
         if leaks := describe_leaks(repeats, splits, smiles, f"{self.source} and the other files"):
             logger.warning("%s", leaks)
+
+
+def smallest_of_group(values: np.ndarray, groups: Sequence[str]) -> np.ndarray:
+    """Return the smallest value among the rows of each row's group `[rows]`.
+
+    Examples:
+        >>> smallest_of_group(np.array([3.0, 5.0, 2.0]), ["a", "b", "a"]).tolist()
+        [2.0, 5.0, 2.0]
+    """
+    member = group_numbers(groups)
+    first = np.full(member.max() + 1, np.inf)
+    np.minimum.at(first, member, values)
+    return first[member]
 
 
 def ordered_split(
@@ -316,10 +332,7 @@ def ordered_split(
         {'train': [1, 3], 'test': [0, 2]}
     """
     if groups is not None:
-        member = group_numbers(groups)
-        first = np.full(member.max() + 1, np.inf)
-        np.minimum.at(first, member, values)
-        values = first[member]
+        values = smallest_of_group(values, groups)
     distinct, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     wanted = {name: share for name, share in parts.items() if share}
     if len(distinct) < len(wanted):
@@ -360,13 +373,12 @@ def maxmin_split(
         >>> {name: part.tolist() for name, part in rows.items()}
         {'train': [0, 1], 'val': [], 'test': [2]}
     """
-    number: dict[Any, int] = {}  # of each group, in the order of their first rows
-    labels = np.array([number.setdefault(label, len(number)) for label in groups or range(len(smiles))])
+    labels = np.arange(len(smiles)) if groups is None else group_numbers(groups)
     _, first, counts = np.unique(labels, return_index=True, return_counts=True)
     wanted = {name: parts.get(name, 0.0) * len(smiles) for name in ("test", "val")}
     chosen = {name: np.zeros(0, dtype=np.int64) for name in parts}
     if needed := min(len(first), math.ceil(sum(wanted.values()))):
-        picks = maxmin_picks(morgan_bits([smiles[row] for row in first]), needed, int(permutation(len(first), seed)[0]))
+        picks = maxmin_picks(morgan_bits(smiles[row] for row in first), needed, int(permutation(len(first), seed)[0]))
         for name, due in wanted.items():
             # Groups are picked by one molecule each, and fill a part with all of theirs.
             count = int((np.cumsum(counts[picks]) <= due + 1e-9).sum())

@@ -6,7 +6,7 @@ radius 2, folded to 2,048 bits (ECFP4 of Rogers and Hahn, 2010).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from rdkit import DataStructs, rdBase
@@ -23,7 +23,7 @@ _BITS = 2_048
 Bits = Sequence[DataStructs.ExplicitBitVect]
 
 
-def morgan_bits(smiles: Sequence[str]) -> Bits:
+def morgan_bits(smiles: Iterable[str]) -> Bits:
     """Compute the fingerprint of each readable molecule."""
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=_BITS)
     with rdBase.BlockLogs():

@@ -107,7 +107,8 @@ def _join(
         Texts(chain.from_iterable(part.canonical for part in parts)),
         [label for part in parts for label in part.split_labels],
         sum(part.left_out for part in parts),
-        [time for part in parts for time in part.times],
+        np.concatenate([part.times for part in parts]),
+        Texts(chain.from_iterable(part.time_texts for part in parts)),
     )
     file_of = np.repeat(np.arange(len(parts)), [len(part.canonical) for part in parts])
     _log_shared(joined, file_of, stored_text(joined.table, "id"))

@@ -161,7 +161,8 @@ class UserMolecules:
         canonical: canonical SMILES of what the features show, of each molecule; equal for equal molecules.
         split_labels: one of `SPLIT_WORDS`, or a fold number, of each molecule, if the file has a split column.
         left_out: rows of the file that cannot be used.
-        times: number that is larger for what is later, and text of each molecule, if the file has a column of times.
+        times: number that is larger for what is later, float64 `[M]`, and
+        time_texts: its cell in the file, if the file has a column of times.
     """
 
     table: GraphTable
@@ -169,7 +170,8 @@ class UserMolecules:
     canonical: Sequence[str]
     split_labels: list[str]
     left_out: int = 0
-    times: list[tuple[float, str]] = field(default_factory=list)
+    times: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    time_texts: Sequence[str] = ()
 
 
 def recipe_of(request: FileRequest) -> Recipe:
@@ -225,7 +227,8 @@ def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptP
     molecules = _collect(request, rows, arrays, graphs, (y, signs), weights, usable)
     if times is not None:
         source = arrays.rows[usable].tolist()
-        molecules.times = [(float(times[row]), rows.columns[request.time_column or ""][row]) for row in source]
+        molecules.times = times[source]
+        molecules.time_texts = Texts(rows.columns[request.time_column or ""][row] for row in source)
     if request.beside.columns:
         chosen = torch.from_numpy(beside[arrays.rows[usable]])
         molecules.table = with_numbers(molecules.table, chosen)
@@ -318,9 +321,18 @@ def _log_remarks(arrays: MoleculeArrays, rows: MoleculeRows) -> None:
         for kind in remark.split("; "):
             lines.setdefault(kind, []).append(rows.lines[row])
     for kind, numbers in lines.items():
-        named = ", ".join(f"{line:,}" for line in numbers[:_NAMED]) + (", ..." if len(numbers) > _NAMED else "")
         count = f"{len(numbers):,} molecule{'s have' if len(numbers) > 1 else ' has'}"
-        logger.warning("%s: %s marks of %s (%s %s)", rows.source, count, kind, rows.unit, named)
+        logger.warning("%s: %s marks of %s (%s %s)", rows.source, count, kind, rows.unit, _few(numbers))
+    if salts := [rows.lines[row] for row in arrays.rows[arrays.num_fragments > 1].tolist()]:
+        logger.info(
+            "%s: %s of %s molecules consist of several parts, as salts and mixtures do, and are read whole (%s %s). A "
+            "salt and its free base are two molecules, which may be in different splits.",
+            rows.source, f"{len(salts):,}", f"{len(arrays):,}", rows.unit, _few(salts),
+        )  # fmt: skip
+
+
+def _few(numbers: Sequence[int]) -> str:
+    return ", ".join(f"{line:,}" for line in numbers[:_NAMED]) + (", ..." if len(numbers) > _NAMED else "")
 
 
 def _collect(

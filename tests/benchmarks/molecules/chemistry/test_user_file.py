@@ -121,3 +121,14 @@ def test_every_row_needs_a_weight(tmp_path):
         read_user_file(FileRequest(tmp_path / "a.csv", targets=("y",), weight="w"))
     for told in ("is missing: line 3", "is below 0: line 4 ('-2')", "precision: line 5", "no number: line 6"):
         assert told.replace("no number", "is not a number") in str(caught.value)
+
+
+def test_salts_and_mixtures_are_counted_and_read_whole(tmp_path, caplog):
+    path = tmp_path / "salts.csv"
+    path.write_text("smiles,y\nCCN,1\nCCN.Cl,2\nCC(=O)[O-].[Na+],3\n")
+    with caplog.at_level(logging.INFO):
+        molecules = read_user_file(FileRequest(path, targets=("y",)))
+    assert list(read_text(molecules.table, "smiles")) == ["CCN", "CCN.Cl", "CC(=O)[O-].[Na+]"]
+    (said,) = [text for text in caplog.messages if "salts" in text.removeprefix("salts.csv")]
+    assert "2 of 3" in said
+    assert "line 3, 4" in said
