@@ -251,7 +251,7 @@ class GraphbenchCLI(LightningCLI):
 
     def resolved_config(self) -> str:
         """Return the configuration with every default written out, as YAML."""
-        text: str = self.parser.dump(self.config, skip_none=False, skip_link_targets=True)
+        text: str = self.parser.dump(self.config, skip_unset=False, skip_link_targets=True)
         return text
 
     def settings(self) -> dict[str, Any]:
