@@ -260,7 +260,13 @@ def _of_study(folder: Path) -> list[UnitStatus]:
         state, note = ended.get(number, (unit.state, unit.note))
         units.append(replace(unit, state=state, note=note or unit.note))
     trials = read_notes(folder / PLAN).get("trials", 0)
-    return units + [UnitStatus(str(number), "waiting") for number in range(len(units), trials)]
+    units += [UnitStatus(str(number), "waiting") for number in range(len(units), trials)]
+    # Launched workers are no units, but without one that runs the trials wait for ever.
+    for record in sorted(folder.glob("logs/worker-*.json")):
+        if (code := read_notes(record).get("code")) not in (None, 0, *STOPPED):
+            lines = last_lines(record.with_suffix(".log"))
+            units.append(UnitStatus(record.stem, "failed", note=f"exit code {code}", lines=lines))
+    return units
 
 
 def _ended_trials(path: Path) -> dict[int, tuple[State, str]]:

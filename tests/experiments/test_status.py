@@ -181,3 +181,15 @@ def test_what_is_no_folder_of_units_is_refused(tmp_path):
     (tmp_path / status.PLAN).write_text("{")
     with pytest.raises(CorruptData, match=r"plan\.json"):
         read_status(tmp_path)
+
+
+def test_a_worker_that_failed_is_shown_beside_trials_that_nobody_runs(tmp_path):
+    (tmp_path / "storage.json").write_text('{"storage": "postgresql://host/name", "study": "a"}')
+    write_trials(tmp_path, 2)
+    (tmp_path / "logs").mkdir()
+    for number, code in enumerate((1, 0, 128 + 15)):
+        note_begin(tmp_path / "logs" / f"worker-{number}.json")
+        note_end(tmp_path / "logs" / f"worker-{number}.json", code)
+    (tmp_path / "logs" / "worker-0.log").write_text("no module named optuna\n")
+    assert states(tmp_path) == {"0": "waiting", "1": "waiting", "worker-0": "failed"}
+    assert read_status(tmp_path)[-1].lines == ("no module named optuna",)

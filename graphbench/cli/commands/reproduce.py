@@ -155,8 +155,8 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
         words = ["reproduce", *CommandLine.parse(given).without("--launcher").words]
         last = Unit("tables", (*words, "--no-train"), output / "logs" / "tables.log")
         stages = units(plan, lacking, output, words)
-        broken = last in launch(stages, cluster, output, last, lambda: summarize(read_status(output)))
-        return max(_failed(plan, missing(plan, output)), 1 if broken else 0)
+        unwritten = last in launch(stages, cluster, output, last, lambda: summarize(read_status(output)))
+        return max(_failed(plan, missing(plan, output)), 1 if unwritten else 0)
     failed = [] if options.no_train or not lacking else _run(plan, lacking, output, given)
     measures = not options.no_train and options.scale != "smoke"
     broken = run_missing(

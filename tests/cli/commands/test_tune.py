@@ -16,7 +16,9 @@ from waits import wait_until
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.cli import main
 from graphbench.cli.commands import fit as fitting
+from graphbench.cli.commands import tune
 from graphbench.cli.process import Stopped
+from graphbench.experiments.launchers import Cluster
 from graphbench.experiments.tuning import workers
 from graphbench.training.module import BenchmarkModule
 
@@ -207,3 +209,12 @@ def test_a_mistake_is_one_line_before_any_trial(name, config, tmp_path, capsys):
     assert message in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_launched_worker_that_fails_is_named_beside_an_earlier_best_configuration(tmp_path, monkeypatch, caplog):
+    (tmp_path / "best.yaml").write_text("{}")
+    monkeypatch.setattr(tune, "launch", lambda stages, *_, **__: [stages[0][1]])
+    assert tune._launch(tmp_path, Cluster(kind="local"), 2, ["--trials", "3"]) == 1
+    assert "worker-2 has failed" in caplog.text
+    monkeypatch.setattr(tune, "launch", lambda *_, **__: [])
+    assert tune._launch(tmp_path, Cluster(kind="local"), 2, ["--trials", "3"]) == 0

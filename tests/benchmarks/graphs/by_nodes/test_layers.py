@@ -12,6 +12,7 @@ from two_processes import on_two
 import graphbench
 from graphbench.benchmarks.graphs.benchmark import Graphs
 from graphbench.benchmarks.graphs.by_nodes import layers
+from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges
 from graphbench.errors import BadInput
 
 MODELS = {
@@ -110,3 +111,22 @@ def test_blocks_hold_every_node_once_and_as_many_edges_as_asked():
     blocks = list(layers._blocks(ptr, 20))
     assert [node for first, end in blocks for node in range(first, end)] == list(range(50))
     assert all(end == first + 1 or ptr[end] - ptr[first] + end - first <= 20 for first, end in blocks)
+
+
+def test_a_block_has_all_edges_to_its_nodes_each_once():
+    """A graph with loops, edges that are there several times, and nodes without any."""
+    rng = np.random.default_rng(0)
+    source, target = rng.integers(0, 20, (2, 150))
+    source[:30] = target[:30]
+    target[target == 7] = 8
+    order = np.argsort(target, kind="stable")
+    edges = IncomingEdges(np.searchsorted(target[order], np.arange(21)), source[order], order)
+    for first, end in [(0, 5), (5, 12), (7, 8), (12, 20)]:
+        piece = layers._with_sources(edges)(torch.arange(first, end))
+        assert piece.nodes[: piece.num_predicted].tolist() == list(range(first, end))
+        expected = np.flatnonzero((target >= first) & (target < end))
+        assert sorted(piece.edges.tolist()) == expected.tolist()
+        heads, tails = piece.nodes[piece.edge_index]
+        assert heads.tolist() == source[piece.edges].tolist()
+        assert tails.tolist() == target[piece.edges].tolist()
+        assert ((piece.edge_index[0] == piece.edge_index[1]) == (heads == tails)).all(), "loops stay loops"
