@@ -43,8 +43,8 @@ def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads the kernel")
 def test_a_run_on_the_processor_leaves_a_card_alone(data_options, tmp_path, monkeypatch):
     """The card is announced and not there: whatever asks it for memory, random numbers or an end of its work fails."""
-    if torch.cuda.is_available():
-        pytest.skip("the card would answer")
+    if torch.backends.cuda.is_built():
+        pytest.skip("a card would answer, and without one PyTorch's own optimizers ask for its stream")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     options = [*data_options, *SMALL_MODEL, "--trainer.limit_train_batches", "2"]
     assert main(["fit", *options, "--trainer.max_epochs", "1", "--run", str(tmp_path / "run")]) == 0

@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -97,7 +98,8 @@ def write_plugin(name: str, directory: Path) -> Path:
     names = Names.parse(name)
     _check_free(names)
     folder = folder_to_write("--directory", directory) / names.distribution
-    if folder.exists():
+    with suppress(FileNotFoundError):
+        folder.lstat()  # a name that the file system refuses is an error; `exists` says no of it from Python 3.14 on
         raise BadInput(f"{folder} exists already, and nothing is overwritten. Take another name or --directory.")
     major, minor = (int(part) for part in graphbench.__version__.split(".")[:2])
     values = {
