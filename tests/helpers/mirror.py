@@ -197,6 +197,7 @@ TESTS_OF = {
     "tests/docs/test_readme.py": "README.md",
     "tests/experiments/test_gpu.py": "experiments/gpu.sh",
     "tests/experiments/test_starting_weights.py": "experiments/starting_weights.py",
+    "plugins/baselines/tests/experiments/test_gates.py": "experiments/gates.py",
     "tests/experiments/test_look_inside.py": "experiments/look_inside/",
     "tests/experiments/test_pretraining.py": "experiments/pretraining/",
     "plugins/weights/tests/test_configuration.py": "configs/molecules.yaml, on classes, labels and gaps",
