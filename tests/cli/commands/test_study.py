@@ -45,7 +45,7 @@ def config(molecule_file, tmp_path_factory):
     content = {
         "data": {"class_path": "Molecules", "init_args": data},
         "model": {"architecture": architecture},
-        "trainer": {"max_epochs": 1, "accelerator": "cpu"},
+        "trainer": {"max_epochs": 1, "accelerator": "cpu", "logger": False},
     }
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump(content))
@@ -62,6 +62,7 @@ def finished(config, tmp_path_factory):
     """A study, the names of its fits, and those of a second call."""
     output = tmp_path_factory.mktemp("study") / "out"
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphbench.cli.commands.score.write_page", lambda run: None)  # none is looked at
         patch.setattr("graphbench.experiments.sweeps.local.graphbench", first := Inside())
         assert main(words_of(config, output)) == 0
         patch.setattr("graphbench.experiments.sweeps.local.graphbench", second := Inside())
