@@ -16,7 +16,11 @@ REPOSITORY = (
     r"/main/([^#]+)"
 )
 #: Architectures as README calls them -> as the records do.
-NAMES = {"GNN+ with GCN layers (message passing)": "GNNPlus (layer=GCN)", "SFi-Former": "SFiFormer", "SigGate-GT": "SigGateGT"}
+NAMES = {
+    "GNN+ with GCN layers (message passing)": "GNNPlus (layer=GCN)",
+    "SFi-Former": "SFiFormer",
+    "SigGate-GT": "SigGateGT",
+}
 
 
 def rows(text):

@@ -100,7 +100,8 @@ def test_pages_with_a_source_offer_to_edit_it_and_name_version_and_repository(pa
     for path, page in pages.items():
         name = path.relative_to(site).with_suffix("").as_posix()
         edited = [link for link in page.links if "/edit/main/docs/" in link]
-        if (ROOT / "docs" / f"{name}.md").is_file():
+        generated = name.startswith(("reference/api/", "reference/catalogue/"))  # a build leaves them beside the others
+        if (ROOT / "docs" / f"{name}.md").is_file() and not generated:
             assert [link.partition("/docs/")[2] for link in edited] == [f"{name}.md"]
         else:
             assert edited == [], name

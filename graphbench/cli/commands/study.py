@@ -14,7 +14,6 @@ from graphbench.cli.checks import check_fit_options
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.commands.sweep import RESERVED
 from graphbench.cli.parsers import CommandParser, folder_to_write
-from graphbench.cli.same_data import refuse_other_source
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
@@ -148,6 +147,7 @@ def _study(options: argparse.Namespace, words: Sequence[str]) -> Study:
 def _check_data(plan: Sequence[Planned], output: Path) -> None:
     """Refuse runs of data that have changed since; those of a benchmark are the same for all of its rows."""
     from graphbench.cli.lightning import build
+    from graphbench.cli.same_data import refuse_other_source
 
     for benchmark in dict.fromkeys(one.row.benchmark for one in plan):
         of_it = [one for one in plan if one.row.benchmark == benchmark]

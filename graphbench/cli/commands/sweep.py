@@ -15,7 +15,6 @@ import yaml
 from graphbench.cli.checks import check_fit_options, check_set_once
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
-from graphbench.cli.same_data import refuse_other_source
 from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import Training
@@ -219,6 +218,7 @@ def _with_folds(plan: Sweep, options: argparse.Namespace, variants: Mapping[str,
 def _check(plan: Sweep, trainings: Sequence[tuple[Variant, Training]], output: Path, train: bool) -> None:
     """Build every model once, and compare its options and data with its runs, and, to train some, with each other."""
     from graphbench.cli.lightning import build
+    from graphbench.cli.same_data import refuse_other_source
 
     missing = {variant.name for variant, training in trainings if train and not training.is_finished(output)}
     resolved: dict[str, dict[str, Any]] = {}

@@ -15,7 +15,6 @@ from graphbench.cli.checks import check_fit_options, check_set_once
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped
-from graphbench.cli.same_data import source_of
 from graphbench.data.files.nested import flatten
 from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
@@ -58,6 +57,7 @@ def tune(arguments: Sequence[str]) -> int:
     space = read_space(Path(options.space))
     check_set_once(words, dict.fromkeys(space, f"--space {options.space}"))
     from graphbench.cli.lightning import build
+    from graphbench.cli.same_data import source_of
 
     cli = build("tune", words)
     if not any(folder.glob("trials/*")):

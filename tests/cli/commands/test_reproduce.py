@@ -85,7 +85,7 @@ def test_a_job_of_an_array_writes_no_table(trained, tmp_path):
 def test_missing_jobs_are_units_of_a_launcher_and_the_last_one_writes_the_table(trained, tmp_path, monkeypatch):
     pytest.importorskip("submitit")
     launched = []
-    monkeypatch.setattr(reproduce, "launch", lambda *arguments: launched.append(arguments))
+    monkeypatch.setattr(reproduce, "launch", lambda *arguments: launched.append(arguments) or [])
     options = [
         "--launcher",
         "submitit",
