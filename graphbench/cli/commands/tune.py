@@ -28,6 +28,11 @@ from graphbench.runs import RunFolder
 
 log = logging.getLogger(__name__)
 
+#: Options of data that decide which rows there are, and which of them validate.
+_OF_ROWS = (
+    "file", "fold", "folds", "fractions", "num_folds", "source", "split", "split_column", "split_seed", "target",
+    "test_file", "test_source", "val_source",
+)  # fmt: skip
 #: Options of `fit` that the study sets itself -> the reason.
 _RESERVED = {
     "--resume": "the same command goes on where it was cut off",
@@ -147,6 +152,11 @@ def _check_space(file: str, space: Space, words: Sequence[str]) -> None:
     """Let the parser judge every option of the space, with its values or both ends."""
     from graphbench.cli.lightning import build
 
+    if chosen := [option for option in space if option.startswith("data.") and option.rpartition(".")[2] in _OF_ROWS]:
+        raise BadInput(
+            f"--space {file}: {chosen[0]} decides which rows are scored, so the best trial would be that of the easiest "
+            "rows. Set it once for the study; `graphbench sweep --split-seeds` or `--folds` repeats the best options."
+        )
     by_option: dict[str, list[str]] = {}
     for option, value in probes(space):
         by_option.setdefault(option, []).append(value)

@@ -160,6 +160,17 @@ class Dies(pl.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.parametrize("option", ["data.split_seed", "data.init_args.fold", "data.target"])
+def test_a_space_over_which_rows_are_scored_is_refused(option, config, tmp_path, capsys):
+    """Its best trial would be that of the luckiest validation rows."""
+    (tmp_path / "space.yaml").write_text(f"{option}: {{values: [0, 1]}}\n")
+    asked = words(config, tmp_path / "run")
+    asked[asked.index("--space") + 1] = str(tmp_path / "space.yaml")
+    assert main(asked) == 1
+    assert option in capsys.readouterr().err
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").glob("trials/*"))
+
+
 def test_a_study_whose_space_changed_is_refused_by_name(tuned, config, tmp_path, capsys):
     run, *_ = tuned
     (tmp_path / "space.yaml").write_text(f"{DIM}: {{values: [4, 16]}}\n{LR}: {{low: 1e-5, high: 0.01, log: true}}\n")
