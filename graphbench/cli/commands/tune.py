@@ -155,7 +155,8 @@ def _check_space(file: str, space: Space, words: Sequence[str]) -> None:
     if chosen := [option for option in space if option.startswith("data.") and option.rpartition(".")[2] in _OF_ROWS]:
         raise BadInput(
             f"--space {file}: {chosen[0]} decides which rows are scored, so the best trial would be that of the "
-            "easiest rows. Set it once for the study; `graphbench sweep --split-seeds` or `--folds` repeats the best options."
+            "easiest rows. Set it once for the study; `graphbench sweep --split-seeds` or `--folds` repeats the best "
+            "options."
         )
     by_option: dict[str, list[str]] = {}
     for option, value in probes(space):
