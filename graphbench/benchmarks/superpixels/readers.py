@@ -32,11 +32,13 @@ CHECKSUMS = {
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
 _SHAPE = (3, 32, 32)
-#: Globals in a pickled array, under NumPy's old and new module.
-_RECONSTRUCT = np.empty(0).__reduce__()[0]
+#: Globals in a pickled array, under NumPy's old and new module; the second since protocol 5, Python 3.14's default.
+_RECONSTRUCT, _FROM_BUFFER = np.empty(0).__reduce__()[0], np.empty(0).__reduce_ex__(5)[0]
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy.core.numeric", "_frombuffer"): _FROM_BUFFER,
+    ("numpy._core.numeric", "_frombuffer"): _FROM_BUFFER,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
 }

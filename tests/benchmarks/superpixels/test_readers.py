@@ -255,9 +255,10 @@ def test_code_in_a_batch_is_not_run(folder, monkeypatch):
     assert not (folder / "made").exists()
 
 
-def test_arrays_of_todays_numpy_are_read_too(folder, monkeypatch):
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_arrays_of_todays_numpy_are_read_too(folder, monkeypatch, protocol):
     data = np.random.RandomState(0).randint(0, 256, (SIZE, 3072)).astype(np.uint8)
-    content = pickle.dumps({b"data": data, b"labels": [1, 2, 3]}, protocol=4)
+    content = pickle.dumps({b"data": data, b"labels": [1, 2, 3]}, protocol=protocol)
     put(folder / FOLDER / "test_batch", content, monkeypatch)
     assert read_cifar10(folder)["test"].labels.tolist() == [1, 2, 3]
 
