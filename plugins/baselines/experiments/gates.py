@@ -55,13 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, help="folder of the runs")
     parser.add_argument("--records", type=Path, default=RECORDS)
-    asked = parser.parse_args(arguments)
-    if asked.runs is not None:
-        folders = [folder for folder in asked.runs.iterdir() if "test" in RunFolder(folder).read_results()]
+    options = parser.parse_args(arguments)
+    if options.runs is not None:
+        folders = [folder for folder in options.runs.iterdir() if "test" in RunFolder(folder).read_results()]
         measured = [measure(folder) for folder in folders]
         runs = sorted(measured, key=lambda run: (run["layers"], run["gated"], run["seed"]))
-        asked.records.write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n", encoding="utf-8")
-    sys.stdout.write(table(json.loads(asked.records.read_text(encoding="utf-8"))) + "\n")
+        options.records.write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n", encoding="utf-8")
+    sys.stdout.write(table(json.loads(options.records.read_text(encoding="utf-8"))) + "\n")
 
 
 def measure(path: Path) -> dict[str, Any]:
@@ -113,16 +113,16 @@ def by_layer(module: BenchmarkModule, batch: GraphBatch) -> dict[str, list[float
     sizes = batch.ptr.diff()
     many = sizes > 1
     logs = sizes[many].double().log()
-    found: dict[str, list[float]] = {name: [] for name in MEASURES}
+    measures: dict[str, list[float]] = {name: [] for name in MEASURES}
     for (opened, gated), trace, x in zip(heads, traces, nodes, strict=True):
         attention = cast(list[Tensor], trace.attention)
         for name, value in (("open", opened), ("gated", gated)):
             columns = value.chunk(len(attention[0]), -1)
             ranks = [stable_rank_per_graph(head, batch.batch, len(sizes)) for head in columns]
-            found[name].append(_mean(torch.stack(ranks)[:, many]))
-        found["entropy"].append(_mean(attention_entropy(attention)[many].mean(1) / logs))
-        found["spread"].append(_mean(1 - token_similarity_per_graph(x, batch.batch, len(sizes))[many]))
-    return found
+            measures[name].append(_mean(torch.stack(ranks)[:, many]))
+        measures["entropy"].append(_mean(attention_entropy(attention)[many].mean(1) / logs))
+        measures["spread"].append(_mean(1 - token_similarity_per_graph(x, batch.batch, len(sizes))[many]))
+    return measures
 
 
 def _mean(values: Tensor) -> float:
