@@ -102,9 +102,14 @@ class MultiHeadAttention(Traced):
         qkv = self.in_proj(x)
         biases = bias if bias is None or isinstance(bias, tuple) else layout.block_biases(bias)
         dropout = self.dropout if self.training else 0.0
-        out = self.out_proj(attend_within_graphs(qkv, layout, self.num_heads, biases, dropout, self.packed))
+        heads = attend_within_graphs(qkv, layout, self.num_heads, biases, dropout, self.packed)
+        out = self.out_proj(self.gate(heads, x))
         self.trace(lambda: self._record(x, qkv, layout, biases, out))
         return out
+
+    def gate(self, heads: Tensor, x: Tensor) -> Tensor:
+        """Return what the output map reads: the heads side by side `[T, dim]`, unless a subclass gates them by `x`."""
+        return heads
 
     @torch.no_grad()
     def _record(

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 #: Buffers of a regression with a number for each target.
 _OF_TARGETS = ("task.offset", "task.scale", "task.deviation")
-#: Where an output of this model is in the file: its number there, and its sign; None where it is not.
+#: Where an output of this model is in the file: its row and its sign; None where it is not.
 _Place = tuple[int, int] | None
 
 
@@ -51,31 +51,31 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], stored:
     """
     spec = dataclasses.asdict(module.spec)
     _warn_of_features(spec, stored)
-    here, there = _output_names(spec), _output_names(stored)
-    if not here or not there or here == there:
+    names, stored_names = _output_names(spec), _output_names(stored)
+    if not names or not stored_names or names == stored_names:
         return []
     head = getattr(module.task, "head", None)
     if not isinstance(head, (GraphHead, NodeHead, EdgeHead)):
         log.warning(
             "init_from: the file's model predicts %s, this one %s; outputs are taken by place.",
-            _listed(there),
-            _listed(here),
+            _listed(stored_names),
+            _listed(names),
         )
         return []
-    places = _places(here, there, _is_binary(spec), _is_binary(stored))
+    places = _places(names, stored_names, _is_binary(spec), _is_binary(stored))
     last = f"task.head.mlp.layers.{len(head.mlp.layers) - 1}."
-    own = module.state_dict()
+    state = module.state_dict()
     other = []
     for name in [f"{last}weight", f"{last}bias", *_OF_TARGETS]:
-        if name not in tensors or name not in own:
+        if name not in tensors or name not in state:
             continue
-        count = 1 if _is_binary(stored) else len(there)  # two classes have one output
-        rows = _arranged(own[name], tensors[name], places, count)
+        count = 1 if _is_binary(stored) else len(stored_names)  # two classes have one output
+        rows = _rows_at(places, state[name], tensors[name], count)
         if rows is None or not any(places) or (None in places and name in module.frozen):
             other.append(name)
         else:
             tensors[name] = rows
-    _log_outputs(here, there, places, taken=f"{last}weight" not in other)
+    _log_outputs(names, stored_names, places, taken=f"{last}weight" not in other)
     return other
 
 
@@ -91,7 +91,7 @@ def _is_binary(spec: Mapping[str, Any]) -> bool:
     return spec.get("num_classes") == 2
 
 
-def _places(here: list[str], there: list[str], is_binary: bool, was_binary: bool) -> list[_Place]:
+def _places(names: list[str], stored_names: list[str], is_binary: bool, was_binary: bool) -> list[_Place]:
     """Return where each output is in the file; the one logit of two classes changes its sign with their order.
 
     Examples:
@@ -101,70 +101,69 @@ def _places(here: list[str], there: list[str], is_binary: bool, was_binary: bool
         [(0, -1)]
     """
     if is_binary:
-        return [(0, -1) if was_binary and here == there[::-1] else None]
+        return [(0, -1) if was_binary and names == stored_names[::-1] else None]
     if was_binary:
-        return [None] * len(here)
-    return [(there.index(name), 1) if name in there else None for name in here]
+        return [None] * len(names)
+    return [(stored_names.index(name), 1) if name in stored_names else None for name in names]
 
 
-def _arranged(own: Tensor, given: Tensor, places: list[_Place], count: int) -> Tensor | None:
-    """Rows of `given` at `places` (of `count`), and of `own` elsewhere; None where a target has other numbers of rows.
+def _rows_at(places: list[_Place], random: Tensor, given: Tensor, count: int) -> Tensor | None:
+    """Return rows of `given` at `places` (of `count`), of `random` elsewhere; None if their numbers of rows differ.
 
     Losses with a spread have k rows for each target: first a prediction of each, then k - 1 for one target after the
     other.
     """
-    per_target, rest = divmod(len(own), len(places))
-    if rest or len(given) != per_target * count or own.shape[1:] != given.shape[1:]:
+    per_target, rest = divmod(len(random), len(places))
+    if rest or len(given) != per_target * count or random.shape[1:] != given.shape[1:]:
         return None
-    result = own.clone()
+    rows, further = random.clone(), per_target - 1
     for target, place in enumerate(places):
         if place is None:
             continue
         row, sign = place
-        result[target] = sign * given[row]
-        further = per_target - 1
+        rows[target] = sign * given[row]
         start, stored = len(places) + target * further, count + row * further
-        result[start : start + further] = given[stored : stored + further]
-    return result
+        rows[start : start + further] = given[stored : stored + further]
+    return rows
 
 
-def _log_outputs(here: list[str], there: list[str], places: list[_Place], taken: bool) -> None:
-    """Log which outputs come from the file and which start anew."""
+def _log_outputs(names: list[str], stored_names: list[str], places: list[_Place], taken: bool) -> None:
+    """Log which outputs come from the file and which start from random weights."""
     if not taken:
         log.warning(
             "init_from: the head's last layer starts from random weights: this model predicts %s, the file's %s.",
-            _listed(here), _listed(there),
+            _listed(names), _listed(stored_names),
         )  # fmt: skip
     elif None in places:
-        anew = [name for name, place in zip(here, places, strict=True) if place is None]
-        same = [name for name in here if name not in anew]
+        random = [name for name, place in zip(names, places, strict=True) if place is None]
+        loaded = [name for name in names if name not in random]
         log.warning(
             "init_from: the head's last layer is loaded for %s; %s start from random weights.",
-            _listed(same),
-            _listed(anew),
+            _listed(loaded),
+            _listed(random),
         )
     else:
         log.info(
             "init_from: the rows of the head's last layer are reordered to %s; the file has %s.",
-            *map(_listed, (here, there)),
+            *map(_listed, (names, stored_names)),
         )
 
 
 def _warn_of_features(spec: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-    """Name features that stand where the file's model read others, so that they get the weights of those."""
+    """Warn of features at places where the file's model read others, whose weights they get."""
     for level in ("node", "edge"):
-        here, there = spec[level], stored.get(level)
-        if not isinstance(there, Mapping):
+        features, read = spec[level], stored.get(level)
+        if not isinstance(read, Mapping):
             continue
-        names, others = list(here["names"]), there.get("names")
-        sizes = list(here["vocabularies"]), here["dense"]
-        if not (names and others and isinstance(others, (list, tuple)) and list(others) != names):
+        names, read_names = list(features["names"]), read.get("names")
+        if not (names and read_names and isinstance(read_names, (list, tuple)) and list(read_names) != names):
             continue
-        if sizes == (list(there.get("vocabularies", ())), there.get("dense")):
+        sizes = (list(features["vocabularies"]), features["dense"])
+        if sizes == (list(read.get("vocabularies", ())), read.get("dense")):
             log.warning(
                 "init_from: features of each %s are %s here and were %s in the file's model; weights are taken by "
                 "place, not by name.",
-                level, _listed(names), _listed(list(map(str, others))),
+                level, _listed(names), _listed(list(map(str, read_names))),
             )  # fmt: skip
 
 

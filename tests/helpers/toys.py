@@ -1,4 +1,4 @@
-"""A small benchmark and a small attention model for whatever watches a training."""
+"""A small benchmark, and small models with and without attention, for whatever watches a training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.benchmarks.base import GraphBenchmark
-from graphbench.nn import DenseLayout, MultiHeadAttention
+from graphbench.nn import DenseLayout, MultiHeadAttention, NodeEncoder
 from graphbench.testing.tiny import tiny_spec, tiny_table
 
 
@@ -23,6 +23,18 @@ class Toy(GraphBenchmark):
 
     def read(self) -> dict[str, Any]:
         return {name: tiny_table(self.spec, n, seed=n) for name, n in (("train", 16), ("val", 10), ("test", 8))}
+
+
+class Tiny(Architecture):
+    """An encoder and a linear map."""
+
+    def __init__(self, spec: BenchmarkSpec, hidden_dim: int = 8) -> None:
+        super().__init__(spec, hidden_dim)
+        self.encoder = NodeEncoder(spec, hidden_dim)
+        self.body = nn.Linear(hidden_dim, hidden_dim)
+
+    def forward(self, batch: GraphBatch) -> Representation:
+        return Representation(self.body(self.encoder(batch)))
 
 
 class ToyTransformer(Architecture):

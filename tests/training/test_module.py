@@ -9,24 +9,15 @@ import torch
 from pytorch_lightning.callbacks import EMAWeightAveraging
 from torch import nn
 from torch.utils.data import DataLoader
+from toys import Tiny
 
-from graphbench.contracts import Architecture, Features, PositionalEncoder, Representation
+from graphbench.contracts import Features, PositionalEncoder
 from graphbench.encodings import RWSE
 from graphbench.errors import BadInput
-from graphbench.nn import NodeEncoder, RWSEEncoder
+from graphbench.nn import RWSEEncoder
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.optim import Schedule
-
-
-class Tiny(Architecture):
-    def __init__(self, spec, hidden_dim=8):
-        super().__init__(spec, hidden_dim)
-        self.encoder = NodeEncoder(spec, hidden_dim)
-        self.body = nn.Linear(hidden_dim, hidden_dim)
-
-    def forward(self, batch):
-        return Representation(self.body(self.encoder(batch)))
 
 
 class Constant(PositionalEncoder):

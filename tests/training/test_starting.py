@@ -6,24 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from toys import Tiny
 
-from graphbench.contracts import Architecture, Representation
 from graphbench.errors import BadInput
-from graphbench.nn import NodeEncoder
 from graphbench.runs.weights import SPECIFICATION, save_weights
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
-
-
-class Tiny(Architecture):
-    def __init__(self, spec, hidden_dim=8):
-        super().__init__(spec, hidden_dim)
-        self.encoder = NodeEncoder(spec, hidden_dim)
-        self.body = nn.Linear(hidden_dim, hidden_dim)
-
-    def forward(self, batch):
-        return Representation(self.body(self.encoder(batch)))
 
 
 def named(task, names, kind="categorical"):

@@ -1,4 +1,4 @@
-r"""What do gates behind attention do? The claims of SigGate-GT, measured with its own control.
+r"""Measure what gates behind attention do: the claims of SigGate-GT, against the same network without gates.
 
 Guo et al. (arXiv 2604.17324) gate the heads of attention and claim that gates raise the stable rank of what a head
 returns, keep the entropy of attention from falling, and slow the growing alike of nodes with depth. The trainings are

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.errors import check_range
@@ -22,7 +21,6 @@ from graphbench.nn import (
     FeedForward,
     MultiHeadAttention,
     NodeEncoder,
-    attend_within_graphs,
     gated_messages,
 )
 
@@ -31,7 +29,7 @@ GATE_BIAS = 0.5
 
 
 class SigGateAttention(MultiHeadAttention):
-    """Softmax attention within each graph, whose heads pass through gates that the asking node sets.
+    """Softmax attention within each graph, whose heads pass through gates that the attending node sets.
 
         z_i = sum_j softmax_j(q_i . k_j / sqrt(d)) v_j        per head
         x'_i = O (z_i * sigmoid(W_g x_i + b_g))               O and W_g over all heads
@@ -63,24 +61,8 @@ class SigGateAttention(MultiHeadAttention):
             nn.init.xavier_uniform_(self.gate_map.weight)
             nn.init.constant_(self.gate_map.bias, GATE_BIAS)
 
-    def forward(
-        self,
-        x: Tensor,
-        layout: DenseLayout | Data | Tensor | None = None,
-        bias: Tensor | tuple[Tensor | None, ...] | None = None,
-    ) -> Tensor:
-        """Mix nodes `[T, dim]` within each graph, without the residual; see `MultiHeadAttention`."""
-        layout = DenseLayout.of(layout, x)
-        qkv = self.in_proj(x)
-        biases = bias if bias is None or isinstance(bias, tuple) else layout.block_biases(bias)
-        dropout = self.dropout if self.training else 0.0
-        heads = attend_within_graphs(qkv, layout, self.num_heads, biases, dropout)
-        out = self.out_proj(self.gate(heads, x))
-        self.trace(lambda: self._record(x, qkv, layout, biases, out))
-        return out
-
     def gate(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Gate z, heads side by side `[T, dim]`, by the nodes that asked, `[T, dim]`."""
+        """Gate z, heads side by side `[T, dim]`, by the nodes that attend, `[T, dim]`."""
         return heads if self.gate_map is None else heads * self.gate_map(x).sigmoid()
 
 
