@@ -95,6 +95,18 @@ def test_one_configuration_is_trained_once_whatever_it_answers(finished):
     assert second == [], "a second call trains nothing"
 
 
+def test_runs_of_data_that_changed_are_not_counted_as_done(config, finished, molecule_file, capsys):
+    output, fits, _ = finished
+    text = molecule_file.read_text()
+    first, *others = text.splitlines()
+    molecule_file.write_text("\n".join([first, *others[:-1]]) + "\n")
+    try:
+        assert main(words_of(config, output)) == 1
+    finally:
+        molecule_file.write_text(text)
+    assert str(output / "runs" / fits[0]) in capsys.readouterr().err
+
+
 def test_the_page_has_the_numbers_of_the_runs(finished):
     output, fits, _ = finished
     rows = table(output, "Is it better than others of its size?")
