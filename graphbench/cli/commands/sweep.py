@@ -92,7 +92,8 @@ def sweep(arguments: Sequence[str]) -> int:
     if options.only is not None:  # the last line of the job's log is that of the training
         return 1 if failures else 0
     if failures:
-        log.error("%d of %d trainings failed; the same command tries them again:", len(failures), len(chosen))
+        again = "--no-train leaves them so" if options.no_train else "the same command tries them again"
+        log.error("%d of %d trainings are not finished; %s:", len(failures), len(chosen), again)
     for failure in failures:
         log.error("  %s: %s", failure.name, failure.reason)
     return 1 if failures or unreported else 0
