@@ -16,6 +16,7 @@ from .lrgb.superpixels import PascalVOCSP as PascalVOCSP
 from .molecules.nci import NCI as NCI
 from .molecules.ogb import MolHIV as MolHIV
 from .molecules.ogb import MolPCBA as MolPCBA
+from .molecules.openadmet import OpenADMET as OpenADMET
 from .molecules.own_file import Molecules as Molecules
 from .molecules.pcqm import PCQM4M as PCQM4M
 from .molecules.pcqm import PCQM4Mv2 as PCQM4Mv2

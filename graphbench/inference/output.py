@@ -50,7 +50,7 @@ def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams
     if streams and path == STANDARD_OUTPUT:
         return path
     if path.suffix.lower() not in suffixes:
-        or_streams = ", or be - for standard output" if streams else ""
+        or_streams = ", or in / for a folder of parts, or be - for standard output" if streams else ""
         raise BadInput(f"--output {path}: the name must end in {' or '.join(suffixes)}{or_streams}.")
     if path.is_dir():
         raise BadInput(f"--output {path}: this is a folder; name a file.")

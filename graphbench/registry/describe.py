@@ -105,7 +105,7 @@ def summary_of(target: str) -> str:
 def options_of(target: str) -> dict[str, str] | None:
     """Return the options of the constructor of `"package.module:Class"`: name -> its docstring, or "".
 
-    Options of the base are included if the constructor takes `**options`.
+    Options of the base are included if the constructor takes `**options`, but for those that it gives the base itself.
 
     Returns:
         None if the source does not show all options.
@@ -121,8 +121,9 @@ def options_of(target: str) -> dict[str, str] | None:
         return None
     source, statement = definition
     texts = _arguments_section(ast.get_docstring(statement) or "")
-    constructor = _bindings(statement.body).get("__init__")
+    constructor, fixed = _bindings(statement.body).get("__init__"), set[str]()
     if isinstance(constructor, ast.FunctionDef):
+        fixed = _given_to_base(constructor)
         parameters = constructor.args
         names = [one.arg for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)][1:]
         complete = parameters.kwarg is None
@@ -136,7 +137,20 @@ def options_of(target: str) -> dict[str, str] | None:
         return options
     base = statement.bases[0] if statement.bases else None
     inherited = options_of(f"{source.module}:{base.id}") if isinstance(base, ast.Name) else None
-    return None if inherited is None else options | {k: v for k, v in inherited.items() if k not in options}
+    if inherited is None:
+        return None
+    return options | {name: text for name, text in inherited.items() if name not in options.keys() | fixed}
+
+
+def _given_to_base(constructor: ast.FunctionDef) -> set[str]:
+    """Return the names that a constructor passes to `super().__init__`, which its caller cannot pass as well."""
+    return {
+        keyword.arg
+        for node in ast.walk(constructor)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__"
+        for keyword in node.keywords
+        if keyword.arg is not None
+    }
 
 
 def _is_dataclass(decorator: ast.expr) -> bool:

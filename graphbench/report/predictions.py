@@ -20,7 +20,7 @@ from graphbench.report.loading import Run, is_number
 from graphbench.report.scores import ResultTable
 
 #: Metrics that only regressions have.
-REGRESSION = ("MAE", "RMSE", "MSE", "R2", "Spearman", "Pearson", "explained_variance")
+REGRESSION = ("MAE", "RMSE", "MSE", "R2", "Spearman", "Pearson", "explained_variance", "RAE")
 #: Molecules drawn for each model.
 SHOWN = 6
 #: Labels that get a confusion matrix, and classes up to which its cells have numbers.

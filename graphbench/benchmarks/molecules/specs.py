@@ -79,6 +79,15 @@ MOLECULES = replace(
     extra={"atom_vocabulary": "ogb_cip"},
 )
 
+OPENADMET = replace(
+    _COMMON,
+    name="OpenADMET",
+    licence="CC BY 4.0 (expansionrx); that of each data set on Hugging Face",
+    citation="OpenADMET blind challenges: ExpansionRx, PXR (2026); antiviral with ASAP Discovery and Polaris (2025)",
+    source="CSV files of the data sets of openadmet on Hugging Face",
+    extra={"atom_vocabulary": "ogb_cip"},
+)
+
 PCQM4M_V2 = replace(
     _COMMON,
     name="PCQM4Mv2",

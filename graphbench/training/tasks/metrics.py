@@ -83,6 +83,26 @@ class PerTarget(Metric):
         return torch.as_tensor(self.score(guesses, truth)).to(truth)
 
 
+class RelativeAbsoluteError(PerTarget):
+    """Mean over targets of RAE: the MAE over that of the mean of the scored targets.
+
+    Examples:
+        >>> metric = RelativeAbsoluteError()
+        >>> metric.update(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([[1.0], [2.0], [3.0]]))
+        >>> metric.compute()  # 1 / 3 over 2 / 3
+        tensor(0.5000)
+    """
+
+    higher_is_better = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(_relative_absolute_error, **kwargs)
+
+
+def _relative_absolute_error(predictions: Tensor, targets: Tensor) -> Tensor:
+    return (predictions - targets).abs().mean() / (targets - targets.mean()).abs().mean()
+
+
 class PerLabel(PerTarget):
     """As `PerTarget`, of yes-or-no labels: `score` gets probabilities and labels 0 or 1 (int64).
 

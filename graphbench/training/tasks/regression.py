@@ -20,7 +20,7 @@ from graphbench.training.tasks.base import Task, target_labels
 from graphbench.training.tasks.defined import Need
 from graphbench.training.tasks.known import KnownMeanAbsoluteError, KnownMeanSquaredError, ScaledError, TargetErrors
 from graphbench.training.tasks.losses import at_least_single, cell_weights, chosen_terms, masked_terms, meet_bounds
-from graphbench.training.tasks.metrics import PerTarget
+from graphbench.training.tasks.metrics import PerTarget, RelativeAbsoluteError
 from graphbench.training.tasks.spreads import LEVELS, GaussianSpread, QuantileSpread, Spread, quantile_levels
 
 #: Losses of a difference, of which each target may have its own.
@@ -54,7 +54,9 @@ class Regression(Task):
     kind = "regression"
     losses = ("L1", "MSE", "Huber", "Gaussian", "Quantile")
     comparable = True
-    needs: ClassVar[Mapping[str, Need]] = dict.fromkeys(("R2", "Spearman", "Pearson", "explained_variance"), "contrast")
+    needs: ClassVar[Mapping[str, Need]] = dict.fromkeys(
+        ("R2", "Spearman", "Pearson", "explained_variance", "RAE"), "contrast"
+    )
     #: Takes the width of the representation, the number of targets and the options of heads.
     head_class: type[GraphHead | NodeHead | EdgeHead]
     offset: Tensor
@@ -246,12 +248,13 @@ class Regression(Task):
         return {"MAE": TargetErrors(targets), "RMSE": TargetErrors(targets, squared=True)}
 
     def named_metrics(self) -> dict[str, Metric]:
-        """Means over targets of the coefficient of determination, correlations and explained variance; the MSE."""
+        """Means over targets of the coefficient of determination, correlations, explained variance and RAE; the MSE."""
         metrics: dict[str, Metric] = {
             "R2": PerTarget(r2_score),
             "Spearman": PerTarget(spearman_corrcoef, varied=True),
             "Pearson": PerTarget(pearson_corrcoef, varied=True),
             "explained_variance": PerTarget(explained_variance),
+            "RAE": RelativeAbsoluteError(),
             "MSE": KnownMeanSquaredError(),
         }
         return metrics | self._pooled() if self._unpooled else metrics

@@ -157,6 +157,8 @@ def of_column(name, p, truth):
     correlations = {"Pearson": stats.pearsonr, "Spearman": stats.spearmanr}
     if name in correlations:
         return correlations[name](p, truth)[0]
+    if name == "RAE":
+        return np.abs(p - truth).mean() / np.abs(truth - truth.mean()).mean()
     return {"R2": sk.r2_score, "explained_variance": sk.explained_variance_score}[name](truth, p)
 
 
