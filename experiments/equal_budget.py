@@ -51,6 +51,7 @@ POINT_CLOUDS = "graphbench-point-clouds"
 VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "GNNPlus": ({"layer": "GCN"}, {"layer": "GINE"}, {"layer": "GatedGCN"}),
     "GT": ({}, {"full": True}),
+    "NeuralWalker": ({}, {"sequence_layer": "conv"}),
 }
 #: Beginnings of options that change what is shown, and nothing else.
 SHOWN = ("--trainer.enable_progress_bar", "--trainer.enable_model_summary", "--trainer.log_every_n_steps")
