@@ -1,12 +1,15 @@
 """What users change about training by configuration: precision, callbacks, loggers, compilation."""
 
 import shutil
+import signal
 from datetime import timedelta
 
 import pandas as pd
 import pytest
 import yaml
 from command_line import SMALL_MODEL
+from equal_runs import OPTIONS, content
+from forked import at, forked, signal_at_step
 
 import graphbench
 from graphbench.cli import main
@@ -91,9 +94,12 @@ def test_diagnostics_of_a_trained_run(finished_run, tmp_path):
 
 @pytest.mark.slow
 def test_checkpoints_within_an_epoch(data_options, tmp_path):
-    every = ["--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "2"]
-    fit(data_options, tmp_path / "run", *every)
-    assert (tmp_path / "run" / "checkpoints" / "last.ckpt").is_file()
+    """A kill in step 6 of an epoch of three leaves step 5, where the end of the epoch before is step 3."""
+    every = ["--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.every_n_steps", "1"]
+    killed = at("on_train_batch_start", signal_at_step(5, signal.SIGKILL))
+    ended = forked(tmp_path, "fit", *data_options, *OPTIONS, *every, "--run", tmp_path / "run", prepare=killed)
+    assert ended.code == -signal.SIGKILL, ended.text
+    assert content(tmp_path / "run")["global_step"] == 5
 
 
 @pytest.mark.slow

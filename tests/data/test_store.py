@@ -163,6 +163,7 @@ def build(writer):
     for _ in range(20):
         writer.append("values", numpy.arange(1000))
         time.sleep(0.01)
+print("ready", flush=True)
 while not pathlib.Path(start).exists():
     time.sleep(0.001)
 entry = Store(root).open_or_build({"kind": "race"}, build, "race")
@@ -175,6 +176,7 @@ def test_two_processes_starting_together_build_once(tmp_path):
     start, log = tmp_path / "start", tmp_path / "log"
     command = [sys.executable, "-c", RACE, str(tmp_path / "store"), str(start), str(log)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 2
     start.touch()
     answers = [process.communicate(timeout=120)[0].strip() for process in processes]
     assert answers == [str(20 * 499500)] * 2

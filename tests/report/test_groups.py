@@ -164,10 +164,9 @@ def test_runs_that_do_not_say_their_data_stay_together(make_run, trained_on):
 
 def test_sizes_of_splits_and_left_out_rows_are_told(trained_on):
     one, other = trained_on("a", left_out=1234), trained_on("b", sizes=(81, 10, 9))
-    assert split_sizes([load_run(one, "a"), load_run(other, "b")]) == (
-        "Graphs: 80 to 81 training, 10 validation, 9 to 10 test. 1,234 rows of the file could not be used and were "
-        "left out."
-    )
+    told = split_sizes([load_run(one, "a"), load_run(other, "b")])
+    for part in ("80 to 81 training", " 10 validation", "9 to 10 test", "1,234 rows"):
+        assert part in told
 
 
 @pytest.mark.parametrize("text", ["{}", '{"splits": 3}', '{"splits": {"train": {}}}', "["])

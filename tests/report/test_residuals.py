@@ -66,12 +66,19 @@ def test_many_points_become_an_image(make_run):
     assert len(panel.figure) < 200_000
 
 
-@pytest.mark.parametrize("text", ["id,target\n1,2\n", "prediction,target\nx,y\n", "prediction,target\n"])
-def test_files_without_pairs_are_no_crash(make_run, text):
+@pytest.mark.parametrize("text", ["id,target\n1,2\n", "prediction,target\nx,y\n"])
+def test_files_without_pairs_are_named(make_run, text):
     folder = make_run("a")
     (folder.path / "predictions-test.csv").write_text(text)
     section = prediction_section(result_tables([folder])[0], "p")
-    assert section is None or (section.panels == [] and "no pairs" in section.notes[0])
+    assert section.panels == []
+    assert "predictions-test.csv" in section.notes[0]
+
+
+def test_a_file_without_rows_gets_no_section(make_run):
+    folder = make_run("a")
+    (folder.path / "predictions-test.csv").write_text("prediction,target\n")
+    assert prediction_section(result_tables([folder])[0], "p") is None
 
 
 def test_classes_are_not_drawn(make_run, add_predictions):

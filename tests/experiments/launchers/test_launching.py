@@ -107,13 +107,16 @@ def test_a_report_that_fails_alone_is_named(tmp_path, caplog):
 def test_processes_here_share_the_cards(tmp_path, monkeypatch):
     """Three jobs of two cards each, two at a time, on four cards that have names as after a restriction."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,GPU-7")
-    script = tmp_path / "sitecustomize.py"  # Python's own hook: each command notes its cards, and lasts a moment
+    script = tmp_path / "sitecustomize.py"  # Python's own hook: each command notes its cards, and waits for another one
     script.write_text(
-        "import os, sys, time\n"
+        "import glob, os, sys, time\n"
         "if 'completion' in sys.orig_argv:\n"
+        "    begun = time.time()\n"
         f"    path = {str(tmp_path)!r} + '/cards-' + str(os.getpid())\n"
         "    open(path, 'w').write(os.environ['CUDA_VISIBLE_DEVICES'] + ' ' + str(time.time()))\n"
-        "    time.sleep(3)\n"
+        f"    while len(glob.glob({str(tmp_path)!r} + '/cards-*')) < 2 and time.time() < begun + 60:\n"
+        "        time.sleep(0.02)\n"
+        "    time.sleep(0.5)\n"
         "    open(path, 'a').write(' ' + str(time.time()))\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
