@@ -98,8 +98,9 @@ def _watched_scores(trainer: pl.Trainer | None) -> dict[str, float]:
     progress: Any = trainer.fit_loop.epoch_progress.total
     if progress.processed == progress.completed:  # they differ at the end of an epoch, before schedules step
         return {}
-    scores = trainer.callback_metrics
-    return {one.monitor: float(scores[one.monitor]) for one in _watching(trainer) if one.monitor in scores}
+    scores, epoch = trainer.callback_metrics, trainer.current_epoch + 1
+    due = [one for one in _watching(trainer) if one.interval == "epoch" and epoch % one.frequency == 0]
+    return {one.monitor: float(scores[one.monitor]) for one in due if one.monitor in scores}
 
 
 class ExactResume(pl.Callback):

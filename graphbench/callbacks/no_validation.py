@@ -1,4 +1,4 @@
-"""Training without a validation part: all epochs run, and the weights after the last one count."""
+"""Training without validation: all epochs run, and the weights after the last one count."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ log = logging.getLogger(__name__)
 
 
 class NoValidation(pl.Callback):
-    """Take what selects or stops by validation scores out of a fit whose data have no validation part.
+    """Take what selects or stops by validation scores out of a fit that has none.
 
-    Early stopping and checkpoints of the best epoch are left out, and a line says so; anything else that needs
-    validation scores is refused. Data with a validation part are trained on as they are.
+    That is a fit whose data have no validation part, that takes no batch of it, or that ends before its first
+    validation. Early stopping and checkpoints of the best epoch are left out, and a line says so; anything else that
+    needs validation scores is refused. Other fits are left as they are.
     """
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -26,8 +27,8 @@ class NoValidation(pl.Callback):
         Raises:
             BadInput: a callback or the schedule needs validation scores.
         """
-        data: Any = getattr(trainer, "datamodule", None)
-        if stage != "fit" or not getattr(data, "is_empty", lambda split: False)("val"):
+        why, remedy = _reason(trainer)
+        if stage != "fit" or not why:
             return
         # Lightning then runs no validation and asks for no loader.
         trainer.limit_val_batches = 0
@@ -37,21 +38,35 @@ class NoValidation(pl.Callback):
         needing = [one for one in remaining if _watches(one) or "val" in (getattr(one, "splits", None) or ())]
         if needing:
             raise BadInput(
-                f"{type(needing[0]).__name__} needs scores of the validation part, which has no row here "
-                "(data.fractions). Leave it out, or give validation a share."
+                f"{type(needing[0]).__name__} needs scores of the validation part, but {why}. Leave it out, or "
+                f"{remedy}."
             )
         if getattr(getattr(pl_module, "schedule", None), "name", "") == "plateau":
             raise BadInput(
-                "--model.schedule.name plateau follows scores of the validation part, which has no row here "
-                "(data.fractions). Take another schedule, such as cosine, or give validation a share."
+                f"--model.schedule.name plateau follows scores of the validation part, but {why}. Take another "
+                f"schedule, such as cosine, or {remedy}."
             )
         trainer.callbacks = remaining  # type: ignore[attr-defined]
         if trainer.is_global_zero:
             named = dict.fromkeys(_called(one) for one in left)
             log.warning(
-                "No validation part: training ends after %s, and the weights of its end count (checkpoints/last.ckpt)."
-                "%s", _end(trainer), f" Left out: {', '.join(named)}." if named else "",
+                "No validation, since %s: training ends after %s, and the weights of its end count "
+                "(checkpoints/last.ckpt).%s", why, _end(trainer), f" Left out: {', '.join(named)}." if named else "",
             )  # fmt: skip
+
+
+def _reason(trainer: pl.Trainer) -> tuple[str, str]:
+    """Say why a fit validates nothing, and what would change that; two empty texts if it does."""
+    data: Any = getattr(trainer, "datamodule", None)
+    if getattr(data, "is_empty", lambda split: False)("val"):
+        return "the data have no row in it (data.fractions)", "give validation a share"
+    if trainer.limit_val_batches == 0:
+        return "--trainer.limit_val_batches is 0", "raise that"
+    every, last = trainer.check_val_every_n_epoch, trainer.max_epochs
+    if every is not None and last is not None and 0 < last < every:
+        run = f"the run has {last} epoch{'s' * (last != 1)}"
+        return f"--trainer.check_val_every_n_epoch is {every} and {run}", "lower that"
+    return "", ""
 
 
 def _watches(callback: pl.Callback) -> bool:

@@ -82,12 +82,20 @@ class EpochLines(Checkpoint):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clock."""
         self._start = time.perf_counter()
+        self._validated = False
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Note that this epoch has scores."""
+        self._validated = not trainer.sanity_checking
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """One line."""
         if not trainer.is_global_zero:
             return
-        logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        # Lightning keeps the scores of the last validation, which may be that of an earlier epoch.
+        known = trainer.callback_metrics.items()
+        logged = {name: float(value) for name, value in known if self._validated or not name.startswith("val/")}
+        self._validated = False
         monitor = getattr(pl_module, "monitor", "val/loss")
         parts = {name: f"{name} {logged[name]:.4g}" for name in ("train/loss", "val/loss", monitor) if name in logged}
         shown = {name: part.split()[-1] for name, part in parts.items()}

@@ -73,10 +73,17 @@ def of_logger(error: BaseException) -> bool:
 
 
 def of_training(error: BaseException) -> bool:
-    """Return whether Lightning ended a training over an option, such as a callback with an unknown monitor."""
+    """Return whether Lightning refused an option once it knew the data, such as a monitor or a share of batches."""
     refused = isinstance(error, (RuntimeError, ValueError, MisconfigurationException))
     last = _modules(error)[-1]
-    return refused and last.startswith(("pytorch_lightning.callbacks", "lightning_fabric.plugins.environments"))
+    return refused and last.startswith(
+        (
+            "pytorch_lightning.callbacks",
+            "pytorch_lightning.loops",
+            "pytorch_lightning.trainer.connectors",
+            "lightning_fabric.plugins.environments",
+        )
+    )
 
 
 def _root(error: BaseException) -> BaseException:

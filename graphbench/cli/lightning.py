@@ -180,6 +180,8 @@ class GraphbenchCLI(LightningCLI):
         check_trainer(config, callbacks, _as_list(self.config.get("trainer.callbacks")), self.model)
         self._choose_folder(config)
         if self.run_folder is not None:
+            if self.fresh and config.get("default_root_dir") is not None:
+                raise BadInput("--trainer.default_root_dir: a run is written into its own folder, which --run names.")
             config["default_root_dir"] = str(self.run_folder.path)
             config["logger"] = self._loggers(config.get("logger"))
             if config.get("enable_checkpointing") is not False:
@@ -200,6 +202,8 @@ class GraphbenchCLI(LightningCLI):
             if not in_terminal:
                 config["enable_progress_bar"] = False
             if self.run_folder is not None and not (in_terminal and has(ProgressBar)):
+                if not has(Checkpoint):  # Lightning takes the lines, which are one by class, for checkpoints
+                    config.pop("enable_checkpointing", None)
                 callbacks.append(EpochLines())
             callbacks += [RunProgressBar()] if in_terminal and not has(ProgressBar) else []
         # Last, since it saves the state that the other callbacks have at the end of the epoch.

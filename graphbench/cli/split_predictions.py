@@ -20,6 +20,7 @@ from graphbench.cli.options import Request
 from graphbench.cli.parsers import file_to_write
 from graphbench.cli.same_data import SameData
 from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, open_data, written_together
+from graphbench.cli.trainer_checks import require_whole
 from graphbench.contracts import Benchmark
 from graphbench.contracts.table import ENDS
 from graphbench.errors import BadInput
@@ -105,6 +106,7 @@ def _member(request: Request, chosen: str, folder: Sequence[str], one_process: b
     words = [*request.arguments[:stored], *ONE_PROCESS, *request.arguments[stored:]]
     forced = [*ONE_PROCESS, "--trainer.strategy", "auto"] if one_process else []
     cli = GraphbenchCLI([*words, *forced, *folder])
+    require_whole(cli.trainer, "predict")
     cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
     cli.datamodule.predict_split = chosen
     return _Member(cli, path, same)

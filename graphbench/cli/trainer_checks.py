@@ -27,6 +27,8 @@ _FEWEST_RATES = 13
 #: Option of the trainer -> the least that it may be: Lightning divides by some, and ignores others without a word.
 _LEAST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0,
           "num_sanity_val_steps": -1}  # fmt: skip
+#: Options of a training that has no step where they are 0.
+_LENGTHS = ("max_epochs", "max_steps", "limit_train_batches")
 
 
 def check_trainer(
@@ -40,6 +42,18 @@ def check_trainer(
     for name, least in _LEAST.items():
         if config.get(name) is not None:
             check_range(f"--trainer.{name}", config[name], at_least=least)
+    for name in _LENGTHS:
+        if config.get(name) == 0:
+            raise BadInput(f"--trainer.{name} is 0: nothing would be trained; expected more.")
+    for unit in ("epochs", "steps"):
+        least, most = config.get(f"min_{unit}"), config.get(f"max_{unit}")
+        if least is not None and most is not None and 0 < most < least:
+            raise BadInput(f"--trainer.min_{unit} is {least}, but --trainer.max_{unit} ends the run after {most}.")
+    if config.get("gradient_clip_algorithm") is not None and not config.get("gradient_clip_val"):
+        log.warning(
+            "trainer.gradient_clip_algorithm: %s does nothing without gradient_clip_val.",
+            config["gradient_clip_algorithm"],
+        )
     _check_rates(callbacks, parsed)
     _check_monitors(callbacks, model)
     devices = str(config.get("devices", "auto"))
@@ -56,6 +70,38 @@ def check_processes(count: int) -> None:
     most = max(8, os.cpu_count() or 1)
     if count > most:
         raise BadInput(f"--trainer.devices is {count}: that many processes on the CPU; expected at most {most} here.")
+
+
+def is_whole(limit: float) -> bool:
+    """Tell whether a limit of batches leaves none out: a whole number counts them, others are shares."""
+    return isinstance(limit, float) and limit == 1.0
+
+
+def require_whole(trainer: pl.Trainer, stage: str) -> None:
+    """Refuse to score or predict a part of a split, which would count as the whole.
+
+    Args:
+        trainer: as it was built.
+        stage: val, test or predict, whose batches the trainer may limit.
+
+    Raises:
+        BadInput: names the option.
+    """
+    limit = getattr(trainer, f"limit_{stage}_batches")
+    if is_whole(limit):
+        return
+    option = f"--trainer.limit_{stage}_batches"
+    if getattr(trainer, "fast_dev_run", False):
+        raise BadInput("--trainer.fast_dev_run is for trials of a training: one batch would count as the whole split.")
+    if stage == "val" and getattr(trainer, "overfit_batches", 0):
+        raise BadInput(
+            f"--trainer.overfit_batches is {limit}: so many batches would count as the whole split. Score all of it "
+            "with --trainer.overfit_batches 0."
+        )
+    raise BadInput(
+        f"{option} is {limit}: a part would count as the whole split. Leave it out, or take all of it with "
+        f"{option} 1.0."
+    )
 
 
 def _check_rates(callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -118,6 +119,19 @@ class LearningModule(pl.LightningModule):
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """As Lightning does; and end the training where the schedule says that this rate does."""
         super().lr_scheduler_step(scheduler, metric)
+        self._end_by_rate()
+
+    def follow(self, scores: Mapping[str, Any]) -> None:
+        """Tell the scores of a validation to a schedule that follows one of them."""
+        for config in self.trainer.lr_scheduler_configs:
+            if config.reduce_on_plateau:
+                self.lr_scheduler_step(config.scheduler, scores[str(config.monitor)])
+
+    def on_train_start(self) -> None:
+        """Train no further where a run goes on whose rate has ended it."""
+        self._end_by_rate()
+
+    def _end_by_rate(self) -> None:
         if self.ended_by_rate:
             self.trainer.should_stop = True
 
@@ -147,6 +161,7 @@ class LearningModule(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """Optimizer with its groups, and the schedule; `BadInput` where the optimizer takes no such option or shape."""
         optimizer = self.build_optimizer()
+        _check_eps(optimizer)
         # Before the scheduler is made, which multiplies them at once by the factor of the first interval.
         self._rates = [float(group["lr"]) for group in optimizer.param_groups]
         scheduler = self.schedule.configure(
@@ -155,7 +170,6 @@ class LearningModule(pl.LightningModule):
             epochs=self._epochs,
             monitor=self.monitor,
             mode=self.monitor_mode,
-            validated_every=lambda: self.trainer.check_val_every_n_epoch,
         )
         return {"optimizer": optimizer} | ({"lr_scheduler": scheduler} if scheduler else {})
 
@@ -185,3 +199,22 @@ class LearningModule(pl.LightningModule):
             return self._make_optimizer(parameters)
         except ValueError as error:
             raise BadInput(f"The optimizer of --model.optimizer cannot be made for this model: {error}") from error
+
+
+def _check_eps(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an `eps` that is 0 in the type of the weights: Adam would divide by the root of a gradient's square alone.
+
+    With `--trainer.precision 16-true` weights are float16, whose smallest number is 6e-8; Adam's eps is 1e-8.
+
+    Raises:
+        BadInput: names both, and what would be right.
+    """
+    for group in optimizer.param_groups:
+        eps, types = group.get("eps"), {one.dtype for one in group["params"]}
+        for kind in types if isinstance(eps, float) and eps > 0 else ():
+            if not torch.tensor(eps, dtype=kind):
+                raise BadInput(
+                    f"--model.optimizer.eps is {eps:g}, which is 0 in {str(kind).removeprefix('torch.')}, the type of "
+                    f"the weights. Take at least {torch.finfo(kind).tiny:.0e}, or another --trainer.precision: "
+                    "16-mixed keeps weights in float32, bf16-true has the exponents of float32."
+                )

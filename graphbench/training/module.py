@@ -355,6 +355,8 @@ class BenchmarkModule(LearningModule):
         self.log_dict(of_targets)
         if self.trainer.state.fn == "fit":  # a validation alone belongs to no epoch
             self.log("epoch", self.epoch_number)
+            if not self.trainer.sanity_checking:
+                self.follow(scores)
 
     def on_test_epoch_end(self) -> None:
         """Log the test split."""

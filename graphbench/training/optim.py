@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -187,27 +188,20 @@ class Schedule:
         epochs: Callable[[], int | None],
         monitor: str,
         mode: str,
-        validated_every: Callable[[], int | None] = lambda: 1,
     ) -> dict[str, Any] | None:
         """Lightning's description of the scheduler; None for a constant rate without warm-up.
 
-        `steps` and `epochs` return the length of the whole run, None, -1 or infinity when open-ended; `monitor`, `mode`
-        ("min" or "max") and `validated_every`, the epochs between two validations (None: they do not follow epochs),
-        are for plateau. All three functions are asked only if needed.
+        `steps` and `epochs` return the length of the whole run, None, -1 or infinity when open-ended, and are asked
+        only if needed; `monitor` and `mode` ("min" or "max") are for plateau.
 
         Raises:
-            BadInput: the schedule needs the length of the run and the run has none, or scores that epochs do not have.
+            BadInput: the schedule needs the length of the run and the run has none.
         """
         if self.name == "constant" and not self.warmup:
             return None
         if self.name == "plateau":
             if self.watch == "loss":
                 monitor, mode = "val/loss", "min"
-            if (every := validated_every()) is None:
-                raise BadInput(
-                    "schedule.name: plateau follows the scores of epochs, but trainer.check_val_every_n_epoch is null: "
-                    "set it to 1 or more."
-                )
             plateau = ReduceLROnPlateau(
                 optimizer,
                 mode="min" if mode == "min" else "max",
@@ -215,8 +209,9 @@ class Schedule:
                 patience=self.patience,
                 min_lr=self.min_lr,
             )
+            # Lightning counts epochs, so it never steps this one: the module tells it the score of every validation.
             return {
-                "scheduler": plateau, "interval": "epoch", "frequency": every, "monitor": monitor, "name": "lr",
+                "scheduler": plateau, "interval": "epoch", "frequency": sys.maxsize, "monitor": monitor, "name": "lr",
             }  # fmt: skip
         total = 0
         planned = self.name in ("cosine", "linear", "one_cycle")

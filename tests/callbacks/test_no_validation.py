@@ -65,6 +65,20 @@ def test_a_final_model_trains_on_everything_to_the_last_epoch(fit, graphs, tmp_p
     assert json.loads((run / "results.json").read_text())["epochs"] == 4
 
 
+@pytest.mark.parametrize("limit", [("limit_val_batches", "0"), ("check_val_every_n_epoch", "3")])
+def test_a_fit_that_validates_nothing_says_so_and_is_tested(fit, capsys, limit):
+    stop = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/accuracy"]
+    code, run = fit((0.6, 0.2, 0.2), *stop, f"--trainer.{limit[0]}", limit[1], epochs=2)
+    said = capsys.readouterr().err
+    assert code == 0
+    assert limit[0] in said
+    assert "EarlyStopping on val/accuracy" in said
+    assert "val" not in json.loads((run / "results.json").read_text())
+    assert main(["test", "--run", str(run)]) == 0
+    assert "DIFFER" not in capsys.readouterr().err
+    assert "test/accuracy" in json.loads((run / "results.json").read_text())["test"]
+
+
 def test_all_rows_are_trained_on(graphs, tmp_path):
     data = Graphs(str(graphs), target="y", fractions=(1, 0, 0), root=str(tmp_path))
     data.prepare_data()

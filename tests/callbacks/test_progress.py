@@ -105,6 +105,7 @@ class Logged:
 def test_an_epoch_is_one_line_of_eighty_columns(scores, monitor, there, caplog):
     lines = EpochLines()
     lines.on_fit_start(None, None)
+    lines.on_validation_end(SimpleNamespace(sanity_checking=False), None)
     lines._start -= 123_456
     logged = Logged(train_loss=0.001234, time_graphs_per_s=12345.6, **scores)
     with caplog.at_level("INFO"):
@@ -133,3 +134,10 @@ def test_each_chart_of_the_first_board_has_what_it_is_to_compare(fit, tmp_path):
         "MAE": {"train/MAE", "val/MAE"},
         "gap": {"train_test_gap/MAE", "train_test_gap/loss"},
     }
+
+
+def test_an_epoch_without_validation_shows_no_earlier_score(fit, caplog):
+    with caplog.at_level("INFO"):
+        fit(EpochLines(), max_epochs=3, check_val_every_n_epoch=2, enable_checkpointing=True)
+    lines = [text for text in caplog.messages if text.startswith("epoch ")]
+    assert ["val/" in line for line in lines] == [False, True, False]

@@ -186,7 +186,7 @@ def test_a_plateau_counts_the_epoch_at_whose_end_it_was_stopped(begin, data_opti
         assert main(["fit", "--resume", str(parts), "--trainer.max_epochs", epochs]) == 0
     states = [load_checkpoint(run / "checkpoints" / "last.ckpt") for run in (whole, parts)]
     assert states[0]["lr_schedulers"] == states[1]["lr_schedulers"]
-    assert states[0]["lr_schedulers"][0]["last_epoch"] == 2  # the last epoch is told to the next one
+    assert states[0]["lr_schedulers"][0]["last_epoch"] == 3  # validations
 
 
 def test_a_rate_below_the_limit_ends_the_run_also_where_it_was_killed_before(begin, data_options, tmp_path):
@@ -198,7 +198,7 @@ def test_a_rate_below_the_limit_ends_the_run_also_where_it_was_killed_before(beg
     ended = RunFolder(whole).read_results()
     assert (ended["ended_by_rate"], ended["epochs"]) == (True, 2)
     assert main(["fit", *data_options, *options, "--trainer.max_epochs", "2", "--run", str(parts)]) == 0
-    assert main(["fit", "--resume", str(parts), "--trainer.max_epochs", "9"]) == 0  # the last drop is not stored
+    assert main(["fit", "--resume", str(parts), "--trainer.max_epochs", "9"]) == 0
     assert {name: RunFolder(parts).read_results()[name] for name in ("ended_by_rate", "epochs")} == {
         "ended_by_rate": True,
         "epochs": 2,

@@ -136,3 +136,59 @@ def test_an_optimizer_that_is_a_function_stays_what_it_is(data_options, tmp_path
     ]
     assert "momentum" in group, "still SGD"
     assert group["lr"] != 1e-4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["max_epochs", "0"],
+        ["max_steps", "0"],
+        ["limit_train_batches", "0"],
+        ["limit_train_batches", "0.001"],
+        ["limit_val_batches", "0.001"],
+        ["val_check_interval", "1000"],
+        ["min_epochs", "9", "--trainer.max_epochs", "3"],
+        ["min_steps", "9", "--trainer.max_steps", "3"],
+        ["default_root_dir", "elsewhere"],
+        ["precision", "16-true"],
+    ],
+)
+def test_an_option_that_cannot_be_obeyed_is_one_line(data_options, tmp_path, capsys, options):
+    assert _fit(data_options, tmp_path / "run", f"--trainer.{options[0]}", *options[1:]) == 1
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("graphbench: ")
+    assert options[0] in last
+    assert not list((tmp_path / "run").rglob("*.ckpt"))
+
+
+def test_a_run_without_checkpoints_trains(data_options, tmp_path):
+    alone = ["--trainer.enable_checkpointing", "false", "--trainer.max_epochs", "1"]
+    assert _fit(data_options, tmp_path / "run", *alone) == 0
+    assert not list((tmp_path / "run").rglob("*.ckpt"))
+
+
+def test_no_time_is_no_step_and_said(data_options, tmp_path, capsys):
+    assert _fit(data_options, tmp_path / "run", "--trainer.max_time", "00:00:00:00") == 0
+    assert "No step was trained" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "limits"),
+    [
+        ("test", ["limit_test_batches", "0"]),
+        ("test", ["limit_test_batches", "1"]),
+        ("test", ["limit_test_batches", "0.5"]),
+        ("test", ["fast_dev_run", "true"]),
+        ("validate", ["limit_val_batches", "1"]),
+        ("validate", ["overfit_batches", "1"]),
+        ("validate", ["fast_dev_run", "true"]),
+        ("predict", ["limit_predict_batches", "1"]),
+        ("predict", ["fast_dev_run", "true"]),
+    ],
+)
+def test_a_part_of_a_split_never_counts_as_the_whole(finished_run, capsys, command, limits):
+    before = {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()}
+    assert main([command, "--run", str(finished_run), f"--trainer.{limits[0]}", limits[1]]) == 1
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith(f"graphbench: --trainer.{limits[0]}")
+    assert {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()} == before

@@ -93,6 +93,7 @@ CHECKS = {
     "fast_dev_run": lambda run: not run.folder.exists(),
     "overfit_batches": lambda run: run.results["steps"] == 3 * 2,
     "limit_train_batches": lambda run: run.results["steps"] == 3 * 2,
+    "val_check_interval": lambda run: run.table["val/loss"].notna().sum() == run.results["steps"] // 2,
     "limit_val_batches": lambda run: run.results["epochs"] == 3,
     "profiler": lambda run: "run_training_epoch" in run.said,
     "detect_anomaly": lambda run: run.results["epochs"] == 3,

@@ -1,5 +1,6 @@
 """BenchmarkModule put together in Python: what each option does to weights, features and optimizer."""
 
+import contextlib
 from dataclasses import replace
 from functools import partial
 
@@ -189,9 +190,27 @@ def test_patience_of_a_plateau_counts_validations(spec, every):
     assert watched(spec, limits, schedule).rates == pytest.approx([1.0] * 3 * every + [0.1] * every)
 
 
-def test_a_plateau_without_scores_of_epochs_is_refused(spec):
-    with pytest.raises(BadInput, match="check_val_every_n_epoch"):
-        watched(spec, {"max_epochs": 2, "check_val_every_n_epoch": None, "val_check_interval": 2}, Schedule("plateau"))
+@pytest.mark.parametrize(
+    ("when", "rates"),
+    [
+        ({"val_check_interval": 1}, [1.0, 1e-1, 1e-2]),  # three validations in an epoch
+        ({"val_check_interval": 1 / 3}, [1.0, 1e-1, 1e-2]),
+        ({"val_check_interval": 2}, [1.0, 1.0, 1.0]),  # one, that after the second batch
+        ({"val_check_interval": 2, "check_val_every_n_epoch": None}, [1.0, 1.0, 1e-1]),  # after batches 2, 4 and 6
+    ],
+)
+def test_patience_counts_validations_within_epochs(spec, when, rates):
+    """With patience 1 every second validation after the first one cuts the rate."""
+    limits = {"max_epochs": 3, "gradient_clip_val": 1e-30} | when
+    assert watched(spec, limits, Schedule("plateau", patience=1, factor=0.1)).rates == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(("eps", "kind"), [(1e-8, torch.float16), (1e-4, torch.float16), (1e-8, torch.bfloat16)])
+def test_an_eps_that_is_nothing_beside_the_weights_is_refused(spec, eps, kind):
+    module = BenchmarkModule(spec, Tiny, optimizer=partial(torch.optim.AdamW, eps=eps)).to(kind)
+    vanishes = eps < 2.0**-25 and kind is torch.float16  # half of the smallest float16, 2 ** -24
+    with pytest.raises(BadInput, match="eps") if vanishes else contextlib.nullcontext():
+        module.configure_optimizers()
 
 
 @pytest.mark.parametrize(("steps", "validated"), [(7, [3, 6, 7]), (6, [3, 6]), (2, [2])])

@@ -325,12 +325,16 @@ def _finish(cli: GraphbenchCLI) -> int:
         scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
         results["val"] = scores_of("val", scores[0])
     elif not cli.passing and any(isinstance(callback, BestCheckpoint) for callback in trainer.checkpoint_callbacks):
-        results["val"] = scores_of("val", {name: float(value) for name, value in trainer.callback_metrics.items()})
+        scored = scores_of("val", {name: float(value) for name, value in trainer.callback_metrics.items()})
+        results |= {"val": scored} if scored else {}  # none where no validation has run
     results["undefined"] = dict(model.scores.of("val").undefined)
     _check_place(cli)
     _record(run, results)
-    if cli.datamodule.is_empty("val"):
-        log.info("No epoch is the best one without a validation part: %s is what predict takes.", run.last)
+    finished = trainer.current_epoch == trainer.max_epochs or trainer.global_step == trainer.max_steps  # said before
+    if trainer.global_step == (cli.continue_at or 0) and not finished:
+        log.warning("No step was trained: --trainer.max_time, early stopping or the rate had ended the run before it.")
+    if "val" not in results and run.last.is_file():
+        log.info("No epoch is the best one without validation scores: %s is what predict takes.", run.last)
     if model.monitor not in results.get("val", {}):
         return 0
     score = results["val"][model.monitor]

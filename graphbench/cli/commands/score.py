@@ -19,6 +19,7 @@ from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.split_predictions import KeepPredictions, write_kept
 from graphbench.cli.trained import checkpoint_of, open_data, predictor_of, write_page, written_together
+from graphbench.cli.trainer_checks import is_whole, require_whole
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
@@ -94,7 +95,11 @@ def _score_splits(
     cli.datamodule.setup()
     # Before the first split is scored, which may take an hour.
     cli.datamodule.require_rows(splits[-1])
+    require_whole(cli.trainer, splits[-1])
     splits = [name for name in splits if not cli.datamodule.is_empty(name)]
+    if splits[0] == "val" and not is_whole(limit := cli.trainer.limit_val_batches):
+        log.warning("Validation scores are of a part of the split, as in the fit: trainer.limit_val_batches %s.", limit)
+        splits = [name for name in splits if name != "val" or limit]
     scores: dict[str, Mapping[str, float]] = {}
     undefined: dict[str, str] = {}
     for name in splits:
