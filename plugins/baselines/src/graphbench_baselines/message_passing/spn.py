@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.utils import scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.encodings import ShortestPaths
 from graphbench.errors import check_range
-from graphbench.nn import Categorical, NodeEncoder, NormName, make_norm, node_pairs
+from graphbench.nn import Categorical, NodeEncoder, NormName, make_norm, node_pairs, sum_neighbours
 
 
 def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
@@ -69,8 +68,8 @@ class ShellLayer(nn.Module):
         # One weight a distance for all channels (the paper's alpha), so a layer costs one sum per shell and no map.
         weights = self.shell_logits.softmax(0).to(x.dtype)
         mixed = (1 + self.eps) * x
-        for weight, (source, target) in zip(weights, shells, strict=True):
-            mixed = mixed + weight * scatter(x.index_select(0, source), target, 0, x.shape[0], reduce="sum")
+        for weight, shell in zip(weights, shells, strict=True):
+            mixed = mixed + weight * sum_neighbours(x, shell)
         out: Tensor = self.mlp(mixed)
         return out
 
