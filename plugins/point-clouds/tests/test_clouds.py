@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from graphbench_point_clouds import PointNet
 from graphbench_point_clouds.clouds import Clouds, farthest_points, interpolate, nearest, squared_distances
 
 
@@ -23,6 +24,14 @@ def test_every_row_is_in_the_block_of_its_cloud(spec, cut, sizes):
         assert torch.equal(found[cloud], expected)
     assert len(clouds.blocks) == len(set(sizes))
     assert torch.equal(clouds.to_rows(clouds.to_blocks(batch.pos)), batch.pos)
+
+
+def test_sizes_of_equal_clouds_are_not_read_from_the_device(spec, cut):
+    """Meta tensors have no numbers to read. Benchmarks of points sample clouds of one size on the device."""
+    model = PointNet(spec)
+    model.precompute(cut(spec, sizes=(5, 5, 5)).apply(lambda tensor: tensor.to("meta")))
+    batch = cut(spec, sizes=(5, 4))
+    assert model.precomputed(batch).cloud_sizes == [(4, 1), (5, 1)]
 
 
 def test_keys_order_the_points_of_a_cloud_and_the_first_counts_most(spec, cut):

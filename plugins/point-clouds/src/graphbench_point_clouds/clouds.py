@@ -59,14 +59,14 @@ class Clouds:
         """Find the clouds of a batch.
 
         Args:
-            batch: clouds of any sizes, whose fields `cloud_sizes` and `cloud_order` are those of `cloud_order`; without
-                them different sizes cost a host-device sync.
+            batch: clouds of one size, or of any sizes with the fields `cloud_sizes` and `cloud_order` of `cloud_order`;
+                without them different sizes cost a host-device sync.
             keys: columns `[T]` that order the points of a cloud, the first one first; without any they keep their
                 order. Ties go to the first point, so that results do not depend on the numbering where points that
                 agree in all keys are interchangeable.
         """
         device, num_clouds = batch.batch.device, batch.num_graphs
-        if batch.num_nodes == num_clouds * batch.max_nodes:
+        if of_one_size(batch):
             rows = torch.arange(batch.num_nodes, device=device).view(num_clouds, batch.max_nodes)
             blocks = [Block(torch.arange(num_clouds, device=device), rows)]
         else:
@@ -133,6 +133,11 @@ class Clouds:
         numbers = torch.arange(self.num_clouds, device=counts.device)
         sample = Clouds(blocks, numbers.repeat_interleave(counts, output_size=total), self.num_clouds)
         return sample, sample.to_rows([rows[:, :, None] for rows in picked]).squeeze(1)
+
+
+def of_one_size(batch: GraphBatch) -> bool:
+    """Tell by shapes alone, without a host-device sync, whether all clouds of a batch have as many points."""
+    return batch.num_nodes == batch.num_graphs * batch.max_nodes
 
 
 def cloud_order(batch: GraphBatch) -> dict[str, Any]:

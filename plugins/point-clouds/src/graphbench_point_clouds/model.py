@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, Representation
 from graphbench.errors import BadInput
 from graphbench.nn import BatchNorm
-from graphbench_point_clouds.clouds import Clouds, cloud_order
+from graphbench_point_clouds.clouds import Clouds, cloud_order, of_one_size
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class PointCloudModel(Architecture):
         self.category_dim = 0 if self.of_clouds else codes
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Group clouds by their size."""
-        return cloud_order(batch)
+        """Group clouds by their size, where they have several: sampled points come here on the device."""
+        return {} if of_one_size(batch) else cloud_order(batch)
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return points `[num_nodes, dim]`; in tasks of clouds they share the rows of `graph [num_graphs, dim]`."""
