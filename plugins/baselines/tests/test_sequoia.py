@@ -143,7 +143,7 @@ def test_edges_between_clusters_are_means_of_dense_products(graphs):
     number = torch.arange(count) % CLUSTERS
     weight = torch.rand(count, dtype=torch.float64, requires_grad=True)
     clusters = clusters_of(F.one_hot(number, CLUSTERS), torch.zeros_like(number), index, num_graphs=1)
-    pairs, found = clusters.pairs, cluster_edges(index, vectors, weight, clusters)
+    pairs, found = clusters.edge_index, cluster_edges(index, vectors, weight, clusters)
 
     dense = F.one_hot(number, CLUSTERS).double() * weight[:, None]
     adjacency, tensor = torch.zeros(count, count).double(), torch.zeros(count, count, 2).double()

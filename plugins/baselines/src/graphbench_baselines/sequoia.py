@@ -45,7 +45,7 @@ class Clusters:
         order: nodes, sorted by cluster `[T]`.
         place: of each node in that order `[T]`.
         layout: of the sorted nodes in padded clusters, empty ones left out.
-        pairs: different clusters with an edge from the first to the second, ascending `[2, P]`.
+        edge_index: edges between clusters, each from a cluster to another one, ascending `[2, P]`.
         pair_of: of each edge, from 1 on; 0 for edges within a cluster `[M]`.
     """
 
@@ -54,7 +54,7 @@ class Clusters:
     order: Tensor
     place: Tensor
     layout: DenseLayout
-    pairs: Tensor
+    edge_index: Tensor
     pair_of: Tensor
 
     @property
@@ -106,7 +106,7 @@ def clusters_of(assignment: Tensor, graph_of: Tensor, edge_index: Tensor, num_gr
     Examples:
         >>> choice, edges = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0, 1], [1, 0]])
         >>> clusters = clusters_of(choice, torch.tensor([0, 0, 1]), edges, num_graphs=2)
-        >>> clusters.number, clusters.order, clusters.pairs
+        >>> clusters.number, clusters.order, clusters.edge_index
         (tensor([1, 0, 3]), tensor([1, 0, 2]), tensor([[0, 1],
                 [1, 0]]))
     """
@@ -142,7 +142,7 @@ def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Cl
         clusters: of the nodes.
 
     Returns:
-        Vectors of `clusters.pairs` `[P, dim]`.
+        Vectors of `clusters.edge_index` `[P, dim]`.
 
     Examples:
         >>> index, edge = torch.tensor([[0, 1, 0], [2, 2, 1]]), torch.tensor([[1.0], [3.0], [9.0]])
@@ -151,7 +151,7 @@ def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Cl
         tensor([[2.]])
     """
     first, second = weight[edge_index]
-    share, rows = (first * second).to(edge.dtype)[:, None], clusters.pairs.shape[1] + 1
+    share, rows = (first * second).to(edge.dtype)[:, None], clusters.edge_index.shape[1] + 1
     # Row 0 holds the edges within clusters. Weights are ones in value, so no denominator of the others is 0.
     sums = scatter(share * edge, clusters.pair_of, 0, rows, reduce="sum")[1:]
     return sums / scatter(share, clusters.pair_of, 0, rows, reduce="sum")[1:]
@@ -373,7 +373,8 @@ class Sequoia(Architecture):
         # A GPS layer hands the layout to its attention and does not look into it.
         x, edge = self.within(x, edge, batch, cast(DenseLayout, clusters))
         sums = scatter(x, clusters.number, 0, total, reduce="sum")
-        cluster, _ = self.among(sums, between, Data(edge_index=clusters.pairs, num_nodes=total))
+        # Without attention it looks at edges alone. A program of torch.compile cannot make a `Data`.
+        cluster, _ = self.among(sums, between, cast(Data, clusters))
         return Representation(
             node=x + cluster.index_select(0, clusters.number),
             edge=edge,
