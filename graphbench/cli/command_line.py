@@ -6,7 +6,10 @@ same words afterwards. The tables of options that name classes, or hold other op
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -251,6 +254,16 @@ def is_option(word: str) -> bool:
         [True, True, True, False, False, False]
     """
     return re.match(r"-[^\d.\s=][^\s=]*(=|$)", word) is not None
+
+
+def as_word(path: str | Path) -> str:
+    """Write a path as a word of a command that a person copies into a shell.
+
+    Examples:
+        >>> as_word("runs/mine"), as_word("runs/3 layers")
+        ('runs/mine', "'runs/3 layers'")
+    """
+    return subprocess.list2cmdline([str(path)]) if os.name == "nt" else shlex.quote(str(path))
 
 
 def holds_settings(value: str) -> bool:

@@ -215,9 +215,13 @@ def folder_to_write(option: str, name: str | Path) -> Path:
     """Return the path of a folder that exists or can be made.
 
     Raises:
-        BadInput: the path is a file or below one, or not writable.
+        BadInput: the path is a file or below one, not writable, or reads as an option.
     """
     path = Path(name)
+    if str(path).startswith("-"):
+        raise BadInput(
+            f"{option} {path}: later commands would take it for an option; let it begin with another letter."
+        )
     if path.exists() and not path.is_dir():
         raise BadInput(f"{option} {path}: this is a file; name a folder, which is made where it is missing.")
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())

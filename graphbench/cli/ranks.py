@@ -28,6 +28,7 @@ from torch.utils.data import get_worker_info
 
 from graphbench.callbacks.checkpoints import LastCheckpoint, validates_now
 from graphbench.callbacks.csv_logger import RunCSVLogger
+from graphbench.cli.command_line import as_word
 from graphbench.cli.process import Stopped, by_default, handled, leave_terminal
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.runs import RunFolder
@@ -255,7 +256,7 @@ def lost_folder(path: Path, now: Path | None, step: int) -> str:
         return f"{text} Without its {run.config.name} it cannot be continued."
     if run.resumable is None:
         return f"{text} It is {now} now and holds no checkpoint yet: give the command again to start anew."
-    return f"{text} It is {now} now. Continue with: graphbench fit --resume {now}"
+    return f"{text} It is {now} now. Continue with: graphbench fit --resume {as_word(now)}"
 
 
 # -- rendezvous --------------------------------------------------------------------------------------------------------

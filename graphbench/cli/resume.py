@@ -19,7 +19,7 @@ from typing import Any
 import pytorch_lightning as pl
 import yaml
 
-from graphbench.cli.command_line import CommandLine, class_names, classes_in, value_at
+from graphbench.cli.command_line import CommandLine, as_word, class_names, classes_in, value_at
 from graphbench.cli.lightning import resolve
 from graphbench.cli.options import Request
 from graphbench.errors import BadInput, CorruptData
@@ -97,7 +97,8 @@ class Start:
             if done == most:
                 return (
                     f"{run.path} is finished: all of --trainer.max_{name} {most} are trained. To train further, give a "
-                    f"larger number: graphbench fit --resume {run.path} --trainer.max_{name} N, with N above {most}."
+                    f"larger number: graphbench fit --resume {as_word(run.path)} --trainer.max_{name} N, with N above "
+                    f"{most}."
                 )
         return f"Continuing {run.path} at step {self.step}"
 
@@ -151,7 +152,8 @@ def _suggest_other(run: RunFolder, damaged: Path) -> str:
                 step = load_checkpoint(other)["global_step"]
             except CorruptData:
                 continue
-            return f"Continue at step {step} with: graphbench fit --resume {run.path} --checkpoint {other}"
+            places = f"--resume {as_word(run.path)} --checkpoint {as_word(other)}"
+            return f"Continue at step {step} with: graphbench fit {places}"
     return "There is no other one to continue from."
 
 
@@ -246,7 +248,7 @@ def changed_options(request: Request) -> list[Difference]:
     changed = differing(resolve(request.stored), resolve(request.arguments))
     for one in changed:
         if why := _reason_to_refuse(one):
-            raise BadInput(f"--resume: {one}, but {why.format(run=request.run.path)}")
+            raise BadInput(f"--resume: {one}, but {why.format(run=as_word(request.run.path))}")
     return changed
 
 

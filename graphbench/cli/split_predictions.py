@@ -15,6 +15,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from graphbench.cli.command_line import as_word
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.parsers import file_to_write
@@ -298,7 +299,7 @@ def write_kept(
         if frame is None:
             log.info(
                 "Predictions of %s are too many to be kept; graphbench predict --run %s --split %s writes them.",
-                split, run.path, split,
+                split, as_word(run.path), split,
             )  # fmt: skip
         elif split == "test" and entries and _is_newer(output, run.best):
             log.info("%s stays: it has what graphbench predict added.", output)

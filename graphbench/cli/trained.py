@@ -6,7 +6,9 @@ import argparse
 import contextlib
 import logging
 import multiprocessing
+import os
 import pickle
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.queues import Queue
@@ -38,6 +40,8 @@ from graphbench.runs.differences import warn_of_other_options
 log = logging.getLogger(__name__)
 #: One process, since nothing gathers the answers of several.
 ONE_PROCESS = ["--trainer.devices", "1", "--trainer.num_nodes", "1"]
+#: Options of the trainer that count where it lends its device alone.
+_IN_FORCE = {f"trainer.{name}" for name in ("accelerator", "devices", "precision", "deterministic", "benchmark")}
 #: Answers a part of an input with one or several models.
 Answer = Callable[[Any], pd.DataFrame]
 
@@ -129,6 +133,12 @@ def _load(request: Request, options: Sequence[str]) -> Predictor:
             "--trainer.callbacks: no callback runs here. `graphbench test` and `graphbench predict` of a split run "
             "them, without --input."
         )
+    for one in typed.options:
+        if one.path.startswith("trainer.") and one.path not in _IN_FORCE:
+            raise BadInput(
+                f"{one.name} has no effect here, where no trainer runs. Those in force are "
+                f"{', '.join(sorted(_IN_FORCE))}."
+            )
     cli = GraphbenchCLI([*request.arguments, *ONE_PROCESS, *options, "--trainer.strategy", "auto"])
     # After the options: a run that was fine-tuned reads the weights of its `init_from` first.
     if path is None:
@@ -173,14 +183,26 @@ def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None
 
     Yields:
         The staged folder and the options that make the trainer write to it. Only the first process of several stages.
+        None where the run's folder is somebody else's: what callbacks write is then lost, and a line says so.
     """
     if request is None or request.run is None:
         yield None, []
     elif getattr(rank_zero_only, "rank", None):
         yield request.run, ["--trainer.default_root_dir", str(request.run.path)]
+    elif not may_keep(request.run):
+        with tempfile.TemporaryDirectory() as lost:
+            yield None, ["--trainer.default_root_dir", lost]
     else:
         with writing_together(request.run.path) as staged:
             yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
+
+
+def may_keep(run: RunFolder) -> bool:
+    """Tell whether this user may write into the folder of a run; a line says so where not."""
+    writable = os.access(run.path, os.W_OK | os.X_OK)
+    if not writable:
+        log.warning("%s may not be written to: nothing is kept in it.", run.path)
+    return writable
 
 
 def write_page(run: RunFolder) -> None:

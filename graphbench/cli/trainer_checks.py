@@ -46,9 +46,9 @@ def check_trainer(
         if config.get(name) == 0:
             raise BadInput(f"--trainer.{name} is 0: nothing would be trained; expected more.")
     for unit in ("epochs", "steps"):
-        least, most = config.get(f"min_{unit}"), config.get(f"max_{unit}")
-        if least is not None and most is not None and 0 < most < least:
-            raise BadInput(f"--trainer.min_{unit} is {least}, but --trainer.max_{unit} ends the run after {most}.")
+        fewest, most = config.get(f"min_{unit}"), config.get(f"max_{unit}")
+        if fewest is not None and most is not None and 0 < most < fewest:
+            raise BadInput(f"--trainer.min_{unit} is {fewest}, but --trainer.max_{unit} ends the run after {most}.")
     if config.get("gradient_clip_algorithm") is not None and not config.get("gradient_clip_val"):
         log.warning(
             "trainer.gradient_clip_algorithm: %s does nothing without gradient_clip_val.",
@@ -77,11 +77,11 @@ def is_whole(limit: float) -> bool:
     return isinstance(limit, float) and limit == 1.0
 
 
-def require_whole(trainer: pl.Trainer, stage: str) -> None:
+def require_whole(trainer: Any, stage: str) -> None:
     """Refuse to score or predict a part of a split, which would count as the whole.
 
     Args:
-        trainer: as it was built.
+        trainer: as it was built; Lightning declares no type for its limits.
         stage: val, test or predict, whose batches the trainer may limit.
 
     Raises:
@@ -91,9 +91,9 @@ def require_whole(trainer: pl.Trainer, stage: str) -> None:
     if is_whole(limit):
         return
     option = f"--trainer.limit_{stage}_batches"
-    if getattr(trainer, "fast_dev_run", False):
+    if trainer.fast_dev_run:
         raise BadInput("--trainer.fast_dev_run is for trials of a training: one batch would count as the whole split.")
-    if stage == "val" and getattr(trainer, "overfit_batches", 0):
+    if stage == "val" and trainer.overfit_batches:
         raise BadInput(
             f"--trainer.overfit_batches is {limit}: so many batches would count as the whole split. Score all of it "
             "with --trainer.overfit_batches 0."

@@ -1,9 +1,10 @@
-"""Commands start where Python has no POSIX: no modules and functions that Windows lacks are asked for."""
+"""Commands start where Python has no POSIX, whose modules and functions Windows lacks, and in every locale."""
 
 import subprocess
 import sys
 
 import pytest
+from command_line import graphbench
 
 #: Third parties choose their platform when they are imported, which happens before anything is taken away.
 START = """
@@ -48,3 +49,10 @@ def test_training_and_testing_need_no_posix(tmp_path):
     shown = "--trainer.enable_progress_bar false --trainer.max_epochs 1"
     run = tmp_path / "run"
     assert problems(f"fit --config quickstart --run {run} {shown}", f"test --run {run}") == ""
+
+
+def test_configurations_are_utf_8_in_every_locale(tmp_path, monkeypatch):
+    for name, value in {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "mine.yaml").write_text("# 5 Å\nmodel: {architecture: {class_path: GCN}}\n", encoding="utf-8")
+    graphbench("params", "--data", "NCI", "--config", tmp_path / "mine.yaml")

@@ -140,6 +140,7 @@ def test_every_command_has_this_parser(command, capsys, monkeypatch):
         "reproduce sft/table-4 --output {}/below",
         "reproduce --records x --page {}/below",
         "export --run x --output {}/below",
+        "sweep --config gps/zinc --output=-{}",
     ],
 )
 def test_a_place_that_cannot_be_is_one_line(line, tmp_path, monkeypatch, capsys):

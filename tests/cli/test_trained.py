@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from functools import partial
+from pathlib import Path
 from queue import Queue
 
 import pandas as pd
@@ -125,3 +127,27 @@ def test_two_devices_write_the_same_file(finished_run, molecule_file, tmp_path, 
     assert one.count(b"\n") == 2401
     assert two == one
     assert "2400 rows, 20 without prediction" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["test"], ["validate"], ["test", "--input"], ["predict"]], ids=" ".join)
+def test_a_run_of_somebody_else_is_read_alone(finished_run, molecule_file, tmp_path, monkeypatch, capsys, command):
+    """Root may write anywhere, so that a changed mode would not show it."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != finished_run and access(path, mode))
+    before = {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()}
+    words = [str(molecule_file)] if command[-1] == "--input" else []
+    words += ["--output", str(tmp_path / "p.csv")] if command == ["predict"] else []
+    assert main([*command, *words, "--run", str(finished_run)]) == 0
+    told = capsys.readouterr()
+    assert f"{finished_run} may not be written to" in told.err
+    assert "MAE" in told.out or len(pd.read_csv(tmp_path / "p.csv"))
+    assert {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("option", ["limit_predict_batches=1", "fast_dev_run=true", "strategy=ddp", "num_nodes=2"])
+@pytest.mark.parametrize("command", ["predict", "embed"])
+def test_options_of_a_trainer_that_does_not_run_are_refused(finished_run, molecule_file, capsys, command, option):
+    words = [command, "--run", str(finished_run), "--input", str(molecule_file), "--output", "never.csv"]
+    assert main([*words, f"--trainer.{option}"]) == 1
+    assert f"--trainer.{option.partition('=')[0]} has no effect here" in capsys.readouterr().err
+    assert not Path("never.csv").exists()

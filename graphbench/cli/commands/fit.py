@@ -21,7 +21,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
-from graphbench.cli.command_line import CommandLine
+from graphbench.cli.command_line import CommandLine, as_word
 from graphbench.cli.complaints import of_logger, of_training, reason
 from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
@@ -125,7 +125,8 @@ def _new_folder(name: str | None) -> RunFolder | None:
     run = RunFolder(folder_to_write("--run", name))
     if run.is_begun and _rank() == 0:
         raise BadInput(
-            f"--run {name}: this folder already holds a run. Continue it with --resume {name}, or name another."
+            f"--run {name}: this folder already holds a run. Continue it with --resume {as_word(name)}, or name "
+            "another."
         )
     return run
 
@@ -282,7 +283,7 @@ def _stopped(cli: GraphbenchCLI, signum: int) -> int:
 def _how_to_go_on(run: RunFolder) -> str:
     if run.resumable is None:
         return "There is no checkpoint yet: give the same command again to start anew."
-    return f"Continue with: graphbench fit --resume {run.path}"
+    return f"Continue with: graphbench fit --resume {as_word(run.path)}"
 
 
 def _check_place(cli: GraphbenchCLI) -> None:
@@ -354,10 +355,13 @@ def _write_page(cli: GraphbenchCLI) -> None:
         write_page(cli.run_folder)
     except Exception:  # the training stands, whatever became of a figure
         log.warning("The report of %s cannot be drawn.", cli.run_folder.path, exc_info=True)
-    if cli.datamodule.is_empty("test"):
-        log.info("No test part: graphbench test --run %s --input LABELLED.csv scores a file.", cli.run_folder.path)
+    run = as_word(cli.run_folder.path)
+    if cli.run_folder.resumable is None:
+        log.warning("No checkpoint was written: the run can be neither tested nor continued.")
+    elif cli.datamodule.is_empty("test"):
+        log.info("No test part: graphbench test --run %s --input LABELLED.csv scores a file.", run)
     else:
-        log.info("Next: graphbench test --run %s", cli.run_folder.path)
+        log.info("Next: graphbench test --run %s", run)
 
 
 def _timer(trainer: pl.Trainer) -> Timer:
@@ -372,7 +376,7 @@ def _save_averaged(trainer: pl.Trainer, run: RunFolder) -> None:
     if any(isinstance(callback, StochasticWeightAveraging) for callback in callbacks) and run.last.is_file():
         path = run.checkpoints / "averaged.ckpt"
         trainer.save_checkpoint(path, weights_only=True)
-        log.info("Averaged weights: graphbench test --run %s --checkpoint %s", run.path, path)
+        log.info("Averaged weights: graphbench test --run %s --checkpoint %s", as_word(run.path), as_word(path))
 
 
 @rank_zero_only

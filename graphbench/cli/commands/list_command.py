@@ -13,6 +13,7 @@ from typing import Any
 
 import graphbench
 from graphbench import registry
+from graphbench.cli.command_line import as_word
 from graphbench.cli.console import console, plain_table
 from graphbench.cli.parsers import CommandParser, file_to_write
 from graphbench.contracts.spec import BenchmarkSpec
@@ -282,7 +283,7 @@ def show_config(arguments: Sequence[str]) -> int:
         raise BadInput(f"--copy {target}: this file exists already, and nothing is overwritten. Name another.")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
-    print(f"Wrote {target}. Next: graphbench fit --config {target}")
+    print(f"Wrote {target}. Next: graphbench fit --config {as_word(target)}")
     return 0
 
 

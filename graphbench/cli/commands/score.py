@@ -18,7 +18,7 @@ from graphbench.cli.released import OFFICIAL, check_weights, load_released
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.split_predictions import KeepPredictions, write_kept
-from graphbench.cli.trained import checkpoint_of, open_data, predictor_of, write_page, written_together
+from graphbench.cli.trained import checkpoint_of, may_keep, open_data, predictor_of, write_page, written_together
 from graphbench.cli.trainer_checks import is_whole, require_whole
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
@@ -268,7 +268,7 @@ def _score_input(request: Request) -> bool:
     """Score the file of `--input` whole, show the table, and record it in the run's folder `external`.
 
     Returns:
-        Whether it was recorded: not with `--checkpoint FILE`, and not without a run.
+        Whether it was recorded: not with `--checkpoint FILE`, and not without a run in a folder to write to.
 
     Raises:
         BadInput: scores of another file have this name; or see `ExternalScores.frames`.
@@ -277,7 +277,7 @@ def _score_input(request: Request) -> bool:
     file = Path(options.input)
     name = options.name or _name_of(options.input)
     source = {"input": options.input, "sha256": file_sha256(file) if file.is_file() else None}
-    recorded = run is not None and options.checkpoint is None
+    recorded = run is not None and options.checkpoint is None and may_keep(run)
     if recorded and options.if_exists != "replace":
         assert run is not None
         _refuse_other(run, name, source)
