@@ -9,9 +9,8 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import jsonargparse
 import pytorch_lightning as pl
 import torch
 import yaml
@@ -46,14 +45,6 @@ from graphbench.runs.checkpoints import RunCheckpointIO
 from graphbench.training.lightning_internals import replace_signal_handling
 from graphbench.training.module import BenchmarkModule
 
-
-def _open(file: Any, mode: str = "r") -> IO[Any]:
-    return Path(file).open(mode, encoding=None if "b" in mode else "utf-8")
-
-
-# Configurations are UTF-8, and jsonargparse opens them in the encoding of the locale: where that is another one, as on
-# Windows, `é` in a file's name became two letters. It has no option for that.
-jsonargparse._paths.open = _open  # type: ignore[attr-defined]
 register_type(torch.device, str, torch.device)  # a default of Lightning's averaging, which has to go into config.yaml
 
 TRAINER_DEFAULTS = {

@@ -13,9 +13,11 @@ the package or beside `src` in a clone.
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import importlib.util
 import itertools
+import locale
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,14 +76,19 @@ def read(path: Path) -> dict[str, Any]:
     """Read the settings in a file.
 
     Raises:
-        BadInput: it is not a YAML mapping.
+        BadInput: it is not a YAML mapping, or has letters that the parser would read as others.
     """
     try:
-        content = load_yaml(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = load_yaml(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"--config {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise BadInput(f"--config {path} must hold a mapping such as 'model: ...', not {type(content).__name__}.")
+    # jsonargparse opens files in the encoding of the locale, which is not UTF-8 on Windows, and has no option for that.
+    encoding = locale.getpreferredencoding(False)
+    if not text.isascii() and codecs.lookup(encoding).name != "utf-8":
+        raise BadInput(f"--config {path} has letters beyond ASCII, but files are read as {encoding}: set PYTHONUTF8=1.")
     return content
 
 

@@ -51,8 +51,15 @@ def test_training_and_testing_need_no_posix(tmp_path):
     assert problems(f"fit --config quickstart --run {run} {shown}", f"test --run {run}") == ""
 
 
-def test_configurations_are_utf_8_in_every_locale(tmp_path, monkeypatch):
+def test_letters_that_the_locale_would_change_are_refused(tmp_path, monkeypatch):
+    """jsonargparse reads a configuration in the encoding of the locale; ours are UTF-8."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("# 5 Å\nmodel: {architecture: {class_path: GCN}}\n", encoding="utf-8")
     for name, value in {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}.items():
         monkeypatch.setenv(name, value)
-    (tmp_path / "mine.yaml").write_text("# 5 Å\nmodel: {architecture: {class_path: GCN}}\n", encoding="utf-8")
-    graphbench("params", "--data", "NCI", "--config", tmp_path / "mine.yaml")
+    words = [sys.executable, "-m", "graphbench", "params", "--data", "NCI", "--config", str(path)]
+    refused = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert str(path) in refused.stderr
+    monkeypatch.setenv("PYTHONUTF8", "1")
+    graphbench("params", "--data", "NCI", "--config", path)
