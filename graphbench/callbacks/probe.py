@@ -30,6 +30,7 @@ from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, reco
 from graphbench.errors import BadInput, check_range
 from graphbench.runs.tables import LAYER_COLUMNS
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.parts import evaluating
 
 log = logging.getLogger(__name__)
 
@@ -150,15 +151,9 @@ def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> I
 
     Inside, random numbers start from `seed`, so a model that samples some in evaluation is probed alike every time.
     """
-    modes = {part: part.training for part in module.modules()}  # of each: frozen parts stay in evaluation mode
-    with isolate_rng(), torch.no_grad(), trainer.precision_plugin.forward_context():
+    with isolate_rng(), torch.no_grad(), trainer.precision_plugin.forward_context(), evaluating(module):
         torch.manual_seed(seed)
-        module.eval()
-        try:
-            yield
-        finally:
-            for part, mode in modes.items():
-                part.training = mode
+        yield
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from graphbench.inference.answers import Answers, answer_table
 from graphbench.inference.columns import prediction_columns
 from graphbench.inference.training import TrainingFacts
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.parts import evaluating
 
 Level = Literal["graph", "node"]
 Quantity = Literal["prediction", "output"]
@@ -231,7 +232,9 @@ class Predictor:
             return output, missing
         table = _with_unknown_targets(table, self.data)
         waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]  # a stack
-        with torch.inference_mode():
+        # The module may have been trained since: with dropout an answer would be random, and with batch norms it would
+        # depend on what else is asked.
+        with torch.inference_mode(), evaluating(self.module):
             while waiting:
                 graphs = waiting.pop()
                 try:

@@ -13,6 +13,7 @@ from torch import Tensor, distributed, nn
 
 from graphbench.contracts.table import GraphBatch, GraphTable
 from graphbench.training.lightning_internals import ddp_options
+from graphbench.training.parts import evaluating
 
 log = logging.getLogger(__name__)
 
@@ -78,18 +79,13 @@ def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], bat
         ['idle.weight', 'idle.bias']
     """
     named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
-    modes = {part: part.training for part in module.modules()}
-    try:
-        with torch.random.fork_rng(), torch.enable_grad():
-            module.eval()  # statistics of batch norms must not change, nor be asked of a single graph
-            value = loss(batch)
-            if not value.requires_grad:
-                return list(named)
-            # Not `backward`: it would add to gradients, and run the hooks of whoever watches them.
-            gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
+    # In evaluation mode: statistics of batch norms must not change, nor be asked of a single graph.
+    with torch.random.fork_rng(), torch.enable_grad(), evaluating(module):
+        value = loss(batch)
+        if not value.requires_grad:
+            return list(named)
+        # Not `backward`: it would add to gradients, and run the hooks of whoever watches them.
+        gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
     return [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
 
 

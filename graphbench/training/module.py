@@ -28,7 +28,7 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
-from graphbench.training import targets, unread
+from graphbench.training import parts, targets, unread
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.learning import LearningModule
@@ -267,12 +267,8 @@ class BenchmarkModule(LearningModule):
         if not isinstance(batch, Data):
             batch = add_encodings(Batch.from_data_list(list(batch)), self)
         batch = self.read_batch(batch).to(self.device)
-        mode = self.training
-        self.eval()
-        try:
+        with parts.evaluating(self):
             return self.task.predict(self(batch), batch)[0]
-        finally:
-            self.train(mode)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -142,6 +143,29 @@ def _rest(module: nn.Module, frozen: Collection[int], within: bool) -> None:
         module.eval()
     for child in module.children():
         _rest(child, frozen, rests)
+
+
+@contextlib.contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode, and give each of its parts the mode that it had after it.
+
+    Of each, since parts that somebody froze stay in evaluation mode while the others train.
+
+    Examples:
+        >>> layers = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+        >>> with evaluating(layers):
+        ...     layers[0].training
+        False
+        >>> [layer.training for layer in layers]
+        [True, False]
+    """
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
 
 
 def drop_gradients(module: nn.Module, frozen: Collection[str]) -> None:

@@ -93,6 +93,19 @@ def test_nodes_get_a_row_each_with_the_answer_to_their_graph_alone():
     assert frame["prediction_class"].tolist() == names
 
 
+def test_answers_are_those_of_evaluation_whatever_mode_training_left():
+    """Of a module that trains but for one frozen part, whose mode stays, too."""
+    found = predictor(Toy(), batch_size=2)
+    expected = found.predict(graphs()), found.embed(graphs(), level="node")
+    module = found.module.train()
+    module.task.eval()
+    modes = [part.training for part in module.modules()]
+    pd.testing.assert_frame_equal(found.predict(graphs()), expected[0])
+    pd.testing.assert_frame_equal(found.embed(graphs(), level="node"), expected[1])
+    module.predict(graphs())
+    assert [part.training for part in module.modules()] == modes
+
+
 def test_a_graph_that_does_not_fit_is_a_row_with_a_problem_between_the_others():
     found = predictor(Toy())
     broken = graphs()

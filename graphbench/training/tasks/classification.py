@@ -209,11 +209,13 @@ class Classification(Task):
         return predictions[mask, 1] if binary else predictions[mask], targets[mask, 0]
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a node or edge has no label."""
+        """Class probabilities `[rows, C]` and true classes `[rows, 1]`, -1 where a row has no label."""
         logits = output.float()
         if logits.shape[1] == 1:  # the softmax of these two is the sigmoid of the one
             logits = torch.cat((-logits, logits), 1) / 2
-        return logits.softmax(1), batch.y.reshape(-1, 1)
+        truth = batch.get("y")  # none where a user's graphs are predicted
+        truth = torch.full((len(logits), 1), -1, device=logits.device) if truth is None else truth.reshape(-1, 1)
+        return logits.softmax(1), truth
 
     def known_targets(self, y: Tensor) -> Tensor:
         """Classes `[rows, 1]` as numbers, NaN where there is no label."""
