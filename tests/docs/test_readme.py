@@ -17,6 +17,7 @@ REPOSITORY = (
 )
 #: Architectures as README calls them -> as the records do.
 NAMES = {
+    "NeuralWalker with convolutions (random walks)": "NeuralWalker (sequence_layer=conv)",
     "GNN+ with GCN layers (message passing)": "GNNPlus (layer=GCN)",
     "SFi-Former": "SFiFormer",
     "SigGate-GT": "SigGateGT",
