@@ -11,8 +11,8 @@ from typing import Any
 import tomllib
 
 #: Optional dependencies that do not belong into the image: the tools of who works on the project, the peers that it is
-#: timed against, and packages of data beside those that its offline benchmarks need.
-LEFT_OUT = ("dev", "docs", "peptides", "qm9", "satellite", "speed", "trackers")
+#: timed against, what no command uses, and packages of data beside those that its offline benchmarks need.
+LEFT_OUT = ("crepes", "dev", "docs", "peptides", "qm9", "satellite", "speed", "trackers")
 
 
 def third_party(projects: Iterable[dict[str, Any]]) -> list[str]:

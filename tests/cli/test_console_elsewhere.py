@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-from command_line import graphbench
 
 #: Third parties choose their platform when they are imported, which happens before anything is taken away.
 START = """
@@ -61,5 +60,3 @@ def test_letters_that_the_locale_would_change_are_refused(tmp_path, monkeypatch)
     refused = subprocess.run(words, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
     assert str(path) in refused.stderr
-    monkeypatch.setenv("PYTHONUTF8", "1")
-    graphbench("params", "--data", "NCI", "--config", path)

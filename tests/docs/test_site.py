@@ -272,6 +272,6 @@ def test_search_finds_a_page(site, tmp_path):
 
 @needs_chromium
 @needs_axe
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_no_fault(site, tmp_path, theme):
     assert axe_faults(site, KINDS, tmp_path / "profile", theme) == []

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from graphbench.nn import node_pairs
@@ -16,6 +17,7 @@ def test_pairs_are_those_of_two_loops():
     assert list(zip(first.tolist(), second.tolist(), strict=True)) == expected
 
 
+@pytest.mark.slow
 def test_compiled_pairs_are_the_same():
     """Sizes that no vector of the processor divides: the lanes behind the last pair must not matter."""
     batch = tiny_table(tiny_spec(), sizes=SIZES).batch(range(len(SIZES)))

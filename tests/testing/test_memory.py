@@ -44,7 +44,7 @@ def kept(depth: int, numbers: bool = False) -> dict[str, int]:
     return json.loads(in_fork(count))
 
 
-@pytest.mark.parametrize("numbers", [False, True])
+@pytest.mark.parametrize("numbers", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_each_layer_keeps_its_result(numbers):
     assert kept(9, numbers)["kept"] - kept(4, numbers)["kept"] == 5 * NODES * DIM * 4
 

@@ -75,6 +75,7 @@ print(x[0], end="")
 _PART = "from graphbench_kernels import cpu_kernel\n\n@cpu_kernel\ndef part(x):\n    return x + {}\n"
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_anew_when_a_function_beside_it_changes(tmp_path):
     """What Numba keeps goes by the file of the kernel alone."""
     (tmp_path / "user_numba.py").write_text(_USER)

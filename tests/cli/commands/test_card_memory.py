@@ -25,6 +25,7 @@ def total(options, capsys, card="100MB"):
     return float(re.search(r"total at the peak\D+([\d.]+)", said)[1]), most and int(most[1].replace(",", ""))
 
 
+@pytest.mark.slow
 def test_the_largest_batch_fills_the_card(data_options, capsys):
     _, most = total(data_options, capsys, "2MB")
     # The table's own batches are smaller in the mean than the largest one
