@@ -99,7 +99,7 @@ class OpenADMET(Molecules):
     `pxr` are analogues that were made after its screen. Validation molecules are cut from training. Endpoints that are
     no logarithms are targets `log10(y + 1)`, negative y counted as 0, as the challenges scored them, and are called
     `log KSOL` and so on. The mean over endpoints of MAE divided by the mean deviation of the test values, which ranked
-    `expansionrx`, is the metric RAE (`--model.metrics+=RAE`).
+    `expansionrx` and `pxr`, is the metric RAE (`--model.metrics+=RAE`).
 
     Args:
         challenge: `expansionrx`: absorption and metabolism of 7,608 molecules against RNA-mediated diseases, nine
@@ -176,11 +176,11 @@ class OpenADMET(Molecules):
         return super().source_key()
 
     def _fetch(self) -> None:
-        """Write both parts as tables with names, SMILES and the chosen targets, unless they are there."""
+        """Write both parts as tables with names, SMILES and the chosen targets, unless they are there.
+
+        The published files are read each time, so that another release of them, put there by hand, counts.
+        """
         published = _PUBLISHED[self.challenge]
-        test = self.split_request.files["test"]
-        if self.train_files[0].is_file() and test.is_file():
-            return
         address = f"https://huggingface.co/datasets/openadmet/{published.data_set}/resolve/main/"
         names = dict.fromkeys((*published.train, *published.test))
         others = {name: address + name for name in names}
@@ -191,9 +191,14 @@ class OpenADMET(Molecules):
             )
             for name in names
         }
-        for target, files, part in ((self.train_files[0], published.train, "Train"), (test, published.test, "Test")):
+        for path, files, part in (
+            (self.train_files[0], published.train, "Train"),
+            (self.split_request.files["test"], published.test, "Test"),
+        ):
             table = pd.concat([_read(paths[name], published, self.endpoints, part) for name in files])
-            write_shared(target, table.to_csv(index=False))
+            text = table.to_csv(index=False)
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                write_shared(path, text)
 
 
 def _endpoints(published: _Published, target: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -218,12 +223,14 @@ def _read(path: Path, published: _Published, endpoints: Sequence[str], part: str
     if missing := [name for name in (*needed, *(["Set"] if in_one_file else [])) if name not in table]:
         raise CorruptData(f"{path} has no column {', '.join(map(repr, missing))}. {FETCH_AGAIN}")
     if in_one_file:
+        if set(table["Set"]) != {"Train", "Test"}:
+            raise CorruptData(f"{path}: the column 'Set' must say Train or Test in every row. {FETCH_AGAIN}")
         table = table[table["Set"] == part]
-    found = pd.DataFrame({"name": table["Molecule Name"], "smiles": table[published.smiles].str.split().str[0]})
+    molecules = pd.DataFrame({"name": table["Molecule Name"], "smiles": table[published.smiles].str.split().str[0]})
     for endpoint in endpoints:
         with foreign(path, FETCH_AGAIN):
             values = table[endpoint].astype(np.float64)
-        found[published.target(endpoint)] = (
+        molecules[published.target(endpoint)] = (
             np.log10(values.clip(lower=0) + 1) if endpoint in published.logged else values
         )
-    return found.dropna(how="all", subset=list(found.columns[2:]))
+    return molecules.dropna(how="all", subset=list(molecules.columns[2:]))

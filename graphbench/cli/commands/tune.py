@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 #: Options of data that decide which rows there are, and which of them validate.
 _OF_ROWS = (
-    "file", "fold", "folds", "fractions", "num_folds", "source", "split", "split_column", "split_seed", "target",
-    "test_file", "test_source", "val_source",
+    "challenge", "file", "fold", "folds", "fractions", "num_folds", "source", "split", "split_column", "split_seed",
+    "target", "test_file", "test_source", "val_source",
 )  # fmt: skip
 #: Options of `fit` that the study sets itself -> the reason.
 _RESERVED = {

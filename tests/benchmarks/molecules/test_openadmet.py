@@ -93,6 +93,17 @@ def test_a_chosen_endpoint_has_its_molecules_alone(tmp_path):
     assert whole.fingerprint() != data.fingerprint()
 
 
+def test_another_release_of_the_files_counts(tmp_path):
+    before = opened(tmp_path, "pxr")
+    path = tmp_path / "OpenADMET" / "pxr" / "pxr-challenge_TRAIN.csv"
+    table = pd.read_csv(path)
+    table.assign(pEC50=table["pEC50"] + 1).to_csv(path, index=False)
+    after = OpenADMET("pxr", root=str(tmp_path))
+    after.setup()
+    means = [data.tables["train"].columns["y"].nanmean().item() for data in (before, after)]
+    assert means[1] - means[0] == pytest.approx(1)
+
+
 def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(BadInput, match=r"KSol.*'KSOL'"):
         OpenADMET("expansionrx", target="KSol")
@@ -102,6 +113,12 @@ def test_what_is_not_there_is_named(tmp_path):
         OpenADMET("pxr", root=str(tmp_path)).check_source()
     for name in ("pxr-challenge_TRAIN.csv", "PHASE_1_UNBLINDED.csv", "PHASE_2_UNBLINDED.csv"):
         assert name in str(caught.value), "one message lists all files"
+    folder = tmp_path / "OpenADMET" / "antiviral-potency"
+    write(folder, "antiviral-potency")
+    table = pd.read_csv(folder / "Potency.csv")
+    table.assign(Set=table["Set"].str.lower()).to_csv(folder / "Potency.csv", index=False)
+    with pytest.raises(CorruptData, match="'Set'"):
+        OpenADMET("antiviral-potency", root=str(tmp_path)).setup()
     folder = tmp_path / "OpenADMET" / "antiviral-admet"
     write(folder, "antiviral-admet")
     pd.read_csv(folder / "ADMET.csv").drop(columns=["HLM"]).to_csv(folder / "ADMET.csv", index=False)

@@ -160,7 +160,7 @@ class Dies(pl.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("option", ["data.split_seed", "data.init_args.fold", "data.target"])
+@pytest.mark.parametrize("option", ["data.split_seed", "data.init_args.fold", "data.target", "data.challenge"])
 def test_a_space_over_which_rows_are_scored_is_refused(option, config, tmp_path, capsys):
     """Its best trial would be that of the luckiest validation rows."""
     (tmp_path / "space.yaml").write_text(f"{option}: {{values: [0, 1]}}\n")
