@@ -143,13 +143,18 @@ def options_of(target: str) -> dict[str, str] | None:
 
 
 def _given_to_base(constructor: ast.FunctionDef) -> set[str]:
-    """Return the names that a constructor passes to `super().__init__`, which its caller cannot pass as well."""
+    """Return the names that a constructor passes to `super().__init__`, which its caller cannot pass as well.
+
+    A value that is taken out of `**options`, as by `options.pop("batch_size", 8)`, is the caller's.
+    """
+    options = constructor.args.kwarg.arg if constructor.args.kwarg else ""
     return {
         keyword.arg
         for node in ast.walk(constructor)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__"
         for keyword in node.keywords
         if keyword.arg is not None
+        and not any(isinstance(part, ast.Name) and part.id == options for part in ast.walk(keyword.value))
     }
 
 

@@ -53,6 +53,21 @@ def test_names_are_followed_through_imports_and_lazy_packages(package):
     assert describe.summary_of(f"{name}:Benchmark") == "Found."
 
 
+def test_options_that_a_class_gives_its_base_are_not_offered(package):
+    """But for those that it takes out of `**options` itself, and for its own that it hands on."""
+    name = package(
+        classes="""
+        class Base:
+            def __init__(self, file, size=1, root="data", seed=0): ...
+
+        class Fixed(Base):
+            def __init__(self, root="here", **options):
+                super().__init__(file="mine.csv", root=root, size=options.pop("size", 8), **options)
+        """
+    )
+    assert set(describe.options_of(f"{name}.classes:Fixed")) == {"root", "size", "seed"}
+
+
 def test_modules_that_import_a_name_from_each_other_do_not_loop(package):
     name = package(a="from never_imported.b import Loop", b="from never_imported.a import Loop")
     assert describe.summary_of(f"{name}.a:Loop") == ""
