@@ -93,8 +93,8 @@ class EpochLines(Checkpoint):
         if not trainer.is_global_zero:
             return
         # Lightning keeps the scores of the last validation, which may be that of an earlier epoch.
-        known = trainer.callback_metrics.items()
-        logged = {name: float(value) for name, value in known if self._validated or not name.startswith("val/")}
+        metrics = trainer.callback_metrics.items()
+        logged = {name: float(value) for name, value in metrics if self._validated or not name.startswith("val/")}
         self._validated = False
         monitor = getattr(pl_module, "monitor", "val/loss")
         parts = {name: f"{name} {logged[name]:.4g}" for name in ("train/loss", "val/loss", monitor) if name in logged}
