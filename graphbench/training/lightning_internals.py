@@ -1,4 +1,4 @@
-"""Reach the parts of Lightning that have no public name; no other file of graphbench uses names that begin with `_`.
+"""Reach the parts of Lightning that no public name gives; no other file of graphbench uses names that begin with `_`.
 
 Each function says what Lightning lacks. `tests/training/test_lightning_internals.py` fails where a release renames one.
 """
@@ -42,8 +42,11 @@ def group_timeout(strategy: Strategy) -> timedelta:
 
 def attached_trainer(module: pl.LightningModule) -> pl.Trainer | None:
     """Return the trainer of a module, or None."""
-    # `LightningModule.trainer` raises without one, and nothing public says whether there is one.
-    return module._trainer
+    # `LightningModule.trainer` raises without one, and under Fabric it is a stand-in that has no data.
+    try:
+        return module.trainer if module.fabric is None else None
+    except RuntimeError:
+        return None
 
 
 def ddp_options(strategy: DDPStrategy) -> dict[str, Any]:

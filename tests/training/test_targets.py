@@ -38,7 +38,7 @@ def module_on(spec, y, callbacks=(), **options):
     for split, values in y.items():
         table = tiny_table(spec, len(values))
         tables[split] = table.with_columns({"y": torch.as_tensor(values)}, {"y": table.layout["y"]})
-    module._trainer = SimpleNamespace(
+    module.trainer = SimpleNamespace(
         datamodule=SimpleNamespace(tables=tables), callbacks=list(callbacks), limit_val_batches=1.0, is_global_zero=True
     )
     return module
