@@ -71,8 +71,9 @@ def test_what_it_says_to_be_met_is_met_in_the_ledger():
     ledger = (ROOT / "LEDGER.md").read_text(encoding="utf-8")
     section = ledger.partition("\n## benchmarking-gnns/zinc:")[2].partition("\n## ")[0]
     head, _, *body = rows(section)
-    met = {row[head.index("row")] for row in body if row[head.index("status")] == "met"}
-    assert named == met
+    met = {(row[head.index("row")], row[head.index("column")]) for row in body if row[head.index("status")] == "met"}
+    assert "and so they do with 16" in README
+    assert met == {(name, f"{depth} layers") for name in named for depth in (4, 16)}
 
 
 def test_the_page_of_measurements_counts_as_the_ledger_does():
