@@ -86,6 +86,11 @@ def of_training(error: BaseException) -> bool:
     )
 
 
+def of_optimizer(error: BaseException) -> bool:
+    """Return whether an optimizer refused the first gradients that it saw, as those of sparse tensors alone do."""
+    return isinstance(error, (RuntimeError, ValueError)) and _modules(error)[-1].startswith("torch.optim.")
+
+
 def _root(error: BaseException) -> BaseException:
     while isinstance(error.__cause__, Exception) and not isinstance(error, GraphbenchError):
         error = error.__cause__

@@ -35,7 +35,7 @@ from graphbench.cli.console import count_parameters
 from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, own_parser, split, with_optimizer
 from graphbench.cli.parse_errors import explain
 from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
-from graphbench.cli.trainer_checks import check_trainer
+from graphbench.cli.trainer_checks import check_launcher, check_trainer
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
@@ -46,6 +46,8 @@ from graphbench.training.lightning_internals import replace_signal_handling
 from graphbench.training.module import BenchmarkModule
 
 register_type(torch.device, str, torch.device)  # a default of Lightning's averaging, which has to go into config.yaml
+# Texts of classes of their own, too, such as a default of Lightning's Timer.
+yaml.SafeDumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(getattr(text, "value", str(text))))
 
 TRAINER_DEFAULTS = {
     "enable_model_summary": False,  # a run's first log line counts parameters
@@ -57,6 +59,8 @@ TRAINER_DEFAULTS = {
 #: Ending of an architecture's option -> the most that it may be, far beyond the models of papers: OGBGNN with 1,876
 #: layers and GIN of width 32,026 took more than ten seconds to build.
 _MOST = {"layers": 1000, "_dim": 4096, "heads": 4096}
+#: What jsonargparse writes, with a warning, in place of an object of which it knows no text.
+_NOT_WRITTEN = "Unable to serialize instance"
 #: The most of any other number but a seed: no tensor is larger.
 _MOST_OF_ALL = 2**31 - 1
 
@@ -193,13 +197,13 @@ class GraphbenchCLI(LightningCLI):
             callbacks += [LearningRateMonitor(), FirstBoard()] if config["logger"] else []
         else:
             config |= {"logger": False, "enable_checkpointing": False}
-            callbacks = [one for one in callbacks if not isinstance(one, ModelCheckpoint)]  # nothing to write into
+            callbacks = [one for one in callbacks if not isinstance(one, Checkpoint)]  # nothing to write into
         plugins = _as_list(config.get("plugins"))
         has_io = any(isinstance(plugin, CheckpointIO) for plugin in plugins)
         config["plugins"] = plugins if has_io else [*plugins, RunCheckpointIO()]
         if config.get("enable_progress_bar") is not False:
             in_terminal = sys.stdout.isatty()
-            if not in_terminal:
+            if not in_terminal and not has(ProgressBar):
                 config["enable_progress_bar"] = False
             if self.run_folder is not None and not (in_terminal and has(ProgressBar)):
                 if not has(Checkpoint):  # Lightning takes the lines, which are one by class, for checkpoints
@@ -209,7 +213,9 @@ class GraphbenchCLI(LightningCLI):
         # Last, since it saves the state that the other callbacks have at the end of the epoch.
         config["callbacks"] = sorted(callbacks, key=lambda callback: isinstance(callback, LastCheckpoint))
         try:
-            return self.trainer_class(**config)
+            trainer = self.trainer_class(**config)
+            check_launcher(trainer, config.get("strategy", "auto"))
+            return trainer
         except BaseException:
             if self.made_up and self.run_folder is not None:
                 shutil.rmtree(self.run_folder.path, ignore_errors=True)
@@ -256,7 +262,9 @@ class GraphbenchCLI(LightningCLI):
     def resolved_config(self) -> str:
         """Return the configuration with every default written out, as YAML."""
         text: str = self.parser.dump(self.config, skip_unset=False, skip_link_targets=True)
-        return text
+        if _NOT_WRITTEN not in text:
+            return text
+        return yaml.safe_dump(_with_plain_values(yaml.safe_load(text), self.config), sort_keys=False)
 
     def settings(self) -> dict[str, Any]:
         """Return the resolved configuration as plain values, as the `config.yaml` of its run has it."""
@@ -307,6 +315,28 @@ def resolve(arguments: Sequence[str]) -> dict[str, Any]:
         values = {one.name: one.default for one in options if one.default is not one.empty}
         config["model"]["optimizer"] = {"class_path": DEFAULT_OPTIMIZER, "init_args": values}
     return config
+
+
+def _with_plain_values(written: Any, parsed: Any, option: str = "-") -> Any:
+    """Return a written configuration with the values that jsonargparse could not write but are plain ones.
+
+    That is a name for an option that may also be a function, such as `pruning_fn` of Lightning's `ModelPruning`.
+
+    Raises:
+        BadInput: a value has no text, so that nobody could test or continue the run.
+    """
+    if isinstance(written, dict):
+        return {key: _with_plain_values(value, parsed[key], f"{option}.{key}") for key, value in written.items()}
+    if isinstance(written, list):
+        return [_with_plain_values(*pair, option) for pair in zip(written, parsed, strict=True)]
+    if not (isinstance(written, str) and written.startswith(_NOT_WRITTEN)):
+        return written
+    if isinstance(parsed, str):
+        return parsed
+    raise BadInput(
+        f"{option.replace('-.', '--')} is {parsed!r}, an object without a text for config.yaml: the run could be "
+        "neither tested nor continued. Expected a value of YAML, a class_path or a name that can be imported."
+    )
 
 
 def _as_list(value: Any) -> list[Any]:

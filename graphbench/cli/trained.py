@@ -34,7 +34,7 @@ from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.columns import OUTSIDE
 from graphbench.inference.loading import load_weights
 from graphbench.runs import RunFolder, trust
-from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.checkpoints import load_checkpoint, no_checkpoint, trained_weights
 from graphbench.runs.differences import warn_of_other_options
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def checkpoint_of(request: Request) -> Path:
         if path == request.run.last and "best_epoch" in request.run.read_results():
             log.warning("%s is gone: %s is taken, which may be worse.", request.run.best, path.name)
         if not path.is_file():
-            raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
+            raise no_checkpoint(path, request.run)
     content = load_checkpoint(path)  # a torn file must be named before data and model are built
     if request.run is not None:
         warn_of_other_options(request.run, content)

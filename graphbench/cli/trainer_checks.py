@@ -14,7 +14,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from jsonargparse import Namespace
-from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder
+from pytorch_lightning.callbacks import BackboneFinetuning, BatchSizeFinder, LearningRateFinder, SpikeDetection
 
 from graphbench.cli.command_line import class_names
 from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER
@@ -27,6 +27,13 @@ _FEWEST_RATES = 13
 #: Option of the trainer -> the least that it may be: Lightning divides by some, and ignores others without a word.
 _LEAST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0,
           "num_sanity_val_steps": -1}  # fmt: skip
+#: Callbacks of Lightning that no run can have, why, and what to take in their place.
+_INSTEAD = {
+    BackboneFinetuning: "its groups of parameters are not those of a continued run. --model.freeze architecture "
+    "--model.freeze_epochs 10 trains the head alone for ten epochs; --model.learning_rates sets the rates after that",
+    SpikeDetection: "Lightning cannot load its state, so that the run could be neither tested nor continued. "
+    "NonFinite, which is always on, takes no step that is not finite",
+}
 #: Options of a training that has no step where they are 0.
 _LENGTHS = ("max_epochs", "max_steps", "limit_train_batches")
 
@@ -54,11 +61,40 @@ def check_trainer(
             "trainer.gradient_clip_algorithm: %s does nothing without gradient_clip_val.",
             config["gradient_clip_algorithm"],
         )
+    if config.get("barebones"):
+        raise BadInput(
+            "--trainer.barebones true leaves out checkpoints, loggers and callbacks, of which a run consists. For the "
+            "bare speed of a training see graphbench profile."
+        )
+    for callback in callbacks:
+        for kind, why in _INSTEAD.items():
+            if isinstance(callback, kind):
+                raise BadInput(f"--trainer.callbacks: {type(callback).__name__} is not possible here: {why}.")
     _check_rates(callbacks, parsed)
     _check_monitors(callbacks, model)
     devices = str(config.get("devices", "auto"))
     if devices.isdecimal() and (config.get("accelerator") == "cpu" or not torch.cuda.is_available()):
         check_processes(int(devices))
+
+
+def check_launcher(trainer: pl.Trainer, strategy: Any) -> None:
+    """Refuse strategies that fork or spawn their processes, such as `ddp_spawn` and `ddp_notebook`.
+
+    The model that they train, its scores and the signals that it gets stay in those processes.
+
+    Args:
+        trainer: as it was built.
+        strategy: its option.
+
+    Raises:
+        BadInput: names the strategy and what would be right.
+    """
+    launcher = trainer.strategy.launcher
+    if launcher is not None and not hasattr(launcher, "cluster_environment"):
+        raise BadInput(
+            f"--trainer.strategy is {strategy}, which forks or spawns its processes: what they train, and their "
+            "scores, stay there. Expected ddp, which starts each process as a command."
+        )
 
 
 def check_processes(count: int) -> None:

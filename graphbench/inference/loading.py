@@ -24,7 +24,7 @@ from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.inference.predictor import Predictor
 from graphbench.inference.training import TrainingFacts
 from graphbench.runs import RunFolder
-from graphbench.runs.checkpoints import load_checkpoint, trained_weights
+from graphbench.runs.checkpoints import load_checkpoint, no_checkpoint, trained_weights
 from graphbench.runs.differences import warn_of_other_options
 from graphbench.runs.hub import HubModel, fetch, is_hub_name
 from graphbench.runs.trust import Policy, enforced
@@ -132,7 +132,7 @@ def _places(path: Path) -> tuple[RunFolder, Path]:
     folder = RunFolder.existing(path)
     weights = trained_weights(folder)
     if not weights.is_file():
-        raise BadInput(f"There is no checkpoint {weights}: the fit has not finished its first epoch.")
+        raise no_checkpoint(weights, folder)
     return folder, weights
 
 

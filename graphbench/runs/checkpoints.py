@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import re
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+import yaml
 from pytorch_lightning.plugins import TorchCheckpointIO
 from torch import nn
 
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import writing
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.registry.starting_weights import find_weights
@@ -140,6 +143,16 @@ def trained_weights(run: RunFolder) -> Path:
     Without any, the path that the best ones would have.
     """
     return next((path for path in (run.best, run.last, run.path / weights.FILE) if path.is_file()), run.best)
+
+
+def no_checkpoint(path: Path, run: RunFolder | None = None) -> BadInput:
+    """Return the error of a run without a checkpoint, which says why there is none."""
+    why = "the fit has not finished its first epoch"
+    if run is not None and run.config.is_file():
+        with contextlib.suppress(yaml.YAMLError, AttributeError, TypeError):  # a damaged file has errors of its own
+            if load_yaml(run.config.read_text(encoding="utf-8"))["trainer"].get("enable_checkpointing") is False:
+                why = "the run was trained with --trainer.enable_checkpointing false"
+    return BadInput(f"There is no checkpoint {path}: {why}.")
 
 
 def weights_file(source: str | Path) -> Path:

@@ -79,12 +79,19 @@ def test_a_run_goes_on_at_any_step(whole, data_options, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, 4])
 def test_threads_change_the_last_bits_at_most(whole, data_options, tmp_path, threads):
-    """Sums over many rows are taken in as many parts as there are threads."""
+    """Sums over many rows are taken in as many parts as there are threads.
+
+    Scores of keys shift by a number for each query through their bias, which softmax takes out again: its gradient is
+    rounding alone, which Adam scales to whole steps.
+    """
     ended = forked(
         tmp_path, "fit", *data_options, *OPTIONS, "--run", tmp_path / "run",
         prepare=lambda: torch.set_num_threads(threads),
     )  # fmt: skip
     assert ended.code == 0, ended.text
     one, two = content(whole)["state_dict"], content(tmp_path / "run")["state_dict"]
-    for name, values in one.items():
-        torch.testing.assert_close(two[name], values, rtol=1e-3, atol=1e-4)
+    for name in one:
+        pair = one[name], two[name]
+        if name.endswith("in_proj.bias"):
+            pair = tuple(torch.stack(bias.chunk(3))[[0, 2]] for bias in pair)  # of queries and values
+        torch.testing.assert_close(*pair, rtol=1e-3, atol=1e-4)

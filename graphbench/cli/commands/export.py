@@ -94,13 +94,13 @@ def _write(
     """Export a run; the options are those of `graphbench export`."""
     from graphbench.inference.exporting import export_folder
     from graphbench.inference.loading import load, load_weights
-    from graphbench.runs.checkpoints import trained_weights
+    from graphbench.runs.checkpoints import no_checkpoint, trained_weights
 
     path = Path(checkpoint) if checkpoint else trained_weights(run)
     if checkpoint and not path.is_file():
         raise BadInput(f"--checkpoint {path}: there is no such file.")
     if not path.is_file():
-        raise BadInput(f"There is no checkpoint {path}: the fit has not finished its first epoch.")
+        raise no_checkpoint(path, run)
     predictor = load(run.path, accelerator="cpu", trust=trust)
     load_weights(predictor.module, path)
     program = None

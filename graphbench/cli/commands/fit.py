@@ -22,7 +22,7 @@ from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.command_line import CommandLine, as_word
-from graphbench.cli.complaints import of_logger, of_training, reason
+from graphbench.cli.complaints import of_logger, of_optimizer, of_training, reason
 from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.options import Request, own_parser, split
@@ -252,6 +252,8 @@ def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> G
         return GraphbenchError(f"{message} {_how_to_go_on(cli.run_folder)}")
     if of_logger(error):
         return BadInput(f"--trainer.logger: {reason(error)}")
+    if of_optimizer(error):
+        return BadInput(f"The optimizer of --model.optimizer cannot train this model: {reason(error)}")
     if of_training(error):
         return BadInput(reason(error))
     if checkpoint is not None and "in loading state_dict" in str(error):
