@@ -17,6 +17,10 @@ from graphbench.training.arguments import parameters
 #: Option that names a class -> base class of what its constructor builds.
 _BUILT: dict[str, type] = {"data": Benchmark, "model.architecture": Architecture}
 
+#: Where Lightning chooses devices, and the options by which it does.
+_DEVICES = "pytorch_lightning.trainer.connectors.accelerator_connector"
+_OF_DEVICES = ("accelerator", "devices", "strategy", "precision")
+
 
 def explain_construction(error: Exception, configured: Callable[[str], Any]) -> str | None:
     """Return one line for an error while data, model and trainer are built; None if it should be raised as it is.
@@ -25,6 +29,10 @@ def explain_construction(error: Exception, configured: Callable[[str], Any]) -> 
         error: raised by a constructor or by Lightning.
         configured: returns the value of an option of the command line, None for unknown ones.
     """
+    if not isinstance(error, GraphbenchError) and _passed(error, _DEVICES):
+        given = [f"--trainer.{name} {configured(f'trainer.{name}')}" for name in _OF_DEVICES]
+        chosen = [option for option in given if option.rpartition(" ")[2] not in ("auto", "None")]
+        return f"{', '.join(chosen)}: {reason(error)}" if chosen else reason(error)
     if isinstance(error, (GraphbenchError, ValueError, ArgumentError, MisconfigurationException, ModuleNotFoundError)):
         return with_whole_name(error, configured) or (None if isinstance(error, GraphbenchError) else reason(error))
     if isinstance(error, (ArithmeticError, MemoryError, RuntimeError)):  # numbers that a constructor computes with

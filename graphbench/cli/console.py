@@ -27,6 +27,7 @@ _NOISE = (
     ".*exists and is not empty.*",  # the run folder holds config.yaml before the first checkpoint
     ".*Experiment logs directory.*",
     ".*You are using `weights_only=.*",
+    ".*loading a checkpoint outside the 'fit' stage.*",  # its weights are the averages, which is what is scored
     "\\s*Unable to serialize instance",  # `GraphbenchCLI.resolved_config` writes the value, or raises an error
     ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",  # Lightning 2.6 on torch 2.13
 )

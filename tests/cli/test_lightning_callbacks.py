@@ -56,7 +56,9 @@ def test_a_run_with_it_is_tested_and_continued(name, data_options, tmp_path, mon
     [
         *((options_of(name), name) for name in sorted(REFUSED)),
         *((["--trainer.strategy", name], name) for name in ("ddp_spawn", "ddp_fork", "ddp_notebook")),
-        (["--trainer.barebones", "true"], "barebones"),
+        (["--trainer.barebones", "true"], "--trainer.barebones true"),
+        (["--trainer.accelerator", "tpu"], "--trainer.accelerator tpu"),
+        (["--trainer.strategy", "ddb"], "--trainer.strategy ddb"),
     ],
 )
 def test_what_no_run_can_have_is_named_before_it_begins(options, told, data_options, tmp_path, capsys):
