@@ -19,7 +19,7 @@ from jsonargparse.typing import register_type
 from pytorch_lightning.callbacks import Checkpoint, LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
-from pytorch_lightning.plugins import CheckpointIO
+from pytorch_lightning.plugins import AsyncCheckpointIO, CheckpointIO
 
 from graphbench import __version__
 from graphbench.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
@@ -199,6 +199,9 @@ class GraphbenchCLI(LightningCLI):
             config |= {"logger": False, "enable_checkpointing": False}
             callbacks = [one for one in callbacks if not isinstance(one, Checkpoint)]  # nothing to write into
         plugins = _as_list(config.get("plugins"))
+        for plugin in plugins:
+            if isinstance(plugin, AsyncCheckpointIO) and plugin.checkpoint_io is None:
+                plugin.checkpoint_io = RunCheckpointIO()  # Lightning's would write files that a kill leaves torn
         has_io = any(isinstance(plugin, CheckpointIO) for plugin in plugins)
         config["plugins"] = plugins if has_io else [*plugins, RunCheckpointIO()]
         if config.get("enable_progress_bar") is not False:

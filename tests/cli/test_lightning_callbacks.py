@@ -99,3 +99,12 @@ def test_a_run_without_checkpoints_says_so(data_options, tmp_path, capsys):
     assert main(["fit", *data_options, *SMALL_MODEL, *options]) == 0
     assert main(["test", "--run", run]) == 1
     assert "--trainer.enable_checkpointing false" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_checkpoints_that_a_thread_writes_are_whole_as_well(data_options, tmp_path):
+    """The last one but one stays until the last is complete, as without the plug-in."""
+    run = tmp_path / "run"
+    options = ["--trainer.plugins", "AsyncCheckpointIO", "--trainer.max_epochs", "3", "--run", str(run)]
+    assert main(["fit", *data_options, *SMALL_MODEL, *options]) == 0
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
+    assert main(["test", "--run", str(run)]) == 0
