@@ -11,8 +11,6 @@ import pytest
 from graphbench.testing import run_with_triton
 
 PROGRAM = Path(__file__).with_name("compiled_kernels.py")
-#: Bytes of a thread that may be spilled: a few registers of the longest rows alone, in some versions of Triton.
-MOST_SPILLED = {"graphbench_kernels.sfi_former.water_level_triton._fill": 40}
 #: Types of kernels that are launched with others than float32 and float64.
 KINDS = {
     "graphbench_kernels.probe_triton._fill": set(),
@@ -42,9 +40,5 @@ def test_every_kernel_is_compiled_for_every_card_and_type(printed):
 
 
 def test_none_spills_registers_or_takes_more_memory_than_any_card_has(printed):
-    beyond = [
-        launch
-        for launch in printed[1]
-        if launch["stack"] > MOST_SPILLED.get(launch["kernel"], 0) or launch["shared"] > MOST_SHARED
-    ]
+    beyond = [launch for launch in printed[1] if launch["stack"] or launch["shared"] > MOST_SHARED]
     assert not beyond, "\n".join(map(str, beyond))

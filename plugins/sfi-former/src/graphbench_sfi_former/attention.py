@@ -33,6 +33,7 @@ from torch.nn import functional
 
 from graphbench.errors import BadInput, check_range
 from graphbench_sfi_former.blocks import attend_rows
+from graphbench_sfi_former.programs import in_program, one_operation, weights_in_program
 from graphbench_sfi_former.sparse_flow import check_mask, per_matrix, solving_dtype, sparse_flow
 from graphbench_sfi_former.steep import SteepRows, without_autocast
 
@@ -40,7 +41,6 @@ from graphbench_sfi_former.steep import SteepRows, without_autocast
 Solver = Callable[[Tensor, Tensor, "float | Tensor", "float | Tensor | None", "Tensor | None"], Tensor]
 
 
-@torch.compiler.disable
 def sparse_flow_attention(
     query: Tensor,
     key: Tensor,
@@ -90,15 +90,38 @@ def sparse_flow_attention(
         >>> sparse_flow_attention(query, key, friction_query, friction_key, value, penalty=1 / 6).shape
         torch.Size([2, 6, 4])
     """
-    lead = _check_shapes(query, key, friction_query, friction_key, value)
     check_range("dropout", dropout, at_least=0, below=1)
     if callable(solver):
+        _check_shapes(query, key, friction_query, friction_key, value)
         flow = sparse_flow_weights(query, key, friction_query, friction_key, penalty, alpha, mask, solver)
         with torch.autocast(query.device.type, enabled=False):
             return (functional.dropout(flow, dropout) @ value.to(flow.dtype)).to(value.dtype)
     if solver != "exact":
         raise BadInput(f"solver must be 'exact' or a function that solves for the flow, but is {solver!r}.")
-    return _exact((query, key, friction_query, friction_key, value), penalty, alpha, mask, dropout, lead)
+    projections = (query, key, friction_query, friction_key, value)
+    # A seed rather than a dropout mask: the backward pass draws it again, so nothing of size [N, K] is kept.
+    seed = torch.randint(2**62, ()) if dropout else None
+    if in_program():
+        penalty, alpha = weights_in_program(penalty, alpha, query.device)
+        return _attend_in_program(*projections, penalty, alpha, mask, dropout, seed)
+    return _exact(projections, penalty, alpha, mask, dropout, seed)
+
+
+@one_operation(lambda q, k, of_q, of_k, value, *_: value.new_empty(*q.shape[:-1], value.shape[-1]))
+def _attend_in_program(
+    query: Tensor,
+    key: Tensor,
+    friction_query: Tensor,
+    friction_key: Tensor,
+    value: Tensor,
+    penalty: Tensor,
+    alpha: Tensor | None,
+    mask: Tensor | None,
+    dropout: float,
+    seed: Tensor | None,
+) -> Tensor:
+    """`_exact`."""
+    return _exact((query, key, friction_query, friction_key, value), penalty, alpha, mask, dropout, seed)
 
 
 def _exact(
@@ -107,10 +130,11 @@ def _exact(
     alpha: float | Tensor | None,
     mask: Tensor | None,
     dropout: float,
-    lead: tuple[int, ...],
+    seed: Tensor | None,
 ) -> Tensor:
-    """Run the exact solver on Q, K, Q~, K~ and V, whose leading dimensions are `lead`."""
+    """Run the exact solver on Q, K, Q~, K~ and V, with a seed for dropout."""
     query, key, *_, value = projections
+    lead = _check_shapes(*projections)
     if 0 in query.shape[:-1]:  # no rows: nothing to solve, but gradients of zero for all
         return value.new_zeros(*query.shape[:-1], value.shape[-1]) + sum(x.sum() for x in projections) * 0
     dtype = solving_dtype(*projections)
@@ -121,8 +145,7 @@ def _exact(
             None if alpha is None else per_matrix("alpha", alpha, lead, query.device, positive=True),
             *_masks(mask, lead, query.shape[-2], key.shape[-2]),
             dropout,
-            # A seed rather than a dropout mask: the backward pass draws it again, so nothing of size [N, K] is kept.
-            int(torch.randint(2**62, ())) if dropout else 0,
+            0 if seed is None else int(seed),
         )
         output, steep = attend_rows(*operands)
         # The one host-device sync of the solver: how many rows are steep decides the shapes of what follows.

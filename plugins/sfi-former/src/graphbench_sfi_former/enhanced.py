@@ -25,6 +25,7 @@ from torch_geometric.data import Data
 from graphbench import GraphBatch, LayerTrace, Traced
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, gcn_edges, mixed_values
+from graphbench_sfi_former.programs import in_program
 
 Terms = Literal["both", "flow", "adjacency"]
 
@@ -80,7 +81,7 @@ class NormalisedAdjacency:
 
 def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
     """Return the batch (a shallow copy) with its A~, for all layers to share; as it is in compiled programs."""
-    if _is_one_operation():
+    if in_program():
         return batch
     shared: GraphBatch = copy.copy(batch)
     shared[_FIELD] = NormalisedAdjacency.from_edges(*_graph(batch), dtype)
@@ -144,15 +145,10 @@ class _Product(torch.autograd.Function):
             return ctx.adjacency.transposed @ upstream.contiguous(), None
 
 
-def _is_one_operation() -> bool:
-    """Tell whether a program is compiled, which has no sparse matrices; exported ones load without this package."""
-    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-
-
 def _mix_neighbours(values: Tensor, batch: Data) -> Tensor:
     """Return A~ V of values `[T, H dim]`."""
     dtype = adjacency_dtype(values)
-    if not _is_one_operation():
+    if not in_program():
         return adjacency_of(batch, dtype).mix(values)
     mixed: Tensor = _multiply(values.to(dtype), *gcn_edges(*_graph(batch), dtype))
     return mixed.to(values.dtype)

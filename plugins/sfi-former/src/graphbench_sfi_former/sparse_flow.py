@@ -34,6 +34,7 @@ from torch.autograd.function import FunctionCtx
 from graphbench.contracts.kernels import operation
 from graphbench.errors import BadInput
 from graphbench_sfi_former.logarithms import flow_in_logarithms
+from graphbench_sfi_former.programs import in_program, one_operation, weights_in_program
 
 #: Newton steps after which a row is given up. Rows of attention take five with logits of standard deviation 1 or 3.
 _STEPS = 16
@@ -46,7 +47,6 @@ _CHUNK = {"cpu": 2**18}
 _CHUNK_ELSEWHERE = 2**24
 
 
-@torch.compiler.disable
 def sparse_flow(
     resistance: Tensor,
     friction: Tensor,
@@ -95,6 +95,9 @@ def sparse_flow(
         >>> sparse_flow(resistance, friction, penalty=1.0)
         tensor([[0.7500, 0.2500, 0.0000]])
     """
+    if in_program():
+        penalty, alpha = weights_in_program(penalty, alpha, resistance.device)
+        return _flow_in_program(resistance, friction, penalty, alpha, mask)
     check_rows(resistance, friction)
     if mask is not None:
         check_mask(mask, tuple(resistance.shape))
@@ -103,6 +106,14 @@ def sparse_flow(
         return resistance * friction
     flow = _solve(rows, torch.finfo(rows.resistance.dtype))
     return flow.reshape(resistance.shape).to(resistance.dtype)
+
+
+@one_operation(lambda resistance, *_: resistance.new_empty(resistance.shape))
+def _flow_in_program(
+    resistance: Tensor, friction: Tensor, penalty: Tensor, alpha: Tensor | None, mask: Tensor | None
+) -> Tensor:
+    """`sparse_flow`."""
+    return sparse_flow(resistance, friction, penalty, alpha, mask)
 
 
 def _flatten(

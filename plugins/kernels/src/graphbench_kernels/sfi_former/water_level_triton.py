@@ -68,9 +68,10 @@ def _fill(
     while waiting:
         number += 1
         level = following
-        depth = tl.maximum(level - floor, 0.0)
+        # Summed one after the other: with the depths made before the slope, ptxas runs out of registers for long rows.
         slope = tl.sum(tl.where(level > floor, width, 0.0)) + overflow
-        step = (1.0 - tl.sum(width * depth) - overflow * level) / slope
+        volume = tl.sum(width * tl.maximum(level - floor, 0.0))
+        step = (1.0 - volume - overflow * level) / slope
         following = level + step
         # But for rounding no step leads up, so one that is not clearly downwards is the last.
         waiting = number < steps and step < -tolerance * level
