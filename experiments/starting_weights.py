@@ -158,8 +158,9 @@ def score_predictions(runs: Sequence[Path]) -> tuple:
         if code := graphbench(["predict", "--run", *map(str, runs), "--split", part, "--output", str(path)]):
             raise SystemExit(code)
         frame = pd.read_csv(path)
-        predicted = frame["prediction"] if "prediction" in frame else frame["prediction_1"]
-        errors.append(error_of(predicted, frame["target"], "prediction_1" in frame))
+        are_classes = "probability_1" in frame
+        predicted = frame["probability_1"] if are_classes else frame.filter(like="prediction_").iloc[:, 0]
+        errors.append(error_of(predicted, frame.filter(like="target_").iloc[:, 0], are_classes))
     return "", *errors, sum(float(run.with_suffix(".seconds").read_text()) for run in runs)
 
 

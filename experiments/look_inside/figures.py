@@ -118,7 +118,8 @@ def record(folder: Path) -> dict[str, Any]:
 def error_by_hops(folder: Path) -> list[float]:
     """Return the mean absolute error of the test nodes 0, 1, 2, ... hops from their source."""
     answers = pd.read_csv(folder / "predictions-test.csv")
-    errors = (answers["prediction"] - answers["target"]).abs().groupby(answers["target"].astype(int)).mean()
+    predicted, true = (answers.filter(regex=f"^{kind}").iloc[:, 0] for kind in ("prediction", "target"))
+    errors = (predicted - true).abs().groupby(true.astype(int)).mean()
     return [round(float(error), _DIGITS) for error in errors.sort_index()]
 
 

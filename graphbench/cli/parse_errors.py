@@ -10,8 +10,10 @@ import contextlib
 import dataclasses
 import difflib
 import inspect
+import json
 import math
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,9 +70,10 @@ def _mistakes(line: CommandLine, parser: ArgumentParser, text: str) -> Iterator[
             yield str(unknown_option(one.name, defined))
     classes = _collect_classes(line)
     yield from _missing([f"--{slot}" for slot in REQUIRED if slot not in classes])
+    typed = {one.path.replace(".init_args.", "."): one.value for one in line.options if one.values}
     for group in classes.values():
         for item in group:
-            yield from _mistakes_of_class(item, text)
+            yield from _mistakes_of_class(item, text, typed)
     seed = line.value("seed_everything")
     if seed is not None and (message := _describe_mistake("seed_everything", int | bool, str(seed), text)):
         yield message
@@ -158,7 +161,7 @@ def _class_of(place: str, name: str) -> Any:
     return _imported(f"{slot.module}.{name}")
 
 
-def _mistakes_of_class(item: _NamedClass, text: str) -> Iterator[str]:
+def _mistakes_of_class(item: _NamedClass, text: str, typed: Mapping[str, str]) -> Iterator[str]:
     if not callable(item.cls) and item.name and item.name in text:
         yield _no_such_class(item, text)
     if item.cls is None and not item.name and item.options:
@@ -178,7 +181,7 @@ def _mistakes_of_class(item: _NamedClass, text: str) -> Iterator[str]:
             if adds and _is_plain(hints[name]) and not _takes_lists(hints[name]):
                 yield f"--{option}+: {option} takes no list to add to. Leave the + out."
             if not adds and (message := _describe_mistake(option, hints[name], value, text)):
-                yield message
+                yield message + _with_quotes(option, hints[name], typed.get(option, value))
         elif name not in taken and name in text:
             yield _no_such_option(option, item.cls, taken)
     if item.name:
@@ -235,6 +238,24 @@ def _describe_mistake(option: str, hint: Any, value: Any, text: str) -> str | No
         if not math.isfinite(number):
             return f"--{option} is {word!r}; expected a finite number."
     return f"--{option} is {value!r}; expected {_describe_type(hint)}."
+
+
+def _with_quotes(option: str, hint: Any, value: Any) -> str:
+    """Spell a list of texts whose elements YAML has read as numbers, dates or yes and no; "" if that does not help."""
+    with contextlib.suppress(yaml.YAMLError):
+        # This loader reads every scalar as the text that was typed; a file's numbers have been read before.
+        texts = yaml.load(value, yaml.BaseLoader) if isinstance(value, str) else _texts(value)
+        texts = [texts] if isinstance(texts, str) else texts
+        if texts and isinstance(texts, list) and _accepts(hint, texts):
+            return f" As a list of texts: --{option} {shlex.quote(json.dumps(texts, ensure_ascii=False))}"
+    return ""
+
+
+def _texts(value: Any) -> Any:
+    """Return the numbers in lists as texts."""
+    if isinstance(value, list):
+        return [_texts(item) for item in value]
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
 def _accepts(hint: Any, value: Any) -> bool:

@@ -26,6 +26,7 @@ from graphbench.contracts import Benchmark
 from graphbench.contracts.table import ENDS
 from graphbench.errors import BadInput
 from graphbench.inference import Predictor
+from graphbench.inference.columns import prediction_columns, target_columns
 from graphbench.inference.distance_bins import DistanceBins
 from graphbench.inference.ensemble import Ensemble
 from graphbench.inference.loading import load_weights
@@ -319,10 +320,10 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
     """Return one row per graph (or node, edge or pair of nodes), in the order of the columns.
 
     Columns: `id`; `smiles` of molecules, for the report's drawings; `node` for node tasks, `source` and `destination`
-    for edge tasks, `head` and `tail` for pairs, and `node_name` and so on where nodes have names; `prediction...`;
-    `target...` if known; spreads that the loss learns, as `TARGET_std`.
+    for edge tasks, `head` and `tail` for pairs, and `node_name` and so on where nodes have names; what
+    `prediction_columns` gives of new inputs, and `target_columns` if known; spreads that the loss learns, as
+    `TARGET_std`.
     """
-    spec = data.spec
     predictions, targets = columns["prediction"], columns["target"]
     ids = data.ids(chosen)
     rows = columns["graph"]
@@ -334,21 +335,14 @@ def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFr
             frame[name] = columns[name].numpy()
     for name, called in _called(data.node_names(chosen), columns).items():
         frame[f"{name}_name"] = called
-    names = spec.target_names or tuple(str(i) for i in range(predictions.shape[1]))
-    single = predictions.shape[1] == 1
-    for number in range(predictions.shape[1]):
-        frame["prediction" if single else f"prediction_{names[number]}"] = predictions[:, number].numpy()
-    for number in range(targets.shape[1]):
-        values = targets[:, number]
-        if not (values.is_floating_point() and bool(values.isnan().all())):
-            column = pd.Series(values.numpy())
-            if spec.level != "graph" and spec.kind == "classification" and bool((values < 0).any()):
-                column = column.astype("Int64").mask(column < 0)  # empty without a label
-            frame["target" if targets.shape[1] == 1 else f"target_{names[number]}"] = column
+    classes = data.class_labels() if data.spec.num_classes is not None else ()
+    shown = prediction_columns(data, predictions.numpy(), classes, np.ones(len(predictions), dtype=bool))
+    truth = target_columns(data, targets.numpy(), classes)
+    shown |= {name: values for name, values in truth.items() if not pd.isna(values).all()}
     for key in (key for key in columns if key.startswith(SPREAD)):
         for number, label in enumerate(data.target_labels()):
-            frame[f"{label}_{key.removeprefix(SPREAD)}"] = columns[key][:, number].numpy()
-    return frame
+            shown[f"{label}_{key.removeprefix(SPREAD)}"] = columns[key][:, number].numpy()
+    return pd.concat([frame, pd.DataFrame(shown)], axis=1)
 
 
 def _called(names: Sequence[Sequence[str]] | None, columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

@@ -135,8 +135,7 @@ def require_whole(trainer: Any, stage: str) -> None:
             "with --trainer.overfit_batches 0."
         )
     raise BadInput(
-        f"{option} is {limit}: a part would count as the whole split. Leave it out, or take all of it with "
-        f"{option} 1.0."
+        f"{option} is {limit}: a part would count as the whole split. Take all of it with {option} 1.0."
     )
 
 

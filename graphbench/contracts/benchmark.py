@@ -262,9 +262,11 @@ class Benchmark(pl.LightningDataModule):
         raise BadInput(f"{self.spec.name} cannot take new inputs in Python.")
 
     def target_labels(self) -> tuple[str, ...]:
-        """Name each target in the columns of predictions; one word for a classification."""
+        """Name each target in the columns of predictions; one word for a classification, and for links."""
         if self.spec.num_classes is not None:
             return ("class",)
+        if self.spec.kind == "ranking":
+            return self.spec.target_names or ("link",)
         return self.spec.target_names or tuple(str(number) for number in range(self.spec.num_targets))
 
     def class_labels(self) -> tuple[str, ...]:

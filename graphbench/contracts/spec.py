@@ -71,6 +71,8 @@ class Features:
             int64 `[num_nodes, len(vocabularies)]`, every value in `0 .. size - 1`.
         dense: width of the real-valued columns, float32 `x_dense` (or `edge_dense`) `[num_nodes, dense]`.
         names: names of the categorical columns, then of the dense ones; empty when they have none.
+        words: for each categorical column what its values 0, 1, ... stand for; empty where they are numbers themselves,
+            or where no column has words.
 
     Examples:
         >>> atoms = Features(vocabularies=(28,), names=("element",))
@@ -81,6 +83,7 @@ class Features:
     vocabularies: tuple[int, ...] = ()
     dense: int = 0
     names: tuple[str, ...] = ()
+    words: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import pandas as pd
 from graphbench.contracts import Benchmark
 
 PROBLEM, OUTSIDE, NODE, NODE_NAME = "problem", "outside_training", "node", "node_name"
+Columns = dict[str, np.ndarray | pd.api.extensions.ExtensionArray]
 
 
 def prediction_columns(
     data: Benchmark, predictions: np.ndarray, classes: Sequence[str], present: np.ndarray
-) -> dict[str, np.ndarray | pd.api.extensions.ExtensionArray]:
+) -> Columns:
     """Columns by name of predictions `[rows, targets]` or `[rows, classes]`, NaN for rows that are not `present`.
 
     A regression has `prediction_<target>` in the target's unit. A classification has the most probable class in
@@ -22,7 +23,7 @@ def prediction_columns(
     in `prediction_<label>`, then `probability_<label>`.
     """
     targets = data.target_labels()
-    columns: dict[str, np.ndarray | pd.api.extensions.ExtensionArray] = {}
+    columns: Columns = {}
     if data.spec.num_classes is not None:
         # argmax takes NaN for the largest number.
         best = np.where(present, np.nan_to_num(predictions).argmax(1), 0)
@@ -38,8 +39,20 @@ def prediction_columns(
     return columns | {f"probability_{name}": predictions[:, number] for number, name in enumerate(names)}
 
 
+def target_columns(data: Benchmark, targets: np.ndarray, classes: Sequence[str]) -> Columns:
+    """Columns `target_<target>` of known answers `[rows, targets]`: numbers, or the names of classes.
+
+    Unknown are NaN, and negative numbers of classes; those cells are empty.
+    """
+    names = [f"target_{name}" for name in data.target_labels()]
+    if data.spec.num_classes is None:
+        return {name: targets[:, number] for number, name in enumerate(names)}
+    known = targets[:, 0] >= 0  # not NaN either
+    return {names[0]: _classes(np.where(known, targets[:, 0], 0).astype(np.int64), classes, known)}
+
+
 def _classes(best: np.ndarray, classes: Sequence[str], present: np.ndarray) -> pd.api.extensions.ExtensionArray:
-    """Names of the most probable classes; numbers where that is what they are called."""
+    """Names of classes by their numbers; numbers where that is what they are called."""
     if list(classes) == [str(number) for number in range(len(classes))]:
         return pd.arrays.IntegerArray(best.astype(np.int64), ~present)
     names = np.array(classes, dtype=object)[best]
@@ -47,7 +60,7 @@ def _classes(best: np.ndarray, classes: Sequence[str], present: np.ndarray) -> p
     return pd.array(names, dtype="string")
 
 
-def beside(frame: pd.DataFrame, columns: dict[str, np.ndarray | pd.api.extensions.ExtensionArray]) -> pd.DataFrame:
+def beside(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """Add columns to the rows that were given; all of these are numbered where the input has one of them.
 
     Examples:

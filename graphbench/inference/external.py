@@ -14,10 +14,11 @@ from graphbench.contracts import InputPart
 from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
 from graphbench.inference.answers import Answers, answer_table
+from graphbench.inference.columns import target_columns
 from graphbench.inference.predictor import Predictor, axis_of
 from graphbench.training.baselines import scores_of_predictions
 
-TARGET, IN_TRAINING = "target", "in_training"
+IN_TRAINING = "in_training"
 _NAMED = 3  # rows that an error names
 
 
@@ -122,7 +123,8 @@ class ExternalScores:
 
         def columns(values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
             shown = self.predictor.columns(values[:, :width].astype(kind), present)
-            shown |= self._shown(values[:, width : width + targets.shape[1]])
+            known = values[:, width : width + targets.shape[1]]
+            shown |= target_columns(self.predictor.data, known, self.predictor.classes)
             if seen is not None:
                 shown[IN_TRAINING] = pd.arrays.BooleanArray(values[:, -1] == 1, ~present)
             return shown
@@ -162,11 +164,3 @@ class ExternalScores:
         if seen is not None:
             result.in_training = (result.in_training or 0) + int((seen & mask).sum())
         return seen
-
-    def _shown(self, targets: np.ndarray) -> dict[str, Any]:
-        names = [f"{TARGET}_{name}" for name in self.predictor.data.target_labels()]
-        if self.predictor.data.spec.num_classes is None:
-            return {name: targets[:, number] for number, name in enumerate(names)}
-        classes = np.array([*self.predictor.classes, None], dtype=object)
-        number = np.where(np.isnan(targets[:, 0]), len(classes) - 1, np.nan_to_num(targets[:, 0])).astype(np.int64)
-        return {names[0]: pd.array(classes[number], dtype="string")}

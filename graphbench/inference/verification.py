@@ -180,7 +180,10 @@ def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> t
     nodes = np.concatenate([np.arange(length) for length in lengths])
     if axis == NODE and ("node" not in frame or (frame["node"].to_numpy() != nodes).any()):
         raise BadInput(f"{path.name}: its nodes are not those of {split} in their order.")
-    columns = [name for name in frame if name == "prediction" or str(name).startswith("prediction_")]
+    # Earlier versions wrote probabilities as `prediction_CLASS`, and a single target as `prediction`.
+    are_shares = module.spec.kind in ("classification", "multilabel")
+    shares = [name for name in frame if are_shares and str(name).startswith("probability_")]
+    columns = shares or [name for name in frame if name == "prediction" or str(name).startswith("prediction_")]
     try:
         values = frame[columns].to_numpy(dtype=np.float32)
     except ValueError as error:

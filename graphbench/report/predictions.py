@@ -74,7 +74,7 @@ def scored_runs(table: ResultTable) -> Iterator[tuple[int, Group, Run, pd.DataFr
 
 
 def targets_of(frame: pd.DataFrame) -> list[Target]:
-    """Return the targets of a regression that are known in at least one row."""
+    """Return targets of a regression, or labels with their probabilities, that are known in at least one row."""
     names = [c.removesuffix("_low") for c in map(str, frame.columns) if c.endswith("_low")]
     intervals = [name for name in names if f"{name}_high" in frame]
     targets = []
@@ -83,9 +83,10 @@ def targets_of(frame: pd.DataFrame) -> list[Target]:
         true = f"target_{name}" if name else "target"
         if predicted not in ("prediction", f"prediction_{name}") or true not in frame:
             continue
-        # A single target is nameless in its columns, while those of its interval bear its name.
+        # Earlier versions gave a single target no name, but its interval, and wrote probabilities of labels here.
         label = intervals[0] if not name and len(intervals) == 1 else name if name in intervals else None
-        columns = [predicted, true] + ([f"{label}_low", f"{label}_high"] if label else [])
+        shown = f"probability_{name}" if f"probability_{name}" in frame else predicted
+        columns = [shown, true] + ([f"{label}_low", f"{label}_high"] if label else [])
         rows = _numeric_rows(frame, columns)
         if rows.empty:
             continue
@@ -109,13 +110,23 @@ class _Classes(NamedTuple):
 
 
 def _classes_of(frame: pd.DataFrame) -> _Classes | None:
-    columns = [column for column in map(str, frame.columns) if column.startswith("prediction_")]
-    if "target" not in frame or len(columns) < 2:
+    """Return classes with their probabilities; None for other tasks, and where no class is known."""
+    columns = list(map(str, frame.columns))
+    targets = [column.removeprefix("target_") for column in columns if column.startswith("target_")]
+    prefix, known = "probability_", [f"target_{name}" for name in targets if f"prediction_{name}" in frame]
+    if "target" in frame:  # of an earlier version, which wrote probabilities as predictions, and numbers of classes
+        prefix, known = "prediction_", ["target"]
+    shares = [column for column in columns if column.startswith(prefix)]
+    names = [column.removeprefix(prefix) for column in shares]
+    are_labels = prefix == "probability_" and all(f"prediction_{name}" in frame for name in names)
+    if len(names) < 2 or len(known) != 1 or are_labels:
         return None
-    rows = _numeric_rows(frame, [*columns, "target"])
-    rows = rows[rows["target"].between(0, len(columns) - 1)]
-    probabilities, truth = rows[columns].to_numpy(float), rows["target"].to_numpy(int)
-    names = [column.removeprefix("prediction_") for column in columns]
+    words = pd.Series(range(len(names)) if known == ["target"] else names)
+    if pd.api.types.is_numeric_dtype(frame[known[0]]):  # as the file was read
+        words = pd.to_numeric(words, errors="coerce")
+    numbers = {word: number for number, word in enumerate(words)}
+    rows = _numeric_rows(frame[shares].assign(target=frame[known[0]].map(numbers)), [*shares, "target"])
+    probabilities, truth = rows[shares].to_numpy(float), rows["target"].to_numpy(int)
     return _Classes(names, rows.index, probabilities, truth) if len(rows) and _are_shares(probabilities) else None
 
 

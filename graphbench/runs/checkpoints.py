@@ -174,7 +174,7 @@ def weights_file(source: str | Path) -> Path:
     return path if path.is_file() or len(path.parts) > 1 else find_weights(str(source))
 
 
-#: Takes tensors by name, which it may change, and a specification.
+#: Takes tensors by name, which it may change, and with what their model was made (`spec`, `architecture`, ...).
 Arrange = Callable[[dict[str, torch.Tensor], Mapping[str, Any]], Collection[str]]
 
 #: Outcome of weights that were not loaded, whose names they are, and the reason.
@@ -194,7 +194,7 @@ def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None =
     Args:
         module: target.
         path: source, see `weights_file`.
-        arrange: puts tensors of the file into the module's order, given the specification of the file's model, and
+        arrange: puts tensors of the file into the module's order, given with what the file's model was made, and
             returns names that are not to be loaded.
 
     Returns:
@@ -208,7 +208,7 @@ def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None =
     file = weights_file(path)
     content = load_checkpoint(file)
     source, target = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
-    others = set(arrange(source, _specification(file, content))) if arrange else set()
+    others = set(arrange(source, _made_with(file, content))) if arrange else set()
     shared = [name for name in target if name in source and name not in others]
     outcome = {
         "loaded": [name for name in shared if source[name].shape == target[name].shape],
@@ -230,12 +230,11 @@ def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None =
     return outcome
 
 
-def _specification(file: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the specification that a file's model was made for, as plain values; empty where the file lacks it."""
+def _made_with(file: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return with what a file's model was made, as plain values, where it says so: of exports `spec` alone."""
     if file.suffix == weights.SUFFIX:
-        return weights.read_specification(file)
-    hyper_parameters = content.get("hyper_parameters")
-    stored = hyper_parameters.get("spec") if isinstance(hyper_parameters, Mapping) else None
+        return {"spec": weights.read_specification(file)}
+    stored = content.get("hyper_parameters")
     return stored if isinstance(stored, Mapping) else {}
 
 

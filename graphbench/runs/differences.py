@@ -46,7 +46,7 @@ _FREE = (".lr_scales", ".learning_rates", ".dict_kwargs")
 #: Parts of the model's options that decide its output; the others decide its training.
 _MODEL_PARTS = ("architecture", "head", "positional_encoding", "standardize_targets")
 #: Endings of options that only matter in training.
-_TRAINING = ("dropout", "_drop", "checkpointing")
+TRAINING = ("dropout", "_drop", "checkpointing")
 
 
 class _Nothing:
@@ -217,7 +217,7 @@ def differing_options(configured: Mapping[str, Any], trained: Mapping[str, Any])
     return [
         f"{name} is {json.dumps(now[name], default=str) if name in now else 'missing'} instead of {json.dumps(value)}"
         for name, value in then.items()
-        if not name.endswith(_TRAINING) and not _same(now.get(name, NOTHING), value)
+        if not name.endswith(TRAINING) and not _same(now.get(name, NOTHING), value)
     ]
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphbench.nn.heads import EdgeHead, GraphHead, NodeHead
 from graphbench.runs.checkpoints import load_matching
+from graphbench.runs.differences import TRAINING, differing
 from graphbench.training.parts import check_loaded
 
 if TYPE_CHECKING:
@@ -35,22 +36,24 @@ def start_from(module: BenchmarkModule, source: str) -> None:
     check_loaded(module.frozen, outcome, source)
 
 
-def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], stored: Mapping[str, Any]) -> list[str]:
+def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: Mapping[str, Any]) -> list[str]:
     """Reorder the head's last layer to the module's targets (or classes), by their names.
 
     Rows of targets that the file's model did not have stay as they are. Nothing changes if one side does not name its
-    targets. A warning lists features whose names differ from the file's; their weights are taken by place.
+    targets. Warnings list features and options that differ from the file's; their weights are taken by place.
 
     Args:
         module: the model that will take the weights.
         tensors: those of the file by name, changed in place.
-        stored: specification of the file's model, as plain values; empty where the file does not say.
+        made: with what the file's model was made (`spec`, `architecture`, ...), as plain values, where the file says.
 
     Returns:
         Tensors of the file that belong to other targets altogether, or would freeze rows that are random.
     """
-    spec = dataclasses.asdict(module.spec)
+    spec, stored = dataclasses.asdict(module.spec), made.get("spec")
+    stored = stored if isinstance(stored, Mapping) else {}
     _warn_of_features(spec, stored)
+    _warn_of_options(module.hparams, made)
     names, stored_names = _output_names(spec), _output_names(stored)
     if not names or not stored_names or names == stored_names:
         return []
@@ -150,21 +153,49 @@ def _log_outputs(names: list[str], stored_names: list[str], places: list[_Place]
 
 
 def _warn_of_features(spec: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-    """Warn of features at places where the file's model read others, whose weights they get."""
-    for level in ("node", "edge"):
+    """Warn of columns at places where the file's model read others, whose weights they get where the shapes agree."""
+    for level in ("node", "edge", "graph"):
         features, read = spec[level], stored.get(level)
-        if not isinstance(read, Mapping):
+        if not isinstance(read, Mapping) or not (features["names"] and read.get("names")):
             continue
-        names, read_names = list(features["names"]), read.get("names")
-        if not (names and read_names and isinstance(read_names, (list, tuple)) and list(read_names) != names):
-            continue
-        sizes = (list(features["vocabularies"]), features["dense"])
-        if sizes == (list(read.get("vocabularies", ())), read.get("dense")):
+        with_words = "words" in read  # earlier versions stored none
+        now, then = _columns(features, with_words), _columns(read, with_words)
+        if now != then:
+            if len(now) == len(then):  # those that differ
+                now, then = map(
+                    list, zip(*(pair for pair in zip(now, then, strict=True) if pair[0] != pair[1]), strict=True)
+                )
             log.warning(
-                "init_from: features of each %s are %s here and were %s in the file's model; weights are taken by "
-                "place, not by name.",
-                level, _listed(names), _listed(list(map(str, read_names))),
+                "init_from: features of each %s are %s here and were %s in the file's model; weights whose shapes "
+                "agree are taken by place, not by name.",
+                level, _listed(now), _listed(then),
             )  # fmt: skip
+
+
+def _columns(features: Mapping[str, Any], with_words: bool) -> list[str]:
+    """Describe each column by its name and, of a categorical one, its categories or their number.
+
+    Examples:
+        >>> features = {"names": ["colour", "order", "mass"], "vocabularies": [2, 3], "words": [["red", "blue"], []]}
+        >>> _columns(features, with_words=True)
+        ['colour (red, blue)', 'order (3)', 'mass']
+    """
+    names, sizes = list(map(str, features["names"])), list(features.get("vocabularies") or ())
+    words = list(features.get("words") or ()) if with_words else []
+    words += [()] * (len(names) - len(words))
+    inside = [_listed(list(words[n])) or str(size) for n, size in enumerate(sizes[: len(names)])]
+    return [f"{name} ({text})" for name, text in zip(names, inside, strict=False)] + names[len(inside) :]
+
+
+def _warn_of_options(options: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Warn of options of the model whose weights may fit by shape, and mean something else: encoders, heads, norms."""
+    parts = [part for part in ("architecture", "positional_encoding", "head") if part in options and part in made]
+    changes = differing({part: made[part] for part in parts}, {part: options[part] for part in parts})
+    if told := [str(one) for one in changes if not one.option.endswith(TRAINING)]:
+        log.warning(
+            "init_from: other options than the file's model has: %s; weights whose names and shapes agree are taken.",
+            _listed(told),
+        )
 
 
 def _listed(names: list[str], most: int = 12) -> str:

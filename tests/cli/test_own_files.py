@@ -70,7 +70,9 @@ def test_classes_by_name_are_offered_taken_and_answered(molecule_file, tmp_path,
     likely = frame[["probability_no", "probability_yes"]].astype(float).to_numpy().argmax(1)
     assert frame["prediction_active"].tolist() == [("no", "yes")[number] for number in likely]
     assert main(["predict", "--run", str(tmp_path / "run"), "--output", str(output)]) == 0
-    assert {"prediction_no", "prediction_yes"} <= set(pd.read_csv(output)), "of a split"
+    split = pd.read_csv(output)
+    assert list(split)[2:] == ["prediction_active", "probability_no", "probability_yes", "target_active"]
+    assert set(split["target_active"]) <= {"no", "yes"}
 
 
 @pytest.mark.parametrize("weights", ["balanced", slow("[1, 5]")])

@@ -5,8 +5,13 @@ from __future__ import annotations
 import shlex
 
 import pytest
+import yaml
+from jsonargparse import ArgumentParser
 
+from graphbench import registry
 from graphbench.cli import main
+from graphbench.training.arguments import parameters, type_hints
+from graphbench.training.module import BenchmarkModule
 
 FILES = {
     "q.yaml": "data: {class_path: NCI}\nmodel: {architecture: {class_path: GPS, init_args: {num_layers: 2}}}\n",
@@ -86,3 +91,51 @@ def test_a_model_and_its_data_must_be_given(line, capsys):
     assert said.count("\n") == 1
     assert ("--data" in said and "--data " not in line + " ") or ("--model.architecture" in said)
     assert "must be given" in said
+
+
+def accepted(hint, value):
+    """Whether an option of this type takes a value."""
+    parser = ArgumentParser(exit_on_error=False)
+    try:
+        parser.add_argument("--value", type=hint)
+        parser.parse_object({"value": value})
+    except Exception:
+        return False
+    return True
+
+
+def lists_of_texts():
+    """Options of data, models and the module that take texts in a list, and no numbers."""
+    found = {}
+    classes = {name: registry.load("benchmarks", name) for name in ("Molecules", "Graphs", "Superpixels")}
+    for place, name, cls in [("data", *item) for item in classes.items()] + [("model", "", BenchmarkModule)]:
+        hints = type_hints(cls)
+        for option in parameters(cls):
+            if option in hints and accepted(hints[option], ["3", "no"]) and not accepted(hints[option], [3, False]):
+                found[f"{name} {place}.{option}".strip()] = hints[option]
+    return found
+
+
+LISTS = lists_of_texts()
+
+
+def test_lists_of_texts_are_known():
+    assert {"Molecules data.classes", "Molecules data.target", "Graphs data.target", "model.metrics"} <= LISTS.keys()
+
+
+@pytest.mark.parametrize("member", LISTS)
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("[3,007,no]", ["3", "007", "no"]), ("[2026-01-01, x]", ["2026-01-01", "x"])]
+)
+def test_a_list_of_texts_is_spelled_as_it_was_typed(member, typed, meant, tmp_path, monkeypatch, capsys):
+    """The message holds a spelling of these very texts that the option takes: 007 stays 007, and no a word."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.yaml").write_text(FILES["q.yaml"])
+    name, _, option = member.rpartition(" ")
+    assert main(["params", "-c", "q.yaml", *(["--data", name] if name else []), f"--{option}", typed]) == 1
+    said = capsys.readouterr().err
+    _, sign, spelling = said.partition(f": --{option} ")
+    assert sign, said
+    (value,) = shlex.split(spelling)
+    assert yaml.safe_load(value) == meant
+    assert accepted(LISTS[member], meant)

@@ -192,3 +192,20 @@ def test_a_part_of_a_split_never_counts_as_the_whole(finished_run, capsys, comma
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith(f"graphbench: --trainer.{limits[0]}")
     assert {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_validated_a_part_is_validated_alike(data_options, tmp_path, capsys):
+    """The limit of the fit is the run's own, and its scores come again; one that is typed is refused."""
+    run = tmp_path / "run"
+    words = ["--trainer.max_epochs", "1", "--trainer.limit_val_batches", "1", "--data.eval_batch_size", "4"]
+    assert _fit(data_options, run, *words) == 0
+    for command in ("validate", "test"):
+        capsys.readouterr()
+        assert main([command, "--run", str(run)]) == 0
+        told = capsys.readouterr().err
+        assert "a part of the split, as in the fit" in told
+        assert "Validation scores equal those stored" in told
+        assert main([command, "--run", str(run), "--trainer.limit_val_batches", "2"]) == 1
+        assert "--trainer.limit_val_batches 1.0" in capsys.readouterr().err
+    assert main(["validate", "--run", str(run), "--trainer.limit_val_batches", "1.0"]) == 0
+    assert "a part of the split" not in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from graphbench.benchmarks import AMPPeptides, Molecules
-from graphbench.inference.columns import beside, own_name, prediction_columns
+from graphbench.inference.columns import beside, own_name, prediction_columns, target_columns
 
 VALUES = np.array([[0.2, 0.8], [np.nan, np.nan], [0.6, 0.4]], dtype=np.float32)
 PRESENT = np.array([True, False, True])
@@ -39,6 +39,17 @@ def test_labels_are_answers_with_probabilities():
     assert list(found) == ["prediction_hot", "prediction_cold", "probability_hot", "probability_cold"]
     assert found["prediction_cold"].tolist() == [1, pd.NA, 0]
     assert found["probability_hot"].tolist()[0] == pytest.approx(0.2)
+
+
+def test_targets_are_called_as_predictions_are():
+    """Unknown classes are negative in tables and NaN where rows of several inputs were joined."""
+    named = Molecules("none.csv", "kind", task="classification", classes=["no", "yes"])
+    for unknown in (-1, np.nan):
+        found = target_columns(named, np.array([[1], [unknown], [0]]), named.class_labels())
+        assert {name: list(values) for name, values in found.items()} == {"target_kind": ["yes", pd.NA, "no"]}
+    numbers = target_columns(Molecules("none.csv", ["hot", "cold"]), VALUES.astype(float), ())
+    assert list(numbers) == ["target_hot", "target_cold"]
+    np.testing.assert_array_equal(numbers["target_cold"], VALUES[:, 1].astype(float))
 
 
 def test_predictions_beside_earlier_ones_have_one_number():

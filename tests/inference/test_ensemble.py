@@ -195,16 +195,16 @@ def test_intervals_have_the_width_of_the_validation_errors(place, tmp_path):
         assert main(["predict", "--run", run, "--split", "val", "--output", str(files[-1])]) == 0
     val = [pd.read_csv(file) for file in files]
     for chosen, shown in ((runs[:1], val[:1]), (runs, val)):
-        means = np.mean([frame["prediction"] for frame in shown], 0)
-        errors = np.sort(np.abs(means - shown[0]["target"].to_numpy()))
+        means = np.mean([frame["prediction_y"] for frame in shown], 0)
+        errors = np.sort(np.abs(means - shown[0]["target_y"].to_numpy()))
         assert len(errors) == 24
         output = tmp_path / "test.csv"
         assert main(["predict", "--run", *chosen, "--interval", "0.9", "--output", str(output)]) == 0
         frame = pd.read_csv(output)
         extra = ["spread_y"] if len(chosen) > 1 else []
-        assert list(frame) == ["id", "smiles", "prediction", "target", *extra, "y_low", "y_high"]
-        assert (frame["prediction"] - frame["y_low"]).to_numpy() == pytest.approx(errors[22], abs=1e-4)
-        assert (frame["y_high"] - frame["prediction"]).to_numpy() == pytest.approx(errors[22], abs=1e-4)
+        assert list(frame) == ["id", "smiles", "prediction_y", "target_y", *extra, "y_low", "y_high"]
+        assert (frame["prediction_y"] - frame["y_low"]).to_numpy() == pytest.approx(errors[22], abs=1e-4)
+        assert (frame["y_high"] - frame["prediction_y"]).to_numpy() == pytest.approx(errors[22], abs=1e-4)
     (tmp_path / "new.smi").write_text("CCO\nC1CC\n")
     new = ["--input", str(tmp_path / "new.smi"), "--output", str(tmp_path / "new.parquet")]
     assert main(["predict", "--run", *runs, "--interval", "0.9", *new]) == 0
@@ -223,14 +223,14 @@ def test_the_run_says_what_its_intervals_state(place, tmp_path):
     frame = pd.read_csv(folder / "predictions-test.csv")
     assert said["coverage"] == 0.5
     assert said["rows"] == {"y": 24}
-    assert (frame["y_high"] - frame["prediction"]).iloc[0] == pytest.approx(said["half_widths"]["y"], rel=1e-4)
+    assert (frame["y_high"] - frame["prediction_y"]).iloc[0] == pytest.approx(said["half_widths"]["y"], rel=1e-4)
     assert main(["test", "--run", str(folder)]) == 0
     assert main(["report", str(folder), "--output", str(tmp_path / "report")]) == 0
     page = (tmp_path / "report" / "report.html").read_text()
-    inside = int(frame["target"].between(frame["y_low"], frame["y_high"]).sum())
+    inside = int(frame["target_y"].between(frame["y_low"], frame["y_high"]).sum())
     assert f"{inside} of {len(frame)} known test targets lie in their intervals" in page
     assert "they state 0.5." in page
-    worst = (frame["target"] - frame["prediction"]).abs().nlargest(6).index
+    worst = (frame["target_y"] - frame["prediction_y"]).abs().nlargest(6).index
     assert all(f'aria-label="{smiles}"' in page for smiles in frame["smiles"][worst])
     assert main(["predict", "--run", str(folder)]) == 0
     assert "intervals" not in json.loads((folder / "results.json").read_text())
@@ -254,10 +254,10 @@ def test_intervals_by_distance_and_spread_are_those_of_each_bin(place, tmp_path,
     }
     far = {split: np.array([1 - max(DataStructs.BulkTanimotoSimilarity(one, bits["train"])) for one in bits[split]])
            for split in bits}  # fmt: skip
-    floor = frames["train"]["target"].std(ddof=0) / 10
+    floor = frames["train"]["target_y"].std(ddof=0) / 10
     val, test = frames["val"], frames["test"]
     edge = np.sort(far["val"])[11]
-    scores = np.abs(val["target"] - val["prediction"]) / (val["spread_y"] + floor)
+    scores = np.abs(val["target_y"] - val["prediction_y"]) / (val["spread_y"] + floor)
     low = [
         np.sort(scores[mask])[int(np.ceil((mask.sum() + 1) * 0.8)) - 1]
         for mask in (far["val"] <= edge, far["val"] > edge)
@@ -267,8 +267,8 @@ def test_intervals_by_distance_and_spread_are_those_of_each_bin(place, tmp_path,
     assert main(["predict", "--run", *runs, *stated, "--output", str(tmp_path / "out.csv")]) == 0
     found = pd.read_csv(tmp_path / "out.csv")
     assert found["distance_to_training"].to_numpy() == pytest.approx(far["test"], abs=1e-6)
-    assert (found["y_high"] - found["prediction"]).to_numpy() == pytest.approx(width.to_numpy(), rel=1e-3)
-    inside = int(((found["y_low"] <= found["target"]) & (found["target"] <= found["y_high"])).sum())
+    assert (found["y_high"] - found["prediction_y"]).to_numpy() == pytest.approx(width.to_numpy(), rel=1e-3)
+    inside = int(((found["y_low"] <= found["target_y"]) & (found["target_y"] <= found["y_high"])).sum())
     assert f"y, the test split: {inside} of {len(found)} known targets are covered" in capsys.readouterr().err
     test[["smiles"]].to_csv(tmp_path / "new.csv", index=False)
     new = ["--input", str(tmp_path / "new.csv"), "--output", str(tmp_path / "new.parquet")]
@@ -288,9 +288,11 @@ def test_classes_get_sets(place, tmp_path):
         assert main(["predict", "--run", str(folder), *words]) == 0
         frames[split] = pd.read_csv(folder / f"predictions-{split}.csv", keep_default_na=False)
     val, test = frames["val"], frames["test"]
-    true = np.where(val["target"] == 1, val["prediction_1"], val["prediction_0"])
+    true = np.where(val["target_kind"] == 1, val["probability_1"], val["probability_0"])
     threshold = np.sort(true)[::-1][20 - 1]  # ceil(0.8 * 25) = 20 of 24
-    expected = [" | ".join(str(k) for k in (0, 1) if row[f"prediction_{k}"] >= threshold) for _, row in test.iterrows()]
+    expected = [
+        " | ".join(str(k) for k in (0, 1) if row[f"probability_{k}"] >= threshold) for _, row in test.iterrows()
+    ]
     assert test["set_kind"].astype(str).tolist() == expected
     said = json.loads((folder / "results.json").read_text())["intervals"]
     assert said["thresholds"] == pytest.approx({"0": threshold, "1": threshold}, rel=1e-4)
@@ -306,7 +308,7 @@ def test_a_calibrated_run_says_its_temperature(place, tmp_path):
     for options in ([], ["--calibrate"]):
         assert main(["predict", "--run", str(folder), *options]) == 0
         frames.append(pd.read_csv(folder / "predictions-test.csv"))
-    before, after = (np.log(frame["prediction_1"] / frame["prediction_0"]) for frame in frames)
+    before, after = (np.log(frame["probability_1"] / frame["probability_0"]) for frame in frames)
     said = json.loads((folder / "results.json").read_text())["temperature"]
     assert (before / after).to_numpy() == pytest.approx(said, rel=1e-3)  # logits / T for one T
     assert said != pytest.approx(1, rel=1e-3)

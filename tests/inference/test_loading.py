@@ -25,17 +25,18 @@ def test_answers_are_those_of_the_command(fitted, own_file, tmp_path, task):
     found = graphbench.load(run, accelerator="cpu").predict(smiles)
     assert list(found["smiles"]) == smiles
     names = {
-        "regression": {"prediction": "prediction_value"},
-        "classification": {f"prediction_{n}": f"probability_{n}" for n in range(3)},
-        "multilabel": {f"prediction_{n}": f"probability_{n}" for n in ("hot", "cold")},
+        "regression": ["prediction_value"],
+        "classification": ["prediction_kind", *(f"probability_{n}" for n in range(3))],
+        "multilabel": [f"{what}_{n}" for what in ("prediction", "probability") for n in ("hot", "cold")],
     }[task]
-    for given, own in names.items():
-        assert found[own].to_numpy() == pytest.approx(expected[given].to_numpy(), rel=1e-6, abs=1e-6)
+    for name in names:
+        assert found[name].astype(float).to_numpy() == pytest.approx(expected[name].to_numpy(), rel=1e-6, abs=1e-6)
+    assert [name for name in expected if name.startswith("pr")] == names, "splits and inputs have the same columns"
     if task == "classification":
-        most = expected[[f"prediction_{n}" for n in range(3)]].to_numpy().argmax(1)
+        most = expected[[f"probability_{n}" for n in range(3)]].to_numpy().argmax(1)
         assert found["prediction_kind"].tolist() == most.tolist()
     if task == "multilabel":
-        assert found["prediction_hot"].tolist() == (expected["prediction_hot"] >= 0.5).astype(int).tolist()
+        assert found["prediction_hot"].tolist() == (expected["probability_hot"] >= 0.5).astype(int).tolist()
 
 
 def test_a_run_and_its_checkpoint_answer_alike_and_draw_no_random_numbers(fitted):

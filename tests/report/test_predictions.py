@@ -38,19 +38,29 @@ def test_targets_come_with_their_own_intervals():
     assert (single.name, single.label, single.low.tolist()) == ("", "y", [0.5])
 
 
-def test_classes_have_the_probability_of_the_predicted_one():
-    frame = pd.DataFrame({
-        "prediction_red": [0.7, 0.2, 0.1], "prediction_blue": [0.2, 0.5, 0.8], "prediction_2": [0.1, 0.3, 0.1],
-        "target": [0, 2, -1],
-    })  # fmt: skip
-    confidence, correct = confidences_of(frame)
+SHARES = {"red": [0.7, 0.2, 0.1], "blue": [0.2, 0.5, 0.8], "2": [0.1, 0.3, 0.1]}
+
+
+@pytest.mark.parametrize("columns", [
+    {**{f"probability_{name}": shares for name, shares in SHARES.items()},
+     "prediction_kind": ["red", "blue", "blue"], "target_kind": ["red", "2", None]},
+    {**{f"probability_{n}": shares for n, shares in enumerate(SHARES.values())},
+     "prediction_kind": [0, 1, 1], "target_kind": [0.0, 2.0, np.nan]},
+    # of earlier versions
+    {**{f"prediction_{name}": shares for name, shares in SHARES.items()}, "target": [0, 2, -1]},
+])  # fmt: skip
+def test_classes_have_the_probability_of_the_predicted_one(columns):
+    confidence, correct = confidences_of(pd.DataFrame(columns))
     assert (confidence.tolist(), correct.tolist()) == ([0.7, 0.5], [True, False])
 
 
-def test_labels_have_the_probability_of_yes():
+@pytest.mark.parametrize("beside", [{"prediction_hot": [1, 0], "prediction_cold": [0, 0]}, None])
+def test_labels_have_the_probability_of_yes(beside):
+    """Earlier versions wrote probabilities alone, as predictions."""
+    kind = "prediction" if beside is None else "probability"
     frame = pd.DataFrame({
-        "prediction_hot": [0.9, 0.4], "target_hot": [1.0, 0.0], "prediction_cold": [0.2, 0.3],
-        "target_cold": [np.nan, 1.0],
+        f"{kind}_hot": [0.9, 0.4], "target_hot": [1.0, 0.0], f"{kind}_cold": [0.2, 0.3], "target_cold": [np.nan, 1.0],
+        **(beside or {}),
     })  # fmt: skip
     confidence, correct = confidences_of(frame)
     assert confidence.tolist() == [0.9, 0.4, 0.3]
@@ -175,6 +185,9 @@ def test_a_confusion_matrix_is_that_of_scikit_learn():
 @pytest.mark.parametrize("columns", [
     {"prediction_a": [0.9, 0.2, 0.4], "prediction_b": [0.1, 0.8, 0.6], "target": [0, 1, 0]},
     {"prediction": [0.1, 0.8, 0.6], "target": [0, 1, 0]},
+    {"probability_a": [0.9, 0.2, 0.4], "probability_b": [0.1, 0.8, 0.6], "prediction_y": ["a", "b", "b"],
+     "target_y": ["a", "b", "a"]},
+    {"probability_y": [0.1, 0.8, 0.6], "prediction_y": [0, 1, 1], "target_y": [0, 1, 0]},
 ])  # fmt: skip
 def test_classes_and_labels_have_a_confusion_matrix(make_run, columns):
     results = {"metric": "accuracy", "higher_is_better": True}

@@ -8,10 +8,12 @@ import pytest
 import torch
 from toys import Tiny
 
+from graphbench.contracts import Features
 from graphbench.errors import BadInput
 from graphbench.runs.weights import SPECIFICATION, save_weights
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.starting import arrange_outputs
 
 
 def named(task, names, kind="categorical"):
@@ -145,3 +147,57 @@ def test_features_under_other_names_are_told(tmp_path, caplog):
     assert "features of each" not in caplog.text
     BenchmarkModule(other, Tiny, init_from=path).setup("fit")
     assert "f0" in caplog.text
+
+
+COLUMNS = Features((3, 5), 2, ("colour", "order", "mass", "charge"), (("red", "green", "blue"), ()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "now", "then"),
+    [
+        ({"vocabularies": (5, 3), "names": ("order", "colour", "mass", "charge"), "words": ((), COLUMNS.words[0])},
+         "order (5), colour (red, green, blue)", "colour (red, green, blue), order (5)"),
+        ({"names": ("colour", "order", "charge", "mass")}, "charge, mass", "mass, charge"),
+        ({"words": (("blue", "green", "red"), ())}, "colour (blue, green, red)", "colour (red, green, blue)"),
+        ({"words": (("red", "green", "amber"), ())}, "colour (red, green, amber)", "colour (red, green, blue)"),
+        ({"vocabularies": (4, 4), "words": ()}, "colour (4), order (4)", "colour (red, green, blue), order (5)"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("level", ["node", "edge", "graph"])
+def test_no_column_gets_the_weights_of_another_in_silence(changes, now, then, level, tmp_path, caplog):
+    """Whatever fits by its shape alone: columns and categories in another order, or others of the same number."""
+    spec = replace(named("graph-regression", "a"), **{level: COLUMNS})
+    path = saved(BenchmarkModule(spec, Tiny), tmp_path / "old.ckpt")
+    other = replace(spec, **{level: replace(COLUMNS, **changes)})
+    try:
+        BenchmarkModule(other, Tiny, init_from=path).setup("fit")
+    finally:
+        told = caplog.text
+    assert f"features of each {level} are {now} here and were {then} in the file's model" in told
+    caplog.clear()
+    BenchmarkModule(spec, Tiny, init_from=path).setup("fit")
+    assert "features of each" not in caplog.text
+
+
+def test_no_encoder_gets_the_weights_of_another_in_silence(tmp_path, caplog):
+    """Linear maps of four eigenvectors and of four steps have one name and shape at the same place."""
+    spec = named("graph-regression", "a")
+    encoders = [{"class_path": "LapPEEncoder", "init_args": {"dim": 4}}, {"class_path": "RWSEEncoder"}]
+
+    def made(*chosen, **options):
+        module = BenchmarkModule(spec, Tiny)
+        arguments = {"positional_encoders": list(chosen), "num_heads": 2, "dropout": 0.1, **options}
+        module.save_hyperparameters({"architecture": {"class_path": "GPS", "init_args": arguments}})
+        return module
+
+    file = torch.load(saved(made(*encoders), tmp_path / "old.ckpt"), weights_only=False)
+    for module, part in [
+        (made(*encoders[::-1]), "positional_encoders is"),
+        (made(encoders[1]), "LapPEEncoder is nothing instead of LapPEEncoder"),
+        (made(*encoders, num_heads=4), "num_heads is 4 instead of 2"),
+        (made(*encoders, dropout=0.5), ""),
+    ]:
+        caplog.clear()
+        arrange_outputs(module, dict(file["state_dict"]), file["hyper_parameters"])
+        assert part in caplog.text
+        assert bool(part) == ("other options" in caplog.text)

@@ -73,10 +73,12 @@ class FeaturePlan:
         """Return the features for the specification, categorical columns first."""
         coded = [column for column in self.columns if column.sizes]
         dense = [column for column in self.columns if not column.sizes]
+        words = tuple(column.values for column in coded for _ in column.sizes)
         return Features(
             vocabularies=tuple(size for column in coded for size in column.sizes),
             dense=sum(column.width for column in dense),
             names=tuple(name for column in (*coded, *dense) for name in column.names),
+            words=words if any(words) else (),
         )
 
     @property

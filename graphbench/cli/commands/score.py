@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from graphbench.cli.command_line import CommandLine
 from graphbench.cli.console import count_parameters, scores_of, show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request, own_parser, split
@@ -40,6 +41,8 @@ Baselines = Mapping[str, Mapping[str, Any]]
 _ROUNDING = 1e-5
 #: Altered options that a message names.
 _MOST_ALTERED = 6
+#: Options that leave out a part of the validation split.
+_VAL_LIMITS = ("limit_val_batches", "overfit_batches", "fast_dev_run")
 #: Options of `graphbench test` about `--input`.
 _INPUT_OPTIONS = ("smiles_column", "name", "if_exists", "on_error")
 
@@ -77,6 +80,12 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     return 0
 
 
+def _is_typed(request: Request, options: Iterable[str]) -> bool:
+    """Tell whether options of the trainer were given beside the run's own configuration."""
+    line = CommandLine.parse(request.arguments[len(request.stored) :])
+    return any(line.value(f"trainer.{name}") is not None for name in options)
+
+
 def _score_splits(
     request: Request, checkpoint: Path | None, splits: Sequence[str], folder: Sequence[str], staged: RunFolder | None
 ) -> bool:
@@ -95,9 +104,14 @@ def _score_splits(
     cli.datamodule.setup()
     # Before the first split is scored, which may take an hour.
     cli.datamodule.require_rows(splits[-1])
-    require_whole(cli.trainer, splits[-1])
     splits = [name for name in splits if not cli.datamodule.is_empty(name)]
-    if splits[0] == "val" and not is_whole(limit := cli.trainer.limit_val_batches):
+    limit = cli.trainer.limit_val_batches
+    if splits == ["val"] and not limit:
+        require_whole(cli.trainer, "val")
+    for name in splits:
+        if name != "val" or _is_typed(request, _VAL_LIMITS):  # else as the run's own fit validated
+            require_whole(cli.trainer, name)
+    if "val" in splits and not is_whole(limit):
         log.warning("Validation scores are of a part of the split, as in the fit: trainer.limit_val_batches %s.", limit)
         splits = [name for name in splits if name != "val" or limit]
     scores: dict[str, Mapping[str, float]] = {}

@@ -43,16 +43,16 @@ def test_of_classes_the_loss_is_that_of_their_probabilities(file):
     scores, found = fitted(
         file, "--data.target", "fluorine", "--data.task", "classification", "--data.num_classes", "2"
     )
-    probabilities = found[["prediction_0", "prediction_1"]].to_numpy()
+    probabilities = found[["probability_0", "probability_1"]].to_numpy()
     assert probabilities.sum(1) == pytest.approx(1)
-    of_truth = probabilities[range(len(found)), found["target"]]
+    of_truth = probabilities[range(len(found)), found["target_fluorine"]]
     assert scores["val/loss"] == pytest.approx(-np.log(of_truth).mean(), rel=1e-4)
 
 
 def test_of_labels_the_loss_is_that_of_the_known_cells(file):
     scores, found = fitted(file, "--data.target", '["nitrogen", "aromatic"]', "--data.task", "multilabel")
     truth = found[["target_nitrogen", "target_aromatic"]].to_numpy()
-    told = found[["prediction_nitrogen", "prediction_aromatic"]].to_numpy()
+    told = found[["probability_nitrogen", "probability_aromatic"]].to_numpy()
     losses = -np.log(np.where(truth == 1, told, 1 - told))[np.isfinite(truth)]
     assert 0 < losses.size < truth.size
     assert scores["val/loss"] == pytest.approx(losses.mean(), rel=1e-4)

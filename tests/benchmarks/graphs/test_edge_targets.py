@@ -189,13 +189,14 @@ def test_training_scores_and_predictions_by_command(target, score, tmp_path, mon
     assert main(["predict", "--run", str(run)]) == 0
     frame = pd.read_csv(run / "predictions-test.csv")
     assert list(frame.columns[:3]) == ["id", "source", "destination"]
-    rows = frame.dropna(subset=["target"])
+    truth = f"target_{'class' if score == 'F1' else target}"
+    rows = frame.dropna(subset=[truth])
     results = json.loads((run / "results.json").read_text())
     got = next(v for k, v in _flat(results) if k.endswith(f"test/{score}") and "baseline" not in k)
     if score == "F1":
-        expected = f1_score(rows["target"], rows["prediction_1"] > rows["prediction_0"], zero_division=0)
+        expected = f1_score(rows[truth], rows["prediction_class"], zero_division=0)
     else:
-        expected = mean_absolute_error(rows["target"], rows["prediction"])
+        expected = mean_absolute_error(rows[truth], rows[f"prediction_{target}"])
     assert got == pytest.approx(expected, abs=1e-4)
     for number, part in frame.groupby("id"):
         graph = edge_graphs(20)[number]

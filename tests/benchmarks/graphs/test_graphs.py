@@ -37,10 +37,15 @@ def place(tmp_path_factory):
 @pytest.mark.parametrize(
     ("source", "options", "metric", "columns"),
     [
-        ("TUDataset:DS", [], "accuracy", ["id", "prediction_0", "prediction_1", "target"]),
+        ("TUDataset:DS", [], "accuracy", ["id", "prediction_class", "probability_1", "target_class"]),
         slow("mine.pt", ["--data.target", "[energy, several]"], "scaled_MAE", ["id", "prediction_0", "target_0"]),
-        slow("mine.pt", ["--data.target", "role"], "accuracy", ["id", "node", "prediction_0", "target"]),
-        slow("links.jsonl", [], "MRR", ["id", "head", "tail", "prediction", "target"]),
+        slow(
+            "mine.pt",
+            ["--data.target", "role"],
+            "accuracy",
+            ["id", "node", "prediction_class", "probability_0", "target_class"],
+        ),
+        slow("links.jsonl", [], "MRR", ["id", "head", "tail", "prediction_link", "target_link"]),
     ],
     ids=["graphs by class", "graphs by number", "nodes", "links"],
 )
@@ -82,7 +87,7 @@ def test_predicted_nodes_are_those_of_the_split(place, tmp_path, monkeypatch):
     frame, graphs = pd.read_csv(tmp_path / "out.csv"), make_graphs()
     for number, rows in frame.groupby("id"):
         assert rows["node"].tolist() == list(range(graphs[number].num_nodes))
-        assert rows["target"].tolist() == graphs[number].role.tolist()
+        assert rows["target_class"].tolist() == graphs[number].role.tolist()
 
 
 @pytest.mark.slow

@@ -145,13 +145,13 @@ def test_a_target_of_the_columns_alone_is_learned_and_predict_gives_the_test_pre
         main(["predict", "--run", str(folder / "run"), "--split", "test", "--output", str(folder / "split.csv")]) == 0
     )
     split = pd.read_csv(folder / "split.csv")
-    assert (split["prediction"] - split["target"]).abs().mean() < 0.25 * table["y"].std()
+    assert (split["prediction_y"] - split["target_y"]).abs().mean() < 0.25 * table["y"].std()
     rows = table.iloc[[int(line) - 2 for line in split["id"]]]
     rows.drop(columns="y").to_csv(folder / "new.csv", index=False)
     new = ["--input", str(folder / "new.csv"), "--output", str(folder / "answers.csv")]
     assert main(["predict", "--run", str(folder / "run"), *new]) == 0
     answers = pd.read_csv(folder / "answers.csv")
-    np.testing.assert_allclose(answers["prediction_y"], split["prediction"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(answers["prediction_y"], split["prediction_y"], rtol=1e-5, atol=1e-5)
 
 
 def test_the_exported_program_takes_the_numbers(run):

@@ -79,7 +79,7 @@ def predicted(run, source, output, *options):
 
 def test_meshes_of_the_test_split_get_its_predictions(run, meshes, tmp_path):
     assert main(["predict", "--run", str(run), "--output", str(tmp_path / "split.csv")]) == 0
-    expected = pd.read_csv(tmp_path / "split.csv").filter(like="prediction").to_numpy()
+    expected = pd.read_csv(tmp_path / "split.csv").filter(like="probability_").to_numpy()
     found = predicted(run, meshes / "ModelNet40" / FOLDER, tmp_path / "new.csv")
     assert list(found)[:2] == ["file", "prediction_class"]
     test = found[found["file"].str.contains("/test/")]

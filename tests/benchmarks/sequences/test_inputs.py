@@ -60,7 +60,7 @@ def probabilities(frame):
 
 def test_reviews_of_the_test_split_get_its_predictions(run, reviews, tmp_path):
     assert main(["predict", "--run", str(run), "--output", str(tmp_path / "split.csv")]) == 0
-    expected = pd.read_csv(tmp_path / "split.csv").filter(like="prediction").to_numpy()
+    expected = pd.read_csv(tmp_path / "split.csv").filter(like="probability_").to_numpy()
     found = predicted(run, reviews / "Text" / "aclImdb" / "test", tmp_path / "new.csv")
     assert list(found["file"][:4]) == ["neg/0_0.txt", "neg/1_1.txt", "neg/2_2.txt", "pos/0_0.txt"]
     assert probabilities(found) == pytest.approx(expected, abs=1e-5)

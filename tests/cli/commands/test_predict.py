@@ -28,7 +28,7 @@ def known(finished_run, molecule_file, tmp_path_factory):
     lines = molecule_file.read_text().splitlines()
     frame = pd.read_csv(path)
     return pd.DataFrame(
-        {"smiles": [lines[line - 1].split(",")[0] for line in frame["id"]], "expected": frame["prediction"]}
+        {"smiles": [lines[line - 1].split(",")[0] for line in frame["id"]], "expected": frame["prediction_length"]}
     )
 
 
@@ -235,7 +235,7 @@ def test_the_head_of_the_model_makes_the_predictions_of_them(finished_run, tmp_p
     task = graphbench.load(finished_run, accelerator="cpu").module.task
     with torch.no_grad():
         head = task.head.mlp(torch.from_numpy(values(frame)))[:, 0] * task.scale + task.offset
-    assert head.numpy() == pytest.approx(expected["prediction"].to_numpy(), rel=1e-5)
+    assert head.numpy() == pytest.approx(expected["prediction_length"].to_numpy(), rel=1e-5)
 
 
 def test_nodes_average_to_their_graph_and_inputs_to_those_of_the_split(finished_run, molecule_file, tmp_path):

@@ -64,13 +64,13 @@ def test_predictions_give_the_test_score(finished_run, tmp_path):
     for name in ("p.csv", "p.parquet"):
         assert main(["predict", "--run", str(finished_run), "--output", str(tmp_path / name)]) == 0
     table = pd.read_csv(tmp_path / "p.csv")
-    assert list(table.columns) == ["id", "smiles", "prediction", "target"]
+    assert list(table.columns) == ["id", "smiles", "prediction_length", "target_length"]
     assert len(table) == 12
-    error = (table["prediction"] - table["target"]).to_numpy()
+    error = (table["prediction_length"] - table["target_length"]).to_numpy()
     assert np.abs(error).mean() == pytest.approx(results["test/MAE"], rel=1e-5)
     assert np.sqrt((error**2).mean()) == pytest.approx(results["test/RMSE"], rel=1e-5)
     columnar = pd.read_parquet(tmp_path / "p.parquet")
-    assert columnar["prediction"].to_numpy() == pytest.approx(table["prediction"].to_numpy(), rel=1e-5)
+    assert columnar["prediction_length"].to_numpy() == pytest.approx(table["prediction_length"].to_numpy(), rel=1e-5)
 
 
 def test_test_keeps_what_it_predicted(finished_run, tmp_path):
@@ -79,7 +79,9 @@ def test_test_keeps_what_it_predicted(finished_run, tmp_path):
     results = json.loads((run / "results.json").read_text())
     for split in ("val", "test"):
         kept = pd.read_csv(run / f"predictions-{split}.csv")
-        assert mean_absolute_error(kept["target"], kept["prediction"]) == pytest.approx(results[split][f"{split}/MAE"])
+        assert mean_absolute_error(kept["target_length"], kept["prediction_length"]) == pytest.approx(
+            results[split][f"{split}/MAE"]
+        )
         assert main(["predict", "--run", str(run), "--split", split, "--output", str(tmp_path / "p.csv")]) == 0
         pd.testing.assert_frame_equal(kept, pd.read_csv(tmp_path / "p.csv"))
 
@@ -131,7 +133,9 @@ def test_batch_size_does_not_change_a_score(finished_run, tmp_path):
         assert main(["predict", "--run", str(finished_run), "--data.eval_batch_size", size, "--output", str(path)]) == 0
         tables.append(pd.read_csv(path))
     assert list(tables[0]["id"]) == list(tables[1]["id"])
-    assert tables[0]["prediction"].to_numpy() == pytest.approx(tables[1]["prediction"].to_numpy(), abs=1e-4)
+    assert tables[0]["prediction_length"].to_numpy() == pytest.approx(
+        tables[1]["prediction_length"].to_numpy(), abs=1e-4
+    )
 
 
 def test_any_split_can_be_predicted_and_others_are_refused(finished_run, tmp_path, capsys):

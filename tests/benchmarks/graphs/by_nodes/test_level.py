@@ -105,10 +105,10 @@ def test_random_parts_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert "one of 3 random parts" in capsys.readouterr().err
     frame = pd.read_csv("run/predictions-test.csv")
     assert frame["node"].tolist() == list(range(NODES))
-    known = frame["target"].notna()
-    assert np.array_equal(frame["target"][known], graph.y.numpy()[known])
-    chosen = frame[[f"prediction_{number}" for number in range(4)]].to_numpy().argmax(1)
-    expected = accuracy_score(frame["target"][known], chosen[known])
+    known = frame["target_class"].notna()
+    assert np.array_equal(frame["target_class"][known], graph.y.numpy()[known])
+    chosen = frame[[f"probability_{number}" for number in range(4)]].to_numpy().argmax(1)
+    expected = accuracy_score(frame["target_class"][known], chosen[known])
     assert run.read_results()["test"]["test/accuracy"] == pytest.approx(expected)
 
 

@@ -187,10 +187,12 @@ def trained(folder, data, capsys):
 
 
 def check_classes(scores, frame, names):
-    known = frame[frame["target"].notna()]
-    chosen = known[[f"prediction_{name}" for name in names]].to_numpy().argmax(1)
-    assert scores["test/accuracy"] == pytest.approx(accuracy_score(known["target"], chosen))
-    macro = f1_score(known["target"], chosen, average="macro")
+    known = frame[frame["target_class"].notna()]
+    chosen = known[[f"probability_{name}" for name in names]].to_numpy().argmax(1)
+    assert known["prediction_class"].astype(str).tolist() == [names[number] for number in chosen]
+    scored = known["target_class"].to_numpy(), known["prediction_class"].to_numpy()
+    assert scores["test/accuracy"] == pytest.approx(accuracy_score(*scored))
+    macro = f1_score(*scored, average="macro")
     assert scores["test/macro_F1"] == pytest.approx(macro)
 
 
@@ -201,8 +203,8 @@ def test_planetoid(cora, tmp_path, monkeypatch, capsys):
     assert "9 / 500 / 30 (nodes, train, val, test)" in told
     assert frame["node"].tolist() == list(range(published.num_nodes))
     mask = published.test_mask.numpy()
-    assert frame["target"].notna().tolist() == mask.tolist()
-    assert frame["target"][mask].tolist() == published.y.numpy()[mask].tolist()
+    assert frame["target_class"].notna().tolist() == mask.tolist()
+    assert frame["target_class"][mask].tolist() == published.y.numpy()[mask].tolist()
     check_classes(scores, frame, "012")
 
 
@@ -227,10 +229,10 @@ def test_numbers_of_own_tables(tmp_path, monkeypatch, capsys):
     told, scores, frame = trained(tmp_path, data, capsys)
     assert "node-regression" in told
     assert "split, " not in told, "the split is no feature"
-    known = frame["target"].notna().to_numpy()
+    known = frame["target_level"].notna().to_numpy()
     assert known.tolist() == ((words == "test") & ~np.isnan(level)).tolist()
-    assert np.allclose(frame["target"][known], level[known])
-    expected = mean_absolute_error(level[known], frame["prediction"][known])
+    assert np.allclose(frame["target_level"][known], level[known])
+    expected = mean_absolute_error(level[known], frame["prediction_level"][known])
     assert scores["test/MAE"] == pytest.approx(expected, rel=1e-5)
 
 
@@ -241,10 +243,10 @@ def test_karate_club(tmp_path, monkeypatch, capsys):
     clubs = [club for _, club in nx.karate_club_graph().nodes(data="club")]
     assert "17 / 7 / 10 (nodes, train, val, test)" in told
     assert "random, equal shares of each class" in told
-    known = frame["target"].notna()
+    known = frame["target_class"].notna()
     assert known.sum() == 10
     names = ("Mr. Hi", "Officer")
-    assert [names[int(number)] for number in frame["target"][known]] == [clubs[node] for node in frame["node"][known]]
+    assert frame["target_class"][known].tolist() == [clubs[node] for node in frame["node"][known]]
     check_classes(scores, frame, names)
 
 
@@ -255,9 +257,9 @@ def test_the_bipartite_graph_of_women_and_events(tmp_path, monkeypatch, capsys):
     parts = ["--data.sampler", "random", "--data.num_parts", "2", "--data.fractions", "[0.4,0.3,0.3]"]
     _, _, frame = trained(tmp_path, [*source, *parts], capsys)
     sides = list(nx.get_node_attributes(nx.davis_southern_women_graph(), "bipartite").values())
-    known = frame["target"].notna()
+    known = frame["target_class"].notna()
     assert len(frame) == len(sides) == 32
-    assert frame["target"][known].tolist() == np.array(sides)[known].tolist()
+    assert frame["target_class"][known].tolist() == np.array(sides)[known].tolist()
 
 
 NOVEL = """
@@ -279,11 +281,11 @@ def test_numbers_of_the_people_of_a_novel(tmp_path, monkeypatch, capsys):
     (tmp_path / "a_novel.py").write_text(NOVEL)
     told, scores, frame = trained(tmp_path, ["--data.source", "a_novel:load", "--data.target", "appearances"], capsys)
     assert "61 / 7 / 9 (nodes, train, val, test)" in told
-    known = frame["target"].notna()
+    known = frame["target_appearances"].notna()
     expected = np.array([float(sum(d["weight"] for *_, d in nx.les_miserables_graph().edges(name, data=True)))
                          for name in nx.les_miserables_graph()])  # fmt: skip
-    assert np.allclose(frame["target"][known], expected[known])
-    error = mean_absolute_error(frame["target"][known], frame["prediction"][known])
+    assert np.allclose(frame["target_appearances"][known], expected[known])
+    error = mean_absolute_error(frame["target_appearances"][known], frame["prediction_appearances"][known])
     assert scores["test/MAE"] == pytest.approx(error, rel=1e-5)
 
 
