@@ -34,8 +34,6 @@ OF_ONE_SIZE = (
 #: Models of several programs, or with graph breaks, and why.
 IN_PARTS = {
     **dict.fromkeys(OF_ONE_SIZE, _CLOUDS),
-    "GraphMamba": "the recurrence is kept out of programs",
-    "NeuralWalker": "walks are drawn, and read by the recurrence of Mamba, out of programs",
     "PointSequoia": "sizes of clusters depend on numbers",
     "SFT": "samples and their relative edges depend on numbers",
     "SFiFormer": "the flow is kept out of programs",
