@@ -89,7 +89,7 @@ class GatedGCNLayer(nn.Module):
         self.edge_map = nn.Linear(dim, dim)  # C
         self.node_norm = make_norm(norm, dim)
         self.edge_norm = make_norm(norm, dim)
-        self.gate = EdgeGate(dim, activation) if gated_by_distance else None
+        self.gate: nn.Module | None = EdgeGate(dim, activation) if gated_by_distance else None
         self.dropout = nn.Dropout(dropout)
         self.residual = residual
         self.drops = drops

@@ -99,7 +99,7 @@ BUDGETS = {
     "SPN": (0, 466),
     "SequenceSequoia": (0, 657),
     "SequenceTransformer": (0, 280),
-    "Sequoia": (1, 368),
+    "Sequoia": (0, 368),
     "SigGateGT": (0, 1154),
     "SetTransformer": (0, 644),
     "TunedGNN": (0, 307),

@@ -34,11 +34,8 @@ OF_ONE_SIZE = (
 #: Models of several programs, or with graph breaks, and why.
 IN_PARTS = {
     **dict.fromkeys(OF_ONE_SIZE, _CLOUDS),
-    "GraphMamba": "the recurrence is kept out of programs",
-    "NeuralWalker": "walks are drawn, and read by the recurrence of Mamba, out of programs",
-    "PointSequoia": "sizes of clusters depend on numbers",
+    "PointSequoia": "how many cells hold points depends on numbers, and cells enter batch norms",
     "SPN": "a distance without pairs is a program of its own; one sum for all is a fifth slower on a processor",
-    "Sequoia": "sizes of clusters depend on numbers",
 }
 #: Models with Fourier transforms, whose complex views `aot_eager` refuses; the default backend takes them.
 COMPLEX = {"MEGA", "S4D", "SequenceSequoia"}

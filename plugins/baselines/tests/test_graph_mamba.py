@@ -103,6 +103,15 @@ def test_gradients_of_the_recurrence_are_those_of_differences():
     for length in (1, 2, 5, 6):
         decay, inputs = (numbers(2, length, 2, seed=seed).requires_grad_() for seed in (2, 3))
         assert torch.autograd.gradcheck(linear_recurrence, (decay, inputs))
+        assert torch.autograd.gradgradcheck(linear_recurrence, (decay, inputs))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_programs_know_what_the_recurrence_returns(length):
+    """Of shapes in any order of memory: the backward pass flips them."""
+    decay, inputs = numbers(2, length, 3), numbers(length, 2, 3, seed=1).transpose(0, 1)
+    operation = torch.ops.graphbench_baselines.linear_recurrence.default
+    torch.library.opcheck(operation, (decay, inputs), test_utils=("test_schema", "test_faketensor"))
 
 
 def test_long_sequences_with_strong_decay_stay_exact():

@@ -126,7 +126,7 @@ def test_draws_follow_the_softmax_and_its_gradient():
 def test_clusters_hold_the_nodes_of_one_graph_together(batch):
     torch.manual_seed(0)
     choice = torch.randint(CLUSTERS, (len(batch.batch),))
-    found = clusters_of(F.one_hot(choice, CLUSTERS).double(), batch.batch, batch.edge_index, batch.num_graphs)
+    found = clusters_of(F.one_hot(choice, CLUSTERS).double(), batch, DenseLayout.from_batch(batch))
     pairs = zip(batch.batch.tolist(), choice.tolist(), strict=True)
     assert found.number.tolist() == [CLUSTERS * graph + cluster for graph, cluster in pairs]
     assert torch.equal(found.order[found.place], torch.arange(len(choice)))
@@ -142,8 +142,9 @@ def test_edges_between_clusters_are_means_of_dense_products(graphs):
     vectors = torch.randn(index.shape[1], 2, dtype=torch.float64)
     number = torch.arange(count) % CLUSTERS
     weight = torch.rand(count, dtype=torch.float64, requires_grad=True)
-    clusters = clusters_of(F.one_hot(number, CLUSTERS), torch.zeros_like(number), index, num_graphs=1)
-    pairs, found = clusters.edge_index, cluster_edges(index, vectors, weight, clusters)
+    graph = Data(edge_index=index, batch=torch.zeros_like(number))
+    clusters = clusters_of(F.one_hot(number, CLUSTERS), graph, DenseLayout.from_batch(graph))
+    pairs, (found, present) = clusters.edge_index, cluster_edges(index, vectors, weight, clusters)
 
     dense = F.one_hot(number, CLUSTERS).double() * weight[:, None]
     adjacency, tensor = torch.zeros(count, count).double(), torch.zeros(count, count, 2).double()
@@ -153,10 +154,32 @@ def test_edges_between_clusters_are_means_of_dense_products(graphs):
     totals = (dense.T @ adjacency @ dense) * (1 - torch.eye(CLUSTERS).double())
     expected = torch.einsum("mc,mnk,nd->cdk", dense, tensor, dense)[tuple(pairs)] / totals[tuple(pairs)][:, None]
     assert pairs.T.tolist() == totals.nonzero().tolist()
+    assert torch.equal(present, torch.ones(len(found), 1).double())
     torch.testing.assert_close(found, expected)
     away = torch.randn_like(found)
     gradients = [torch.autograd.grad((part * away).sum(), weight, retain_graph=True)[0] for part in (found, expected)]
     torch.testing.assert_close(*gradients)
+
+
+def test_sizes_that_follow_from_weights_need_not_be_read(monkeypatch, spec, batch, dense_spec, dense_batch):
+    """As on a card and in a compiled program: the same outputs and gradients in float64, through all batch norms."""
+    torch.manual_seed(0)
+    for specification, graphs in ((spec, batch), (dense_spec, dense_batch)):
+        options = {"hidden_dim": DIM, "num_heads": HEADS, "num_clusters": CLUSTERS, "attention_dropout": 0.0}
+        model, graphs = Sequoia(specification, **options).double(), graphs.clone()
+        for name in ("x_dense", "edge_dense"):
+            if name in graphs:
+                graphs[name] = graphs[name].double()
+        results = []
+        for reads in (True, False):
+            monkeypatch.setattr(torch.compiler, "is_compiling", lambda reads=reads: not reads)
+            torch.manual_seed(1)  # of the draws
+            found = model(graphs)
+            parts = (found.node, found.edge, found.graph, found.penalty)
+            loss = sum(part.square().sum() for part in parts)
+            gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
+            results.append((*parts, *gradients))
+        torch.testing.assert_close(*results, atol=1e-9, rtol=1e-9)
 
 
 def test_link_loss_is_the_norm_of_dense_matrices(batch):

@@ -332,8 +332,19 @@ def fixed_uniforms(rows: int, width: int, seed: int = 0) -> Tensor:
         >>> torch.equal(fixed_uniforms(300, 2)[:5], fixed_uniforms(5, 2))
         True
     """
+    whole = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    numbers: Tensor = _uniforms_as_one(rows, width, seed) if whole else _uniforms(rows, width, seed)
+    return numbers
+
+
+def _uniforms(rows: int, width: int, seed: int) -> Tensor:
     chunks = [_chunk(number, width, seed) for number in range(-(-rows // _ROWS))]
     return torch.cat(chunks)[:rows] if chunks else torch.empty(0, width)
+
+
+# A compiled program can neither seed a generator nor look into a cache: it calls this as one operation.
+_uniforms_as_one = torch.library.custom_op("graphbench_baselines::fixed_uniforms", _uniforms, mutates_args=())
+_uniforms_as_one.register_fake(lambda rows, width, seed: torch.empty(rows, width))
 
 
 @lru_cache(maxsize=256)

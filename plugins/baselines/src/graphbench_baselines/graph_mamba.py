@@ -247,12 +247,14 @@ def selective_scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
         u, delta, b, c = (part.transpose(1, 2).contiguous() for part in (u, delta, b, c))
         return kernel(u, delta, a, b, c, d).transpose(1, 2)
     # Only A is discretised by the zero-order hold of Mamba's equation 4; B by delta B, as in the authors' code.
-    decay = (delta.unsqueeze(-1) * a).exp()
-    state = linear_recurrence(decay, (delta * u).unsqueeze(-1) * b.unsqueeze(2))
-    return (state @ c.unsqueeze(-1)).squeeze(-1) + d * u
+    # The positions of all sequences side by side: beside a convolution, torch.compile fails at four dimensions.
+    step, drive, b, c = (part.flatten(0, 1) for part in (delta, delta * u, b, c))
+    decay, inputs = (step.unsqueeze(-1) * a).exp(), drive.unsqueeze(-1) * b.unsqueeze(1)  # [B L, D, S]
+    sequences = (*delta.shape[:2], a.numel())
+    state = linear_recurrence(decay.view(sequences), inputs.view(sequences)).view_as(decay)
+    return (state @ c.unsqueeze(-1)).view_as(delta) + d * u
 
 
-@torch.compiler.disable  # its depth depends on L, for each of which it would be compiled anew
 def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
     """Solve `h_l = decay_l h_(l-1) + inputs_l` along dimension 1, from `h_0 = 0`; all of shape `[B, L, ...]`.
 
@@ -271,7 +273,8 @@ def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, decay: Tensor, inputs: Tensor) -> Tensor:
-        state = _scan(decay, inputs)
+        whole = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+        state: Tensor = _scan_as_one(decay, inputs) if whole else _scan(decay, inputs)
         ctx.save_for_backward(decay, state)
         return state
 
@@ -280,7 +283,7 @@ class _Recurrence(torch.autograd.Function):
         """Run it backwards: h_l has the gradient `g_l = grad_l + decay_(l+1) g_(l+1)`, decay_l has `g_l h_(l-1)`."""
         decay, state = ctx.saved_tensors
         later = torch.cat([decay[:, 1:], torch.zeros_like(decay[:, :1])], dim=1)
-        grad_inputs = _scan(later.flip(1), grad.flip(1)).flip(1)
+        grad_inputs = linear_recurrence(later.flip(1), grad.flip(1)).flip(1)
         before = torch.cat([torch.zeros_like(state[:, :1]), state[:, :-1]], dim=1)
         return grad_inputs * before, grad_inputs
 
@@ -300,6 +303,11 @@ def _scan(decay: Tensor, inputs: Tensor) -> Tensor:
         between = slice(2, None, 2)
         state[:, between] = inputs[:, between] + decay[:, between] * state[:, 1 : length - 1 : 2]
     return state
+
+
+# The depth of `_scan` depends on L, for each of which it would be compiled anew: a program calls it as one operation.
+_scan_as_one = torch.library.custom_op("graphbench_baselines::linear_recurrence", _scan, mutates_args=())
+_scan_as_one.register_fake(lambda decay, inputs: torch.empty_like(inputs))
 
 
 def _kernel_for(u: Tensor) -> Callable[..., Tensor] | None:

@@ -24,12 +24,12 @@ from graphbench.nn import (
     Categorical,
     DenseLayout,
     EdgeEncoder,
+    GatedGCNLayer,
     GPSLayer,
     NodeEncoder,
     NormName,
     attend_within_graphs,
     attention_weights,
-    make_local_layer,
     make_norm,
     mixed_values,
 )
@@ -37,15 +37,16 @@ from graphbench.nn import (
 
 @dataclass(frozen=True)
 class Clusters:
-    """Clusters of the nodes, the layout of the nodes sorted by cluster, and which clusters share an edge.
+    """Clusters of the nodes, where attention finds those of a cluster together, and which clusters share an edge.
 
     Args:
         assignment: S `[T, C]`, at least float32; gradients reach the logits as if S were their softmax.
         number: number of the cluster of each node `[T]`.
         order: nodes, sorted by cluster `[T]`.
         place: of each node in that order `[T]`.
-        layout: of the sorted nodes in padded clusters, empty ones left out.
-        edge_index: edges between clusters, each from a cluster to another one, ascending `[2, P]`.
+        layout: of the sorted nodes in padded clusters, empty ones left out, or with biases in padded graphs.
+        biases: None, or minus infinity between clusters of such a graph, `[B, 1, N, N]`.
+        edge_index: edges between clusters, each from a cluster to another one, ascending; zeros behind them `[2, P]`.
         pair_of: of each edge, from 1 on; 0 for edges within a cluster `[M]`.
     """
 
@@ -54,6 +55,7 @@ class Clusters:
     order: Tensor
     place: Tensor
     layout: DenseLayout
+    biases: tuple[Tensor, ...] | None
     edge_index: Tensor
     pair_of: Tensor
 
@@ -91,46 +93,51 @@ def assign(logits: Tensor, training: bool) -> Tensor:
     return hard + (soft - soft.detach())
 
 
-def clusters_of(assignment: Tensor, graph_of: Tensor, edge_index: Tensor, num_graphs: int) -> Clusters:
+def clusters_of(assignment: Tensor, batch: Data, layout: DenseLayout) -> Clusters:
     """Group the nodes by an assignment, and the edges by the clusters of their ends.
 
-    How many clusters have nodes, how large they are and which share an edge follows from weights, so these sizes are
-    read from the device: all at once.
+    How large clusters are and how many pairs of them share an edge follows from weights. On a processor these sizes are
+    at hand. A graphics card would have to be waited for, and they would be part of a compiled program: there nodes stay
+    in padded graphs, and edges between clusters are filled up to as many as the graphs have.
 
     Args:
         assignment: S `[T, C]`.
-        graph_of: graph of each node `[T]`.
-        edge_index: edges (i, j) of the graphs `[2, M]`.
-        num_graphs: B.
+        batch: the graphs, with the graph of each node; edges are (i, j).
+        layout: of their nodes.
 
     Examples:
-        >>> choice, edges = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0, 1], [1, 0]])
-        >>> clusters = clusters_of(choice, torch.tensor([0, 0, 1]), edges, num_graphs=2)
-        >>> clusters.number, clusters.order, clusters.edge_index
-        (tensor([1, 0, 3]), tensor([1, 0, 2]), tensor([[0, 1],
-                [1, 0]]))
+        >>> choice = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> batch = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), batch=torch.tensor([0, 0, 1]))
+        >>> clusters = clusters_of(choice, batch, DenseLayout.from_batch(batch))
+        >>> clusters.number, clusters.order, clusters.edge_index.tolist()
+        (tensor([1, 0, 3]), tensor([1, 0, 2]), [[0, 1], [1, 0]])
     """
-    num_nodes, total = assignment.shape[0], num_graphs * assignment.shape[1]
-    number = graph_of * assignment.shape[1] + assignment.argmax(-1)
-    ends = number[edge_index]
-    # Edges within a cluster come before all pairs, and one of them is there in any case.
-    edges = F.pad(torch.where(ends[0] == ends[1], -1, ends[0] * total + ends[1]), (1, 0), value=-1)
-    # One sort for both: clusters, then pairs of clusters.
-    ordered, order = torch.cat([number, edges + total + 1]).sort(stable=True)
+    num_nodes, total = assignment.shape[0], layout.num_graphs * assignment.shape[1]
+    number = batch.batch * assignment.shape[1] + assignment.argmax(-1)
+    ends = number[batch.edge_index]
+    # One sort for both: clusters, then edges within one, of which one is there in any case, then pairs of clusters.
+    edges = torch.where(ends[0] == ends[1], total, (ends[0] + 1) * total + ends[1])
+    ordered, order = torch.cat([number, number.new_full((1,), total), edges]).sort(stable=True)
     run = (ordered.diff(prepend=ordered[:1]) != 0).cumsum(0)
     place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
-    group, order = run[:num_nodes], order[:num_nodes]
-    pair_of = run[place[num_nodes + 1 :]] - run[num_nodes]
-    all_sizes = torch.zeros_like(order).index_add_(0, group, torch.ones_like(order))  # zeros behind the last one
-    all_pairs = ends.new_zeros(2, len(edges)).index_copy_(1, pair_of, ends)  # likewise
-    largest = all_sizes.max() if num_nodes else run[0]
-    num_groups, end, largest = torch.stack([run[num_nodes], run[-1], largest]).tolist()
-    layout = DenseLayout.from_rows(group, F.pad(all_sizes[:num_groups].cumsum(0), (1, 0)), largest)
-    pairs = all_pairs[:, 1 : end - num_groups + 1]
-    return Clusters(assignment, number, order, place[:num_nodes], layout, pairs, pair_of)
+    order, pair_of = order[:num_nodes], run[place[num_nodes + 1 :]] - run[num_nodes]
+    pairs = ends.new_zeros(2, 1 + ends.shape[1]).index_copy_(1, pair_of, ends)[:, 1:]  # zeros behind the last one
+    if run.device.type == "cpu" and not torch.compiler.is_compiling():
+        sizes = run[:num_nodes].bincount()
+        layout = DenseLayout.from_rows(run[:num_nodes], F.pad(sizes.cumsum(0), (1, 0)), max(sizes.tolist(), default=0))
+        biases, pairs = None, pairs[:, : int(run[-1] - run[num_nodes])]
+    else:
+        biases = (_between_clusters(ordered[:num_nodes], layout),)
+    return Clusters(assignment, number, order, place[:num_nodes], layout, biases, pairs, pair_of)
 
 
-def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Clusters) -> Tensor:
+def _between_clusters(number: Tensor, layout: DenseLayout) -> Tensor:
+    """Return 0 within clusters `[T]`, of which padding is a further one, and minus infinity else `[B, 1, N, N]`."""
+    dense = layout.to_dense(number[:, None] + 1)
+    return (dense == dense.transpose(1, 2)).log()[:, None]
+
+
+def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Clusters) -> tuple[Tensor, Tensor]:
     """Merge the edges between the nodes of two clusters into one with their mean vector.
 
     Edges within a cluster are left out. `e_cd = sum_(i in c, j in d) w_i w_j e_ij / sum_(i in c, j in d) w_i w_j`.
@@ -142,19 +149,23 @@ def cluster_edges(edge_index: Tensor, edge: Tensor, weight: Tensor, clusters: Cl
         clusters: of the nodes.
 
     Returns:
-        Vectors of `clusters.edge_index` `[P, dim]`.
+        Vectors of `clusters.edge_index` `[P, dim]`, and 1 for each edge, 0 where it only fills up `[P, 1]`.
 
     Examples:
         >>> index, edge = torch.tensor([[0, 1, 0], [2, 2, 1]]), torch.tensor([[1.0], [3.0], [9.0]])
         >>> choice = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-        >>> cluster_edges(index, edge, torch.ones(3), clusters_of(choice, torch.zeros(3, dtype=torch.int64), index, 1))
-        tensor([[2.]])
+        >>> graph = Data(edge_index=index, batch=torch.tensor([0, 0, 0]))
+        >>> clusters = clusters_of(choice, graph, DenseLayout.from_batch(graph))
+        >>> cluster_edges(index, edge, torch.ones(3), clusters)
+        (tensor([[2.]]), tensor([[1.]]))
     """
     first, second = weight[edge_index]
     share, rows = (first * second).to(edge.dtype)[:, None], clusters.edge_index.shape[1] + 1
-    # Row 0 holds the edges within clusters. Weights are ones in value, so no denominator of the others is 0.
-    sums = scatter(share * edge, clusters.pair_of, 0, rows, reduce="sum")[1:]
-    return sums / scatter(share, clusters.pair_of, 0, rows, reduce="sum")[1:]
+    # Row 0 holds the edges within clusters. Weights are ones in value: a sum of 0 has no edges.
+    both = scatter(torch.cat([share * edge, share], dim=1), clusters.pair_of, 0, rows, reduce="sum")[1:]
+    sums, weights = both.split([edge.shape[1], 1], dim=1)
+    present = weights.detach().sign()
+    return sums / (weights + (1 - present)), present
 
 
 def count_links(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -211,8 +222,8 @@ def link_loss(
 class ClusterAttention(Traced):
     """Softmax attention among the nodes of the same cluster; `4 dim^2 + 4 dim` parameters.
 
-    Multi-head attention with the initial values of `graphbench.nn.MultiHeadAttention`. Its trace has a
-    matrix per graph, zero between clusters.
+    Initial values are those of `graphbench.nn.MultiHeadAttention`. Its trace has a matrix per graph, zero between
+    clusters.
 
     Args:
         dim: width of the nodes.
@@ -238,7 +249,8 @@ class ClusterAttention(Traced):
         """Return mixed nodes `[T, dim]`."""
         within, dropout = layout.layout, self.dropout if self.training else 0.0
         qkv = self.in_proj(x)
-        mixed = attend_within_graphs(qkv.index_select(0, layout.order), within, self.num_heads, dropout=dropout)
+        ordered = qkv.index_select(0, layout.order)
+        mixed = attend_within_graphs(ordered, within, self.num_heads, layout.biases, dropout)
         out: Tensor = self.out_proj(mixed.index_select(0, layout.place))
         self.trace(lambda: self._record(x, qkv, batch, layout, out))
         return out
@@ -246,12 +258,9 @@ class ClusterAttention(Traced):
     @torch.no_grad()
     def _record(self, x: Tensor, qkv: Tensor, batch: GraphBatch, clusters: Clusters, out: Tensor) -> LayerTrace:
         layout = DenseLayout.from_batch(batch)
-        number = layout.to_dense(clusters.number[:, None] + 1)  # zero is padding
-        apart = torch.where(number == number.transpose(1, 2), 0.0, -torch.inf)[:, None]
+        biases = layout.block_biases(_between_clusters(clusters.number, layout))
         heads = layout.to_block_heads(qkv, 3, self.num_heads)
-        weights = [
-            attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, layout.block_biases(apart), strict=True)
-        ]
+        weights = [attention_weights(q, k, bias) for (q, k, _), bias in zip(heads, biases, strict=True)]
         return LayerTrace(
             tokens=out.detach(),
             batch=batch.batch,
@@ -311,9 +320,6 @@ class Sequoia(Architecture):
         torch.Size([4, 16])
     """
 
-    # Padded to the most that there can be, edges between clusters would enter the batch norms.
-    waits_for_device = "how large clusters are, and which of them share an edge, is read, all at once"
-
     def __init__(
         self,
         spec: BenchmarkSpec,
@@ -340,8 +346,9 @@ class Sequoia(Architecture):
         self.position_map = nn.Linear(positions, hidden_dim, bias=False) if positions else None
         self.position_norm = make_norm(norm, hidden_dim) if positions else None
 
-        def layer(attention: nn.Module | None = None) -> GPSLayer:
-            local = make_local_layer("GatedGCN", hidden_dim, dropout=dropout, norm=norm)
+        def layer(attention: nn.Module | None = None, gate: nn.Module | None = None) -> GPSLayer:
+            local = GatedGCNLayer(hidden_dim, dropout, norm)
+            local.gate = gate
             return GPSLayer(hidden_dim, local, attention, dropout, norm)
 
         self.before = layer()
@@ -352,7 +359,8 @@ class Sequoia(Architecture):
             make_norm(norm, num_clusters),
         )
         self.within = layer(ClusterAttention(hidden_dim, num_heads, attention_dropout))
-        self.among = layer()
+        # Gates of edges that only fill up are 0. Its norm of edges reads them, too, but nothing reads what it returns.
+        self.among = layer(gate=nn.Identity())
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
         """Count the links that the loss compares clusters with, in training."""
@@ -365,22 +373,21 @@ class Sequoia(Architecture):
         """Return nodes, edges and graphs, `[..., hidden_dim]`."""
         x, edge = self._encode(batch), self.edge_encoder(batch)
         assignment = assign(self.logits(self.before(x, edge, batch)[0]), self.training)
-        clusters = clusters_of(assignment, batch.batch, batch.edge_index, batch.num_graphs)
+        layout = DenseLayout.from_batch(batch)
+        clusters = clusters_of(assignment, batch, layout)
         weight = clusters.weight if self.edges_teach else clusters.weight.detach()
-        total = batch.num_graphs * self.num_clusters
         # Means of the encoded edges, before GPS_2 renews them.
-        between = cluster_edges(batch.edge_index, edge, weight, clusters)
+        between, present = cluster_edges(batch.edge_index, edge, weight, clusters)
         # A GPS layer hands the layout to its attention and does not look into it.
         x, edge = self.within(x, edge, batch, cast(DenseLayout, clusters))
-        sums = scatter(x, clusters.number, 0, total, reduce="sum")
+        sums = scatter(x, clusters.number, 0, batch.num_graphs * self.num_clusters, reduce="sum")
         # Without attention it looks at edges alone. A program of torch.compile cannot make a `Data`.
-        cluster, _ = self.among(sums, between, cast(Data, clusters))
-        return Representation(
-            node=x + cluster.index_select(0, clusters.number),
-            edge=edge,
-            graph=cluster.unflatten(0, (-1, self.num_clusters)).sum(1),
-            penalty=self._penalty(assignment, batch),
-        )
+        cluster, _ = self.among(sums, between, cast(Data, clusters), distances=present)
+        penalty = None
+        if self.link_weight and self.training:
+            penalty = self.link_weight * link_loss(assignment, batch, layout, (batch.links, batch.link_counts))
+        node, graph = x + cluster.index_select(0, clusters.number), cluster.unflatten(0, (-1, self.num_clusters)).sum(1)
+        return Representation(node=node, edge=edge, graph=graph, penalty=penalty)
 
     def _encode(self, batch: GraphBatch) -> Tensor:
         x: Tensor = self.node_encoder(batch)
@@ -388,9 +395,3 @@ class Sequoia(Architecture):
             return x
         positions = torch.cat([encoder(batch) for encoder in self.positional], dim=-1)
         return x + self.position_norm(self.position_map(positions.to(self.position_map.weight.dtype))).relu()
-
-    def _penalty(self, assignment: Tensor, batch: GraphBatch) -> Tensor | None:
-        if not self.link_weight or not self.training:
-            return None
-        links = batch.links, batch.link_counts
-        return self.link_weight * link_loss(assignment, batch, DenseLayout.from_batch(batch), links)
