@@ -266,6 +266,7 @@ TESTS_OF = {
     "tests/cli/test_console_elsewhere.py": "commands where Python has no POSIX",
     "tests/cli/test_torn_files.py": "torn files beside a whole checkpoint",
     "tests/cli/test_trainer_options.py": "options of Lightning's trainer",
+    "tests/cli/test_lightning_callbacks.py": "every callback of Lightning",
     "tests/contracts/test_architectures.py": "every registered architecture",
     "tests/contracts/test_benchmarks.py": "every registered benchmark",
     "tests/contracts/test_encodings.py": "every registered encoding",
