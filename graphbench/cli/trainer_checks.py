@@ -98,9 +98,7 @@ def require_whole(trainer: Any, stage: str) -> None:
             f"--trainer.overfit_batches is {limit}: so many batches would count as the whole split. Score all of it "
             "with --trainer.overfit_batches 0."
         )
-    raise BadInput(
-        f"{option} is {limit}: a part would count as the whole split. Take all of it with {option} 1.0."
-    )
+    raise BadInput(f"{option} is {limit}: a part would count as the whole split. Take all of it with {option} 1.0.")
 
 
 def _check_rates(callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace]) -> None:
