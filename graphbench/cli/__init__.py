@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 from graphbench.cli.process import Stopped, exit_code, name_starter, settle_waiting, stoppable
@@ -100,10 +102,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphbench: {message}", file=sys.stderr)
         return 1
     except OSError as error:
-        if error.errno not in _USER_ERRORS or error.filename is None:
+        name = error.filename if error.filename is not None else _open_file(error)
+        if error.errno not in _USER_ERRORS or name is None:
             raise
-        print(f"graphbench: {error.filename} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
+        print(f"graphbench: {name} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
         return 1
+
+
+def _open_file(error: OSError) -> str | None:
+    """Return the file that was being written, which Python's error does not name where a disk is full; None if unknown.
+
+    It is open in one of the functions that the error came through, the innermost that has one.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        for value in frame.f_locals.values():
+            if isinstance(value, io.IOBase) and isinstance(name := getattr(value, "name", None), str):
+                return name
+    return None
 
 
 def _dispatch(words: list[str]) -> int:

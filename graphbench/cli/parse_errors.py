@@ -339,6 +339,8 @@ def _shorten(text: str) -> str:
             keys = [*((depth, key) for depth, key in keys if depth < indent), (indent, match[1])]
         if match := re.search(r"Expected an? (?:<class ')?(.+?)(?:'>)?\. Got value: (.+?)(?:\. Got value: .*)?$", line):
             return f"--{'.'.join(key for _, key in keys)} is {match[2]!r}; expected {match[1]}."
+    if keys and (match := re.search(r"Problem with given class_path '([^']+)':\s*(.+)", text)):
+        return f"--{keys[0][1]}: {match[1].rpartition('.')[2]}: {match[2].strip()}. {ALL_OPTIONS}"
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Parser key")]
     given = [line.removeprefix("Given value: ") for line in lines if line.startswith("Given value: ")]
     if keys and given:

@@ -11,7 +11,6 @@ from jsonargparse import ArgumentParser
 from graphbench import registry
 from graphbench.cli import main
 from graphbench.training.arguments import parameters, type_hints
-from graphbench.training.module import BenchmarkModule
 
 FILES = {
     "q.yaml": "data: {class_path: NCI}\nmodel: {architecture: {class_path: GPS, init_args: {num_layers: 2}}}\n",
@@ -31,6 +30,8 @@ MISTAKES = {
     "--model.optimizer.lr x": ("--model.optimizer.lr is 'x'", "float"),
     "--model.optimizer SGD --model.optimizer.momentum x": ("--model.optimizer.momentum is 'x'", "float"),
     "--model.metrics R2": ("--model.metrics is 'R2'", "Sequence"),
+    "--model.metrics '[{class_path: torchmetrics.classification.MulticlassF1Score}]'": (
+        "--model.metrics", "MulticlassF1Score", "required: num_classes"),
     "--trainer '{max_epochs: x}'": ("--trainer.max_epochs is 'x'", "int or None"),
     "--trainer.precision 17": ("--trainer.precision is '17'", "'16-mixed'"),
     "--seed_everything x": ("--seed_everything is 'x'", "int"),
@@ -105,14 +106,14 @@ def accepted(hint, value):
 
 
 def lists_of_texts():
-    """Options of data, models and the module that take texts in a list, and no numbers."""
+    """Options of data that take texts in a list, and no numbers."""
     found = {}
     classes = {name: registry.load("benchmarks", name) for name in ("Molecules", "Graphs", "Superpixels")}
-    for place, name, cls in [("data", *item) for item in classes.items()] + [("model", "", BenchmarkModule)]:
+    for name, cls in classes.items():
         hints = type_hints(cls)
         for option in parameters(cls):
-            if option in hints and accepted(hints[option], ["3", "no"]) and not accepted(hints[option], [3, False]):
-                found[f"{name} {place}.{option}".strip()] = hints[option]
+            if option in hints and accepted(hints[option], ["3", "no"]) and not accepted(hints[option], [3]):
+                found[f"{name} data.{option}"] = hints[option]
     return found
 
 
@@ -120,7 +121,7 @@ LISTS = lists_of_texts()
 
 
 def test_lists_of_texts_are_known():
-    assert {"Molecules data.classes", "Molecules data.target", "Graphs data.target", "model.metrics"} <= LISTS.keys()
+    assert {"Molecules data.classes", "Molecules data.target", "Graphs data.target"} <= LISTS.keys()
 
 
 @pytest.mark.parametrize("member", LISTS)
@@ -132,9 +133,9 @@ def test_a_list_of_texts_is_spelled_as_it_was_typed(member, typed, meant, tmp_pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q.yaml").write_text(FILES["q.yaml"])
     name, _, option = member.rpartition(" ")
-    assert main(["params", "-c", "q.yaml", *(["--data", name] if name else []), f"--{option}", typed]) == 1
+    assert main(["params", "-c", "q.yaml", "--data", name, f"--{option}", typed]) == 1
     said = capsys.readouterr().err
-    _, sign, spelling = said.partition(f": --{option} ")
+    _, sign, spelling = said.rpartition(f": --{option} ")
     assert sign, said
     (value,) = shlex.split(spelling)
     assert yaml.safe_load(value) == meant

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import errno
 import shlex
+from pathlib import Path
 
 import pytest
 from command_line import SMALL_MODEL
@@ -171,6 +173,25 @@ def test_what_the_file_system_refuses_is_one_line(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr("pathlib.Path.write_text", lambda path, text, **_: full(path, text))
     assert main(["config", "quickstart", "--copy", "mine.yaml"]) == 1
     assert capsys.readouterr().err == "graphbench: mine.yaml cannot be used: No space left on device.\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux alone has a device that is always full")
+@pytest.mark.parametrize("by", ["flush", "close", "rows"])
+def test_a_full_disk_is_said_with_the_file_that_was_written(by, monkeypatch, capsys):
+    """The system names no file where a write or a flush fails, as in Optuna's journal and Lightning's tables."""
+
+    def write(_):
+        with Path("/dev/full").open("w") as file:
+            if by == "rows":
+                csv.writer(file).writerows([["x" * 100]] * 1000)
+            else:
+                file.write("x")
+            if by == "flush":
+                file.flush()
+
+    monkeypatch.setattr("graphbench.cli.commands.list_command.show_version", write)
+    assert main(["version"]) == 1
+    assert capsys.readouterr().err == "graphbench: /dev/full cannot be used: No space left on device.\n"
 
 
 def test_help_goes_before_what_is_wrong(capsys):

@@ -191,7 +191,8 @@ def _refuse(raw: RawGraphs, level: str, name: str, wrong: np.ndarray, fault: str
 def _refuse_infinite(raw: RawGraphs, level: str, name: str, values: np.ndarray) -> None:
     # the extremes of a column with NaN are NaN, so no mask of all values is needed for a valid one
     if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):
-        _refuse(raw, level, name, ~np.isfinite(values), "is not finite")
+        others = f"leave the column out: --data.{level}_features names those to read"
+        _refuse(raw, level, name, ~np.isfinite(values), f"is not finite. Fill in such features, or {others}")
 
 
 def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None, np.ndarray | None]:

@@ -175,6 +175,10 @@ class _WriteConfig(pl.Callback):
     def __init__(self, cli: GraphbenchCLI, request: Request) -> None:
         self._cli, self._changed, self._moved = cli, request.changed, request.moved
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Tell the model its own options before it reads the weights of another one."""
+        self._cli.model.save_hyperparameters(self._cli.settings()["model"])
+
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write configuration and environment of a new run, and the hyper-parameters of every run."""
         cli, run = self._cli, self._cli.run_folder

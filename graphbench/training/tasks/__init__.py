@@ -130,7 +130,9 @@ def build_task(
     task.spec = selecting(task.spec, task, select_by)
     for option, is_set in (("class_weights", class_weights is not None), ("label_smoothing", label_smoothing != 0)):
         if is_set and not isinstance(task, Classification):
-            raise BadInput(f"{option} is for classifications; {spec.name} is {spec.task}.")
+            are_labels = option == "class_weights" and task.kind == "multilabel"
+            rare = " For rare labels there is --model.loss focal." if are_labels else ""
+            raise BadInput(f"{option} is for classifications; {spec.name} is {spec.task}.{rare}")
     if isinstance(task, Classification):
         if class_weights is not None:
             task.weigh_classes(class_weights)

@@ -163,7 +163,12 @@ class Task(nn.Module):
             # Rows are picked here, which waits for the device: torchmetrics' own have no way to leave rows out.
             compared = self.compared(metric, predictions, targets)
             if len(compared[1]):  # torchmetrics takes no empty batch
-                metric.update(*compared)
+                try:
+                    metric.update(*compared)
+                except ValueError as error:  # its checks, such as of another number of classes
+                    said = str(error).strip().partition("\n")[0]
+                    name = type(metric).__name__
+                    raise BadInput(f"metrics: {name} does not fit {self.spec.task}: {said}") from error
 
     def target_metrics(self) -> dict[str, Metric]:
         """Fresh metrics whose value is a number for each of several targets `[T]`, by name."""

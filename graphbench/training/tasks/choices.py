@@ -14,6 +14,7 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, UnknownName
 from graphbench.registry.importing import import_object
 from graphbench.training.tasks.base import Task
+from graphbench.training.tasks.scores import gives_each
 
 #: What `--model.metrics` takes.
 Choice = str | Metric | Mapping[str, Any]
@@ -189,6 +190,8 @@ def selecting(spec: BenchmarkSpec, task: Task, name: str | None) -> BenchmarkSpe
     better = metrics[chosen].higher_is_better
     if chosen == spec.metric:
         return spec
+    if gives_each(metrics[chosen]):
+        raise BadInput(f"select_by: {chosen} gives a number for each class, and one number selects an epoch.")
     if better is None:
         raise BadInput(f"select_by: {chosen} does not say whether more of it is better, so it cannot select an epoch.")
     return dataclasses.replace(spec, metric=chosen, higher_is_better=better)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -11,6 +12,7 @@ from torchmetrics import Metric
 
 from graphbench.contracts.spec import SPLITS
 from graphbench.contracts.table import GraphBatch
+from graphbench.errors import BadInput
 from graphbench.training.tasks.base import Task, target_labels
 from graphbench.training.tasks.defined import need_of, why_not_a_number
 
@@ -51,11 +53,30 @@ class SplitLoss(Metric):
         return loss.float().to(self.sums.device)
 
 
+def gives_each(metric: Metric) -> bool:
+    """Tell whether a metric of torchmetrics was made to give a number for each class or label."""
+    is_theirs = type(metric).__module__.partition(".")[0] == "torchmetrics"  # a subclass may pick one of the numbers
+    return is_theirs and getattr(metric, "average", "macro") in (None, "none")
+
+
+def _single(name: str, value: Tensor) -> Tensor:
+    """Return the one number of a score.
+
+    Raises:
+        BadInput: it is none.
+    """
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        count = f"{value.numel()} numbers" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise BadInput(f"metrics: {name} gives {count} in place of one, which no table, curve or tracker takes.")
+    return value.reshape(())
+
+
 class SplitScores(nn.Module):
     """Metrics and mean loss of one split.
 
     While training, only the score that selects the model is tracked: it is for watching, not for reporting. In
-    evaluation every target of several has scores of its own, as `val/MAE/logS`.
+    evaluation every target of several has scores of its own, as `val/MAE/logS`, and so has every class in metrics of
+    torchmetrics with `average: none`.
     """
 
     def __init__(self, task: Task, split: str) -> None:
@@ -63,12 +84,16 @@ class SplitScores(nn.Module):
         self.split = split
         metrics = task.all_metrics()
         alone = task.target_metrics() if task.spec.num_targets > 1 else {}
+        alone |= {name: metrics.pop(name) for name, metric in list(metrics.items()) if gives_each(metric)}
         if split == "train":
             metrics, alone = {task.spec.metric: metrics[task.spec.metric]}, {}
         self.metrics = nn.ModuleDict(metrics)
-        #: Metrics whose value is a vector, one number a target.
+        #: Metrics whose value is a vector, one number a target or class.
         self.alone = nn.ModuleDict(alone)
         self.targets = target_labels(task.spec)
+        self.are_classes = task.spec.num_classes is not None
+        if self.are_classes:
+            self.targets = target_labels(replace(task.spec, num_classes=None, num_targets=task.spec.num_classes or 1))
         self.loss = SplitLoss(task)
         self.ranges = task.ranges()
         self.needs = {name: need_of(name, metric, task.needs) for name, metric in metrics.items()}
@@ -129,16 +154,19 @@ class SplitScores(nn.Module):
         targets = self.ranges.result() if self.has_targets else None
         for name, metric in self.metrics.items():
             reason = "" if targets is None else targets.missing(self.needs[name])
-            values[name] = torch.tensor(torch.nan) if reason else cast(Metric, metric).compute()
+            values[name] = torch.tensor(torch.nan) if reason else _single(name, cast(Metric, metric).compute())
             reason = reason or why_not_a_number(float(values[name]), loss)
             if reason:
                 self.undefined[f"{self.split}/{name}"] = reason
         for name, metric in self.alone.items():
-            of_targets = cast(Metric, metric).compute().expand(len(self.targets))
+            of_targets = cast(Metric, metric).compute()
+            if not isinstance(of_targets, Tensor) or of_targets.shape != (len(self.targets),):
+                of_targets = _single(name, of_targets).expand(len(self.targets))
             for number, (target, value) in enumerate(zip(self.targets, of_targets, strict=True)):
                 values[f"{name}/{target}"] = value
                 if value.isnan():
-                    why = None if targets is None else targets.column(number).missing(self.alone_needs[name])
+                    known = None if targets is None or self.are_classes else targets.column(number)
+                    why = None if known is None else known.missing(self.alone_needs[name])
                     self.undefined[f"{self.split}/{name}/{target}"] = why or why_not_a_number(float(value), loss)
         return values
 

@@ -17,7 +17,7 @@ from graphbench.errors import BadInput, UnknownName
 from graphbench.nn.heads import HeadConfig
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench.training.tasks import build_task
-from graphbench.training.tasks.scores import SplitScores
+from graphbench.training.tasks.scores import Scores, SplitScores
 
 ROWS = 40
 
@@ -212,3 +212,45 @@ def test_a_mean_cannot_weigh_rows():
     batch.weight = torch.ones(4, 1)
     with pytest.raises(BadInput, match="weights"):
         made.loss(torch.randn(4, spec.output_dim), batch)
+
+
+BY_CLASS = {"class_path": "torchmetrics.classification.MulticlassRecall", "init_args": {"num_classes": 3}}
+
+
+@pytest.mark.parametrize("level", ["graph", "node", "edge"])
+def test_a_metric_by_class_has_a_score_for_each(level):
+    """Recalls by class are those of scikit-learn; rows without a label count nowhere."""
+    each = {**BY_CLASS, "init_args": {"num_classes": 3, "average": "none", "ignore_index": -1}}
+    spec = dataclasses.replace(tiny_spec(f"{level}-classification"), num_classes=3, target_names=("a", "b", "c"))
+    task = build_task(spec, 8, HeadConfig(), metrics=[each])
+    scores = Scores(task).of("test")
+    assert {f"test/MulticlassRecall/{name}" for name in "abc"} <= set(scores.names)
+    generator = torch.Generator().manual_seed(0)
+    predictions, truth = torch.rand(40, 3, generator=generator), torch.randint(0, 3, (40, 1), generator=generator)
+    scores.add(task, predictions.softmax(1), truth)
+    found = scores.finish()
+    expected = reference.recall_score(truth[:, 0], predictions.argmax(1), average=None)
+    assert [float(found[f"test/MulticlassRecall/{name}"]) for name in "abc"] == pytest.approx(expected.tolist())
+    with pytest.raises(BadInput, match="a number for each class"):
+        build_task(spec, 8, HeadConfig(), metrics=[each], select_by="MulticlassRecall")
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"class_path": "torchmetrics.classification.MulticlassConfusionMatrix", "init_args": {"num_classes": 3}},
+         "gives 9 numbers in place of one"),
+        ({**BY_CLASS, "init_args": {"num_classes": 4}}, "MulticlassRecall does not fit graph-classification"),
+        ({"class_path": "torchmetrics.classification.MulticlassROC", "init_args": {"num_classes": 3}}, "gives a tuple"),
+    ],
+)  # fmt: skip
+def test_a_metric_that_is_no_number_is_one_line(choice, said):
+    task = build_task(tiny_spec("graph-classification"), 8, HeadConfig(), metrics=[choice])
+    scores = Scores(task).of("val")
+
+    def score():
+        scores.add(task, torch.rand(6, 3).softmax(1), torch.tensor([[0], [1], [2], [0], [1], [2]]))
+        scores.finish()
+
+    with pytest.raises(BadInput, match=said):
+        score()

@@ -284,6 +284,7 @@ def test_weighted_labels_count_known_ones():
 @pytest.mark.parametrize(
     ("task", "loss", "weights", "message"),
     [
+        ("node-multilabel", "BCE", "balanced", "For rare labels there is --model.loss focal"),
         ("graph-regression", "L1", "balanced", "class_weights is for classifications; Probe is graph-regression"),
         ("graph-classification", "cross_entropy", [1.0, 2.0], "2 numbers for the 3 classes"),
         ("graph-classification", "cross_entropy", [1.0, 2.0, 0.0], "class_weights of class 2 must be above 0"),

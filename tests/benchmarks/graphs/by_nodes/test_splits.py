@@ -307,5 +307,5 @@ def test_several_labels_of_each_node(tmp_path, monkeypatch, capsys):
     expected = []
     for number in range(3):
         known = ~np.isnan(targets[:, number])
-        expected.append(average_precision_score(targets[known, number], frame[f"prediction_{number}"][known]))
+        expected.append(average_precision_score(targets[known, number], frame[f"probability_{number}"][known]))
     assert scores["test/AP"] == pytest.approx(np.mean(expected), rel=1e-5)
