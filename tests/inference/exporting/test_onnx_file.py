@@ -65,7 +65,7 @@ REFUSED: dict[str, str] = {
     "SFT": "tokens are split into parts whose number depends on the batch",
     "SFiFormer": "the flow's exact solver reads sizes as plain numbers",
     "SequenceSequoia": "the longest sequence is compared with the longest that it has places for",
-    "Sequoia": "clusters are as large as the largest of the batch",
+    "Sequoia": "the length of its sort is fixed; with a free one ONNX answers otherwise",
 }
 
 #: Those that can be exported by `torch.export` alone, and what ONNX has not; shorter likewise.

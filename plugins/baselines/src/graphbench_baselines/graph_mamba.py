@@ -84,7 +84,8 @@ class MambaBranch(nn.Module):
         if self.num_buckets > 1:
             sizes = count_nodes(sequence, layout.num_graphs * self.num_buckets)
             ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-            longest = int(sizes.max()) if sizes.device.type == "cpu" else layout.max_nodes  # no host-device sync
+            at_hand = sizes.device.type == "cpu" and not torch.compiler.is_compiling()  # else a sync, or a graph break
+            longest = int(sizes.max()) if at_hand else layout.max_nodes
             layout = DenseLayout.from_rows(sequence[order], ptr, longest, limit=0)
         # Padding follows the nodes of a sequence, where a causal block does not see it.
         parts = layout.to_blocks(x[order])
