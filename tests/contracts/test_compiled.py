@@ -37,6 +37,7 @@ IN_PARTS = {
     "GraphMamba": "the recurrence is kept out of programs",
     "NeuralWalker": "walks are drawn, and read by the recurrence of Mamba, out of programs",
     "PointSequoia": "sizes of clusters depend on numbers",
+    "SFT": "samples and their relative edges depend on numbers",
     "SPN": "a distance without pairs is a program of its own; one sum for all is a fifth slower on a processor",
     "Sequoia": "sizes of clusters depend on numbers",
 }
