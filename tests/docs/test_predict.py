@@ -53,7 +53,7 @@ def test_every_command_runs_and_writes_what_it_names(place, monkeypatch):
     assert len(pd.read_parquet("predicted.parquet")) == 1
     assert list(pd.read_csv("together.csv"))[2:4] == ["prediction_y", "spread_y"]
     assert list(pd.read_csv("intervals.csv"))[2:5] == ["prediction_y", "y_low", "y_high"]
-    assert {"y_low", "y_high", "target"} <= set(pd.read_csv("runs/mine/predictions-test.csv"))
+    assert {"y_low", "y_high", "prediction_y", "target_y"} <= set(pd.read_csv("runs/mine/predictions-test.csv"))
     graphs, nodes = pd.read_parquet("embedded.parquet"), pd.read_parquet("nodes.parquet")
     width = sum(name.startswith("embedding_") for name in graphs)
     assert width == sum(name.startswith("embedding_") for name in nodes) == 16
