@@ -30,10 +30,11 @@ def tables(folder, sizes, target):
 
 
 def columns_of(data, split):
-    """What `predict_step` returns for a split, with targets in the place of predictions."""
+    """What `predict_step` returns for a split, with targets in the place of predictions, and of classes those alike."""
     batch = data.tables[split].batch(range(len(data.tables[split])))
     values = batch.y.reshape(len(batch.y), -1)
-    return rows_of(data.spec.level, batch) | {"prediction": values.float(), "target": values}
+    predictions = values.float().expand(-1, data.spec.num_classes or -1)
+    return rows_of(data.spec.level, batch) | {"prediction": predictions, "target": values}
 
 
 @pytest.mark.parametrize("target", ["size", "kind", "length"])

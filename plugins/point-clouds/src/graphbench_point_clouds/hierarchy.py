@@ -65,13 +65,13 @@ def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: 
     exact = pos if pos.dtype.itemsize > 2 else pos.float()
     cloud_of, pool = clouds.cloud_of, Pooling("max")
     # The margin keeps the size above zero, where all points agree in a coordinate, and the farthest point in its cell.
-    low = -pool(-exact, cloud_of, clouds.num_clouds)
-    size = pool(exact, cloud_of, clouds.num_clouds) - low + 2 * MARGIN
-    low = low - MARGIN
+    low = -MARGIN - pool(-exact, cloud_of, clouds.num_clouds)
+    size = pool(exact, cloud_of, clouds.num_clouds) - low + MARGIN
     finest, corner, length = divide ** (depth - 1), low[cloud_of], size[cloud_of]
     place = ((exact - corner) / length * finest).long().clamp(0, finest - 1)
     # Larger cells by division of whole numbers: rounding could put a point into a cell and not into its parent.
-    wide = divide ** torch.arange(depth - 1, device=pos.device)[:, None, None]  # smallest cells along a cell
+    # Smallest cells along a cell: powers from 0 on, as a product, since torch.compile raises no number to a tensor.
+    wide = torch.full((depth - 1, 1, 1), divide, device=pos.device).cumprod(0) // divide
     along, places = finest // wide, place // wide
     middles = corner + (places.to(exact.dtype) + 0.5) / along * length  # of the cell of each point [depth - 1, T, c]
     levels, node_pos, siblings = [], exact, near
