@@ -149,7 +149,8 @@ def no_checkpoint(path: Path, run: RunFolder | None = None) -> BadInput:
     """Return the error of a run without a checkpoint, which says why there is none."""
     why = "the fit has not finished its first epoch"
     if run is not None and run.config.is_file():
-        with contextlib.suppress(yaml.YAMLError, AttributeError, TypeError):  # a damaged file has errors of its own
+        # A damaged file has errors of its own, and an exported folder no trainer.
+        with contextlib.suppress(yaml.YAMLError, AttributeError, KeyError, TypeError):
             if load_yaml(run.config.read_text(encoding="utf-8"))["trainer"].get("enable_checkpointing") is False:
                 why = "the run was trained with --trainer.enable_checkpointing false"
     return BadInput(f"There is no checkpoint {path}: {why}.")

@@ -10,6 +10,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import yaml
+from quick import slow
 from resumed_runs import OPTIONS, STEPS, Looked, go_on, rates
 
 from graphbench.cli import main
@@ -73,7 +74,7 @@ def cosine(t, total):
         ((), COSINE, lambda t: 1e-3 * cosine(t, 24)),
         ((), ("--model.schedule.name", "linear", "--model.optimizer.lr", "0.01"), lambda t: 0.01 * (1 - t / 24)),
         (COSINE, ("--model.optimizer.lr", "0.01"), lambda t: 0.01 * cosine(t, 24)),
-        (COSINE, (), lambda t: 1e-3 * cosine(t, 24)),
+        slow(COSINE, (), lambda t: 1e-3 * cosine(t, 24)),
         (COSINE, ("--data.batch_size", "32"), lambda t: 1e-3 * cosine(t, 12)),
         (COSINE, ("--model.schedule.name", "constant"), lambda t: 1e-3),
         (
@@ -87,7 +88,7 @@ def cosine(t, total):
             ("--model.schedule.gamma", "0.1"),
             lambda t: 1e-3 * 0.1 ** (t // STEPS),
         ),
-        (
+        slow(
             (),
             ("--model.schedule.name", "step", "--model.schedule.interval", "epoch"),
             lambda t: 1e-3 * 0.5 ** (t // STEPS),
@@ -175,6 +176,7 @@ def test_what_cannot_change_is_refused_in_a_line_and_nothing_is_trained(begin, t
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.slow
 def test_a_plateau_counts_the_epoch_at_whose_end_it_was_stopped(begin, data_options, tmp_path):
     """A rate that falls after every epoch that is no better falls alike in a run that was continued."""
     options = [*OPTIONS, *PLATEAU, "--model.schedule.patience", "0", "--model.schedule.factor", "0.1"]

@@ -27,7 +27,7 @@ OPTIONS = {
 #: Those from which one derives a class, or that take functions.
 BASES = {"BaseFinetuning", "BasePredictionWriter", "Callback", "Checkpoint", "ProgressBar", "ThroughputMonitor"}
 REFUSED = {"BackboneFinetuning", "SpikeDetection"}
-QUICK = {"ModelPruning", "OnExceptionCheckpoint", "TQDMProgressBar", "Timer"}
+QUICK = {"ModelPruning", "OnExceptionCheckpoint"}
 POSSIBLE = sorted(set(lightning.__all__) - BASES - REFUSED)
 
 

@@ -138,7 +138,7 @@ def test_json_holds_everything(capsys):
     made, shapes, sized = listed["benchmarks"]
     assert made["spec"]["source"] == "generated"
     assert shapes["spec"]["mean_nodes"] == 23.16
-    assert shapes["spec"]["node"] == {"vocabularies": [28], "dense": 0, "names": []}
+    assert shapes["spec"]["node"] == {"vocabularies": [28], "dense": 0, "names": [], "words": []}
     assert sized["spec"] is None
     assert sized["summary"] == "Graphs of a size."
     assert shapes["target"] == "fake_listed:Shapes"

@@ -253,6 +253,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_the_run_that_compiles_rounds_as_later_runs_do(tmp_path):
     """A first training gave other losses than the same one repeated, with code kept on disk."""
     environment = {**os.environ, "GRAPHBENCH_KERNEL_CACHE": str(tmp_path / "kernels")}
