@@ -5,6 +5,7 @@ Legend: T points of all clouds, B clouds, n nodes of a level of all clouds, k si
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,10 +68,10 @@ def build_levels(pos: Tensor, clouds: Clouds, near: Tensor, depth: int, divide: 
     # The margin keeps the size above zero, where all points agree in a coordinate, and the farthest point in its cell.
     low = -MARGIN - pool(-exact, cloud_of, clouds.num_clouds)
     size = pool(exact, cloud_of, clouds.num_clouds) - low + MARGIN
-    finest, corner, length = divide ** (depth - 1), low[cloud_of], size[cloud_of]
+    finest, corner, length = math.prod([divide] * (depth - 1)), low[cloud_of], size[cloud_of]
     place = ((exact - corner) / length * finest).long().clamp(0, finest - 1)
     # Larger cells by division of whole numbers: rounding could put a point into a cell and not into its parent.
-    # Smallest cells along a cell: powers from 0 on, as a product, since torch.compile raises no number to a tensor.
+    # Smallest cells along a cell. Products, since programs of torch.compile fail at powers of sizes.
     wide = torch.full((depth - 1, 1, 1), divide, device=pos.device).cumprod(0) // divide
     along, places = finest // wide, place // wide
     middles = corner + (places.to(exact.dtype) + 0.5) / along * length  # of the cell of each point [depth - 1, T, c]
