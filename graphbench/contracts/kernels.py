@@ -4,7 +4,7 @@ An operation is a function of tensors in plain torch. `operation` registers it w
 composed of others, so that autograd, autocast, fake tensors and dispatch modes see torch's own operations. A package
 of kernels, such as `graphbench-kernels`, registers faster versions for some devices under the same name; it is found
 by its entry point in the group `graphbench.kernels` when the first operation is called. Without one, everything is
-computed by the plain forms.
+computed by the plain forms. `one_operation` names a function for programs of torch.compile alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ from torch import Tensor
 
 from graphbench.errors import check_choice
 
-__all__ = ["VARIABLE", "kernels_run", "operation", "plain_form", "register_kernels", "runs_numba", "runs_triton"]
+__all__ = [
+    "VARIABLE",
+    "in_program",
+    "kernels_run",
+    "one_operation",
+    "operation",
+    "plain_form",
+    "register_kernels",
+    "runs_numba",
+    "runs_triton",
+]
 
 #: `numba` (default) lets installed kernels compute, `torch` leaves everything to the plain forms.
 VARIABLE = "GRAPHBENCH_KERNELS"
@@ -65,6 +75,83 @@ def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
         _PLAIN[whole] = plain
         return call
+
+    return decorate
+
+
+def in_program() -> bool:
+    """Tell whether torch.compile makes a program that imports this package when it runs.
+
+    Programs of torch.export are loaded without it.
+
+    Examples:
+        >>> in_program()
+        False
+    """
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+
+
+def one_operation(
+    namespace: str, empty: Callable[..., Tensor]
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Make a function whose steps depend on numbers one operation of the programs of torch.compile.
+
+    A program holds the name `<namespace>::<its name>`, and for its gradients the name of an operation that runs the
+    function again and differentiates what it did: nothing but the arguments is kept for the backward pass, which takes
+    the time of one more forward pass. There are no second derivatives through a program.
+
+    Args:
+        namespace: the package of the function, which a program imports when it runs.
+        empty: makes a tensor of the result's shape and dtype from the arguments of the function.
+
+    Examples:
+        >>> @one_operation("an_example", lambda x: x.new_empty(x.shape))
+        ... def divided_by_the_sum(x: Tensor) -> Tensor:
+        ...     return x / float(x.sum())
+        >>> torch.compile(lambda x: divided_by_the_sum(x), backend="eager", fullgraph=True)(torch.ones(2))
+        tensor([0.5000, 0.5000])
+    """
+
+    def decorate(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        name = f"{namespace}::{plain.__name__.strip('_')}"
+        schema = torch.library.infer_schema(plain, mutates_args=())
+
+        def run(*args: Any) -> Tensor:
+            return plain(*args).contiguous()
+
+        def differentiate(upstream: Tensor, wanted: list[bool], *args: Any) -> list[Tensor]:
+            # An operation runs below autograd; this mode is what switches it on again.
+            with torch.inference_mode(False), torch.autocast(upstream.device.type, enabled=False):
+                given = [x.detach().requires_grad_() if want else x for x, want in zip(args, wanted, strict=True)]
+                leaves = [x for x, want in zip(given, wanted, strict=True) if want]
+                by_leaf = torch.autograd.grad(plain(*given), leaves, upstream, materialize_grads=True)
+                return [gradient.contiguous() for gradient in by_leaf]
+
+        operation = torch.library.custom_op(name, run, mutates_args=(), schema=schema)
+        operation.register_fake(empty)
+        arguments = schema.partition(" -> ")[0].removeprefix("(")
+        gradients = torch.library.custom_op(
+            f"{name}_gradients",
+            differentiate,
+            mutates_args=(),
+            schema=f"(Tensor upstream, bool[] wanted, {arguments} -> Tensor[]",
+        )
+        gradients.register_fake(
+            lambda upstream, wanted, *args: [x.new_empty(x.shape) for x, want in zip(args, wanted, strict=True) if want]
+        )
+
+        def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+            ctx.save_for_backward(*(x for x in inputs if isinstance(x, Tensor)))
+            ctx.others = [None if isinstance(x, Tensor) else (x,) for x in inputs]
+
+        def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+            tensors, wanted = iter(ctx.saved_tensors), list(ctx.needs_input_grad)
+            args = [next(tensors) if other is None else other[0] for other in ctx.others]
+            by_argument = iter(gradients(upstream, wanted, *args))
+            return tuple(next(by_argument) if want else None for want in wanted)
+
+        operation.register_autograd(backward, setup_context=keep)
+        return operation
 
     return decorate
 

@@ -111,7 +111,9 @@ def test_programs_know_what_the_recurrence_returns(length):
     """Of shapes in any order of memory: the backward pass flips them."""
     decay, inputs = numbers(2, length, 3), numbers(length, 2, 3, seed=1).transpose(0, 1)
     operation = torch.ops.graphbench_baselines.linear_recurrence.default
-    torch.library.opcheck(operation, (decay, inputs), test_utils=("test_schema", "test_faketensor"))
+    checks = ("test_schema", "test_faketensor")
+    passed = torch.library.opcheck(operation, (decay, inputs), test_utils=checks)
+    assert passed == dict.fromkeys(checks, "SUCCESS")
 
 
 def test_long_sequences_with_strong_decay_stay_exact():

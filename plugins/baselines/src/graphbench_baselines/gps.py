@@ -20,6 +20,7 @@ from torch_geometric.nn.attention import PerformerAttention
 from torch_geometric.nn.attention.performer import generalized_kernel, linear_attention
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
+from graphbench.contracts.kernels import in_program
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn import (
     Activation,
@@ -332,8 +333,7 @@ def fixed_uniforms(rows: int, width: int, seed: int = 0) -> Tensor:
         >>> torch.equal(fixed_uniforms(300, 2)[:5], fixed_uniforms(5, 2))
         True
     """
-    whole = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-    numbers: Tensor = _uniforms_as_one(rows, width, seed) if whole else _uniforms(rows, width, seed)
+    numbers: Tensor = _uniforms_as_one(rows, width, seed) if in_program() else _uniforms(rows, width, seed)
     return numbers
 
 

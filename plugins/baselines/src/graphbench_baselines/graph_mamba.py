@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
+from graphbench.contracts.kernels import in_program
 from graphbench.errors import check_range
 from graphbench.nn import Categorical, DenseLayout, GPSBackbone, LocalName, NormName, count_nodes
 from graphbench_baselines.gps import fixed_uniforms
@@ -274,8 +275,7 @@ def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, decay: Tensor, inputs: Tensor) -> Tensor:
-        whole = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-        state: Tensor = _scan_as_one(decay, inputs) if whole else _scan(decay, inputs)
+        state: Tensor = _scan_as_one(decay, inputs) if in_program() else _scan(decay, inputs)
         ctx.save_for_backward(decay, state)
         return state
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from graphbench import GraphBatch
+from graphbench.contracts.kernels import in_program
 
 #: Most coordinates for distances as sums of squared differences, without cancellation.
 _FEW = 4
@@ -259,8 +260,7 @@ def farthest_points(x: Tensor, clouds: Clouds, count: int | None = None, share: 
         >>> farthest_points(torch.tensor([[0.0], [1.0], [2.0], [9.0]]), Clouds.from_batch(batch), 3)[1]
         tensor([3, 0, 2])
     """
-    whole = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-    pick = _pick_as_operation if whole else _pick_farthest
+    pick = _pick_as_operation if in_program() else _pick_farthest
     picked = []
     for points, block in zip(clouds.to_blocks(x), clouds.blocks, strict=True):
         size = points.shape[1]

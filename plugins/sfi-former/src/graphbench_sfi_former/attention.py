@@ -31,10 +31,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graphbench.contracts.kernels import in_program, one_operation
 from graphbench.errors import BadInput, check_range
 from graphbench_sfi_former.blocks import attend_rows
-from graphbench_sfi_former.programs import in_program, one_operation, weights_in_program
-from graphbench_sfi_former.sparse_flow import check_mask, per_matrix, solving_dtype, sparse_flow
+from graphbench_sfi_former.sparse_flow import check_mask, per_matrix, solving_dtype, sparse_flow, weights_in_program
 from graphbench_sfi_former.steep import SteepRows, without_autocast
 
 #: `(resistance, friction, penalty, alpha, mask) -> flow`, as `sparse_flow` or a partial `sparse_flow_proximal`.
@@ -102,12 +102,14 @@ def sparse_flow_attention(
     # A seed rather than a dropout mask: the backward pass draws it again, so nothing of size [N, K] is kept.
     seed = torch.randint(2**62, ()) if dropout else None
     if in_program():
-        penalty, alpha = weights_in_program(penalty, alpha, query.device)
-        return _attend_in_program(*projections, penalty, alpha, mask, dropout, seed)
+        weights = weights_in_program(query.device, penalty, alpha)
+        return _attend_in_program(*projections, *weights, mask, dropout, seed)
     return _exact(projections, penalty, alpha, mask, dropout, seed)
 
 
-@one_operation(lambda q, k, of_q, of_k, value, *_: value.new_empty(*q.shape[:-1], value.shape[-1]))
+@one_operation(
+    "graphbench_sfi_former", lambda q, k, of_q, of_k, value, *_: value.new_empty(*q.shape[:-1], value.shape[-1])
+)
 def _attend_in_program(
     query: Tensor,
     key: Tensor,

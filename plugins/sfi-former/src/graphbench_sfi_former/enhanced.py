@@ -23,9 +23,9 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
 from graphbench import GraphBatch, LayerTrace, Traced
+from graphbench.contracts.kernels import in_program
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, gcn_edges, mixed_values
-from graphbench_sfi_former.programs import in_program
 
 Terms = Literal["both", "flow", "adjacency"]
 

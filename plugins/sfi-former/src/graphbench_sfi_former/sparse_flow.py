@@ -31,10 +31,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from graphbench.contracts.kernels import operation
+from graphbench.contracts.kernels import in_program, one_operation, operation
 from graphbench.errors import BadInput
 from graphbench_sfi_former.logarithms import flow_in_logarithms
-from graphbench_sfi_former.programs import in_program, one_operation, weights_in_program
 
 #: Newton steps after which a row is given up. Rows of attention take five with logits of standard deviation 1 or 3.
 _STEPS = 16
@@ -96,8 +95,7 @@ def sparse_flow(
         tensor([[0.7500, 0.2500, 0.0000]])
     """
     if in_program():
-        penalty, alpha = weights_in_program(penalty, alpha, resistance.device)
-        return _flow_in_program(resistance, friction, penalty, alpha, mask)
+        return _flow_in_program(resistance, friction, *weights_in_program(resistance.device, penalty, alpha), mask)
     check_rows(resistance, friction)
     if mask is not None:
         check_mask(mask, tuple(resistance.shape))
@@ -108,7 +106,7 @@ def sparse_flow(
     return flow.reshape(resistance.shape).to(resistance.dtype)
 
 
-@one_operation(lambda resistance, *_: resistance.new_empty(resistance.shape))
+@one_operation("graphbench_sfi_former", lambda resistance, *_: resistance.new_empty(resistance.shape))
 def _flow_in_program(
     resistance: Tensor, friction: Tensor, penalty: Tensor, alpha: Tensor | None, mask: Tensor | None
 ) -> Tensor:
@@ -318,6 +316,12 @@ class _Flow(torch.autograd.Function):
         lead = rest - ahead
         # No gradient by the argument `level`: the other three determine it, and their gradients include its effect.
         return -gap.relu() * lead, active * lead, -(mean + rest) * level, None
+
+
+def weights_in_program(device: torch.device, *weights: float | Tensor | None) -> list[Tensor | None]:
+    """Return the weights of the energy as tensors, the one kind that an operation takes."""
+    kind: dict[str, Any] = {"dtype": torch.float64, "device": device}
+    return [x if x is None or isinstance(x, Tensor) else torch.full((), x, **kind) for x in weights]
 
 
 # -- arguments that all solvers share ---------------------------------------------------------------------------------
