@@ -117,7 +117,8 @@ def _open_file(error: OSError) -> str | None:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         for value in frame.f_locals.values():
-            if isinstance(value, io.IOBase) and isinstance(name := getattr(value, "name", None), str):
+            is_written = isinstance(value, io.IOBase) and set("wax+") & set(str(getattr(value, "mode", "")))
+            if is_written and isinstance(name := getattr(value, "name", None), str):
                 return name
     return None
 

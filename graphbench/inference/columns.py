@@ -47,8 +47,8 @@ def target_columns(data: Benchmark, targets: np.ndarray, classes: Sequence[str])
     names = [f"target_{name}" for name in data.target_labels()]
     if data.spec.num_classes is None:
         return {name: targets[:, number] for number, name in enumerate(names)}
-    known = targets[:, 0] >= 0  # not NaN either
-    return {names[0]: _classes(np.where(known, targets[:, 0], 0).astype(np.int64), classes, known)}
+    labelled = targets[:, 0] >= 0  # not NaN either
+    return {names[0]: _classes(np.where(labelled, targets[:, 0], 0).astype(np.int64), classes, labelled)}
 
 
 def _classes(best: np.ndarray, classes: Sequence[str], present: np.ndarray) -> pd.api.extensions.ExtensionArray:

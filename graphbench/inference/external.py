@@ -123,8 +123,8 @@ class ExternalScores:
 
         def columns(values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
             shown = self.predictor.columns(values[:, :width].astype(kind), present)
-            known = values[:, width : width + targets.shape[1]]
-            shown |= target_columns(self.predictor.data, known, self.predictor.classes)
+            true = values[:, width : width + targets.shape[1]]
+            shown |= target_columns(self.predictor.data, true, self.predictor.classes)
             if seen is not None:
                 shown[IN_TRAINING] = pd.arrays.BooleanArray(values[:, -1] == 1, ~present)
             return shown

@@ -113,19 +113,21 @@ def _classes_of(frame: pd.DataFrame) -> _Classes | None:
     """Return classes with their probabilities; None for other tasks, and where no class is known."""
     columns = list(map(str, frame.columns))
     targets = [column.removeprefix("target_") for column in columns if column.startswith("target_")]
-    prefix, known = "probability_", [f"target_{name}" for name in targets if f"prediction_{name}" in frame]
+    prefix, labels = "probability_", [f"target_{name}" for name in targets if f"prediction_{name}" in frame]
     if "target" in frame:  # of an earlier version, which wrote probabilities as predictions, and numbers of classes
-        prefix, known = "prediction_", ["target"]
+        prefix, labels = "prediction_", ["target"]
     shares = [column for column in columns if column.startswith(prefix)]
     names = [column.removeprefix(prefix) for column in shares]
     are_labels = prefix == "probability_" and all(f"prediction_{name}" in frame for name in names)
-    if len(names) < 2 or len(known) != 1 or are_labels:
+    if len(names) < 2 or len(labels) != 1 or are_labels:
         return None
-    words = pd.Series(range(len(names)) if known == ["target"] else names)
-    if pd.api.types.is_numeric_dtype(frame[known[0]]):  # as the file was read
+    words = pd.Series(range(len(names)) if labels == ["target"] else names)
+    # As pandas read them from the file: numbers, or True and False.
+    label = frame[labels[0]].map(lambda word: str(word) if isinstance(word, (bool, np.bool_)) else word)
+    if pd.api.types.is_numeric_dtype(label):
         words = pd.to_numeric(words, errors="coerce")
     numbers = {word: number for number, word in enumerate(words)}
-    rows = _numeric_rows(frame[shares].assign(target=frame[known[0]].map(numbers)), [*shares, "target"])
+    rows = _numeric_rows(frame[shares].assign(target=label.map(numbers)), [*shares, "target"])
     probabilities, truth = rows[shares].to_numpy(float), rows["target"].to_numpy(int)
     return _Classes(names, rows.index, probabilities, truth) if len(rows) and _are_shares(probabilities) else None
 

@@ -191,10 +191,10 @@ def _warn_of_options(options: Mapping[str, Any], made: Mapping[str, Any]) -> Non
     """Warn of options of the model whose weights may fit by shape, and mean something else: encoders, heads, norms."""
     parts = [part for part in ("architecture", "positional_encoding", "head") if part in options and part in made]
     changes = differing({part: made[part] for part in parts}, {part: options[part] for part in parts})
-    if told := [str(one) for one in changes if not one.option.endswith(TRAINING)]:
+    if different := [str(one) for one in changes if not one.option.endswith(TRAINING)]:
         log.warning(
             "init_from: other options than the file's model has: %s; weights whose names and shapes agree are taken.",
-            _listed(told),
+            _listed(different),
         )
 
 

@@ -54,6 +54,17 @@ def test_classes_have_the_probability_of_the_predicted_one(columns):
     assert (confidence.tolist(), correct.tolist()) == ([0.7, 0.5], [True, False])
 
 
+def test_classes_may_be_called_true_and_false(tmp_path):
+    """As pandas reads them from a file."""
+    path = tmp_path / "predictions.csv"
+    for last, right in (("False", [True, False, True]), ("", [True, False])):
+        path.write_text(
+            "prediction_y,probability_False,probability_True,target_y\n"
+            f"True,0.1,0.9,True\nTrue,0.4,0.6,False\nFalse,0.7,0.3,{last}\n"
+        )
+        assert confidences_of(pd.read_csv(path))[1].tolist() == right
+
+
 @pytest.mark.parametrize("beside", [{"prediction_hot": [1, 0], "prediction_cold": [0, 0]}, None])
 def test_labels_have_the_probability_of_yes(beside):
     """Earlier versions wrote probabilities alone, as predictions."""

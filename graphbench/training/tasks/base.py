@@ -166,9 +166,9 @@ class Task(nn.Module):
                 try:
                     metric.update(*compared)
                 except ValueError as error:  # its checks, such as of another number of classes
-                    said = str(error).strip().partition("\n")[0]
+                    reason = str(error).strip().partition("\n")[0]
                     name = type(metric).__name__
-                    raise BadInput(f"metrics: {name} does not fit {self.spec.task}: {said}") from error
+                    raise BadInput(f"metrics: {name} does not fit {self.spec.task}: {reason}") from error
 
     def target_metrics(self) -> dict[str, Metric]:
         """Fresh metrics whose value is a number for each of several targets `[T]`, by name."""

@@ -165,8 +165,8 @@ class SplitScores(nn.Module):
             for number, (target, value) in enumerate(zip(self.targets, of_targets, strict=True)):
                 values[f"{name}/{target}"] = value
                 if value.isnan():
-                    known = None if targets is None or self.are_classes else targets.column(number)
-                    why = None if known is None else known.missing(self.alone_needs[name])
+                    ranges = None if targets is None or self.are_classes else targets.column(number)
+                    why = None if ranges is None else ranges.missing(self.alone_needs[name])
                     self.undefined[f"{self.split}/{name}/{target}"] = why or why_not_a_number(float(value), loss)
         return values
 
