@@ -35,7 +35,6 @@ OF_ONE_SIZE = (
 IN_PARTS = {
     **dict.fromkeys(OF_ONE_SIZE, _CLOUDS),
     "PointSequoia": "how many cells hold points depends on numbers, and cells enter batch norms",
-    "SFT": "samples and their relative edges depend on numbers",
     "SPN": "a distance without pairs is a program of its own; one sum for all is a fifth slower on a processor",
 }
 #: One program for `eager` and `aot_eager`, of which the default backend makes further ones: seven over twenty batches.

@@ -76,6 +76,11 @@ def test_names_move_with_the_tokens_and_ignore_batch_mates():
     assert torch.equal(alone, names[6:])
 
 
+def test_programs_give_the_same_names():
+    program = torch.compile(names_of_tokens, backend="aot_eager", fullgraph=True)
+    assert torch.equal(program(*example()), names_of_tokens(*example()))
+
+
 def test_neighbours_tell_equal_tokens_apart_and_order_the_rest():
     batch, ptr = graph_of([5])
     edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])

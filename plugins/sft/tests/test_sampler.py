@@ -48,13 +48,19 @@ def successive_inclusion(scores, k):
     return torch.tensor(inclusion, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("mode", MODES[:2])
-def test_inclusion_frequencies_are_those_of_successive_sampling(mode):
+@pytest.mark.parametrize(("mode", "compiled"), [(MODES[0], False), (MODES[1], False), (MODES[0], True)])
+def test_inclusion_frequencies_are_those_of_successive_sampling(mode, compiled):
     draws, k = 20_000, 3
     scores = torch.tensor([1.5, 0.7, 0.0, -0.4, -1.0, -2.5], dtype=torch.float64)
     sampler = make(k, mode, dim=1)
-    sample = sampler(with_scores(sampler, scores).expand(draws, -1, -1))
-    frequency = torch.bincount(sample.index.flatten(), minlength=6) / draws
+
+    def draw(x):
+        return sampler(x).index
+
+    if compiled:
+        draw = torch.compile(draw, backend="aot_eager", fullgraph=True)
+    index = draw(with_scores(sampler, scores).expand(draws, -1, -1))
+    frequency = torch.bincount(index.flatten(), minlength=6) / draws
     expected = successive_inclusion(scores, k)
     assert ((frequency - expected).abs() < 4.5 * (expected * (1 - expected) / draws).sqrt() + 1e-9).all()
 

@@ -251,16 +251,20 @@ class SampledAttention(Traced):
         rows = (query, block.key, block.value)
         query, key, value = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for tensor in rows)
         graphs, length = _chunk_shape(query, key)
-        leaks, masks = (_split(tensor, graphs, query.shape[0]) for tensor in (leak, mask))
-        groups = zip(query.split(graphs), key.split(graphs), value.split(graphs), leaks, masks, strict=True)
-        pieces = [_Piece(part, k, v, c, m, None) for q, k, v, c, m in groups for part in q.split(length, 2)]
+        if graphs == query.shape[0] and length >= query.shape[2]:  # a program would be made for one number of parts
+            pieces = [_Piece(query, key, value, leak, mask, None)]
+            chunks = [Chunk(slice(0, None), slice(0, None))]
+        else:
+            leaks, masks = (_split(tensor, graphs, query.shape[0]) for tensor in (leak, mask))
+            groups = zip(query.split(graphs), key.split(graphs), value.split(graphs), leaks, masks, strict=True)
+            pieces = [_Piece(part, k, v, c, m, None) for q, k, v, c, m in groups for part in q.split(length, 2)]
+            chunks = [
+                Chunk(slice(graph, graph + graphs), slice(row, row + length))
+                for graph in range(0, query.shape[0], graphs)
+                for row in range(0, max(query.shape[2], 1), length)
+            ]
         if relation is None or self.relative is None:
             return pieces
-        chunks = [
-            Chunk(slice(graph, graph + graphs), slice(row, row + length))
-            for graph in range(0, query.shape[0], graphs)
-            for row in range(0, max(query.shape[2], 1), length)
-        ]
         terms = relation.bind(self.relative, sample, chunks)
         return [replace(piece, terms=term) for piece, term in zip(pieces, terms, strict=True)]
 
@@ -328,6 +332,8 @@ class SampledAttention(Traced):
 
 def _runs_in_one_step(numbers: Sequence[Tensor]) -> bool:
     """Check whether a kernel mixes values without storing scores: on a processor, all in the same precision."""
+    if torch.compiler.is_compiling():  # a program would hold the plain form, which stores all comparisons
+        return False
     return all(x.dtype is numbers[0].dtype and x.numel() for x in numbers) and runs_numba(*numbers)
 
 

@@ -138,15 +138,11 @@ class TokenEncoder(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Return tokens `[num_nodes, dim]`."""
-        inputs = copy.copy(batch)  # containers only: the tensors are shared
-        if len(self.codes):
-            inputs.x = batch.x.index_select(1, self.codes)
+        codes = batch.x.index_select(1, self.codes) if len(self.codes) else None
         parts = [batch.x_dense.index_select(1, self.dense)] if len(self.dense) else []
         if self.placed:
             parts.append(batch.pos if self.wave_width is None else sinusoids(batch.pos, self.wave_width))
-        if parts:
-            inputs.x_dense = torch.cat(parts, dim=1)
-        return self.encoder(inputs)
+        return self.encoder.encode(codes, torch.cat(parts, dim=1) if parts else None, batch)
 
     def columns(self, batch: GraphBatch) -> list[Tensor]:
         """Return the input features without places and positional encodings, each `[num_nodes, c]`."""

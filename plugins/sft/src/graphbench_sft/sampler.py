@@ -84,7 +84,8 @@ class DifferentiableSampler(nn.Module):
     Without names, places in the graph replace them: noise by place and size of the graph, and the first of equals.
 
     Random numbers of training come from `generator`, a CPU generator seeded from torch's at construction; its state is
-    part of the module's state, so a checkpoint continues the same samples.
+    part of the module's state, so a checkpoint continues the same samples. Programs of torch.compile, which can hold no
+    generator, draw by torch's own.
 
     Args:
         dim: width d of the tokens.
@@ -194,14 +195,17 @@ class DifferentiableSampler(nn.Module):
         tokens = _straight_through(_take(x, index), shares.to(x.dtype) @ x)
         return Sample(tokens.detach() + (tokens - tokens.detach()) / self.num_samples, index, repeats=True)
 
-    @torch.compiler.disable
     def _uniform(self, like: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return torch.rand_like(like, dtype=torch.float32)
         noise = torch.rand(like.shape, generator=self.generator, dtype=torch.float32, pin_memory=like.is_cuda)
         return noise.to(like.device, non_blocking=True)
 
-    @torch.compiler.disable
     def _gumbel(self, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
         """Return standard Gumbel noise: minus the logarithm of an exponential variable."""
+        if torch.compiler.is_compiling():
+            drawn = torch.empty(shape or like.shape, dtype=torch.float32, device=like.device).exponential_()
+            return -drawn.clamp_min(torch.finfo(torch.float32).tiny).log().to(like.dtype)
         # Float32, since bfloat16, if that is the default, is too coarse; pinned, so that nobody waits for the card.
         empty = torch.empty(shape or like.shape, dtype=torch.float32, pin_memory=like.is_cuda)
         exponential = empty.exponential_(generator=self.generator)
@@ -319,7 +323,6 @@ def names_of_places(graph_of: Tensor, ptr: Tensor) -> Tensor:
     return scramble(place + scramble(ptr.diff())[graph_of])
 
 
-@torch.compiler.disable  # chains of hashes take minutes to compile and no time to compute
 def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_index: Tensor | None) -> Tensor:
     """Name tokens `[T]` by their inputs, those of their neighbours and those of their graph.
 
@@ -332,6 +335,12 @@ def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], ed
         columns: whole or real inputs of each token, each `[T, c]`.
         edge_index: sources and targets `[2, E]`; None for tokens without edges.
     """
+    whole = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    names: Tensor = (_name_as_operation if whole else _name_tokens)(graph_of, ptr, columns, edge_index)
+    return names
+
+
+def _name_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], edge_index: Tensor | None) -> Tensor:
     names = torch.zeros_like(graph_of)
     for column in (single for tensor in columns for single in tensor.unbind(1)):
         names = scramble(scramble(names) + _bits(column))
@@ -343,6 +352,11 @@ def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], ed
     # With a hash of the whole graph, so that equal nodes of different graphs get different noise.
     whole = torch.zeros_like(ptr[:-1]).index_add_(0, graph_of, scramble(names))
     return scramble(scramble(names + scramble(whole)[graph_of]) + _occurrence(graph_of, names))
+
+
+#: One operation of a compiled program: chains of hashes take minutes to compile and no time to compute.
+_name_as_operation = torch.library.custom_op("graphbench_sft::name_tokens", _name_tokens, mutates_args=())
+_name_as_operation.register_fake(lambda graph_of, ptr, columns, edge_index: torch.empty_like(graph_of))
 
 
 def _bits(column: Tensor) -> Tensor:

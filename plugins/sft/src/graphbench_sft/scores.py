@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from graphbench.contracts.kernels import runs_triton
+from graphbench.contracts.kernels import kernels_run, runs_triton
 from graphbench.errors import BadInput
 from graphbench_sft.ops import EPSILON, maxima, maxima_gradients
 
@@ -35,8 +35,8 @@ def maxout_scores(query: Tensor, key: Tensor, compiled: bool = False) -> Tensor:
         query: `[..., n, d]`.
         key: `[..., k, d]`; leading axes broadcast against those of `query`.
         compiled: let torch.compile fuse the arithmetic, which needs a compiler and about ten seconds at the first
-            call, and changes nothing where there are kernels; inside a model that is compiled as a whole this
-            happens by itself.
+            call, and changes nothing on cards with kernels; inside a model that is compiled as a whole this happens by
+            itself where there are no kernels.
 
     Returns:
         `[..., n, k]`.
@@ -60,7 +60,7 @@ def maxout_scores(query: Tensor, key: Tensor, compiled: bool = False) -> Tensor:
         for tensor in (query, key)
     )
     fused = compiled or torch.compiler.is_compiling()
-    scores = _fused_sum_of_maxima(first, second) if fused else _SumOfMaxima.apply(first, second)
+    scores = _fused_sum_of_maxima(first, second, compiled) if fused else _SumOfMaxima.apply(first, second)
     return scores.view(*leading, *scores.shape[1:])
 
 
@@ -104,16 +104,19 @@ def _written_out(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.custom_op("graphbench_sft::sum_of_maxima", mutates_args=())
-def _fused_sum_of_maxima(a: Tensor, b: Tensor) -> Tensor:
-    """Compute `sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`, compiled at the first call."""
-    if _keeps_kernels(a, b):
+def _fused_sum_of_maxima(a: Tensor, b: Tensor, asked: bool) -> Tensor:
+    """Compute `sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`, compiled at the first call.
+
+    With `asked` also on processors with kernels.
+    """
+    if _keeps_kernels(a, b, asked):
         return maxima(a.contiguous(), b.contiguous())
     return _compiled(_fused_forward)(a.contiguous(), b.transpose(1, 2).contiguous())
 
 
 @torch.library.custom_op("graphbench_sft::sum_of_maxima_backward", mutates_args=())
-def _fused_gradients(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    if _keeps_kernels(a, b):
+def _fused_gradients(a: Tensor, b: Tensor, grad: Tensor, asked: bool) -> tuple[Tensor, Tensor]:
+    if _keeps_kernels(a, b, asked):
         grad_a, grad_b = maxima_gradients(a.contiguous(), b.contiguous(), grad)
         return grad_a, grad_b.contiguous()
     run = _compiled(_fused_backward)
@@ -132,12 +135,13 @@ def _fused_backward(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]
     return share.sum(3), grad.sum(1).unsqueeze(1) - share.sum(1)
 
 
-def _keeps_kernels(a: Tensor, b: Tensor) -> bool:
-    """Check whether not to compile: the device has kernels, or an axis has length 0 or 1.
+def _keeps_kernels(a: Tensor, b: Tensor, asked: bool) -> bool:
+    """Check whether not to compile: the device has kernels (on a processor unless asked), or an axis has length 0 or 1.
 
     For such axes the compiler would make, and at last refuse, further versions.
     """
-    return runs_triton(a.device) or min(*a.shape, *b.shape) < 2
+    has_kernels = kernels_run() and not asked if a.device.type == "cpu" else runs_triton(a.device)
+    return has_kernels or min(*a.shape, *b.shape) < 2
 
 
 @cache
@@ -146,22 +150,22 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_fused_sum_of_maxima.register_fake
-def _(a: Tensor, b: Tensor) -> Tensor:
+def _(a: Tensor, b: Tensor, asked: bool) -> Tensor:
     return a.new_empty(a.shape[0], a.shape[1], b.shape[1])
 
 
 @_fused_gradients.register_fake
-def _(a: Tensor, b: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+def _(a: Tensor, b: Tensor, grad: Tensor, asked: bool) -> tuple[Tensor, Tensor]:
     return a.new_empty(a.shape), b.new_empty(b.shape)
 
 
-def _keep(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: Tensor) -> None:
+    *tensors, ctx.asked = inputs
+    ctx.save_for_backward(*tensors)
 
 
-def _gradients(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor]:
-    a, b = ctx.saved_tensors  # type: ignore[attr-defined]
-    return _fused_gradients(a, b, grad)
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    return (*_fused_gradients(*ctx.saved_tensors, grad, ctx.asked), None)
 
 
 _fused_sum_of_maxima.register_autograd(_gradients, setup_context=_keep)
