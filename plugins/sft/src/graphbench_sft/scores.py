@@ -118,7 +118,7 @@ def _fused_sum_of_maxima(a: Tensor, b: Tensor, asked: bool) -> Tensor:
 def _fused_gradients(a: Tensor, b: Tensor, grad: Tensor, asked: bool) -> tuple[Tensor, Tensor]:
     if _keeps_kernels(a, b, asked):
         grad_a, grad_b = maxima_gradients(a.contiguous(), b.contiguous(), grad)
-        return grad_a, grad_b.contiguous()
+        return grad_a.contiguous(), grad_b.contiguous()
     run = _compiled(_fused_backward)
     grad_a, grad_b = run(a.contiguous(), b.transpose(1, 2).contiguous(), grad.contiguous())
     return grad_a, grad_b.transpose(1, 2).contiguous()
