@@ -246,7 +246,8 @@ class SampledAttention(Traced):
     def _cut(self, query: Tensor, block: _Sampled) -> list[_Piece]:
         """Cut the operands of a block of graphs into chunks in the order of padded rows; `query [B, N, dim]`."""
         sample, relation = block.sample, block.relation
-        leak = None if block.leak is None else block.leak.transpose(1, 2)
+        # Contiguous, as programs of torch.compile expect other strides of the softplus gradient of a transposed tensor.
+        leak = None if block.leak is None else block.leak.transpose(1, 2).contiguous()
         mask = None if sample.mask is None else sample.mask.unsqueeze(1)
         rows = (query, block.key, block.value)
         query, key, value = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for tensor in rows)
