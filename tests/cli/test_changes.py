@@ -75,15 +75,15 @@ def cosine(t, total):
         ((), ("--model.schedule.name", "linear", "--model.optimizer.lr", "0.01"), lambda t: 0.01 * (1 - t / 24)),
         (COSINE, ("--model.optimizer.lr", "0.01"), lambda t: 0.01 * cosine(t, 24)),
         slow(COSINE, (), lambda t: 1e-3 * cosine(t, 24)),
-        (COSINE, ("--data.batch_size", "32"), lambda t: 1e-3 * cosine(t, 12)),
+        slow(COSINE, ("--data.batch_size", "32"), lambda t: 1e-3 * cosine(t, 12)),
         (COSINE, ("--model.schedule.name", "constant"), lambda t: 1e-3),
-        (
+        slow(
             COSINE,
             ("--model.schedule.name", "exponential", "--model.schedule.interval", "epoch"),
             lambda t: 1e-3 * 0.5 ** (t // STEPS),
         ),
         (COSINE, ("--model.schedule.warmup", "12"), lambda t: 1e-3 * ((t + 1) / 12 if t < 12 else cosine(t - 12, 12))),
-        (
+        slow(
             ("--model.schedule.name", "step", "--model.schedule.interval", "epoch"),
             ("--model.schedule.gamma", "0.1"),
             lambda t: 1e-3 * 0.1 ** (t // STEPS),
@@ -94,9 +94,9 @@ def cosine(t, total):
             lambda t: 1e-3 * 0.5 ** (t // STEPS),
         ),
         (COSINE, PLATEAU, lambda t: 1e-3),
-        (PLATEAU, COSINE, lambda t: 1e-3 * cosine(t, 24)),
-        (PLATEAU, ("--model.optimizer.lr", "0.002"), lambda t: 0.002),
-        (PLATEAU, ("--model.schedule.watch", "metric"), lambda t: 1e-3),
+        slow(PLATEAU, COSINE, lambda t: 1e-3 * cosine(t, 24)),
+        slow(PLATEAU, ("--model.optimizer.lr", "0.002"), lambda t: 0.002),
+        slow(PLATEAU, ("--model.schedule.watch", "metric"), lambda t: 1e-3),
         (
             COSINE,
             ("--model.lr_scales", "{head: 3}"),
