@@ -83,8 +83,9 @@ class BenchmarkModule(LearningModule):
             of torchmetrics.
         select_by: name of the metric that selects the best epoch in place of the benchmark's.
         class_weights: weights of classes in the loss of a classification: a number for each class, or `balanced` for
-            numbers in inverse proportion to the training rows of each. Only ratios count: they are scaled to a mean of
-            1 over the training rows. Losses of all splits are weighted, metrics are not.
+            numbers in inverse proportion to the training rows of each. Of labels: a number for each, the weight of its
+            1s where its 0s have 1, or `balanced` for equal sums. Only ratios count: they are scaled to a mean of 1 over
+            the training rows (of each label). Losses of all splits are weighted, metrics are not.
         quantiles: levels of the loss Quantile, 0.5 (the prediction) among them; by default 0.05, 0.5 and 0.95.
         label_smoothing: s: a classification of C classes trains on `1 - s + s / C` for the label's class and `s / C`
             for the others, as torch's CrossEntropyLoss does. Losses in evaluation and metrics are of the labels.

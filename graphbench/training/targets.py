@@ -16,6 +16,7 @@ from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.tasks.base import target_labels
 from graphbench.training.tasks.classification import Classification
 from graphbench.training.tasks.defined import TargetRange
+from graphbench.training.tasks.multilabel import Multilabel
 from graphbench.training.tasks.regression import Regression
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def learn(module: BenchmarkModule) -> None:
         _warn_of_labels(module, columns["y"])
         if module.standardize_targets:
             module.task.standardize(columns["y"])
-    elif isinstance(module.task, Classification):
+    elif isinstance(module.task, Classification | Multilabel):
         module.task.set_class_weights(columns["y"], columns.get(WEIGHT))
+    if isinstance(module.task, Classification):
         _check_classes(module, columns["y"])
 
 

@@ -14,14 +14,14 @@ from graphbench.training.tasks.base import Task as Task
 from graphbench.training.tasks.choices import Choice, further_metrics, import_loss, selecting, target_losses, with_loss
 from graphbench.training.tasks.classification import (
     Classification,
-    ClassWeights,
     EdgeClassification,
     GraphClassification,
     NodeClassification,
 )
 from graphbench.training.tasks.link_ranking import LinkRanking
+from graphbench.training.tasks.losses import ClassWeights
 from graphbench.training.tasks.map_recovery import MapRecovery
-from graphbench.training.tasks.multilabel import GraphMultilabel, NodeMultilabel
+from graphbench.training.tasks.multilabel import GraphMultilabel, Multilabel, NodeMultilabel
 from graphbench.training.tasks.regression import EdgeRegression, GraphRegression, NodeRegression, Regression
 
 __all__ = [
@@ -93,8 +93,8 @@ def build_task(
     """Build the task of `spec` on a representation of width `dim`, and `edge_dim` of edges, 0 where it has none.
 
     The options are those of `BenchmarkModule`: `loss` see `with_loss`, `metrics` see `further_metrics`, `select_by` see
-    `selecting`, `class_weights` and `label_smoothing` see `Classification`, `quantiles` see `QuantileSpread`. The
-    specification of the task says what was chosen.
+    `selecting`, `class_weights` see `Classification` and `Multilabel`, `label_smoothing` see `Classification`,
+    `quantiles` see `QuantileSpread`. The specification of the task says what was chosen.
 
     Raises:
         BadInput: the specification names a task, a loss or a metric that does not exist; weights of classes, smoothing
@@ -128,15 +128,14 @@ def build_task(
             f"{spec.name} asks for the metric {spec.metric!r}, but {spec.task} knows {', '.join(available)}."
         )
     task.spec = selecting(task.spec, task, select_by)
-    for option, is_set in (("class_weights", class_weights is not None), ("label_smoothing", label_smoothing != 0)):
-        if is_set and not isinstance(task, Classification):
-            are_labels = option == "class_weights" and task.kind == "multilabel"
-            rare = " For rare labels there is --model.loss focal." if are_labels else ""
-            raise BadInput(f"{option} is for classifications; {spec.name} is {spec.task}.{rare}")
+    if class_weights is not None:
+        if not isinstance(task, Classification | Multilabel):
+            raise BadInput(f"class_weights is for classes and labels; {spec.name} is {spec.task}.")
+        task.weigh_classes(class_weights)
     if isinstance(task, Classification):
-        if class_weights is not None:
-            task.weigh_classes(class_weights)
         task.smooth_labels(label_smoothing)
+    elif label_smoothing:
+        raise BadInput(f"label_smoothing is for classifications; {spec.name} is {spec.task}.")
     return task
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from torchmetrics.classification import BinaryAveragePrecision, MulticlassCalibr
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
-from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.errors import BadInput, check_range
 from graphbench.nn.heads import EdgeHead, GraphHead, HeadConfig, NodeHead
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.defined import Need
@@ -26,16 +25,15 @@ from graphbench.training.tasks.known import (
     PositiveF1Score,
 )
 from graphbench.training.tasks.losses import (
+    ClassWeights,
     at_least_single,
     balanced_class_weights,
+    check_class_weights,
     chosen_terms,
     class_terms,
     combine_classes,
 )
 from graphbench.training.tasks.metrics import PartIoU, parts_of
-
-#: What `--model.class_weights` takes.
-ClassWeights = Literal["balanced"] | Sequence[float]
 
 
 class Classification(Task):
@@ -96,15 +94,7 @@ class Classification(Task):
                 "class_weights: the loss weighted_cross_entropy weighs classes itself, by each batch; choose "
                 "--model.loss cross_entropy."
             )
-        if isinstance(wanted, str):
-            check_choice("class_weights", wanted, ("balanced",))
-            self._wanted_weights = None
-        else:
-            if len(wanted) != self.num_classes:
-                raise BadInput(f"class_weights: {len(wanted)} numbers for the {self.num_classes} classes.")
-            for number, value in enumerate(wanted):
-                check_range(f"class_weights of class {number}", value, above=0, below=math.inf)
-            self._wanted_weights = [float(value) for value in wanted]
+        self._wanted_weights = check_class_weights(wanted, self.num_classes, of="class")
         # Ones until `set_class_weights`: a checkpoint needs the buffer to load into.
         self.class_weights = torch.ones(self.num_classes)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice, check_range
+
+#: What `--model.class_weights` takes.
+ClassWeights = Literal["balanced"] | Sequence[float]
 
 
 def class_terms(
@@ -99,6 +104,28 @@ def meet_bounds(target: Tensor, prediction: Tensor, lower: Tensor, upper: Tensor
     return torch.where(upper.isnan(), target, torch.minimum(prediction, upper))
 
 
+def check_class_weights(wanted: ClassWeights, count: int, of: Literal["class", "label"]) -> list[float] | None:
+    """Return the numbers that a user gave, one for each of `count` classes or labels, or None for `balanced`.
+
+    Raises:
+        BadInput: there are more or fewer numbers, one is not positive, or a word is not `balanced`.
+
+    Examples:
+        >>> check_class_weights([1, 5], 2, of="class")
+        [1.0, 5.0]
+    """
+    if isinstance(wanted, str):
+        check_choice("class_weights", wanted, ("balanced",))
+        return None
+    if len(wanted) != count:
+        raise BadInput(
+            f"class_weights: {len(wanted)} numbers for the {count} {'classes' if of == 'class' else 'labels'}."
+        )
+    for number, value in enumerate(wanted):
+        check_range(f"class_weights of {of} {number}", value, above=0, below=math.inf)
+    return [float(value) for value in wanted]
+
+
 def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
     """`n / (C n_c)` of each class c `[C]` float64: n rows have a label, n_c of them this one (King and Zeng 2001).
 
@@ -116,6 +143,30 @@ def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
         absent = ", ".join(str(number) for number in (counts == 0).nonzero()[:, 0].tolist())
         raise BadInput(f"class_weights: no training row is of class {absent}, so classes cannot be balanced.")
     return counts.sum() / (classes * counts.double())
+
+
+def label_weights(targets: Tensor, yes: Sequence[float] | None = None, row: Tensor | None = None) -> Tensor:
+    """Weights of 0 and of 1 in each label `[2, T]` float64, of mean 1 over the known rows of the label.
+
+    Targets are labels `[rows, T]`, NaN where unknown, and `row` weights of the rows `[rows]`. A 1 of label t weighs
+    `yes[t]` times a 0, which is torch's `pos_weight`; by default 0s and 1s weigh alike in sum. A label that has one of
+    the two in all its rows keeps the weight 1, as there is nothing to balance.
+
+    Examples:
+        >>> label_weights(torch.tensor([[0.0], [0.0], [0.0], [1.0]]))
+        tensor([[0.6667],
+                [2.0000]], dtype=torch.float64)
+    """
+    zeros, ones = (targets == 0).double(), (targets == 1).double()
+    if yes is None:
+        counts = torch.stack([zeros.sum(0), ones.sum(0)])
+        weights = counts.flip(0)  # inverse proportion: as many as there are of the other
+    else:
+        weights = torch.stack([torch.ones(len(yes), dtype=torch.float64), torch.tensor(yes, dtype=torch.float64)])
+    share = torch.ones(len(targets), 1, dtype=torch.float64) if row is None else row.reshape(-1, 1).double()
+    sums = (weights[0] * zeros + weights[1] * ones).mul(share).sum(0)
+    scale = sums / (zeros + ones).sum(0)
+    return torch.where(scale > 0, weights / scale, 1.0)
 
 
 def combine_classes(sums: Tensor, counts: Tensor, divide_by_weights: bool) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -17,7 +17,16 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.defined import Need
-from graphbench.training.tasks.losses import at_least_single, cell_weights, chosen_terms, focal, masked_terms
+from graphbench.training.tasks.losses import (
+    ClassWeights,
+    at_least_single,
+    cell_weights,
+    check_class_weights,
+    chosen_terms,
+    focal,
+    label_weights,
+    masked_terms,
+)
 from graphbench.training.tasks.metrics import (
     AllLabels,
     PerLabel,
@@ -32,7 +41,7 @@ from graphbench.training.tasks.metrics import (
 UNKNOWN = -1
 
 
-class _Multilabel(Task):
+class Multilabel(Task):
     """Binary cross-entropy over known labels, plain or focal; AP and AUROC as unweighted means over labels."""
 
     kind = "multilabel"
@@ -43,6 +52,34 @@ class _Multilabel(Task):
         "AP": "contrast", "AUROC": "contrast", "MCC": "contrast", "macro_F1": "positive", "micro_F1": "positive",
         "accuracy": "rows",
     }  # fmt: skip
+    #: Weights of 0 and 1 in each label in the loss `[2, T]`; None where `weigh_classes` asked for none.
+    class_weights: Tensor | None
+
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+        super().__init__(spec, dim, head)
+        self.register_buffer("class_weights", None)
+        self._wanted_weights: Sequence[float] | None = None
+
+    def weigh_classes(self, wanted: ClassWeights) -> None:
+        """Ask for weights of 0 and 1 in each label, which `set_class_weights` finds from the training targets.
+
+        Args:
+            wanted: "balanced", so that 0s and 1s of a label weigh alike in sum; or for each label how many times a 0
+                its 1 weighs, torch's `pos_weight`.
+
+        Raises:
+            BadInput: there are not as many numbers as labels, or one is not positive.
+        """
+        self._wanted_weights = check_class_weights(wanted, self.spec.num_targets, of="label")
+        self.class_weights = torch.ones(2, self.spec.num_targets)
+
+    def set_class_weights(self, targets: Tensor, weight: Tensor | None = None) -> None:
+        """Weights of mean 1 over the known training rows of each label; nothing where none were asked for.
+
+        Targets are the labels of these rows `[rows, T]`, NaN where unknown, weighted in the loss by `weight` `[rows]`.
+        """
+        if self.class_weights is not None:
+            self.class_weights.copy_(label_weights(self.known_targets(targets), self._wanted_weights, weight))
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """Logits `[rows, T]`."""
@@ -59,6 +96,9 @@ class _Multilabel(Task):
         truth = torch.where(mask, batch.y, 0.0).to(logits.dtype)
         values = F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
         values = focal(values) if self.spec.loss == "focal" else values
+        if self.class_weights is not None:
+            no, yes = self.class_weights.to(values.dtype)
+            values = values * torch.lerp(no.expand_as(values), yes.expand_as(values), truth)
         return masked_terms(values if weight is None else values * weight, mask)
 
     def known_targets(self, y: Tensor) -> Tensor:
@@ -101,7 +141,7 @@ class _Multilabel(Task):
         return output.float().sigmoid(), batch.y
 
 
-class GraphMultilabel(_Multilabel):
+class GraphMultilabel(Multilabel):
     """Labels of graphs.
 
     Examples:
@@ -118,7 +158,7 @@ class GraphMultilabel(_Multilabel):
         self.head = GraphHead(dim, spec.output_dim, head, spec.graph.dense)
 
 
-class NodeMultilabel(_Multilabel):
+class NodeMultilabel(Multilabel):
     """Labels of nodes; a node whose labels are all unknown takes no part.
 
     Examples:

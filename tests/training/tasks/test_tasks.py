@@ -281,11 +281,43 @@ def test_weighted_labels_count_known_ones():
     assert task.loss(logits, batch).item() == pytest.approx(float(loss / known.sum()), rel=1e-6)
 
 
+@pytest.mark.parametrize("loss", ["BCE", "focal"])
+def test_weights_of_labels_are_those_of_torch(loss):
+    truth = torch.tensor([[1.0, torch.nan], [0.0, 1.0], [1.0, 1.0], [torch.nan, torch.nan], [0.0, 0.0]])
+    batch = weighted_batch(lambda i: truth[i], WEIGHTS)
+    task = build_task(spec_of("graph-multilabel", loss=loss, metric="AP"), 8, HeadConfig(), class_weights=[4.0, 0.5])
+    task.set_class_weights(truth, torch.tensor(WEIGHTS))
+    logits = torch.randn(5, 2, generator=torch.Generator().manual_seed(3))
+    known, rows = ~truth.isnan(), torch.tensor(WEIGHTS)[:, None]
+    plain = torch.nn.BCEWithLogitsLoss(reduction="none")(logits, truth.nan_to_num())
+    weighted = torch.nn.BCEWithLogitsLoss(reduction="none", pos_weight=torch.tensor([4.0, 0.5]))(
+        logits, truth.nan_to_num()
+    )
+    ratio = torch.where(known, weighted / plain, 0.0)
+    scale = (ratio * rows).sum(0) / known.sum(0)  # the mean over a label's rows, which it is divided by
+    values = plain * (1 - (-plain).exp()) ** 2 if loss == "focal" else plain
+    expected = (values * ratio / scale * rows)[known].sum() / known.sum()
+    assert task.loss(logits, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_balanced_labels_are_those_of_scikit_learn():
+    labels = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, torch.nan, 1.0], [0.0, 1.0, 1.0]])
+    task = build_task(
+        spec_of("node-multilabel", num_targets=3, loss="BCE", metric="AP"), 8, HeadConfig(), class_weights="balanced"
+    )
+    task.set_class_weights(labels)
+    for label in range(2):
+        known = labels[~labels[:, label].isnan(), label].numpy()
+        expected = compute_class_weight("balanced", classes=np.arange(2), y=known)
+        assert task.class_weights[:, label].numpy() == pytest.approx(expected)
+    assert task.class_weights[:, 2].tolist() == [1.0, 1.0], "one value in all rows: nothing to balance"
+
+
 @pytest.mark.parametrize(
     ("task", "loss", "weights", "message"),
     [
-        ("node-multilabel", "BCE", "balanced", "For rare labels there is --model.loss focal"),
-        ("graph-regression", "L1", "balanced", "class_weights is for classifications; Probe is graph-regression"),
+        ("node-multilabel", "BCE", [1.0, 2.0], "2 numbers for the 1 labels"),
+        ("graph-regression", "L1", "balanced", "class_weights is for classes and labels; Probe is graph-regression"),
         ("graph-classification", "cross_entropy", [1.0, 2.0], "2 numbers for the 3 classes"),
         ("graph-classification", "cross_entropy", [1.0, 2.0, 0.0], "class_weights of class 2 must be above 0"),
         ("graph-classification", "cross_entropy", "rare", "class_weights must be one of balanced, but got 'rare'"),
