@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from graphbench.cli.process import Stopped, exit_code, name_starter, settle_waiting, stoppable
+from graphbench.cli.process import Stopped, exit_code, keep_folder_out, name_starter, settle_waiting, stoppable
 from graphbench.errors import GraphbenchError, UnknownName
 
 #: Command -> its function, as "module:function" of `commands/`, and a summary.
@@ -79,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(sys, stream) is None:
             setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     name_starter()
+    keep_folder_out()
     try:
         with stoppable():
             return _dispatch(words)

@@ -14,6 +14,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import yaml
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins import TorchCheckpointIO
 from torch import nn
 
@@ -67,6 +68,17 @@ class RunCheckpointIO(TorchCheckpointIO):
         if Path(path).suffix == weights.SUFFIX:
             return load_checkpoint(path) | {"pytorch-lightning_version": pl.__version__}
         return super().load_checkpoint(path, *args, **kwargs)
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Remove a checkpoint, and nothing else.
+
+        A `ModelCheckpoint` of Lightning reads which paths to remove from the checkpoint of a continued run, which may
+        be somebody else's, and `TorchCheckpointIO` removes folders with all that is in them.
+        """
+        if Path(path).suffix == ModelCheckpoint.FILE_EXTENSION:
+            super().remove_checkpoint(path)
+        else:
+            log.warning("%s stays: it is no checkpoint, although the continued run says so.", path)
 
 
 def check_whole(path: str | Path) -> None:

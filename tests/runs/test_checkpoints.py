@@ -5,7 +5,9 @@ import pickle
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import nn
 
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
@@ -201,3 +203,28 @@ def test_half_precision_is_read_into_full(tmp_path):
     for name, value in target.state_dict().items():
         assert value.dtype == torch.float32
         assert torch.equal(value, source.state_dict()[name].half().float())
+
+
+def test_a_continued_run_removes_checkpoints_alone(tmp_path):
+    """Lightning's callback takes the paths that it removes from the run's checkpoint, which somebody may have sent."""
+    home, written = tmp_path / "home", tmp_path / "written"
+    (home / "thesis").mkdir(parents=True)
+    (home / "thesis" / "a.tex").write_text("years")
+    callback = ModelCheckpoint(dirpath=written, monitor="loss", save_top_k=1)
+    trainer = pl.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, plugins=[RunCheckpointIO()], callbacks=[callback],
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.strategy.connect(pl.LightningModule())
+    worst = {"best_model_score": torch.tensor(9.0), "kth_value": torch.tensor(9.0), "dirpath": str(written)}
+    for place in (f"local://{home}", f"{written}/../home"):
+        paths = {"best_model_path": place, "kth_best_model_path": place, "best_k_models": {place: torch.tensor(9.0)}}
+        callback.load_state_dict(worst | paths)
+        callback._update_best_and_save(torch.tensor(1.0), trainer, {"loss": torch.tensor(1.0)})
+        assert (home / "thesis" / "a.tex").read_text() == "years"
+    old = str(next(written.iterdir()).rename(written / "old.ckpt"))
+    callback.load_state_dict(
+        worst | {"best_model_path": old, "kth_best_model_path": old, "best_k_models": {old: torch.tensor(9.0)}}
+    )
+    callback._update_best_and_save(torch.tensor(0.5), trainer, {"loss": torch.tensor(0.5)})
+    assert not Path(old).exists(), "its own checkpoints are removed as before"

@@ -175,14 +175,16 @@ def _run(study: Study, begun: Begun, words: Sequence[str]) -> None:
     from graphbench.experiments.tuning.pruning import PruneTrial
 
     run = begun.run
-    shown = ", ".join(word.removeprefix("--") for word in written(begun.trial.params))
+    # Of the space alone: a study that was sent may have other ones, and a command line may name any code.
+    chosen = written({option: begun.trial.params[option] for option in study.space})
+    shown = ", ".join(word.removeprefix("--") for word in chosen)
     log.info("Trial %d: %s", begun.number, shown)
     problem, code = "", 0
     if not begun.pruned and "val" not in run.read_results():  # else it was killed before the study recorded it
         if run.resumable is not None:
             options = ["--resume", str(run.path)]
         else:
-            options = [*words, "--trainer.devices=1", *written(begun.trial.params), "--run", str(run.path)]
+            options = [*words, "--trainer.devices=1", *chosen, "--run", str(run.path)]
         try:
             code = fit(options, callbacks=[PruneTrial(begun.trial, study.metric)])
         except GraphbenchError as error:
