@@ -126,10 +126,12 @@ trust=True).
             self.refusals.append(BadInput(f"{self.config} names {path}. {listings.advice(owner)}"))
             raise self.refusals[-1]
         self.foreign.add(path)
+        named = shown or path
+        named = named if named.isprintable() else repr(named)
         if self.trust or path in self.paths or any(path == _definition(named) for named in self.paths):
             return
         refusal = BadInput(
-            f"{self.config} names {shown or path}, which is no registered class and not in the list of what a run may "
+            f"{self.config} names {named}, which is no registered class and not in the list of what a run may "
             "import; importing it runs its code. Where you know that code and want it, add --trust (in Python: "
             "trust=True)."
         )

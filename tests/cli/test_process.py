@@ -167,7 +167,7 @@ def test_commands_work_without_output(command, closed):
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 brought the variable")
 @pytest.mark.parametrize("name", ["graphbench", "mine.py"])
 def test_processes_of_the_command_import_nothing_from_the_current_folder(tmp_path, name):
-    """As the trainings of a sweep would, where somebody's folder has a `numpy.py`; a user's own script keeps its way."""
+    """As the trainings of a sweep would, were there a `numpy.py`; a user's own script keeps its way."""
     (tmp_path / "bin").mkdir()
     script, canary = tmp_path / "bin" / name, tmp_path / "canary"
     script.write_text(

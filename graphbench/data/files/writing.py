@@ -144,8 +144,8 @@ def finish_writing(folder: Path) -> None:
 def _refuse_link(path: Path, folder: Path) -> None:
     if not path.resolve().is_relative_to(folder.resolve()):
         raise BadInput(
-            f"{path} is a link that leads out of {folder}, where files wait to be moved ({_READY}*). graphbench makes no "
-            "such links: remove it, or those files."
+            f"{path} is a link that leads out of {folder}, where files wait to be moved ({_READY}*). graphbench makes "
+            "no such links: remove it, or those files."
         )
 
 
