@@ -18,7 +18,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins import TorchCheckpointIO
 from torch import nn
 
-from graphbench.data.files.foreign import load_yaml
+from graphbench.data.files.foreign import check_stored, load_yaml
 from graphbench.data.files.writing import writing
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.registry.starting_weights import find_weights
@@ -91,6 +91,7 @@ def check_whole(path: str | Path) -> None:
         if not zipfile.is_zipfile(path):
             return
         with zipfile.ZipFile(path) as file:
+            check_stored(file)
             damaged = file.testzip()
     except Exception as error:  # a damaged archive may raise anything
         raise CorruptData(f"The checkpoint {path} cannot be read: {error}") from error

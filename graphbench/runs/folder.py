@@ -195,7 +195,7 @@ class RunFolder:
             now: from `describe_environment`.
         """
         try:
-            stored = json.loads(self.environment.read_text(encoding="utf-8"))
+            stored = load_json(self.environment)
             last = [stored, *stored.get("continued", [])][-1]
             if all(last.get(name) == now.get(name) for name in ("commit", "packages")):
                 return

@@ -15,6 +15,7 @@ from graphbench.cli.checks import check_fit_options, check_set_once
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.nested import flatten
 from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
@@ -240,7 +241,7 @@ def _write(study: Study, base: dict[str, Any]) -> int:
         log.error("No trial has finished: %s", "; ".join(reasons) or "all were pruned")
         return 1
     run = RunFolder(study.folder / "trials" / str(best.number))
-    content = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    content = load_yaml(run.config.read_text(encoding="utf-8"))
     content.pop("expected", None)  # of the recipe, which the options alter
     # A trial ran on one device; whoever trains the best one may have several.
     content["trainer"]["devices"] = base["trainer"]["devices"]
