@@ -77,6 +77,12 @@ def _keep(path: Path, backup: Path) -> None:
     link.unlink(missing_ok=True)  # a rename onto another name of the same file does nothing
 
 
+def remove_link(path: Path) -> None:
+    """Remove a link in place of a file that is about to be written to: in a sent folder it may lead anywhere."""
+    if path.is_symlink():
+        path.unlink(missing_ok=True)
+
+
 def sync_path(path: Path) -> None:
     """Sync a file, or a folder with its list of names, to the disk; raise `OSError` where the system cannot."""
     handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
