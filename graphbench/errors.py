@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import re
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
@@ -24,6 +25,9 @@ __all__ = [
     "check_choice",
     "check_range",
 ]
+
+#: Controls but for tab and new line, as bytes of one and two, and marks of direction.
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class GraphbenchError(Exception):
@@ -82,6 +86,18 @@ class MissingData(GraphbenchError, FileNotFoundError):
 
 class CorruptData(GraphbenchError):
     """A file on disk is truncated, altered or in another format than its name says."""
+
+
+def visible(text: str) -> str:
+    r"""Write out the characters that a terminal obeys, and those that turn the direction of letters.
+
+    Names in a file that was sent may hold them, and so change the title, clear the screen or write over a message.
+
+    Examples:
+        >>> print(visible("evil.Net\x1b[2K\rall is well"))
+        evil.Net\x1b[2K\rall is well
+    """
+    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def check_choice(option: str, value: object, allowed: Iterable[object]) -> None:

@@ -14,8 +14,8 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from graphbench.cli.process import Stopped, exit_code, name_starter, settle_waiting, stoppable
-from graphbench.errors import GraphbenchError, UnknownName
+from graphbench.cli.process import Stopped, exit_code, keep_folder_out, name_starter, settle_waiting, stoppable
+from graphbench.errors import GraphbenchError, UnknownName, visible
 
 #: Command -> its function, as "module:function" of `commands/`, and a summary.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -79,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(sys, stream) is None:
             setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     name_starter()
+    keep_folder_out()
     try:
         with stoppable():
             return _dispatch(words)
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphbench: stopped by {signal.Signals(stop.signum).name}.", file=sys.stderr)
         return exit_code(stop.signum)
     except GraphbenchError as error:
-        print(f"graphbench: {error}", file=sys.stderr)
+        print(f"graphbench: {visible(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # outside of the main thread's handlers
         return 128 + signal.SIGINT
@@ -99,13 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = explain_memory(error)
         if message is None:
             raise
-        print(f"graphbench: {message}", file=sys.stderr)
+        print(f"graphbench: {visible(message)}", file=sys.stderr)
         return 1
     except OSError as error:
         name = error.filename if error.filename is not None else _open_file(error)
         if error.errno not in _USER_ERRORS or name is None:
             raise
-        print(f"graphbench: {name} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
+        print(f"graphbench: {visible(str(name))} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
         return 1
 
 

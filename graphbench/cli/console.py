@@ -8,10 +8,13 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from graphbench.errors import visible
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +41,7 @@ class _StandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""
-        print(self.format(record), file=sys.stderr)
+        print(visible(self.format(record)), file=sys.stderr)
 
 
 def _passes(record: logging.LogRecord) -> bool:
@@ -64,9 +67,17 @@ def set_up_logging() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
+class _Console(Console):
+    """Shows cells and titles as they are, and obeys none."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return the text, written out."""
+        return super().render_str(visible(text), **options)
+
+
 def console(width: int = 120) -> Console:
     """Return standard output, as wide as the terminal, or of a fixed width for files and pipes."""
-    return Console(width=None if sys.stdout.isatty() else width, highlight=False, markup=False, emoji=False)
+    return _Console(width=None if sys.stdout.isatty() else width, highlight=False, markup=False, emoji=False)
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], corner: str | None = None) -> None:

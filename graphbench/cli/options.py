@@ -19,7 +19,7 @@ import yaml
 from graphbench import registry
 from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_in, value_at
 from graphbench.cli.parsers import CommandParser, StoreLast, whole_number
-from graphbench.data.files.foreign import load_json
+from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.data.files.nested import texts_in
 from graphbench.data.parts.shares import PART_ROWS, Share
 from graphbench.errors import BadInput, check_choice
@@ -263,7 +263,7 @@ def _moved_paths(run: RunFolder) -> dict[str, tuple[Paths, Paths]]:
     """
     try:
         started = Path(load_json(run.environment)["folder"])
-        data = yaml.safe_load(run.config.read_text(encoding="utf-8"))["data"]
+        data = load_yaml(run.config.read_text(encoding="utf-8"))["data"]
         options, benchmark = data["init_args"], data["class_path"].rpartition(".")[2]
         names = (*_PATHS, *_PATHS_OF.get(benchmark, ()))
         paths = {name: options[name] for name in names if isinstance(options.get(name), (str, list))}

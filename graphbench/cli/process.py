@@ -22,6 +22,8 @@ from types import FrameType
 WAIT_VARIABLE = "OMP_WAIT_POLICY"
 #: `keep` (default) or `system`, which leaves glibc's thresholds as they are.
 MALLOC_VARIABLE = "GRAPHBENCH_MALLOC"
+#: Python's variable that keeps the current folder, and that of a script, off the path of imports.
+SAFE_PATH = "PYTHONSAFEPATH"
 #: Process id of the command that may have started this one for a further device.
 _STARTER = "GRAPHBENCH_STARTER"
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
@@ -115,6 +117,16 @@ def name_starter() -> None:
     global _started_by_command
     _started_by_command = os.environ.get(_STARTER) == str(os.getppid()) and os.environ.get("LOCAL_RANK", "0") != "0"
     os.environ[_STARTER] = str(os.getpid())
+
+
+def keep_folder_out() -> None:
+    """Let processes that a `graphbench` on the PATH starts import as it does: not from the current folder.
+
+    `python -m` and the processes of `multiprocessing` look there first, before the standard library: a `numpy.py` in
+    the folder of a sent run would be run by the trainings of a sweep. Python before 3.11 takes no notice.
+    """
+    if Path(sys.argv[0]).stem == "graphbench":  # not `python -m graphbench`, which itself looks there
+        os.environ.setdefault(SAFE_PATH, "1")
 
 
 def exit_code(signum: int) -> int:

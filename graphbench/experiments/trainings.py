@@ -45,7 +45,7 @@ from typing import Any, TypeVar
 import yaml
 
 from graphbench.data.files.foreign import load_json
-from graphbench.data.files.writing import write_text
+from graphbench.data.files.writing import remove_link, write_text
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import load_table, write_table
@@ -219,6 +219,7 @@ def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[st
     command = [sys.executable, "-m", "graphbench", *arguments]
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
+        remove_link(log)
     with contextlib.nullcontext() if log is None else log.open("ab") as output:
         errors = None if output is None else subprocess.STDOUT
         process = subprocess.Popen(command, stdout=output, stderr=errors, env={**os.environ, **(environment or {})})

@@ -201,9 +201,21 @@ def _near(name: str, names: Sequence[str]) -> Iterable[str]:
 
 
 def resolve(value: str) -> Path:
-    """Resolve `--config VALUE` to an existing file, else to the installed configuration of that name, see `find`."""
+    """Resolve `--config VALUE` to an existing file, or to the installed configuration of that name, see `find`.
+
+    Raises:
+        BadInput: there is neither, or both: what lies in the current folder must not pass for what is installed.
+        NameClash: several distributions ship one.
+    """
     path = Path(value)
-    return path if path.is_file() else find(value).path
+    if not path.is_file():
+        return find(value).path
+    if any(_find_in(entry, value) is not None for entry in entry_points.config_entries()):
+        raise BadInput(
+            f"--config {value} is an installed configuration, and a file in this folder. For the file say ./{value}; "
+            "for the other one rename the file, or go to another folder."
+        )
+    return path
 
 
 @dataclass(frozen=True)

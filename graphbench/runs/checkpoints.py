@@ -14,10 +14,11 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import yaml
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins import TorchCheckpointIO
 from torch import nn
 
-from graphbench.data.files.foreign import load_yaml
+from graphbench.data.files.foreign import check_stored, load_yaml
 from graphbench.data.files.writing import writing
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.registry.starting_weights import find_weights
@@ -68,6 +69,17 @@ class RunCheckpointIO(TorchCheckpointIO):
             return load_checkpoint(path) | {"pytorch-lightning_version": pl.__version__}
         return super().load_checkpoint(path, *args, **kwargs)
 
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Remove a checkpoint, and nothing else.
+
+        A `ModelCheckpoint` of Lightning reads which paths to remove from the checkpoint of a continued run, which may
+        be somebody else's, and `TorchCheckpointIO` removes folders with all that is in them.
+        """
+        if Path(path).suffix == ModelCheckpoint.FILE_EXTENSION:
+            super().remove_checkpoint(path)
+        else:
+            log.warning("%s stays: it is no checkpoint, although the continued run says so.", path)
+
 
 def check_whole(path: str | Path) -> None:
     """Verify the checksums in a checkpoint: torch's format is a zip file with one of every tensor.
@@ -79,6 +91,7 @@ def check_whole(path: str | Path) -> None:
         if not zipfile.is_zipfile(path):
             return
         with zipfile.ZipFile(path) as file:
+            check_stored(file)
             damaged = file.testzip()
     except Exception as error:  # a damaged archive may raise anything
         raise CorruptData(f"The checkpoint {path} cannot be read: {error}") from error

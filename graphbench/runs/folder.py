@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from graphbench.data.files.foreign import load_json
-from graphbench.data.files.writing import finish_writing, write_text
+from graphbench.data.files.writing import finish_writing, remove_link, write_text
 from graphbench.errors import BadInput, CorruptData
 from graphbench.runs.holding import Place, locked
 
@@ -144,7 +144,8 @@ class RunFolder:
                     shutil.rmtree(self.path, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove files that a killed process left half written."""
+        """Remove files that a killed process left half written, and a link where Lightning writes to a file itself."""
+        remove_link(self.path / "hparams.yaml")
         for folder in (self.path, self.checkpoints):
             for name in (self.config.name, self.metrics.name, self.report.name, "*.json", "*.ckpt", ".holder"):
                 for torn in folder.glob(f".{name}-*"):
@@ -195,7 +196,7 @@ class RunFolder:
             now: from `describe_environment`.
         """
         try:
-            stored = json.loads(self.environment.read_text(encoding="utf-8"))
+            stored = load_json(self.environment)
             last = [stored, *stored.get("continued", [])][-1]
             if all(last.get(name) == now.get(name) for name in ("commit", "packages")):
                 return

@@ -90,12 +90,12 @@ class Policy:
             remembered: whether a stored checksum counts.
 
         Raises:
-            BadInput: the file is no YAML mapping, or it is not trusted and names other files or has another form than
+            BadInput: the file is no YAML mapping, or without `trust` names other files or has another form than
                 `fit` writes.
         """
         raw, content = _read(config)
         trusted = remembered and _stored_checksums().get(str(config.resolve())) == hashlib.sha256(raw).hexdigest()
-        if not (trust or trusted):
+        if not trust:  # of a file that it names no checksum is kept
             _check_form(config, content)
         return cls(config, paths, trust or trusted, keep=trust)
 
@@ -126,15 +126,24 @@ trust=True).
             self.refusals.append(BadInput(f"{self.config} names {path}. {listings.advice(owner)}"))
             raise self.refusals[-1]
         self.foreign.add(path)
+        named = shown or path
+        named = named if named.isprintable() else repr(named)
         if self.trust or path in self.paths or any(path == _definition(named) for named in self.paths):
             return
         refusal = BadInput(
-            f"{self.config} names {shown or path}, which is no registered class and not in the list of what a run may "
-            "import; importing it runs its code. Where you know that code and want it, add --trust (in Python: "
-            "trust=True)."
+            f"{self.config} names {named}, which is no registered class and not in the list of what a run may "
+            f"import; importing it runs its code.{self._further(path)} Where you know that code and want it, add "
+            "--trust (in Python: trust=True)."
         )
         self.refusals.append(refusal)  # jsonargparse turns it into an error of its own, see `enforced`
         raise refusal
+
+    def _further(self, path: str) -> str:
+        """Name the other classes that trust would import: one says yes to all of them."""
+        classes = _classes(_read(self.config)[1], "") if self.config.is_file() else ()
+        named = sorted({entry["class_path"] for _, entry in classes} - {path})
+        others = [repr(one) for one in named if "." in one and not (_is_listed(one) or _is_registered(one))]
+        return f" So would be {', '.join(others)}." if others else ""
 
 
 def _is_listed(path: str) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from command_line import SMALL_MODEL
 from torch import nn
 
 from graphbench.cli import main
-from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of, show_table
+from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of, set_up_logging, show_table
+from graphbench.experiments.status import write_plan
 
 CPU = torch.device("cpu")
 
@@ -63,3 +66,33 @@ def test_what_callbacks_log_is_no_score():
 def test_units_in_brackets_are_shown(capsys):
     show_table("QM9 [eV]", ["target", "MAE"], [["gap [eV]", "0.1"]])
     assert capsys.readouterr().out.count("[eV]") == 2
+
+
+#: Sets the title, clears the line and writes over it; a C1 control; letters from right to left; a line of its own.
+HOSTILE = "a\x1b]0;title\x07\x1b[2K\rb\x9b2Jc\u202ed"
+
+
+def test_names_in_tables_and_logs_are_shown_and_not_obeyed(capsys):
+    show_table(HOSTILE, ["model", HOSTILE], [[HOSTILE, "0.5"]])
+    set_up_logging()
+    logging.getLogger("graphbench.x").warning("%s", HOSTILE)
+    said = "".join(capsys.readouterr())
+    assert said.count(r"a\x1b]0;title\x07\x1b[2K\rb\x9b2Jc\u202ed") == 4
+    assert not set(said) & {"\x1b", "\x07", "\r", "\x9b", "\u202e"}
+
+
+def test_commands_show_what_a_sent_folder_says_and_do_not_obey_it(tmp_path, capsys):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "gps-0.log").write_text(f"{HOSTILE}\n")
+    (tmp_path / "logs" / "gps-0.json").write_text(json.dumps({"code": 1, "ended": "x", "problem": HOSTILE}))
+    write_plan(tmp_path, [("gps-0", [tmp_path / "runs" / "gps-0"])])
+    (tmp_path / "run").mkdir()
+    callbacks = [{"class_path": f"evil.Net{HOSTILE}\ngraphbench: all is well"}]
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"trainer": {"callbacks": callbacks}, "data": {}}))
+    assert main(["status", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "title" in said
+    assert main(["params", "--run", str(tmp_path / "run")]) == 1
+    said += capsys.readouterr().err
+    assert not set(said) & {"\x1b", "\x07", "\r", "\x9b", "\u202e"}
+    assert "\ngraphbench: all is well" not in said

@@ -162,3 +162,19 @@ def test_commands_work_without_output(command, closed):
     shell = f"{sys.executable} -m graphbench {command} {closed}"
     done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 brought the variable")
+@pytest.mark.parametrize("name", ["graphbench", "mine.py"])
+def test_processes_of_the_command_import_nothing_from_the_current_folder(tmp_path, name):
+    """As the trainings of a sweep would, were there a `numpy.py`; a user's own script keeps its way."""
+    (tmp_path / "bin").mkdir()
+    script, canary = tmp_path / "bin" / name, tmp_path / "canary"
+    script.write_text(
+        "import subprocess, sys\nfrom graphbench.cli import main\nmain(['version'])\n"
+        "subprocess.run([sys.executable, '-m', 'graphbench', 'version'])\n"
+    )
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "graphbench.py").write_text(f"open({str(canary)!r}, 'w')\n")
+    subprocess.run([sys.executable, str(script)], cwd=tmp_path / "here", check=True, stdout=subprocess.DEVNULL)
+    assert canary.exists() == (name == "mine.py")

@@ -175,6 +175,30 @@ def test_trust_is_asked_for_once_and_for_this_folder_and_these_classes(sent, tra
     assert "names sent_code.Other" in capsys.readouterr().err
 
 
+def test_the_question_names_all_classes_that_the_answer_is_for(sent, trace, capsys):
+    run = sent(
+        "callbacks", [{"class_path": "pytorch_lightning.callbacks.Timer"}, CALLBACK, {"class_path": "other.Net"}]
+    )
+    assert main(["params", "--run", str(run)]) == 1
+    said = capsys.readouterr().err
+    assert "names sent_code.Callback" in said
+    assert "'other.Net'" in said
+    assert "Timer" not in said
+
+
+def test_trust_that_is_kept_covers_no_other_file(sent, trace, tmp_path, capsys):
+    """Only the configuration has a checksum: a file that it names may be another one the next time."""
+    run, other = sent("callbacks", None), tmp_path / "data.yaml"
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    other.write_text(yaml.safe_dump(config["data"]))
+    config["trainer"]["callbacks"] = [CALLBACK]
+    (run / "config.yaml").write_text(yaml.safe_dump(config | {"data": str(other)}))
+    assert main(["params", "--trust", "--run", str(run)]) == 0, capsys.readouterr().err
+    other.write_text("class_path: sent_code.Data\n")
+    assert main(["params", "--run", str(run)]) == 1
+    assert "another file" in capsys.readouterr().err
+
+
 def test_own_runs_go_on_without_a_question(data_options, trace, memory, tmp_path, capsys):
     run = tmp_path / "own"
     short = [*SMALL_MODEL, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1"]

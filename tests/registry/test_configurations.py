@@ -105,10 +105,15 @@ def test_a_path_is_no_name(zoo, name):
         find(name)
 
 
-def test_an_existing_file_wins(zoo, monkeypatch):
+def test_a_file_and_an_installed_configuration_of_one_name_are_told_apart(zoo, monkeypatch):
+    """The folder in which a command is given may be somebody else's."""
     monkeypatch.chdir(zoo)
     write(zoo / "first")
-    assert resolve("first") == Path("first")
+    write(zoo / "second")
+    with pytest.raises(BadInput, match=r"say \./first"):
+        resolve("first")
+    assert resolve("./first") == Path("first")
+    assert resolve("second") == Path("second")
     assert resolve("clone/zinc") == zoo / "clone" / "configs" / "zinc.yaml"
 
 

@@ -1,13 +1,18 @@
 """Reading checkpoints: only what fits is taken, and nothing in a file is run."""
 
+import copy
 import errno
 import pickle
+import zipfile
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import nn
 
+from graphbench.data.files.foreign import foreign, load_tensors
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.runs import RunFolder, checkpoints
 from graphbench.runs.checkpoints import RunCheckpointIO, folded, load_checkpoint, load_matching
@@ -201,3 +206,52 @@ def test_half_precision_is_read_into_full(tmp_path):
     for name, value in target.state_dict().items():
         assert value.dtype == torch.float32
         assert torch.equal(value, source.state_dict()[name].half().float())
+
+
+def test_a_continued_run_removes_checkpoints_alone(tmp_path):
+    """Lightning's callback takes the paths that it removes from the run's checkpoint, which somebody may have sent."""
+    home, written = tmp_path / "home", tmp_path / "written"
+    (home / "thesis").mkdir(parents=True)
+    (home / "thesis" / "a.tex").write_text("years")
+    callback = ModelCheckpoint(dirpath=written, monitor="loss", save_top_k=1)
+    trainer = pl.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, plugins=[RunCheckpointIO()], callbacks=[callback],
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.strategy.connect(pl.LightningModule())
+    worst = {"best_model_score": torch.tensor(9.0), "kth_value": torch.tensor(9.0), "dirpath": str(written)}
+    for place in (f"local://{home}", f"{written}/../home"):
+        paths = {"best_model_path": place, "kth_best_model_path": place, "best_k_models": {place: torch.tensor(9.0)}}
+        callback.load_state_dict(worst | paths)
+        callback._update_best_and_save(torch.tensor(1.0), trainer, {"loss": torch.tensor(1.0)})
+        assert (home / "thesis" / "a.tex").read_text() == "years"
+    old = str(next(written.iterdir()).rename(written / "old.ckpt"))
+    callback.load_state_dict(
+        worst | {"best_model_path": old, "kth_best_model_path": old, "best_k_models": {old: torch.tensor(9.0)}}
+    )
+    callback._update_best_and_save(torch.tensor(0.5), trainer, {"loss": torch.tensor(0.5)})
+    assert not Path(old).exists(), "its own checkpoints are removed as before"
+
+
+@pytest.mark.parametrize("kind", ["packed", "repeated"])
+def test_an_archive_that_holds_more_than_its_size_is_refused_before_it_is_unpacked(tmp_path, kind):
+    torch.save({"state_dict": {"a": torch.zeros(1 << 20)}}, tmp_path / "whole.ckpt")
+    load_checkpoint(tmp_path / "whole.ckpt")
+    bomb = tmp_path / "bomb.ckpt"
+    with zipfile.ZipFile(tmp_path / "whole.ckpt") as whole, zipfile.ZipFile(bomb, "w") as file:
+        for info in whole.infolist():
+            method = zipfile.ZIP_DEFLATED if kind == "packed" else zipfile.ZIP_STORED
+            file.writestr(info.filename, whole.read(info), method)
+        if kind == "repeated":  # a hundred names of one tensor
+            last = max(file.infolist(), key=lambda info: info.file_size)
+            for number in range(100):
+                again = copy.copy(last)
+                again.filename = f"again/{number}"
+                file.filelist.append(again)
+            file._didModify = True
+    with pytest.raises(CorruptData, match=r"bomb\.ckpt cannot be read: its members have [\d,]+ bytes in a file of"):
+        load_checkpoint(bomb)
+    with pytest.raises(CorruptData, match="its members have"), foreign(bomb):
+        load_tensors(bomb)
+    with bomb.open("rb") as file, pytest.raises(ValueError, match="its members have"):
+        load_tensors(file)

@@ -123,3 +123,17 @@ def test_what_a_kill_leaves_half_written_goes_when_the_run_goes_on(tmp_path):
     assert len(list(run.path.rglob(".*-*"))) == len(files)
     with run.held():
         assert not list(run.path.rglob(".*-*"))
+
+
+def test_a_link_in_a_sent_folder_is_replaced_and_not_followed(tmp_path):
+    """Lightning's loggers write to `hparams.yaml` where it is."""
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "run").mkdir()
+    for name in ("hparams.yaml", ".lock"):
+        (tmp_path / "run" / name).symlink_to(tmp_path / "mine")
+    with pytest.raises(BadInput), RunFolder(tmp_path / "run").held():
+        pass
+    (tmp_path / "run" / ".lock").unlink()
+    with RunFolder(tmp_path / "run").held():
+        assert not (tmp_path / "run" / "hparams.yaml").is_symlink()
+    assert (tmp_path / "mine").read_text() == "mine"

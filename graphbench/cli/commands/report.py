@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from graphbench.cli.parsers import CommandParser, folder_to_write
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, visible
 from graphbench.experiments.status import UnitStatus, read_status, summarize
 from graphbench.runs import RunFolder
 
@@ -82,7 +82,7 @@ def status(arguments: Sequence[str]) -> int:
         print(json.dumps([asdict(unit) for unit in units], indent=2))
         return 0
     for line in _lines(units):
-        print(line)
+        print(visible(line))
     return 0
 
 

@@ -24,7 +24,7 @@ from graphbench.cli.trainer_checks import is_whole, require_whole
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
-from graphbench.errors import BadInput, GraphbenchError, check_choice
+from graphbench.errors import BadInput, GraphbenchError, check_choice, visible
 from graphbench.inference.external import ExternalResult, ExternalScores
 from graphbench.inference.output import write_frames
 from graphbench.inference.predictor import Predictor
@@ -242,10 +242,10 @@ def _show(
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows, corner="score")
     if units := cli.model.task.metric_units():
-        print(units)
+        print(visible(units))
     for baseline, values in others.items():
         if values.get("note"):
-            print(f"{baseline}: {values['note']}.")
+            print(visible(f"{baseline}: {values['note']}."))
     if comparison is not None:
         print(comparison)
 
@@ -378,7 +378,7 @@ def _show_external(predictor: Predictor, source: str, result: ExternalResult) ->
     arrow = "higher" if spec.higher_is_better else "lower"
     show_table(f"{Path(source).name}, {arrow} {spec.metric} is better", ["model", *names], rows, corner="score")
     if units := predictor.module.task.metric_units():
-        print(units)
+        print(visible(units))
     log.info("%s", _count_rows(asdict(result), predictor.level))
     for name, why in result.undefined.items():
         log.warning("%s is undefined: %s.", name, why)

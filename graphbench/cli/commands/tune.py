@@ -15,6 +15,7 @@ from graphbench.cli.checks import check_fit_options, check_set_once
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.nested import flatten
 from graphbench.data.files.writing import write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
@@ -175,14 +176,16 @@ def _run(study: Study, begun: Begun, words: Sequence[str]) -> None:
     from graphbench.experiments.tuning.pruning import PruneTrial
 
     run = begun.run
-    shown = ", ".join(word.removeprefix("--") for word in written(begun.trial.params))
+    # Of the space alone: a study that was sent may have other ones, and a command line may name any code.
+    chosen = written({option: begun.trial.params[option] for option in study.space})
+    shown = ", ".join(word.removeprefix("--") for word in chosen)
     log.info("Trial %d: %s", begun.number, shown)
     problem, code = "", 0
     if not begun.pruned and "val" not in run.read_results():  # else it was killed before the study recorded it
         if run.resumable is not None:
             options = ["--resume", str(run.path)]
         else:
-            options = [*words, "--trainer.devices=1", *written(begun.trial.params), "--run", str(run.path)]
+            options = [*words, "--trainer.devices=1", *chosen, "--run", str(run.path)]
         try:
             code = fit(options, callbacks=[PruneTrial(begun.trial, study.metric)])
         except GraphbenchError as error:
@@ -238,7 +241,7 @@ def _write(study: Study, base: dict[str, Any]) -> int:
         log.error("No trial has finished: %s", "; ".join(reasons) or "all were pruned")
         return 1
     run = RunFolder(study.folder / "trials" / str(best.number))
-    content = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    content = load_yaml(run.config.read_text(encoding="utf-8"))
     content.pop("expected", None)  # of the recipe, which the options alter
     # A trial ran on one device; whoever trains the best one may have several.
     content["trainer"]["devices"] = base["trainer"]["devices"]

@@ -16,7 +16,7 @@ from graphbench import registry
 from graphbench.cli.lightning import resolve
 from graphbench.cli.parsers import CommandParser
 from graphbench.data.files.foreign import load_yaml
-from graphbench.errors import BadInput, CorruptData
+from graphbench.errors import BadInput, CorruptData, visible
 from graphbench.experiments import Training
 from graphbench.experiments.budget import (
     EXPERIMENT,
@@ -95,7 +95,7 @@ def _show(checks: Any) -> bool:
     """Print checks as they come; returns whether all hold."""
     holds = True
     for one in checks:
-        print(f"{'holds' if one.holds else 'FAILS':6} {one.name}: {one.text}", flush=True)
+        print(visible(f"{'holds' if one.holds else 'FAILS':6} {one.name}: {one.text}"), flush=True)
         holds = holds and one.holds
     return holds
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import pickle
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -53,7 +54,23 @@ def load_tensors(source: Path | IO[bytes], mmap: bool = False) -> Any:
     """Load tensors and plain containers that torch saved, without running code. Call it within `foreign`."""
     import torch  # commands that read only YAML and JSON start without it
 
+    if zipfile.is_zipfile(source):
+        with zipfile.ZipFile(source) as archive:
+            check_stored(archive)
+    if not isinstance(source, Path):
+        source.seek(0)
     return torch.load(source, map_location="cpu", weights_only=True, mmap=mmap or None)
+
+
+def check_stored(archive: zipfile.ZipFile) -> None:
+    """Refuse an archive that holds more than its size, which torch would allocate: it stores members as they are.
+
+    Raises:
+        ValueError: names the sizes.
+    """
+    size = archive.fp.seek(0, io.SEEK_END) if archive.fp is not None else 0
+    if (held := sum(info.file_size for info in archive.infolist())) > size:
+        raise ValueError(f"its members have {held:,} bytes in a file of {size:,}, as torch writes none")
 
 
 def load_tensor_bytes(content: bytes) -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from graphbench.data.files.sharing import process_exists
+from graphbench.errors import BadInput
 
 #: Prefixes of folders that are being filled, and of those that are complete.
 _STAGED, _READY = ".staged-", ".commit-"
@@ -76,6 +77,12 @@ def _keep(path: Path, backup: Path) -> None:
     link.unlink(missing_ok=True)  # a rename onto another name of the same file does nothing
 
 
+def remove_link(path: Path) -> None:
+    """Remove a link in place of a file that is about to be written to: in a sent folder it may lead anywhere."""
+    if path.is_symlink():
+        path.unlink(missing_ok=True)
+
+
 def sync_path(path: Path) -> None:
     """Sync a file, or a folder with its list of names, to the disk; raise `OSError` where the system cannot."""
     handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
@@ -118,15 +125,19 @@ def writing_together(folder: Path) -> Iterator[Path]:
 def finish_writing(folder: Path) -> None:
     """Finish the moves of a process that was killed, and remove what an ended process left unfinished.
 
-    Several processes may do so at once.
+    Several processes may do so at once. A folder that was sent may hold such files, too, and links that lead elsewhere:
+    nothing is moved into or out of `folder` by a link.
 
     Raises:
+        BadInput: a link leads out of the folder.
         OSError: the folder cannot be written to.
     """
     # In the order of their commits, as names begin with the time: of two the later one's files stay.
     for ready in sorted(folder.glob(f"{_READY}*")):
+        _refuse_link(ready, folder)
         for path in sorted(path for path in ready.rglob("*") if path.is_file()):
             target = folder / path.relative_to(ready)
+            _refuse_link(target.parent, folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):  # another process has just moved it
                 path.replace(target)
@@ -134,6 +145,14 @@ def finish_writing(folder: Path) -> None:
     for staged in folder.glob(f"{_STAGED}*"):
         if not _is_running(staged):
             shutil.rmtree(staged, ignore_errors=True)
+
+
+def _refuse_link(path: Path, folder: Path) -> None:
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise BadInput(
+            f"{path} is a link that leads out of {folder}, where files wait to be moved ({_READY}*). graphbench makes "
+            "no such links: remove it, or those files."
+        )
 
 
 def _is_running(staged: Path) -> bool:

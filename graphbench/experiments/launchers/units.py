@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from graphbench.data.files.foreign import load_json
-from graphbench.data.files.writing import write_text
+from graphbench.data.files.writing import remove_link, write_text
 from graphbench.runs.environment import timestamp
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ class Bundle:
             SystemExit: a signal has stopped it.
         """
         note_begin(unit.record)
+        remove_link(unit.log)
         environment = {name: value for name, value in os.environ.items() if name not in _OF_RANKS}
         if self.cards is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self.cards

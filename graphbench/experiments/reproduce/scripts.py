@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import subprocess
 import sys
@@ -61,7 +62,9 @@ class Script:
         folder = self.folder(output).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         words = [{_FOLDER: str(folder), "python": sys.executable}.get(word, word) for word in shlex.split(self.command)]
-        code = subprocess.run(words, cwd=self.root, check=False).returncode
+        # A script imports what lies beside it.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+        code = subprocess.run(words, cwd=self.root, env=environment, check=False).returncode
         if code or not self.is_finished(output):
             raise CommandFailed(self.command, code)
 

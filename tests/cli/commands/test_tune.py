@@ -229,3 +229,24 @@ def test_a_launched_worker_that_fails_is_named_beside_an_earlier_best_configurat
     assert "worker-2 has failed" in caplog.text
     monkeypatch.setattr(tune, "launch", lambda *_, **__: [])
     assert tune._launch(tmp_path, Cluster(kind="local"), 2, ["--trials", "3"]) == 0
+
+
+def test_a_trial_of_a_sent_study_gets_no_options_but_those_of_the_space(config, tmp_path, monkeypatch, capsys):
+    """A command line may name any code: a journal of somebody else must not write one."""
+    import optuna
+
+    def begin_only(options, callbacks):
+        raise Stopped(15)
+
+    monkeypatch.setattr(fitting, "fit", begin_only)
+    run, given = tmp_path / "sent", []
+    assert main(words(config, run)) == 143
+    backend = optuna.storages.journal.JournalFileBackend(str(run / "study.journal"))
+    sent = optuna.load_study(study_name="graphbench", storage=optuna.storages.JournalStorage(backend))
+    hostile = optuna.distributions.CategoricalDistribution(["os:system"])
+    sent._storage.set_trial_param(sent.trials[0]._trial_id, "data.source", 0, hostile)
+    assert sent.trials[0].params["data.source"] == "os:system"
+    monkeypatch.setattr(fitting, "fit", lambda options, callbacks: given.extend(options) or 143)
+    assert main(words(config, run)) == 143
+    assert any(word.startswith(f"--{LR}=") for word in given), capsys.readouterr().err
+    assert not [word for word in given if "source" in word or "os:system" in word]

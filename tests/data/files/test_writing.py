@@ -11,6 +11,7 @@ import pytest
 from forked import killed_at_write
 
 from graphbench.data.files.writing import finish_writing, place_of, write_text, writing_together
+from graphbench.errors import BadInput
 
 NAMES = ("results.json", "diagnostics/gap.csv", "a/b/c.txt")
 
@@ -95,3 +96,16 @@ def test_a_failed_write_leaves_the_old_text(tmp_path, monkeypatch):
     assert stopped.value.filename == str(path)
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["results.json"]
+
+
+@pytest.mark.parametrize("link", ["elsewhere", ".commit-1"])
+def test_nothing_is_moved_into_or_out_of_a_folder_by_a_link(tmp_path, link):
+    home, sent = tmp_path / "home", tmp_path / "sent"
+    (sent / ".commit-0" / "elsewhere").mkdir(parents=True)
+    home.mkdir()
+    (home / ".bashrc").write_text("mine")
+    (sent / ".commit-0" / "elsewhere" / ".bashrc").write_text("theirs")
+    (sent / link).symlink_to(home)
+    with pytest.raises(BadInput, match="leads out of"):
+        finish_writing(sent)
+    assert (home / ".bashrc").read_text() == "mine"
