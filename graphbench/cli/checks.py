@@ -41,6 +41,8 @@ _TOP_KEYS = ("data", "model", "trainer", "seed_everything", "expected")
 #: Options that only hold others -> what to write instead.
 _NAMELESS = {
     "model": "an architecture is named by --model.architecture NAME",
+    "model.schedule": "a schedule is named by --model.schedule.name, one of graphbench's own, and torch's classes are "
+    "not among them",
     "trainer": "its options have names of their own, such as --trainer.max_epochs 10",
 }
 #: Endings of data files, which no module has.

@@ -47,6 +47,8 @@ SLOTS: dict[str, Slot] = {
     "model.optimizer": Slot("optimizer", module="torch.optim"),
     "trainer.callbacks": Slot("callback", "callbacks", "pytorch_lightning.callbacks"),
     "trainer.logger": Slot("logger", module="pytorch_lightning.loggers"),
+    "trainer.plugins": Slot("plug-in of Lightning", module="pytorch_lightning.plugins"),
+    "trainer.profiler": Slot("profiler", module="pytorch_lightning.profilers"),
 }
 #: Slots that every model fills -> where their classes are registered.
 REQUIRED: dict[str, registry.Group] = {"data": "benchmarks", "model.architecture": "architectures"}

@@ -7,11 +7,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jsonargparse import ArgumentError
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from graphbench.contracts import Architecture, Benchmark, Encoding, PositionalEncoder
 from graphbench.errors import BadInput, GraphbenchError
+from graphbench.registry.importing import import_object
 from graphbench.training.arguments import parameters
 
 #: Option that names a class -> base class of what its constructor builds.
@@ -19,7 +20,9 @@ _BUILT: dict[str, type] = {"data": Benchmark, "model.architecture": Architecture
 
 #: Where Lightning chooses devices, and the options by which it does.
 _DEVICES = "pytorch_lightning.trainer.connectors.accelerator_connector"
-_OF_DEVICES = ("accelerator", "devices", "strategy", "precision")
+_OF_DEVICES = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins")
+#: Options of the trainer that name classes, one or several.
+_BUILT_BY_LIGHTNING = ("logger", "profiler", "plugins", "callbacks")
 
 
 def explain_construction(error: Exception, configured: Callable[[str], Any]) -> str | None:
@@ -30,9 +33,12 @@ def explain_construction(error: Exception, configured: Callable[[str], Any]) -> 
         configured: returns the value of an option of the command line, None for unknown ones.
     """
     if not isinstance(error, GraphbenchError) and _passed(error, _DEVICES):
-        given = [f"--trainer.{name} {configured(f'trainer.{name}')}" for name in _OF_DEVICES]
-        chosen = [option for option in given if option.rpartition(" ")[2] not in ("auto", "None")]
+        given = {name: _named(configured(f"trainer.{name}")) for name in _OF_DEVICES}
+        usual = ("auto", "None", "1" if "num_nodes" not in str(error) else "")
+        chosen = [f"--trainer.{name} {value}" for name, value in given.items() if value not in usual]
         return f"{', '.join(chosen)}: {reason(error)}" if chosen else reason(error)
+    if fault := _fault(error, configured):
+        return fault
     if isinstance(error, (GraphbenchError, ValueError, ArgumentError, MisconfigurationException, ModuleNotFoundError)):
         return with_whole_name(error, configured) or (None if isinstance(error, GraphbenchError) else reason(error))
     if isinstance(error, (ArithmeticError, MemoryError, RuntimeError)):  # numbers that a constructor computes with
@@ -43,6 +49,32 @@ def explain_construction(error: Exception, configured: Callable[[str], Any]) -> 
         error, "pytorch_lightning.loggers", "pytorch_lightning.strategies", "pytorch_lightning.trainer"
     )
     return reason(error) if from_lightning else None
+
+
+def _fault(error: BaseException, configured: Callable[[str], Any]) -> str | None:
+    """Return why a class of the trainer cannot be built, with its option: jsonargparse tells of none in a list."""
+    if not str(error).startswith("Does not validate"):
+        return None
+    for option in _BUILT_BY_LIGHTNING:
+        for item in _items(configured(f"trainer.{option}")):
+            if isinstance(item, Namespace) and "class_path" in item:
+                parser = ArgumentParser(exit_on_error=False)
+                parser.add_argument("--item", type=import_object(*item.class_path.rsplit(".", 1)))
+                try:
+                    parser.instantiate_classes(Namespace(item=item))
+                except Exception as cause:
+                    return f"--trainer.{option} {_named(item)}: {reason(cause)}"
+    return None
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _named(value: Any) -> str:
+    """Write the value of an option, classes by their names."""
+    names = [item.class_path.rpartition(".")[2] if isinstance(item, Namespace) else str(item) for item in _items(value)]
+    return ",".join(names)
 
 
 def with_whole_name(error: BaseException, configured: Callable[[str], Any]) -> str | None:

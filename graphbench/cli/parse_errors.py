@@ -162,7 +162,7 @@ def _class_of(place: str, name: str) -> Any:
 
 
 def _mistakes_of_class(item: _NamedClass, text: str, typed: Mapping[str, str]) -> Iterator[str]:
-    if not callable(item.cls) and item.name and item.name in text:
+    if (not callable(item.cls) or inspect.isabstract(item.cls)) and item.name and item.name in text:
         yield _no_such_class(item, text)
     if item.cls is None and not item.name and item.options:
         yield (
@@ -211,10 +211,12 @@ def _no_such_class(item: _NamedClass, text: str) -> str:
         return f"{option} is {item.name!r}: {why}{f' ({absent[0]})' if absent else ''}."
     slot = SLOTS[item.place]
     kinds = vars(sys.modules[slot.module]) if slot.module in sys.modules else {}
-    names = {name for name, kind in kinds.items() if isinstance(kind, type)}
+    names = {name for name, kind in kinds.items() if isinstance(kind, type) and not inspect.isabstract(kind)}
     names |= registry.records(slot.group).keys() if slot.group else set()
-    if near := difflib.get_close_matches(item.name, names, n=2, cutoff=0.7):
-        return f"{option}: no class is called {item.name!r}. Did you mean {' or '.join(near)}?"
+    lower = {name.lower(): name for name in names}
+    if near := difflib.get_close_matches(item.name.lower(), lower, n=2, cutoff=0.7):
+        meant = " or ".join(lower[name] for name in near)
+        return f"{option}: no class is called {item.name!r}. Did you mean {meant}?"
     return f"{option} is {item.name!r}; expected one of: {', '.join(sorted(names))}."
 
 

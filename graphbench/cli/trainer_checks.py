@@ -15,6 +15,7 @@ import pytorch_lightning as pl
 import torch
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import BackboneFinetuning, BatchSizeFinder, LearningRateFinder, SpikeDetection
+from pytorch_lightning.plugins import DeepSpeedPrecision
 
 from graphbench.cli.command_line import class_names
 from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER
@@ -27,13 +28,16 @@ _FEWEST_RATES = 13
 #: Option of the trainer -> the least that it may be: Lightning divides by some, and ignores others without a word.
 _LEAST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0,
           "num_sanity_val_steps": -1}  # fmt: skip
-#: Callbacks of Lightning that no run can have, why, and what to take in their place.
+#: Callbacks and plug-ins of Lightning that no run can have, why, and what to take in their place.
 _INSTEAD = {
     BackboneFinetuning: "its groups of parameters are not those of a continued run. --model.freeze architecture "
     "--model.freeze_epochs 10 trains the head alone for ten epochs; --model.learning_rates sets the rates after that",
     SpikeDetection: "Lightning cannot load its state, so that the run could be neither tested nor continued. "
     "NonFinite, which is always on, takes no step that is not finite",
+    DeepSpeedPrecision: "DeepSpeed's strategy alone can use it. --trainer.precision sets the precision of any strategy",
 }
+#: Profilers of Lightning that a word names.
+_PROFILERS = ("simple", "advanced", "pytorch")
 #: Options of a training that has no step where they are 0.
 _LENGTHS = ("max_epochs", "max_steps", "limit_train_batches")
 
@@ -66,10 +70,19 @@ def check_trainer(
             "--trainer.barebones true leaves out checkpoints, loggers and callbacks, of which a run consists. For the "
             "bare speed of a training see graphbench profile."
         )
-    for callback in callbacks:
-        for kind, why in _INSTEAD.items():
-            if isinstance(callback, kind):
-                raise BadInput(f"--trainer.callbacks: {type(callback).__name__} is not possible here: {why}.")
+    profiler = config.get("profiler")
+    if isinstance(profiler, str) and profiler.lower() not in _PROFILERS:  # xla, which is for TPUs, is another
+        raise BadInput(
+            f"--trainer.profiler is {profiler!r}; expected {', '.join(_PROFILERS)} or a class of "
+            "pytorch_lightning.profilers."
+        )
+    plugins = config.get("plugins") or []
+    plugins = plugins if isinstance(plugins, list) else [plugins]
+    for option, items in (("callbacks", callbacks), ("plugins", plugins)):
+        for item in items:
+            for kind, why in _INSTEAD.items():
+                if isinstance(item, kind):
+                    raise BadInput(f"--trainer.{option}: {type(item).__name__} is not possible here: {why}.")
     _check_rates(callbacks, parsed)
     _check_monitors(callbacks, model)
     devices = str(config.get("devices", "auto"))

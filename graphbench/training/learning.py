@@ -162,6 +162,11 @@ class LearningModule(pl.LightningModule):
         """Optimizer with its groups, and the schedule; `BadInput` where the optimizer takes no such option or shape."""
         optimizer = self.build_optimizer()
         _check_eps(optimizer)
+        if isinstance(optimizer, torch.optim.LBFGS) and self.trainer.accumulate_grad_batches > 1:
+            raise BadInput(  # Lightning zeroes them before the first batch alone
+                f"--trainer.accumulate_grad_batches is {self.trainer.accumulate_grad_batches}: LBFGS evaluates a batch "
+                "several times in a step, whose gradients would add up. Take a larger --data.batch_size."
+            )
         # Before the scheduler is made, which multiplies them at once by the factor of the first interval.
         self._rates = [float(group["lr"]) for group in optimizer.param_groups]
         scheduler = self.schedule.configure(

@@ -1,4 +1,4 @@
-"""Every callback and strategy of Lightning: a run that has it is tested and continued, or refused before it begins."""
+"""Every callback, plug-in and strategy of Lightning: a run with it is tested and continued, or refused at once."""
 
 from __future__ import annotations
 
@@ -29,6 +29,23 @@ BASES = {"BaseFinetuning", "BasePredictionWriter", "Callback", "Checkpoint", "Pr
 REFUSED = {"BackboneFinetuning", "SpikeDetection"}
 QUICK = {"ModelPruning", "OnExceptionCheckpoint"}
 POSSIBLE = sorted(set(lightning.__all__) - BASES - REFUSED)
+#: Plug-ins that need what is not installed, or from which one derives a class.
+UNUSABLE = ("BitsandbytesPrecisio", "LayerSync", "MPIEnvironment", "XLACheckpointIO", "XLAPrecision")
+PLUGINS = {
+    name: ["--trainer.plugins", name, *(word for pair in options.items() for word in pair)]
+    for name, options in {
+        "AsyncCheckpointIO": {},
+        "DeepSpeedPrecision": {"--trainer.plugins.precision": "32-true"},
+        "DoublePrecision": {},
+        "HalfPrecision": {"--trainer.plugins.precision": "bf16-true"},
+        "KubeflowEnvironment": {},
+        "LightningEnvironment": {},
+        "MixedPrecision": {"--trainer.plugins.precision": "bf16-mixed", "--trainer.plugins.device": "cpu"},
+        "SLURMEnvironment": {},
+        "TorchCheckpointIO": {},
+        "TorchSyncBatchNorm": {},
+    }.items()
+}
 
 
 def options_of(name):
@@ -51,6 +68,26 @@ def test_a_run_with_it_is_tested_and_continued(name, data_options, tmp_path, mon
     assert "Unable to serialize" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(PLUGINS[name] for name in PLUGINS if name != "DeepSpeedPrecision"),
+        *(["--trainer.profiler", name] for name in ("simple", "advanced", "pytorch", "SimpleProfiler")),
+        ["--trainer.logger", "false"],
+        ["--trainer.logger", "CSVLogger", "--trainer.logger.save_dir", "a"],
+        ["--trainer.logger+=CSVLogger", "--trainer.logger.save_dir=a", "--trainer.logger+=TensorBoardLogger",
+         "--trainer.logger.save_dir=b"],
+    ],
+    ids=lambda options: "-".join(options[:2]),
+)  # fmt: skip
+def test_a_run_with_other_parts_is_tested_and_continued(options, data_options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", *data_options, *SMALL_MODEL, *options, "--trainer.max_epochs", "2", "--run", "run"]) == 0
+    assert main(["test", "--run", "run"]) == 0
+    assert main(["fit", "--resume", "run", "--trainer.max_epochs", "3"]) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -59,6 +96,14 @@ def test_a_run_with_it_is_tested_and_continued(name, data_options, tmp_path, mon
         (["--trainer.barebones", "true"], "--trainer.barebones true"),
         (["--trainer.accelerator", "tpu"], "--trainer.accelerator tpu"),
         (["--trainer.strategy", "ddb"], "--trainer.strategy ddb"),
+        (["--trainer.num_nodes", "0"], "--trainer.num_nodes 0"),
+        (["--trainer.logger", "Logger"], "--trainer.logger"),
+        *((["--trainer.profiler", name], "--trainer.profiler") for name in ("xla", "XLAProfiler", "simpel")),
+        *((["--trainer.plugins", name], "--trainer.plugins") for name in UNUSABLE),
+        (["--trainer.plugins", "[AsyncCheckpointIO,XLACheckpointIO]"], "--trainer.plugins XLACheckpointIO"),
+        (["--trainer.plugins", "MixedPrecision"], "--trainer.plugins.precision and --trainer.plugins.device"),
+        ([*PLUGINS["DeepSpeedPrecision"]], "DeepSpeedPrecision"),
+        (["--trainer.plugins", "DoublePrecision", "--trainer.precision", "bf16-mixed"], "--trainer.plugins Double"),
     ],
 )
 def test_what_no_run_can_have_is_named_before_it_begins(options, told, data_options, tmp_path, capsys):

@@ -151,6 +151,7 @@ def test_an_optimizer_that_is_a_function_stays_what_it_is(data_options, tmp_path
         ["min_steps", "9", "--trainer.max_steps", "3"],
         ["default_root_dir", "elsewhere"],
         ["precision", "16-true"],
+        ["accumulate_grad_batches", "2", "--model.optimizer", "LBFGS"],
     ],
 )
 def test_an_option_that_cannot_be_obeyed_is_one_line(data_options, tmp_path, capsys, options):

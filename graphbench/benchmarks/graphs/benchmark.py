@@ -242,7 +242,7 @@ class Graphs(GraphInputs):
                 self.wanted.continuous,
                 self.wanted.positions,
             ],
-            "split": self.request.as_json(),
+            "split": [*self.request.as_json(), *(["of links"] if self.task == "link-ranking" else [])],
             **({} if self.weight is None else {"weight": self.weight}),
             **({"normalize_features": True} if self.wanted.normalized else {}),
             **({} if self.missing is None else {"missing": list(self.missing)}),
@@ -267,22 +267,23 @@ class Graphs(GraphInputs):
     def _inspect(self, writer: EntryWriter) -> None:
         """Infer everything from the graphs, refuse invalid ones, and store the result."""
         raw = self._graphs()
+        request = replace(self.request, kind=None, column=None) if raw.hints.get("split") else self.request
         weight = () if self.weight is None else (self.weight,)
-        used = (*used_columns(raw, self.request), *weight)
+        used = (*used_columns(raw, request), *weight)
         skip = self.on_error == "skip"
         target = find_target(raw, self.target, self.task, self.num_classes, used, self.missing, skip)
         if self.weight is not None:
             weight_array(raw, target, self.weight)  # raises for invalid weights
-        level = split_level(raw, self.request, target.level)
+        level = split_level(raw, request, target.level)
         if level in (NODE, EDGE) and bound_arrays(raw, target):
             raise BadInput(
                 f"{raw.origin}: targets of {', '.join(target.names)} are bounds (such as >10), which are trained on "
                 f"where whole graphs are split (split_level=graph), and here the {level}s are."
             )
-        row_columns = used_columns(raw, self.request, level) if level in (NODE, EDGE) else ()
+        row_columns = used_columns(raw, request, level) if level in (NODE, EDGE) else ()
         plans = self.wanted.plans(raw, target, {target.level: (*row_columns, *weight), GRAPH: used})
         units = units_of(raw, target, level)
-        rows, description = split_units(units, self.request)
+        rows, description = split_units(units, request)
         for split in SPLITS:
             writer.append(f"rows.{split}", rows[split].astype(np.int64))
         for name, array in node_name_arrays(raw).items():
@@ -292,7 +293,7 @@ class Graphs(GraphInputs):
             "plans": {level: plan.as_json() for level, plan in plans.items()},
             "log10": log10_targets(raw, target, self.log10),
             "coordinates": self.wanted.coordinates(raw),
-            **split_facts(units, self.request, target, rows),
+            **split_facts(units, request, target, rows),
             **size_facts(raw, self.directed),
             "split": description,
         }

@@ -20,7 +20,7 @@ TABLES = ("graphs", "nodes", "edges", "links")
 #: Column of every table that names the graph of a row.
 KEY = "graph"
 NODE_NAME, ENDS = "node", ("source", "target")
-_OPTIONAL = {"nodes": (NODE_NAME,), "graphs": ("num_nodes",)}
+_OPTIONAL = {"nodes": (NODE_NAME,), "graphs": ("num_nodes",), "links": ("split",)}
 _ONLY_GRAPH = "0"  # name of the graph where no table has a column `graph`
 
 
@@ -152,6 +152,8 @@ def graphs_of(
         NODE: {} if nodes is None else nodes.columns((KEY, NODE_NAME)),
         EDGE: {name: values[edge_row] for name, values in edges.columns((KEY, *ENDS)).items()},
     }
+    if links is not None:
+        columns[LINK] = _columns_of_links(links, len(names))
     table_of = {GRAPH: graphs, NODE: nodes, EDGE: edges, LINK: links}
 
     def place(level: str, row: int) -> str:
@@ -173,6 +175,19 @@ def graphs_of(
         else {LINK: Pairs(numbers.ends(links), np.bincount(links.graph, minlength=len(names)))},
         node_names=numbers.names,
     )
+
+
+def _columns_of_links(links: SortedRows, count: int) -> dict[str, np.ndarray]:
+    """Return the column `split` of the links of one graph; columns that nothing reads are refused."""
+    columns = links.columns((KEY, *ENDS))
+    known = ("split",) if count == 1 else ()
+    if unread := [name for name in columns if name not in known]:
+        hint = " Several graphs are split as graphs, by a column of the table graphs." if "split" in unread else ""
+        raise BadInput(
+            f"{links.path}: nothing reads {', '.join(unread)}; links have {', '.join((KEY, *ENDS))}, and of one graph "
+            f"split. Leave the column{'s' if len(unread) > 1 else ''} out.{hint}"
+        )
+    return columns
 
 
 def graph_names(paths: Mapping[str, Path], frames: Mapping[str, pd.DataFrame]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch_geometric.transforms as T
@@ -182,3 +183,52 @@ def test_a_model_learns_links_of_one_graph(tmp_path):
         optimizer.step()
         losses.append(loss.item())
     assert np.mean(losses[-10:]) < 0.9 * math.log(2)
+
+
+def tables(folder, links):
+    """Write a graph of named nodes; its links have a split, in the table `links`, else in that of the edges."""
+    names = [f"node {number}" for number in range(NODES)]
+    ends = np.unique(np.sort(whole_graph().edge_index.T.numpy(), axis=1), axis=0)
+    split = np.resize(["train", "train", "Valid", "test", ""], len(ends))
+    edges = pd.DataFrame({"source": [names[a] for a, _ in ends], "target": [names[b] for _, b in ends]})
+    folder.mkdir()
+    pd.DataFrame({"node": names, "size": np.arange(NODES) / 7}).to_csv(folder / "nodes.csv", index=False)
+    listed = edges.assign(split=split)
+    (edges if links else listed).to_csv(folder / "edges.csv", index=False)
+    if links:
+        swapped = listed.rename(columns={"source": "target", "target": "source"})
+        swapped.to_csv(folder / "links.csv", index=False)
+    return ends, split
+
+
+@pytest.mark.parametrize("links", [False, True])
+def test_a_column_of_the_table_says_where_each_link_belongs(tmp_path, links):
+    ends, split = tables(tmp_path / "tables", links)
+    _, batches = opened(str(tmp_path / "tables"), tmp_path / "store", task="link-ranking")
+    of = {name: keys(ends[split == word]) for name, word in zip(SPLITS, ("train", "Valid", "test"), strict=True)}
+    for name, batch in batches.items():
+        assert keys(batch.contact_index) == of[name]
+        assert not keys(batch.edge_index.T) & (of["test"] | (of["val"] if name != "test" else set()))
+    _, cut = opened(str(tmp_path / "tables"), tmp_path / "store", task="link-ranking", split="random")
+    assert keys(cut["test"].contact_index) != of["test"]
+
+
+@pytest.mark.parametrize("case", ["twice", "word", "absent", "unread"])
+def test_a_split_of_links_that_does_not_hold_is_refused_with_its_line(tmp_path, case):
+    folder = tmp_path / "tables"
+    tables(folder, links=True)
+    table = pd.read_csv(folder / "links.csv", keep_default_na=False)
+    if case == "twice":  # the first pair the other way round, in another split
+        table.loc[len(table)] = [table.target[0], table.source[0], "test"]
+    table.loc[1, "split"] = {"word": "tset"}.get(case, table.split[1])
+    table = table.assign(weight=1.0) if case == "unread" else table
+    table = table[table.split != "test"] if case == "absent" else table
+    table.to_csv(folder / "links.csv", index=False)
+    told = {
+        "twice": rf"line {len(table) + 1}\b.*test.*train",
+        "word": "line 3.*tset",
+        "absent": "test",
+        "unread": "weight",
+    }
+    with pytest.raises(BadInput, match=told[case]):
+        opened(str(folder), tmp_path / "store", task="link-ranking")
