@@ -199,6 +199,22 @@ class CommandLine:
             )
         )
 
+    def classes_first(self) -> CommandLine:
+        """Return the command line with every class that it names once, and no file does, before its own options.
+
+        Examples:
+            >>> CommandLine.parse(["--data.fold", "1", "--data", "CSL"]).classes_first().words
+            ['--data', 'CSL', '--data.fold', '1']
+        """
+        options = list(self.options)
+        for slot in (*REQUIRED, "model.optimizer"):
+            named = [one for one in options if one.path == slot]
+            first = next((place for place, one in enumerate(options) if one.path.startswith(f"{slot}.")), len(options))
+            if len(named) == 1 and not any(value_at(content, slot) for content in self.files):
+                place = options.index(named[0])
+                options.insert(min(first, place), options.pop(place))
+        return CommandLine(tuple(options))
+
     @cached_property
     def contents(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Settings by files, JSON values and names: the place of each, and a mapping nested as in a file.

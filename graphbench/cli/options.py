@@ -310,7 +310,7 @@ def import_named(words: Sequence[str]) -> None:
 
 
 def with_optimizer(words: Sequence[str]) -> list[str]:
-    """Insert the default optimizer before the first of its options if none is named.
+    """Put classes before their options, and the default optimizer before its own if none is named.
 
     A default in the parser would keep the options of one class for the next that is named, such as the weight decay of
     AdamW for Adam.
@@ -324,7 +324,7 @@ def with_optimizer(words: Sequence[str]) -> list[str]:
         >>> with_optimizer(["--model.optimizer", "SGD", "--model.optimizer.lr", "3e-4"])[:2]
         ['--model.optimizer', 'SGD']
     """
-    line, option = CommandLine.parse(words), "--model.optimizer"
+    line, option = CommandLine.parse(words).classes_first(), "--model.optimizer"
     first = next((place for place, one in enumerate(line.options) if one.name.startswith(f"{option}.")), None)
     names = (value_at(content, option[2:]) for _, content in line.contents)
     if (

@@ -39,6 +39,17 @@ class LearningModule(pl.LightningModule):
         freeze_epochs: int | None,
     ) -> None:
         """Check the options, see `BenchmarkModule`, and freeze parts; the module has all its parameters by then."""
+        # Types hold on the command line alone.
+        if not isinstance(schedule, Schedule):
+            raise BadInput(
+                "schedule must be a graphbench.training.optim.Schedule, such as Schedule(name='cosine'), but got "
+                f"{schedule!r}."
+            )
+        if not callable(optimizer):
+            raise BadInput(
+                "optimizer must be a function of the parameters, such as functools.partial(torch.optim.Adam, lr=1e-3), "
+                f"but got {optimizer!r}."
+            )
         self.schedule = schedule
         self.lr_scales = lr_scales or {}
         for name, scale in self.lr_scales.items():

@@ -370,6 +370,7 @@ class BenchmarkModule(LearningModule):
         if stage == "fit":
             targets.learn(self)  # after weights of another run, whose targets lie elsewhere
             targets.check_selection(self)
+            targets.check_metrics(self)
         if trainer is not None:
             average_floats_alone(trainer)  # callbacks are set up before modules
             suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), trainer, stage)

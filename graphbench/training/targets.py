@@ -10,7 +10,7 @@ import torch
 
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.spec import SPLITS
-from graphbench.contracts.table import BOUNDS, GRAPH_DENSE, WEIGHT
+from graphbench.contracts.table import BOUNDS, GRAPH_DENSE, WEIGHT, GraphBatch
 from graphbench.errors import BadInput
 from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.tasks.base import target_labels
@@ -18,6 +18,7 @@ from graphbench.training.tasks.classification import Classification
 from graphbench.training.tasks.defined import TargetRange
 from graphbench.training.tasks.multilabel import Multilabel
 from graphbench.training.tasks.regression import Regression
+from graphbench.training.tasks.scores import SplitScores
 
 if TYPE_CHECKING:
     from graphbench.training.module import BenchmarkModule
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Share of the training rows from which on one class makes accuracy a poor choice between epochs.
 _MOSTLY = 0.9
+#: Rows on which metrics of the user's are tried before training.
+_TRIED = 1000
 
 
 def learn(module: BenchmarkModule) -> None:
@@ -148,6 +151,25 @@ def undefined(module: BenchmarkModule, split: str) -> dict[str, str]:
     if targets is None:
         return {}
     return module.task.undefined(TargetRange.of(targets, module.task.discrete))
+
+
+def check_metrics(module: BenchmarkModule) -> None:
+    """Refuse further metrics that give no number, or do not fit, on some targets of the validation split.
+
+    Raises:
+        BadInput: names the metric; else an epoch would pass before.
+    """
+    columns, task = _columns(module, "val"), module.task
+    if columns is None or not task.further or not len(columns["y"]):
+        return
+    targets = predictions = columns["y"][:_TRIED]
+    if not targets.is_floating_point():  # stored in fewer bits
+        targets = predictions = targets.long()
+    if not isinstance(task, Regression):
+        predictions, targets = task.predict(torch.zeros(len(targets), task.spec.output_dim), GraphBatch(y=targets))
+    scores = SplitScores(task, "val")
+    scores.add(task, predictions, targets)
+    scores.finish()
 
 
 def check_selection(module: BenchmarkModule) -> None:

@@ -44,6 +44,15 @@ def test_a_score_that_is_not_there_is_one_line_before_the_first_step(
     assert not list((tmp_path / "run").rglob("*.ckpt"))
 
 
+@pytest.mark.parametrize("name", ["BinaryConfusionMatrix", "BinaryROC", "BinaryF1Score"])
+def test_a_metric_that_does_not_fit_the_targets_ends_a_fit_before_its_first_epoch(data_options, tmp_path, capsys, name):
+    """Targets are lengths of texts; a matrix, a curve and a score of 0 and 1 do not fit them."""
+    options = [f"--model.metrics+=torchmetrics.classification.{name}", "--run", str(tmp_path / "run")]
+    assert main(["fit", *data_options, *SMALL_MODEL, *options]) == 1
+    assert name in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not (tmp_path / "run" / "metrics.csv").exists()
+
+
 def test_a_score_of_training_may_be_watched(data_options, tmp_path):
     stop = [*STOP, "train/loss", "--trainer.callbacks.patience", "0", "--trainer.callbacks.min_delta", "1000"]
     folder = tmp_path / "run"

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import pytorch_lightning as pl
 
@@ -65,3 +67,10 @@ def test_build_makes_a_pair_that_trains(tmp_path):
     assert len(targets) == 48
     assert module.task.offset.item() == pytest.approx(targets.mean().item(), rel=1e-4)
     assert module.task.scale.item() == pytest.approx(targets.std(correction=0).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"optimizer": "Adam"}, {"schedule": {"name": "cosine"}}, {"schedule": "cosine"}])
+def test_words_of_the_command_line_in_place_of_objects_are_refused_by_argument(options):
+    ((name, value),) = options.items()
+    with pytest.raises(BadInput, match=rf"^{name} must be .*{re.escape(repr(value))}"):
+        build("GCN", "NCI", model_options={"hidden_dim": 8, "num_layers": 1}, **options)

@@ -165,7 +165,9 @@ class Task(nn.Module):
             if len(compared[1]):  # torchmetrics takes no empty batch
                 try:
                     metric.update(*compared)
-                except ValueError as error:  # its checks, such as of another number of classes
+                except (ValueError, RuntimeError) as error:  # its checks, such as of another number of classes
+                    if isinstance(error, torch.OutOfMemoryError):
+                        raise
                     reason = str(error).strip().partition("\n")[0]
                     name = type(metric).__name__
                     raise BadInput(f"metrics: {name} does not fit {self.spec.task}: {reason}") from error
