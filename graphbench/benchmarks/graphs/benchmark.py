@@ -242,7 +242,7 @@ class Graphs(GraphInputs):
                 self.wanted.continuous,
                 self.wanted.positions,
             ],
-            "split": [*self.request.as_json(), *(["of links"] if self.task == "link-ranking" else [])],
+            "split": [*self.request.as_json(), *(["of links"] if self.task in (None, "link-ranking") else [])],
             **({} if self.weight is None else {"weight": self.weight}),
             **({"normalize_features": True} if self.wanted.normalized else {}),
             **({} if self.missing is None else {"missing": list(self.missing)}),
