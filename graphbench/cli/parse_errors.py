@@ -215,8 +215,8 @@ def _no_such_class(item: _NamedClass, text: str) -> str:
     names |= registry.records(slot.group).keys() if slot.group else set()
     lower = {name.lower(): name for name in names}
     if near := difflib.get_close_matches(item.name.lower(), lower, n=2, cutoff=0.7):
-        meant = " or ".join(lower[name] for name in near)
-        return f"{option}: no class is called {item.name!r}. Did you mean {meant}?"
+        suggested = " or ".join(lower[name] for name in near)
+        return f"{option}: no class is called {item.name!r}. Did you mean {suggested}?"
     return f"{option} is {item.name!r}; expected one of: {', '.join(sorted(names))}."
 
 

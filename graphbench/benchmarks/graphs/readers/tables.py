@@ -180,8 +180,8 @@ def graphs_of(
 def _columns_of_links(links: SortedRows, count: int) -> dict[str, np.ndarray]:
     """Return the column `split` of the links of one graph; columns that nothing reads are refused."""
     columns = links.columns((KEY, *ENDS))
-    known = ("split",) if count == 1 else ()
-    if unread := [name for name in columns if name not in known]:
+    readable = ("split",) if count == 1 else ()
+    if unread := [name for name in columns if name not in readable]:
         hint = " Several graphs are split as graphs, by a column of the table graphs." if "split" in unread else ""
         raise BadInput(
             f"{links.path}: nothing reads {', '.join(unread)}; links have {', '.join((KEY, *ENDS))}, and of one graph "
