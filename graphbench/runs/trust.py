@@ -126,12 +126,12 @@ trust=True).
             self.refusals.append(BadInput(f"{self.config} names {path}. {listings.advice(owner)}"))
             raise self.refusals[-1]
         self.foreign.add(path)
-        named = shown or path
-        named = named if named.isprintable() else repr(named)
         if self.trust or path in self.paths or any(path == _definition(named) for named in self.paths):
             return
+        text = shown or path
+        text = text if text.isprintable() else repr(text)
         refusal = BadInput(
-            f"{self.config} names {named}, which is no registered class and not in the list of what a run may "
+            f"{self.config} names {text}, which is no registered class and not in the list of what a run may "
             f"import; importing it runs its code.{self._further(path)} Where you know that code and want it, add "
             "--trust (in Python: trust=True)."
         )
@@ -140,7 +140,8 @@ trust=True).
 
     def _further(self, path: str) -> str:
         """Name the other classes that trust would import: one says yes to all of them."""
-        classes = _classes(_read(self.config)[1], "") if self.config.is_file() else ()
+        is_yaml = self.config.suffix in (".yaml", ".yml") and self.config.is_file()  # and no checkpoint
+        classes = _classes(_read(self.config)[1], "") if is_yaml else ()
         named = sorted({entry["class_path"] for _, entry in classes} - {path})
         others = [repr(one) for one in named if "." in one and not (_is_listed(one) or _is_registered(one))]
         return f" So would be {', '.join(others)}." if others else ""
