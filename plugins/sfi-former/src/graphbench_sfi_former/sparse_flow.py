@@ -201,6 +201,8 @@ def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
         )
         closed = torch.zeros_like(good) if may is None else may.sum(-1, keepdim=True) == 0
         unit = unit.masked_fill(~good, 1.0)
+    # The others have r = 1, by selection: the derivative of `unit / r` may be infinite, and 0 times that is NaN.
+    r = r.masked_fill(~good, 1.0)
     slack = torch.zeros_like(unit) if alpha is None else (unit / alpha).to(unit.dtype)
     weight, cost = _masked(unit / r, may), f * (penalty / unit).to(unit.dtype)
     steepest = _TOLERANCE[r.dtype] / limits.eps
