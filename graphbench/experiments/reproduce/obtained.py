@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from graphbench.data.files.foreign import load_yaml
 from graphbench.experiments import Training, provenance, read_csv, results
 from graphbench.experiments.records import Record, record_of
-from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of
+from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of, scaled
 from graphbench.experiments.reproduce.printed import Printed
 from graphbench.experiments.reproduce.recipes import (
     Length,
@@ -151,8 +151,10 @@ def _score(folder: Path, metric: str) -> float | None:
     return None if value is None else float(value)
 
 
-def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
+def alterations(folder: Path, cell: Cell, request: Request, resolve: Resolve) -> tuple[str, ...]:
     """Describe how the configuration of a run differs from the recipe and options of a cell.
+
+    What `--scale short` shortens, its schedule among them, is no alteration but a shorter recipe.
 
     Returns:
         Options that decide the score and differ, and options that were changed when the run resumed.
@@ -161,7 +163,8 @@ def alterations(folder: Path, cell: Cell, resolve: Resolve) -> tuple[str, ...]:
     if not path.is_file():
         return ("its configuration is gone",)
     content = load_yaml(path.read_text(encoding="utf-8"))
-    wanted = resolve(_command_line(cell))
+    shorter = scaled(cell, replace(request, offline=False)) if request.scale == "short" else ()
+    wanted = resolve([*_command_line(cell), *shorter])
     differences = differing(wanted, content)
     others = tuple(f"{one.option}." for one in differences)  # another class has other options
     differences += [one for one in _lacking(wanted, content, cell) if not one.option.startswith(others)]
@@ -211,7 +214,7 @@ def trained(cell: Cell, column: Column, request: Request, output: Path, resolve:
     rows = [results(folders[seed]) for seed in scores]
     length = length_of(cell)
     smoke = request.scale == "smoke"  # a smoke test is no training to compare with the recipe
-    altered = {seed: () if smoke else alterations(folders[seed], cell, resolve) for seed in scores}
+    altered = {seed: () if smoke else alterations(folders[seed], cell, request, resolve) for seed in scores}
     origins = [provenance(folders[seed]) for seed in scores]
     origin = origins[0]
     return Obtained(
@@ -277,7 +280,7 @@ def records_of(
     for cell in filter(is_trained, cells):
         for training in finished_trainings(cell, request, output).values():
             folder = training.folder(output)
-            altered = alterations(folder, cell, resolve)
+            altered = alterations(folder, cell, request, resolve)
             fields = {
                 "experiment": f"{table.paper}: {table.title}", "name": cell.row_name, "column": cell.column_name,
                 "options": (*cell.options, *extra), "full": _is_whole(length_of(cell), folder, altered),

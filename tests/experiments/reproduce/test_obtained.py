@@ -8,7 +8,7 @@ import pytest
 from resolved import RECIPE
 
 from graphbench.experiments.reproduce.obtained import met, obtain, records_of, trained
-from graphbench.experiments.reproduce.plan import Request, job_of, select
+from graphbench.experiments.reproduce.plan import Request, job_of, scaled, select
 from graphbench.experiments.reproduce.printed import Printed
 from graphbench.experiments.reproduce.recipes import setting
 from graphbench.experiments.reproduce.rendering import csv_rows, markdown, spread
@@ -83,6 +83,23 @@ def test_shorter_runs_and_other_data_do_not_compare(table, tmp_path, finish):
     one = runs(table, "ours", Request(), tmp_path, finish, (0.868,), epochs=10, data="generated")
     assert one.full is False
     assert one.verdict == "not comparable: shorter than the recipe, generated data"
+
+
+def test_what_a_short_training_shortens_is_no_alteration(table, tmp_path, finish):
+    def resolve(words):
+        schedule = [word.removeprefix("--model.schedule.").split("=") for word in words if "schedule" in word]
+        return {**RECIPE, "model": {"schedule": dict(schedule)}}
+
+    request, cell = Request("short"), table.by_place["ours", "pattern"]
+    config = resolve(scaled(cell, request))
+    assert config["model"]["schedule"]
+    finish(job_of(cell, 0, request, tmp_path).training.folder(tmp_path), 0.868, epochs=10, config=config)
+    one = trained(cell, table.columns["pattern"], request, tmp_path, resolve)
+    assert (one.altered, one.verdict) == ((), "not comparable: shorter than the recipe")
+    (record,) = records_of(table, [cell], request, tmp_path, resolve).values()
+    assert (record.full, record.altered) == (False, ())
+    other = trained(cell, table.columns["pattern"], request, tmp_path, lambda _: resolve(["--model.schedule.warmup=5"]))
+    assert other.altered
 
 
 @pytest.mark.parametrize(
