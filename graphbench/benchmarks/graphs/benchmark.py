@@ -207,7 +207,7 @@ class Graphs(GraphInputs):
 
     def source_key(self) -> dict[str, Any]:
         """Return the checksum of the source, and every option that decides about columns, targets or splits."""
-        return dict(self._key)
+        return self._key | ({"links": "column"} if self.facts["links"] == "column" else {})
 
     def fold_options(self, count: int) -> list[dict[str, Any]]:
         """Return options of each fold: of a k-fold split, or of the splits that the source gives."""
@@ -242,7 +242,7 @@ class Graphs(GraphInputs):
                 self.wanted.continuous,
                 self.wanted.positions,
             ],
-            "split": [*self.request.as_json(), *(["of links"] if self.task in (None, "link-ranking") else [])],
+            "split": self.request.as_json(),
             **({} if self.weight is None else {"weight": self.weight}),
             **({"normalize_features": True} if self.wanted.normalized else {}),
             **({} if self.missing is None else {"missing": list(self.missing)}),
@@ -251,7 +251,7 @@ class Graphs(GraphInputs):
             **({"graph_features": self.wanted.wanted[GRAPH]} if self.wanted.wanted[GRAPH] else {}),
         }
         # Of the description alone: the data, and the runs that were trained on them, stay as they are.
-        key = {"kind": "inspection", "version": 5, **self._key}
+        key = {"kind": "inspection", "version": 6, **self._key}
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
 
     def _graphs(self) -> RawGraphs:
@@ -267,7 +267,8 @@ class Graphs(GraphInputs):
     def _inspect(self, writer: EntryWriter) -> None:
         """Infer everything from the graphs, refuse invalid ones, and store the result."""
         raw = self._graphs()
-        request = replace(self.request, kind=None, column=None) if raw.hints.get("split") else self.request
+        # Links of one graph are split by now.
+        request = replace(self.request, kind=None, column=None) if "links" in raw.hints else self.request
         weight = () if self.weight is None else (self.weight,)
         used = (*used_columns(raw, request), *weight)
         skip = self.on_error == "skip"
@@ -296,6 +297,7 @@ class Graphs(GraphInputs):
             **split_facts(units, request, target, rows),
             **size_facts(raw, self.directed),
             "split": description,
+            "links": raw.hints.get("links"),
         }
         if target.level == EDGE and (y := target_array(raw, target)) is not None:
             writer.meta["symmetric"] = is_symmetric(raw, y[1])

@@ -109,7 +109,8 @@ class RawGraphs:
         splits: rows of "train", "val" and "test" where the source gives them.
         faults: `(level, name)` -> message for whoever uses a column that cannot be used.
         features: level -> columns that are features by default; None for all that have no other use.
-        hints: `task`, `metric` and `split` where the source determines them.
+        hints: `task`, `metric` and `split` where the source determines them; `links`, by what those of one graph are
+            split, where they are: `column` or `fractions`.
         node_names: names of the nodes `[N]`; None where the source numbers them.
     """
 

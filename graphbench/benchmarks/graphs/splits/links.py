@@ -80,6 +80,7 @@ def split_links(raw: RawGraphs, request: SplitRequest) -> RawGraphs:
     joined = concatenate(parts, raw.origin)
     joined.splits = {split: np.array([number]) for number, split in enumerate(SPLITS)}
     by = f"by the column {SPLIT}" if is_given else "cut by fractions"
+    joined.hints["links"] = "column" if is_given else "fractions"
     joined.hints["split"] = f"links of one graph, {by}; those of val and test are hidden from it"
     return joined
 
