@@ -222,3 +222,17 @@ def test_scaled_errors_of_a_checkpoint_without_deviations_are_scaled(standardize
     module.load_state_dict(state)
     assert module.task.deviation.numpy() == pytest.approx(expected)
     assert torch.equal(module.task.scale, earlier.task.scale)
+
+
+def test_metrics_are_tried_without_a_collective(monkeypatch):
+    """Targets lie on the host then, and NCCL has no collectives for it."""
+    import torchmetrics.metric
+
+    called = []
+    monkeypatch.setattr(torchmetrics.metric, "jit_distributed_available", lambda: True)
+    monkeypatch.setattr(torchmetrics.metric, "gather_all_tensors", lambda *given, **_: called.append(given))
+    y = np.array([[0.5], [1.5], [4.0], [2.0]])
+    metrics = ["Spearman", "torchmetrics.regression.ExplainedVariance"]
+    module = module_on(real(), {"train": y, "val": y}, metrics=metrics)
+    targets.check_metrics(module)
+    assert not called

@@ -280,28 +280,6 @@ def test_no_flow_takes_a_link_of_infinite_resistance(alpha):
     assert torch.isfinite(r.grad).all()
 
 
-@pytest.mark.parametrize("alpha", [None, 0.5])
-@pytest.mark.parametrize(("dtype", "spread"), [(torch.float32, 40.0), (torch.float32, 86.0), (torch.float64, 700.0)])
-def test_gradients_of_rows_that_are_solved_apart(dtype, spread, alpha):
-    """Of r = softmax(-s) and equal frictions f the flow is (1 - penalty f / alpha) / (1 + unit / alpha) softmax(s)."""
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.rand(2, 3, 6, generator=generator, dtype=torch.float64)
-    low, high = scores.amin(-1, keepdim=True), scores.amax(-1, keepdim=True)
-    scores = (spread * (scores - low) / (high - low)).to(dtype)
-    upstream = torch.randn(2, 3, 6, generator=generator, dtype=torch.float64)
-    exact = scores.double().requires_grad_()
-    slack = 0.0 if alpha is None else 1 / alpha
-    unit = (-exact.logsumexp(-1, keepdim=True) - (-exact).logsumexp(-1, keepdim=True)).exp()
-    expected = (1 - 0.3 / 6 * slack) / (1 + slack * unit) * exact.softmax(-1)
-    (wanted,) = torch.autograd.grad(expected, exact, upstream)
-    given = scores.clone().requires_grad_()
-    flow = sparse_flow((-given).softmax(-1), torch.full_like(given, 1 / 6), 0.3, alpha)
-    (found,) = torch.autograd.grad(flow, given, upstream.to(dtype))
-    tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-12}
-    torch.testing.assert_close(flow.double(), expected, **tolerance)
-    torch.testing.assert_close(found.double(), wanted, **tolerance)
-
-
 def test_a_tiny_alpha_and_no_rows_at_all():
     r, f = attention_rows(3, 5)
     torch.testing.assert_close(sparse_flow(r, f, 0.0, 1e-40), 1e-40 / r, rtol=1e-12, atol=0)
