@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphbench.contracts.kernels import in_program
 from graphbench.errors import BadInput, check_choice, check_range
 
 SamplingMode = Literal["without_replacement", "straight_through", "with_replacement"]
@@ -335,8 +336,7 @@ def names_of_tokens(graph_of: Tensor, ptr: Tensor, columns: Sequence[Tensor], ed
         columns: whole or real inputs of each token, each `[T, c]`.
         edge_index: sources and targets `[2, E]`; None for tokens without edges.
     """
-    whole = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-    names: Tensor = (_name_as_operation if whole else _name_tokens)(graph_of, ptr, columns, edge_index)
+    names: Tensor = (_name_as_operation if in_program() else _name_tokens)(graph_of, ptr, columns, edge_index)
     return names
 
 
