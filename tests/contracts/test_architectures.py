@@ -96,7 +96,7 @@ BUDGETS = {
     "SFT": (0, 1445),
     "SFiFormer": (23, 2057),
     "SGFormer": (0, 277),
-    "SPN": (0, 466),
+    "SPN": (0, 236),
     "SequenceSequoia": (0, 657),
     "SequenceTransformer": (0, 280),
     "Sequoia": (0, 368),

@@ -35,7 +35,6 @@ OF_ONE_SIZE = (
 IN_PARTS = {
     **dict.fromkeys(OF_ONE_SIZE, _CLOUDS),
     "PointSequoia": "how many cells hold points depends on numbers, and cells enter batch norms",
-    "SPN": "a distance without pairs is a program of its own; one sum for all is a fifth slower on a processor",
 }
 #: One program for `eager` and `aot_eager`, of which the default backend makes so many over twenty batches.
 MADE_AGAIN = {"GraphMamba": 7, "SFT": 3}

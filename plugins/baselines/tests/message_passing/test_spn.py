@@ -13,7 +13,7 @@ from graphbench.errors import BadInput
 from graphbench.nn import HeadConfig
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench_baselines import SPN
-from graphbench_baselines.message_passing.spn import distance_shells
+from graphbench_baselines.message_passing.spn import distance_pairs
 
 SPEC = tiny_spec("node-classification", "dense")
 DIM, REACH = 8, 2
@@ -52,13 +52,15 @@ def distances(batch):
     return found
 
 
-def test_shells_hold_every_pair_once():
+def test_pairs_are_those_within_reach_once_each():
     model = made()
     batch = batch_of(model, [9, 1, 12, 5])
-    held = [tuple(map(tuple, shell.T.tolist())) for shell in distance_shells(batch, REACH)]
+    sources, targets = distance_pairs(batch, REACH)
+    steps, nodes = targets // batch.num_nodes + 1, targets % batch.num_nodes
     expected = distances(batch)
-    for step, pairs in enumerate(held, start=1):
-        assert sorted(pairs) == sorted(pair for pair, found in expected.items() if found == step)
+    assert sorted(zip(sources.tolist(), nodes.tolist(), steps.tolist(), strict=True)) == sorted(
+        (*pair, step) for pair, step in expected.items() if 1 <= step <= REACH
+    )
     assert max(expected.values()) > REACH
 
 

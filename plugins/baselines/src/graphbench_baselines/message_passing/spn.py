@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
@@ -16,24 +17,26 @@ from graphbench.errors import check_range
 from graphbench.nn import Categorical, NodeEncoder, NormName, make_norm, node_pairs, sum_neighbours
 
 
-def distance_shells(batch: GraphBatch, max_distance: int) -> list[Tensor]:
-    """List the pairs of nodes (u, i) `[2, pairs]` at each distance 1 to k from u to i.
+def distance_pairs(batch: GraphBatch, max_distance: int) -> Tensor:
+    """List the pairs of nodes (u, i) at distances d from 1 to k, as sources u and targets `(d - 1) T + i`.
 
     Args:
-        batch: with the distances of `ShortestPaths(k + 1)`.
+        batch: T nodes, with the distances of `ShortestPaths(k + 1)`.
         max_distance: k.
+
+    Returns:
+        `[2, pairs]`.
 
     Examples:
         >>> from graphbench.testing import encode, tiny_spec, tiny_table
         >>> graphs = encode(tiny_table(tiny_spec(), sizes=[2]), [ShortestPaths(3)])
-        >>> distance_shells(graphs.batch([0]), 2)[0].tolist()
+        >>> distance_pairs(graphs.batch([0]), 2).tolist()
         [[0, 1], [1, 0]]
     """
     distance = batch.shortest_path_distance
     near = ((distance >= 1) & (distance <= max_distance)).nonzero().squeeze(1)
-    pairs = torch.stack(node_pairs(batch, distance.shape[0]))[:, near]
-    distance = distance[near]
-    return [pairs[:, distance == step] for step in range(1, max_distance + 1)]
+    source, target = (end[near] for end in node_pairs(batch, distance.shape[0]))
+    return torch.stack([source, target + (distance[near].to(target.dtype) - 1) * batch.num_nodes])
 
 
 class ShellLayer(nn.Module):
@@ -51,7 +54,7 @@ class ShellLayer(nn.Module):
 
     Examples:
         >>> layer = ShellLayer(8, max_distance=1)
-        >>> layer(torch.randn(2, 8), [torch.tensor([[0, 1], [1, 0]])]).shape
+        >>> layer(torch.randn(2, 8), torch.tensor([[0, 1], [1, 0]])).shape
         torch.Size([2, 8])
     """
 
@@ -63,13 +66,14 @@ class ShellLayer(nn.Module):
             nn.Linear(dim, dim), make_norm(norm, dim), nn.ReLU(), nn.Linear(dim, dim), make_norm(norm, dim), nn.ReLU()
         )
 
-    def forward(self, x: Tensor, shells: list[Tensor]) -> Tensor:
-        """Return nodes `[T, dim]` from nodes and the pairs of each distance."""
-        # One weight a distance for all channels (the paper's alpha), so a layer costs one sum per shell and no map.
+    def forward(self, x: Tensor, pairs: Tensor) -> Tensor:
+        """Return nodes `[T, dim]` from nodes and `distance_pairs`."""
+        # One weight a distance for all channels (the paper's alpha): all distances are one sum into k rows for each
+        # node, also those at which a batch has no pair, so that its program is the same.
         weights = self.shell_logits.softmax(0).to(x.dtype)
-        mixed = (1 + self.eps) * x
-        for weight, shell in zip(weights, shells, strict=True):
-            mixed = mixed + weight * sum_neighbours(x, shell)
+        distances, num_nodes = len(weights), x.shape[0]
+        sums = sum_neighbours(F.pad(x, (0, 0, 0, (distances - 1) * num_nodes)), pairs)
+        mixed = (1 + self.eps) * x + (weights @ sums.view(distances, -1)).view_as(x)
         out: Tensor = self.mlp(mixed)
         return out
 
@@ -133,16 +137,14 @@ class SPN(Architecture):
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
         """List the pairs of nodes at each distance."""
-        shells = distance_shells(batch, self.max_distance)
-        return {f"shell_{distance}": pairs for distance, pairs in enumerate(shells, start=1)}
+        return {"distance_pairs": distance_pairs(batch, self.max_distance)}
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Return nodes `[num_nodes, dim]`."""
         x = self.node_encoder(batch)
-        shells = [batch[f"shell_{distance}"] for distance in range(1, self.max_distance + 1)]
         depths = [x]
         for layer in self.layers:
-            new = self.dropout(layer(x, shells))
+            new = self.dropout(layer(x, batch["distance_pairs"]))
             x = x + new if self.residual else new
             depths.append(x)
         return Representation(node=torch.cat(depths, dim=-1) if self.all_layers else x)
