@@ -126,7 +126,7 @@ train() { # FOLDER OPTIONS: one run, from wherever it stopped, then its test
     shift
     local rehearsed=()
     [ -n "$REHEARSAL" ] && rehearsed=(--trainer.max_epochs=1 --trainer.limit_train_batches=2 --trainer.limit_val_batches=1
-        --trainer.limit_test_batches=1 --data.init_args.batch_size=4)
+        --data.init_args.batch_size=4)
     limited "$PYTHON" -m graphbench fit "$@" "${rehearsed[@]}" --trainer.accelerator="$ACCELERATOR" \
         --run "$folder" --if-exists resume || return
     if [ -f "$folder/results.json" ]; then limited "$PYTHON" -m graphbench test --run "$folder"; fi

@@ -12,7 +12,7 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -66,17 +66,18 @@ class UnitStatus:
     lines: tuple[str, ...] = ()
 
 
-def write_plan(folder: Path, units: Iterable[tuple[str, Sequence[Path]]]) -> None:
+def write_plan(folder: Path, units: Iterable[tuple[str, Sequence[Path]]], end: str = "test") -> None:
     """Write which units a folder will have.
 
     Args:
         folder: of the sweep or the table.
         units: name and possible run folders of each; it has one of them at the end.
+        end: the split whose score ends a unit.
     """
     # Relative paths, so that the folder may be moved.
     listed = [{"name": name, "folders": [str(path.relative_to(folder)) for path in folders]} for name, folders in units]
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / PLAN, json.dumps({"units": listed}, indent=1) + "\n")
+    write_text(folder / PLAN, json.dumps({"units": listed, "end": end}, indent=1) + "\n")
 
 
 def write_trials(folder: Path, trials: int) -> None:
@@ -125,23 +126,26 @@ def _of_runs(folder: Path) -> list[UnitStatus]:
     """Return the planned units, then runs that are there beside them."""
     jobs = {name: number for number, names in read_jobs(folder).items() for name in names}
     units, planned = [], set()
-    for name, folders in _plan(folder / PLAN):
+    plan, end = _plan(folder / PLAN)
+    for name, folders in plan:
         planned.update(folders)
         begun = [path for path in folders if (path / "config.yaml").is_file()]
-        unit = _of_run(begun[-1] if begun else folders[0], name, folder / "logs" / f"{name}.log")
+        unit = _of_run(begun[-1] if begun else folders[0], name, folder / "logs" / f"{name}.log", end)
         units.append(replace(unit, note=f"job {jobs[name]}") if unit.state == "waiting" and name in jobs else unit)
     rest = (path.parent for room in ("runs", "trials") for path in folder.glob(f"{room}/*/config.yaml"))
     return units + [
-        _of_run(path, path.name, folder / "logs" / f"{path.name}.log") for path in sorted(set(rest) - planned)
+        _of_run(path, path.name, folder / "logs" / f"{path.name}.log", end) for path in sorted(set(rest) - planned)
     ]
 
 
-def _plan(path: Path) -> Iterator[tuple[str, list[Path]]]:
+def _plan(path: Path) -> tuple[list[tuple[str, list[Path]]], str]:
+    """Return the units that a folder will have, and the split whose score ends one."""
     if not path.is_file():
-        return
+        return [], "test"
     try:
-        for unit in load_json(path)["units"]:
-            yield unit["name"], [path.parent / name for name in unit["folders"]]
+        plan = load_json(path)
+        units = [(unit["name"], [path.parent / name for name in unit["folders"]]) for unit in plan["units"]]
+        return units, plan.get("end", "test")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptData(f"{path} does not list units ({error}). Remove it to see the runs alone.") from error
 

@@ -75,6 +75,7 @@ class Training:
         facts: first columns of tables, by default `name`.
         room: folder of such trainings in OUTPUT.
         place: options of the machine, such as `--trainer.accelerator=gpu`, which a resumed training gets as well.
+        tested: score the test split behind the training; a trial of a few steps ends with its validation.
 
     Examples:
         >>> training = Training("gps", 1, ["gps/zinc"], ["--trainer.max_epochs=10"])
@@ -93,6 +94,7 @@ class Training:
     facts: Mapping[str, Any] = field(default_factory=dict)
     room: str = "runs"
     place: Sequence[str] = ()
+    tested: bool = True
 
     def folder(self, output: Path) -> Path:
         """Return the folder of the run."""
@@ -110,7 +112,7 @@ class Training:
         return [*words, *self.options, *self.place, f"--seed_everything={self.seed}"]
 
     def run(self, output: Path) -> dict[str, Any]:
-        """Train and test, unless finished, resuming an earlier call.
+        """Train, and test if it is to be tested, unless finished, resuming an earlier call.
 
         Returns:
             The scores, as `results` reads them.
@@ -118,12 +120,12 @@ class Training:
         Raises:
             SystemExit: a command failed.
         """
-        train(self.folder(output), lambda: self.arguments(output), place=self.place)
+        train(self.folder(output), lambda: self.arguments(output), place=self.place, tested=self.tested)
         return results(self.folder(output))
 
     def is_finished(self, output: Path) -> bool:
-        """Tell whether it has been trained and tested."""
-        return "test" in results(self.folder(output))
+        """Tell whether it has been trained, and tested if it is to be."""
+        return ("test" if self.tested else "val") in results(self.folder(output))
 
     def diverged(self, output: Path) -> str:
         """Describe the loss or gradient that was not finite and ended it, else ""."""
@@ -303,6 +305,7 @@ def train(
     options: Callable[[], Sequence[str]],
     command: Callable[..., None] | None = None,
     place: Sequence[str] = (),
+    tested: bool = True,
 ) -> None:
     """Train and test, unless finished, resuming from the last checkpoint if there is one.
 
@@ -311,6 +314,7 @@ def train(
         options: returns the options of `graphbench fit`; called only when a training starts.
         command: runs a command line; `graphbench` by default.
         place: options of the machine for a resumed training.
+        tested: whether the test split is scored.
 
     Raises:
         SystemExit: a command failed.
@@ -322,7 +326,7 @@ def train(
             run("fit", "--resume", str(folder), *place)
         else:
             run("fit", *options(), "--run", str(folder))
-    if "test" not in results(folder):
+    if tested and "test" not in results(folder):
         run("test", "--run", str(folder))
 
 

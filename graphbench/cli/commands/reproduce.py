@@ -150,7 +150,8 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
     log.info("%s", coverage([cell for _, cells, _ in wanted for cell in cells], options.scale))
     lacking = missing(plan, output)
     log.info("%d of %d trainings are still to run", len(lacking), len(plan))
-    write_plan(output, planned(plan, output))  # for `graphbench status`, which reads files alone
+    # For `graphbench status`, which reads files alone.
+    write_plan(output, planned(plan, output), end="val" if options.scale == "smoke" else "test")
     if cluster is not None and lacking and not options.no_train:
         words = ["reproduce", *CommandLine.parse(given).without("--launcher").words]
         last = Unit("tables", (*words, "--no-train"), output / "logs" / "tables.log")

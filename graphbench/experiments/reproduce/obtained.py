@@ -207,13 +207,14 @@ def trained(cell: Cell, column: Column, request: Request, output: Path, resolve:
     """Collect the scores of the finished runs of a cell."""
     folders = finished_runs(cell, request, output)
     diverged = tuple(seed for seed in request.seeds if job_of(cell, seed, request, output).diverged(output))
-    scores = {seed: score for seed, folder in folders.items() if (score := _score(folder, cell.metric)) is not None}
+    smoke = request.scale == "smoke"  # a smoke test is no training to compare with the recipe, and has no test score
+    metric = cell.metric.replace("test/", "val/") if smoke else cell.metric
+    scores = {seed: score for seed, folder in folders.items() if (score := _score(folder, metric)) is not None}
     if not scores:
         return Obtained(cell, text="diverged" if diverged else "", diverged=diverged)
     values = [score * column.scale for score in scores.values()]
     rows = [results(folders[seed]) for seed in scores]
     length = length_of(cell)
-    smoke = request.scale == "smoke"  # a smoke test is no training to compare with the recipe
     altered = {seed: () if smoke else alterations(folders[seed], cell, request, resolve) for seed in scores}
     origins = [provenance(folders[seed]) for seed in scores]
     origin = origins[0]

@@ -30,12 +30,11 @@ Scale = Literal["full", "short", "smoke"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 #: A short training is shorter by this factor.
 SHORT = 20
-#: Options of a smoke test: two steps, and a batch of each other split.
+#: Options of a smoke test: two steps and a batch of the validation split. `test` scores whole splits alone, so none is.
 _SMOKE = (
     "--trainer.max_epochs=1",
     "--trainer.limit_train_batches=2",
     "--trainer.limit_val_batches=1",
-    "--trainer.limit_test_batches=1",
     "--trainer.check_val_every_n_epoch=1",
     "--data.init_args.batch_size=4",
 )
@@ -208,7 +207,8 @@ def _training(cell: Cell, seed: int, request: Request, named: Sequence[str]) -> 
     extra = altering(request.extra)
     place = [word for word in request.extra if word not in extra]
     options = [*cell.options, *scaled(cell, request), *extra]
-    return Training(name, seed, list(cell.recipe), options, {"recipe": " + ".join(cell.recipe)}, place=place)
+    facts, tested = {"recipe": " + ".join(cell.recipe)}, request.scale != "smoke"
+    return Training(name, seed, list(cell.recipe), options, facts, place=place, tested=tested)
 
 
 def job_of(cell: Cell, seed: int, request: Request, output: Path) -> Job:

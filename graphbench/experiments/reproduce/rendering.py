@@ -130,7 +130,11 @@ def csv_rows(table: Table, values: Sequence[Obtained]) -> list[dict[str, Any]]:
 
 def _lead(table: Table, values: Sequence[Obtained], request: Request) -> str:
     """Say what the table shows, and how its runs were trained."""
-    scale = {"full": "the whole recipes", "short": "short runs", "smoke": "a few steps each, which no score says"}
+    scale = {
+        "full": "the whole recipes",
+        "short": "short runs",
+        "smoke": "validation after two steps, no score",
+    }
     altered = [one for one in values if one.altered]
     whole = [one for one in values if one.seeds and not one.altered]
     kind = "altered recipes" if altered and not whole else scale[request.scale]

@@ -13,6 +13,7 @@ from graphbench.cli.commands import reproduce
 from graphbench.cli.console import count_parameters
 from graphbench.experiments import trainings as experiments
 from graphbench.experiments.reproduce.tables import read_table, table_files, tables
+from graphbench.experiments.status import read_status
 
 #: The fewest models that show the ways to build one: options, overlays, a released model, and a second plug-in.
 FEW = ("electric-flow/figure-1", "deepgraph/appendix-h", "sfi-former/table-3", "sft/table-4")
@@ -199,9 +200,9 @@ def test_every_recipe_of_every_table_builds():
         assert _parameters(recipe, options) > 0, (recipe, options)
 
 
-@pytest.mark.slow
-def test_every_recipe_of_every_table_trains_a_few_steps(tmp_path, monkeypatch):
-    """All tables at --scale smoke, in this process, which loads torch once."""
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Commands run here, where torch is loaded once."""
 
     def command(*words):
         if main(list(words)):
@@ -209,6 +210,23 @@ def test_every_recipe_of_every_table_trains_a_few_steps(tmp_path, monkeypatch):
 
     monkeypatch.setattr(experiments, "graphbench", command)
     monkeypatch.setattr(reproduce, "visible_gpus", list)
+
+
+def test_a_smoke_test_ends_with_a_validation_score(in_this_process, tmp_path, capsys):
+    smoke = ["--scale", "smoke", "--output", str(tmp_path), "--trainer.accelerator=cpu"]
+    assert main(["reproduce", "electric-flow/figure-1", "--only", "heat-fc", "--columns", "layers-1", *smoke]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    with (tmp_path / "electric-flow-figure-1.smoke.csv").open(encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["obtained"]) == pytest.approx(
+        json.loads((run / "results.json").read_text())["val"]["val/log_loss"], abs=5e-3
+    )
+    assert [unit.state for unit in read_status(tmp_path)] == ["done"]
+
+
+@pytest.mark.slow
+def test_every_recipe_of_every_table_trains_a_few_steps(in_this_process, tmp_path):
+    """All tables at --scale smoke."""
     assert (
         main(["reproduce", *tables(), "--scale", "smoke", "--output", str(tmp_path), "--trainer.accelerator=cpu"]) == 0
     )
