@@ -202,6 +202,7 @@ class Architecture(_ChecksOptions):
         self.spec = spec
         self.dim = dim
         self._number = next(_NUMBERS)
+        self._precomputing: tuple[Architecture | PositionalEncoder, ...] | None = None
 
     def __call__(self, batch: Data) -> Representation:
         """Run `forward`, which reads a `GraphBatch`, on PyG's `Batch` and `Data`, too.
@@ -236,14 +237,16 @@ class Architecture(_ChecksOptions):
     @property
     def precomputes(self) -> bool:
         """Tell whether the model or an encoder of its computes fields before `forward`."""
-        return bool(self._precomputing)
+        return bool(self._precomputing_parts())
 
-    @functools.cached_property
-    def _precomputing(self) -> tuple[Architecture | PositionalEncoder, ...]:
-        # At the first use: a subclass adds its parts after this constructor.
-        parts = [part for part in self.modules() if isinstance(part, (Architecture, PositionalEncoder))]
-        idle = Architecture.precompute, PositionalEncoder.precompute
-        return tuple(part for part in parts if type(part).precompute not in idle)
+    def _precomputing_parts(self) -> tuple[Architecture | PositionalEncoder, ...]:
+        # At the first use: a subclass adds its parts after this constructor. No `cached_property`, which takes a lock
+        # before Python 3.12, at which a program of `torch.compile(model)` would end.
+        if self._precomputing is None:
+            parts = [part for part in self.modules() if isinstance(part, (Architecture, PositionalEncoder))]
+            idle = Architecture.precompute, PositionalEncoder.precompute
+            self._precomputing = tuple(part for part in parts if type(part).precompute not in idle)
+        return self._precomputing
 
     def precomputed(self, batch: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
         """Return a shallow copy of the batch with the fields of `precompute`; the batch itself where it has them.
@@ -262,7 +265,7 @@ class Architecture(_ChecksOptions):
         if batch.get("precomputed_for", None) == mark:
             return batch
         prepared: GraphBatch = copy.copy(batch)
-        for part in self._precomputing:
+        for part in self._precomputing_parts():
             for name, value in part.precompute(batch, generator).items():
                 prepared[name] = value
         prepared.precomputed_for = mark

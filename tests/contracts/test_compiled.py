@@ -143,6 +143,32 @@ def test_clouds_of_one_size_share_a_program(name):
     assert programs <= 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["packed", "Performer", "BigBird"])
+def test_gps_with_other_attention_is_one_program(attention):
+    spec = tiny_spec()
+    model = registry.load("architectures", "GPS")(spec, 16, num_layers=2, num_heads=4, attention=attention)
+    torch._dynamo.reset()
+    counters.clear()
+    # What `aot_eager` believes of the strides of attention's gradients is not so on a processor.
+    model.train().compile(dynamic=True, backend="eager" if attention == "BigBird" else "aot_eager")
+    for batch in batches_of_all_sizes(model, spec, 20):
+        gradients(model, batch)
+    assert counted() == (1, 0)
+
+
+def test_torch_compile_of_a_model_as_an_object_is_one_program():
+    """As users of PyTorch compile a model, beside `--model.compile true`, which compiles its forward pass alone."""
+    made = small_model("GCN")
+    assert made is not None
+    model, spec = made
+    table = encode(tiny_table(spec, sizes=[5, 3, 4]), model.required_encodings())
+    batch = table.batch(range(3))
+    torch._dynamo.reset()
+    compiled = torch.compile(model, dynamic=True, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(batch).node, model(batch).node)
+
+
 def test_gcn_is_one_program_for_batches_of_any_size():
     assert compiled_programs("GCN", batches=5) == (1, 0)
 

@@ -291,7 +291,8 @@ def random_blocks(blocks: Tensor, count: int, num_heads: int, num_random: int) -
 @lru_cache(maxsize=64)
 def _table(count: int, num_heads: int, num_random: int, device: torch.device) -> Tensor:
     """Tabulate random blocks of graphs of 0, 1, ... blocks `[totals, H, M, r]`; the last row serves all larger ones."""
-    totals = range(1, min(2 * num_random + 6, count) + 1)
+    # As many rows for batches of few blocks, so that a compiled program is the same for all.
+    totals = range(1, 2 * num_random + 7)
     none = torch.full((num_heads, count, num_random), -1)
     return torch.stack([none, *(_draw_blocks(total, count, num_heads, num_random) for total in totals)]).to(device)
 
