@@ -81,6 +81,18 @@ def test_metrics_are_means_over_graphs_with_pairs(batch):
     assert metrics["hits@3"].compute().item() == pytest.approx(torch.stack(hits).mean().item())
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
+def test_scores_that_are_told_rank_as_those_that_are_scored(batch, kind):
+    """In bfloat16 products would be rounded to 8 bits, so that many were equal; float64 stays."""
+    task = build_task(SPEC, 64, HeadConfig(num_layers=1))
+    output = torch.randn(batch.num_nodes, 64, generator=torch.Generator().manual_seed(3)).to(kind)
+    told, _ = task.predict(output, batch)
+    head, tail = batch.contact_index.t()
+    wide = torch.float32 if kind is torch.bfloat16 else kind
+    assert told.dtype == wide
+    torch.testing.assert_close(told[:, 0], (output[head].to(wide) * output[tail].to(wide)).sum(1))
+
+
 def test_negatives_are_wrong_tails_of_the_same_graph(batch):
     pairs = both_directions(batch.contact_index)
     true = {tuple(pair) for pair in pairs.tolist()}
