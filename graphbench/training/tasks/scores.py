@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -110,6 +110,26 @@ class SplitScores(nn.Module):
         """Return the names that are logged: the loss and every metric, as `val/loss`."""
         of_targets = (f"{name}/{target}" for name in self.alone for target in self.targets)
         return tuple(f"{self.split}/{name}" for name in ("loss", *self.metrics, *of_targets))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SplitScores:
+        """Move to a device; sums keep their types where weights get another precision, which would round them.
+
+        torchmetrics sees to it for `module.bfloat16()`, and not for `module.to(torch.bfloat16)`, which Lightning calls.
+        """
+        states = [
+            (metric, name, default, getattr(metric, name))
+            for metric in self.modules()
+            if isinstance(metric, Metric)
+            for name, default in metric._defaults.items()
+            if isinstance(default, Tensor)
+        ]
+        super()._apply(fn, recurse)
+        for metric, name, default, state in states:
+            moved = getattr(metric, name)
+            if moved.dtype != state.dtype:
+                metric._defaults[name] = default.to(moved.device)
+                setattr(metric, name, state.to(moved.device))
+        return self
 
     def update(self, task: Task, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Add a batch and its raw `output`; returns the terms of its loss."""

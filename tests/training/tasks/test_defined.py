@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import stats
 from sklearn import metrics as sk
+from torchmetrics import Metric
 
 from graphbench.contracts import GraphBatch, Representation
 from graphbench.nn.heads import HeadConfig
@@ -266,6 +267,30 @@ def test_outputs_of_rows_without_a_label_and_of_other_targets_may_be_anything():
     assert values["val/MAE/0"] == pytest.approx(0.5)
     assert values["val/MAE/1"].isnan()
     assert values["val/MAE"].isnan()
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("name", TASKS)
+def test_sums_of_scores_keep_their_types_where_weights_get_others(name, kind):
+    """Lightning's true precisions call `module.to(kind)`; states and what `reset` puts back stay."""
+    spec = tiny_spec(name)
+    task = build_task(spec, 8, HeadConfig(), metrics=list(build_task(spec, 8, HeadConfig()).named_metrics()))
+    for split in ("train", "val"):
+        plain, moved = SplitScores(task, split), SplitScores(task, split).to(kind)
+        for one, other in zip(plain.modules(), moved.modules(), strict=True):
+            if isinstance(one, Metric):
+                for state, default in one._defaults.items():
+                    if isinstance(default, torch.Tensor):
+                        assert getattr(other, state).dtype == other._defaults[state].dtype == default.dtype, state
+
+
+def test_errors_of_many_batches_add_up_beside_weights_in_bfloat16():
+    """In bfloat16 a sum of ones would stay at 256."""
+    task = task_of("graph-regression")
+    scores = SplitScores(task, "val").to(torch.bfloat16)
+    for _ in range(1000):
+        scores.add(task, torch.ones(1, 1), torch.zeros(1, 1))
+    assert float(scores.finish()["val/MAE"]) == 1
 
 
 def test_ranges_add_up_over_batches():
