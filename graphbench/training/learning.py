@@ -155,8 +155,9 @@ class LearningModule(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Start at the rate that Lightning's finder found, and warn where frozen parts never learn."""
         self._last_step = self.trainer.max_steps  # only now: finders train before this with limits of their own
-        last, fewest = self.trainer.max_epochs, self.trainer.min_epochs
-        if self._last_step >= 0 and (ends := self._epochs()) is not None and ends < (fewest or 0):
+        last, fewest = self.trainer.max_epochs, self.trainer.min_epochs or 0
+        # Asked last: counting batches makes the loader, and a run without these options has no need to.
+        if fewest > 1 and self._last_step >= 0 and (ends := self._epochs()) is not None and ends < fewest:
             logger.warning(
                 "trainer.min_epochs is %d, but max_steps %d ends the run in epoch %d", fewest, self._last_step, ends
             )

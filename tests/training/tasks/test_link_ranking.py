@@ -1,5 +1,6 @@
 """Ranks against a plain loop over pairs and nodes, negatives against their definition."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -91,6 +92,18 @@ def test_scores_that_are_told_rank_as_those_that_are_scored(batch, kind):
     wide = torch.float32 if kind is torch.bfloat16 else kind
     assert told.dtype == wide
     torch.testing.assert_close(told[:, 0], (output[head].to(wide) * output[tail].to(wide)).sum(1))
+
+
+def test_a_link_that_is_given_twice_or_reversed_is_ranked_once(batch):
+    node = torch.randn(batch.num_nodes, 4, generator=torch.Generator().manual_seed(4))
+    repeated = copy.copy(batch)
+    repeated.contact_index = torch.cat([batch.contact_index, batch.contact_index[:2], batch.contact_index[1:4].flip(1)])
+    task, found = build_task(SPEC, 4, HeadConfig(num_layers=1)), []
+    for links in (batch, repeated):
+        metrics = task.build_metrics()
+        task.update(metrics, node, links)
+        found.append({name: metric.compute() for name, metric in metrics.items()})
+    assert found[0] == found[1]
 
 
 def test_negatives_are_wrong_tails_of_the_same_graph(batch):
