@@ -16,17 +16,15 @@ import numpy as np
 import torch
 from scipy.optimize import brentq
 from scipy.special import log_softmax, logsumexp
-from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from graphbench.contracts import BenchmarkSpec
 from graphbench.errors import BadInput
+from graphbench.training.tasks.metrics import calibration_error
 
 #: Bounds of 1 / T. Beyond them probabilities are equal, or all but one are zero.
 _SHARPEST, _FLATTEST = 1e3, 1e-3
 #: Parts of the rows, each of which tries the temperature of the others.
 _FOLDS = 5
-#: Bins of equal width in the expected calibration error, as in Guo et al.
-BINS = 15
 
 
 def log_probabilities(outputs: np.ndarray, spec: BenchmarkSpec) -> np.ndarray:
@@ -177,6 +175,6 @@ def _error(log_probability: np.ndarray, truth: np.ndarray, labels: bool) -> floa
     """Compute the expected calibration error: of the predicted class, or for labels of yes."""
     probabilities, target = torch.from_numpy(np.exp(log_probability)), torch.from_numpy(truth)
     if labels:
-        return float(binary_calibration_error(probabilities[:, 1].contiguous(), target, n_bins=BINS))
-    classes = probabilities.shape[1]
-    return float(multiclass_calibration_error(probabilities, target, num_classes=classes, n_bins=BINS))
+        return float(calibration_error(probabilities[:, 1], target == 1))
+    confidence, chosen = probabilities.max(1)
+    return float(calibration_error(confidence, chosen == target))

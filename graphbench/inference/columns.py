@@ -31,7 +31,7 @@ def prediction_columns(
         names: Sequence[str] = classes
     elif data.spec.kind == "multilabel":
         for number, name in enumerate(targets):
-            more = (predictions[:, number] >= 0.5).astype(np.int64)
+            more = (predictions[:, number] > 0.5).astype(np.int64)  # as scores and torchmetrics have it
             columns[f"prediction_{name}"] = pd.arrays.IntegerArray(more, ~present)
         names = targets
     else:

@@ -171,7 +171,7 @@ class Reliability:
     def of(cls, confidence: np.ndarray, correct: np.ndarray, bins: int = _BINS) -> Reliability:
         """Sort probabilities `[n]` into bins, with `correct` `[n]` telling which came true."""
         # Inner borders alone, so that 0 and 1, and what rounds beyond them, fall into the outer bins.
-        place = np.digitize(confidence, np.linspace(0, 1, bins + 1)[1:-1])
+        place = np.digitize(confidence, np.linspace(0, 1, bins + 1)[1:-1], right=True)
         count = np.bincount(place, minlength=bins)
         mask = count > 0
         means = [np.bincount(place, values, bins)[mask] / count[mask] for values in (confidence, correct.astype(float))]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch import Tensor, distributed, nn
+from torchmetrics import Metric
 
 from graphbench.contracts.table import GraphBatch, GraphTable
 from graphbench.training.lightning_internals import ddp_options
@@ -30,6 +31,31 @@ def over_processes(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
     both = torch.stack((sums.double(), counts.double()))  # float64 counts exactly, as far as a batch can go
     distributed.all_reduce(both)
     return both[0], both[1], distributed.get_world_size()
+
+
+def agree_on_rows(metrics: Iterable[Metric]) -> None:
+    """Let metrics that keep rows be computed where a process has none, as all of its graphs may lack a label.
+
+    torchmetrics gathers nothing as float32 of one dimension, which fits neither classes nor several targets: the
+    processes would wait for other sizes and end. Those without rows take type and shape from the others.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+        return
+    states = [
+        (metric, name)
+        for metric in metrics
+        if metric.distributed_available_fn is not None and metric.distributed_available_fn()
+        for name, default in metric._defaults.items()
+        if isinstance(default, list)
+    ]
+    if not states:
+        return
+    kept = [getattr(metric, name) for metric, name in states]
+    layouts: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(layouts, [(rows[0].dtype, rows[0].shape[1:]) if rows else None for rows in kept])
+    for (metric, _), rows, of_processes in zip(states, kept, zip(*layouts, strict=True), strict=True):
+        if not rows and (known := next(filter(None, of_processes), None)):
+            rows.append(torch.empty((0, *known[1]), dtype=known[0], device=metric.device))
 
 
 def share_buffers(module: nn.Module) -> None:

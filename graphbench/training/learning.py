@@ -101,10 +101,11 @@ class LearningModule(pl.LightningModule):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Let validation see the weights of the last step where `max_steps` ends the run within an epoch.
 
-        Lightning validates there only in a training that somebody stops.
+        Lightning validates there only in a training that somebody stops, and `min_epochs` keeps anybody from it.
         """
         if 0 <= self._last_step <= self.trainer.global_step:
             self.trainer.should_stop = True
+            self.trainer.fit_loop.min_epochs = None
 
     # -- optimizer and rates -------------------------------------------------------------------------------------
 
@@ -154,7 +155,12 @@ class LearningModule(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Start at the rate that Lightning's finder found, and warn where frozen parts never learn."""
         self._last_step = self.trainer.max_steps  # only now: finders train before this with limits of their own
-        last = self.trainer.max_epochs
+        last, fewest = self.trainer.max_epochs, self.trainer.min_epochs or 0
+        # Asked last: counting batches makes the loader, and a run without these options has no need to.
+        if fewest > 1 and self._last_step >= 0 and (ends := self._epochs()) is not None and ends < fewest:
+            logger.warning(
+                "trainer.min_epochs is %d, but max_steps %d ends the run in epoch %d", fewest, self._last_step, ends
+            )
         if self.freeze_epochs is not None and last is not None and 0 <= last <= self.freeze_epochs:
             logger.warning(
                 "freeze_epochs=%d, and the run ends after %d: these parts never learn", self.freeze_epochs, last

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from graphbench.benchmarks import AMPPeptides, Molecules
 from graphbench.inference.columns import beside, own_name, prediction_columns, target_columns
+from graphbench.training.tasks.metrics import label_accuracy, label_f1
 
 VALUES = np.array([[0.2, 0.8], [np.nan, np.nan], [0.6, 0.4]], dtype=np.float32)
 PRESENT = np.array([True, False, True])
@@ -39,6 +41,14 @@ def test_labels_are_answers_with_probabilities():
     assert list(found) == ["prediction_hot", "prediction_cold", "probability_hot", "probability_cold"]
     assert found["prediction_cold"].tolist() == [1, pd.NA, 0]
     assert found["probability_hot"].tolist()[0] == pytest.approx(0.2)
+
+
+def test_a_probability_of_one_half_is_a_no_as_in_scores():
+    data = Molecules("none.csv", ["hot"], task="multilabel")
+    half = np.array([[0.5], [np.nextafter(0.5, 1)]])
+    assert prediction_columns(data, half, (), np.ones(2, dtype=bool))["prediction_hot"].tolist() == [0, 1]
+    for score in (label_accuracy, label_f1):
+        assert float(score(torch.tensor(half)[:, 0], torch.tensor([0, 1]))) == 1
 
 
 def test_targets_are_called_as_predictions_are():

@@ -19,10 +19,12 @@ from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.contracts import Architecture, Representation
 from graphbench.errors import BadInput
 from graphbench.nn import NodeEncoder
+from graphbench.nn.heads import HeadConfig
 from graphbench.testing import encode, tiny_spec, tiny_table
 from graphbench.testing.tiny import FEATURE_KINDS
 from graphbench.training.distributed import idle_parameters, poorest, shape_for_shards
-from graphbench.training.module import BenchmarkModule, SplitLoss
+from graphbench.training.module import BenchmarkModule, SplitLoss, SplitScores
+from graphbench.training.tasks import TASKS, build_task
 
 SIZES = (3, 9, 5, 4, 12, 6)
 
@@ -356,3 +358,36 @@ def test_looking_for_idle_parameters_leaves_no_trace():
     assert all(parameter.grad is None for parameter in module.parameters())
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
+
+
+def scores_of(name, shares):
+    """Every score of a task on batches of these graphs, of which those from number 8 on have no label."""
+    spec = tiny_spec(name)
+    spec = dataclasses.replace(spec, num_classes=2) if name == "graph-classification" else spec
+    torch.manual_seed(0)
+    task = build_task(spec, 8, HeadConfig(), metrics=list(build_task(spec, 8, HeadConfig()).named_metrics()))
+    table, scores = tiny_table(spec, num_graphs=12), SplitScores(task, "val")
+    for rows in shares:
+        batch = table.batch(rows)
+        if rows[0] >= 8 and "y" in batch:
+            batch.y = torch.full_like(batch.y, torch.nan if batch.y.is_floating_point() else -1)
+        generator = torch.Generator().manual_seed(rows[0])
+        node, edge = (torch.randn(n, 8, generator=generator) for n in (batch.num_nodes, batch.edge_index.shape[1]))
+        scores.update(task, task(Representation(node, edge=edge), batch).detach(), batch)
+    return {name: float(value) for name, value in scores.finish().items()}
+
+
+def test_scores_are_those_of_one_process_where_another_has_no_row_to_score(tmp_path):
+    """Rows that metrics keep have types and shapes that a process without rows does not know by itself."""
+    labelled = [[0, 1, 2], [3], [4, 5, 6, 7]]
+    others = {name: [[]] if name in ("link-ranking", "map-recovery") else [[], [[8, 9], [10, 11]]] for name in TASKS}
+
+    def work(rank):
+        distributed.init_process_group("gloo")
+        return {name: [scores_of(name, (labelled, other)[rank]) for other in others[name]] for name in TASKS}
+
+    alone = {name: scores_of(name, labelled) for name in TASKS}
+    for found in on_two(tmp_path, work):
+        for name in TASKS:
+            for values in found[name]:
+                assert values == pytest.approx(alone[name], rel=1e-6, nan_ok=True), name

@@ -218,6 +218,14 @@ def test_the_weights_of_the_last_step_are_validated(spec, steps, validated):
     assert watched(spec, {"max_steps": steps}).validated == validated
 
 
+def test_they_are_validated_where_min_epochs_asks_for_more_than_max_steps(spec, caplog):
+    assert watched(spec, {"max_steps": 7, "min_epochs": 5}).validated == [3, 6, 7]
+    assert "trainer.min_epochs is 5, but max_steps 7 ends the run in epoch 3" in caplog.text
+    caplog.clear()
+    assert watched(spec, {"max_steps": 7, "min_epochs": 3}).validated == [3, 6, 7]
+    assert "min_epochs" not in caplog.text
+
+
 @pytest.mark.parametrize("decay", [0.9, 0.99, 0.7])
 def test_the_average_of_weights_that_rest_is_the_weights(spec, decay):
     # 2, 7 and 119 are offsets of the tables: whole numbers that an average in floats rounds down

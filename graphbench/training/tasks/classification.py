@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.classification import BinaryAveragePrecision, MulticlassCalibrationError, MulticlassCohenKappa
+from torchmetrics.classification import BinaryAveragePrecision, MulticlassCohenKappa
 
 from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
@@ -33,7 +33,7 @@ from graphbench.training.tasks.losses import (
     class_terms,
     combine_classes,
 )
-from graphbench.training.tasks.metrics import PartIoU, parts_of
+from graphbench.training.tasks.metrics import CalibrationError, PartIoU, parts_of
 
 
 class Classification(Task):
@@ -186,7 +186,7 @@ class Classification(Task):
         metrics: dict[str, Metric] = {
             "MCC": MatthewsCorrelation(self.num_classes),
             "kappa": MulticlassCohenKappa(self.num_classes),
-            "ECE": MulticlassCalibrationError(self.num_classes),
+            "ECE": CalibrationError(self.num_classes),
         }
         if self.num_classes == 2:
             metrics |= {"AP": BinaryAveragePrecision(), "F1": PositiveF1Score()}

@@ -21,6 +21,10 @@ _CONTRASTS = (
 )  # fmt: skip
 
 
+#: Why a score of predictions that are no numbers, or infinite, has none.
+NOT_FINITE = "predictions are not finite"
+
+
 @dataclass(frozen=True)
 class TargetRange:
     """Number and range of the known targets in each of T columns.
@@ -103,6 +107,41 @@ class TargetRanges(Metric):
         return TargetRange(tuple(map(int, rows)), tuple(low), tuple(high), discrete=self.discrete)
 
 
+class BrokenPredictions(Metric):
+    """Counts predictions that are not finite where a target is known, over batches and processes.
+
+    Scores that compare would take a NaN for a number that nothing is larger than, and so have a number themselves.
+
+    Args:
+        columns: T columns are counted one by one; of any other number of them all together.
+
+    Examples:
+        >>> metric = BrokenPredictions(2)
+        >>> targets = torch.tensor([[0.0, 1.0], [0.0, torch.nan]])
+        >>> metric.update(torch.tensor([[1.0, torch.nan], [2.0, torch.inf]]), targets)
+        >>> metric.compute()
+        tensor([0, 1])
+    """
+
+    is_differentiable = False
+    full_state_update = False
+    count: Tensor
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.add_state("count", default=torch.zeros(columns, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, predictions: Tensor, known: Tensor | None) -> None:
+        """Add predictions or outputs `[rows, C]`, and targets `[rows, C]` or `[rows, 1]`, NaN where unknown."""
+        broken = ~predictions.isfinite()
+        broken = broken if known is None else broken & ~known.isnan()
+        self.count = self.count + (broken.sum(0) if broken.shape[1] == len(self.count) else broken.sum())
+
+    def compute(self) -> Tensor:
+        """Return the numbers `[T]`."""
+        return self.count
+
+
 def need_of(name: str, metric: Metric, needs: Mapping[str, Need]) -> Need:
     """Return what a metric needs: as its task says of its name, else by the class of torchmetrics."""
     if name in needs:
@@ -114,4 +153,4 @@ def why_not_a_number(value: float, loss: float) -> str:
     """Say why a score is undefined whose targets would define it."""
     if not math.isnan(value):
         return ""
-    return "predictions are not finite" if not math.isfinite(loss) else "predictions are all equal"
+    return NOT_FINITE if not math.isfinite(loss) else "predictions are all equal"

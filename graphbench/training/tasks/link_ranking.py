@@ -202,7 +202,7 @@ class LinkRanking(Task):
 
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
         """Rank every true pair in both directions."""
-        pairs, node = both_directions(batch.contact_index), output.float()
+        pairs, node = both_directions(batch.contact_index), at_least_single(output)
         owner = batch.batch[pairs[:, 0]]
         raw = tail_ranks(node, pairs, batch, filtered=False)
         values = {"MRR": 1 / raw} | {f"hits@{k}": (raw <= k).float() for k in (1, 3, 10)}
@@ -231,8 +231,8 @@ class LinkRanking(Task):
 
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Scores of the true pairs `[num_pairs, 1]`, and ones."""
-        pairs = batch.contact_index
-        scores = (output[pairs[:, 0]] * output[pairs[:, 1]]).sum(-1, keepdim=True).float()
+        pairs, node = batch.contact_index, at_least_single(output)  # as they are ranked
+        scores = (node[pairs[:, 0]] * node[pairs[:, 1]]).sum(-1, keepdim=True)
         return scores, torch.ones_like(scores)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.classification import MulticlassCalibrationError
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 from torchmetrics.utilities import dim_zero_cat
 
@@ -208,6 +209,37 @@ def matthews(confusion: Tensor) -> Tensor:
     spread = (rows.square() - true.square().sum()) * (rows.square() - chosen.square().sum())
     value = (right * rows - (true * chosen).sum()) / spread.sqrt()
     return torch.where(spread > 0, value, 0.0).float().to(confusion.device)
+
+
+def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Tensor:
+    """Compute the expected calibration error: the mean over all n of |share that is right - confidence| of their bin.
+
+    Bin m of M holds confidences in `((m - 1) / M, m / M]` (Guo et al., "On calibration of modern neural networks", ICML
+    2017, section 2); torchmetrics gives those of exactly 1 a bin of their own.
+
+    Args:
+        confidence: probabilities `[n]`.
+        correct: whether each came true `[n]`, of any type.
+        bins: their number M, all of equal width.
+
+    Examples:
+        >>> calibration_error(torch.tensor([0.95, 1.0]), torch.tensor([1, 0]))  # one bin
+        tensor(0.4750)
+    """
+    edges = torch.linspace(0, 1, bins + 1, dtype=confidence.dtype, device=confidence.device)
+    place = torch.bucketize(confidence.contiguous(), edges[1:-1].contiguous())
+    gaps = confidence.new_zeros(bins).index_add(0, place, correct.to(confidence.dtype) - confidence)
+    return gaps.abs().sum() / len(confidence)
+
+
+class CalibrationError(MulticlassCalibrationError):
+    """`calibration_error` of the predicted class."""
+
+    def compute(self) -> Tensor:
+        """Return the error; NaN before any row."""
+        if not len(self.confidences):
+            return torch.tensor(torch.nan)
+        return calibration_error(dim_zero_cat(self.confidences), dim_zero_cat(self.accuracies), self.n_bins)
 
 
 class GraphMean(Metric):

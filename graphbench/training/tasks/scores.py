@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,9 @@ from torchmetrics import Metric
 from graphbench.contracts.spec import SPLITS
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
+from graphbench.training.distributed import agree_on_rows
 from graphbench.training.tasks.base import Task, target_labels
-from graphbench.training.tasks.defined import need_of, why_not_a_number
+from graphbench.training.tasks.defined import NOT_FINITE, BrokenPredictions, need_of, why_not_a_number
 
 
 class SplitLoss(Metric):
@@ -96,6 +97,7 @@ class SplitScores(nn.Module):
             self.targets = target_labels(replace(task.spec, num_classes=None, num_targets=task.spec.num_classes or 1))
         self.loss = SplitLoss(task)
         self.ranges = task.ranges()
+        self.broken = BrokenPredictions(len(self.ranges.rows))
         self.needs = {name: need_of(name, metric, task.needs) for name, metric in metrics.items()}
         self.alone_needs = {name: need_of(name, metric, task.needs) for name, metric in alone.items()}
         self.has_targets = task.known_targets(torch.zeros(1, task.spec.num_targets)) is not None
@@ -109,13 +111,36 @@ class SplitScores(nn.Module):
         of_targets = (f"{name}/{target}" for name in self.alone for target in self.targets)
         return tuple(f"{self.split}/{name}" for name in ("loss", *self.metrics, *of_targets))
 
+    def _apply(self, fn: Any, recurse: bool = True) -> SplitScores:
+        """Move to a device; sums keep their types where weights get another precision, which would round them.
+
+        torchmetrics sees to it for `module.bfloat16()`, and not for `module.to(torch.bfloat16)`, which Lightning calls.
+        """
+        states = [
+            (metric, name, default, getattr(metric, name))
+            for metric in self.modules()
+            if isinstance(metric, Metric)
+            for name, default in metric._defaults.items()
+            if isinstance(default, Tensor)
+        ]
+        super()._apply(fn, recurse)
+        for metric, name, default, state in states:
+            moved = getattr(metric, name)
+            if moved.dtype != state.dtype:
+                metric._defaults[name] = default.to(moved.device)
+                setattr(metric, name, state.to(moved.device))
+        return self
+
     def update(self, task: Task, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Add a batch and its raw `output`; returns the terms of its loss."""
         task.score(cast(dict[str, Metric], dict(self.metrics.items())), output.detach(), batch)
         if len(self.alone):
             task.compare(cast(dict[str, Metric], dict(self.alone.items())), *task.predict(output.detach(), batch))
-        if "y" in batch and (targets := task.known_targets(batch.y)) is not None:
-            self.ranges.update(targets)
+        known = task.known_targets(batch.y) if "y" in batch else None
+        if known is not None:
+            self.ranges.update(known)
+        # What a loss learns beside each prediction may be anything.
+        self.broken.update(output.detach() if known is None else output.detach()[:, : task.spec.output_dim], known)
         sums, counts = task.terms(output, batch)
         self.loss.update(sums.detach(), counts)
         return sums, counts
@@ -125,12 +150,13 @@ class SplitScores(nn.Module):
         self.has_loss = False
         for metrics in (self.metrics, self.alone):
             task.compare(cast(dict[str, Metric], dict(metrics.items())), predictions, targets)
-        if (known_targets := task.known_targets(targets)) is not None:
-            self.ranges.update(known_targets)
+        if (known := task.known_targets(targets)) is not None:
+            self.ranges.update(known)
+        self.broken.update(predictions, known)
 
     def reset(self) -> None:
         """Forget what was added."""
-        for metric in (self.loss, self.ranges, *self.metrics.values(), *self.alone.values()):
+        for metric in (self.loss, self.ranges, self.broken, *self.metrics.values(), *self.alone.values()):
             cast(Metric, metric).reset()
 
     def finish(self) -> dict[str, Tensor]:
@@ -148,12 +174,14 @@ class SplitScores(nn.Module):
 
     def _finish(self) -> dict[str, Tensor]:
         self.undefined = {}
+        agree_on_rows(metric for metric in self.modules() if isinstance(metric, Metric))
         # On every process and in one order: computing is a collective.
         values = {"loss": self.loss.compute()} if self.has_loss else {}
         loss = float(values.get("loss", 0.0))
         targets = self.ranges.result() if self.has_targets else None
+        broken = [NOT_FINITE if count else "" for count in self.broken.compute().reshape(-1).tolist()]
         for name, metric in self.metrics.items():
-            reason = "" if targets is None else targets.missing(self.needs[name])
+            reason = ("" if targets is None else targets.missing(self.needs[name])) or max(broken)
             values[name] = torch.tensor(torch.nan) if reason else _single(name, cast(Metric, metric).compute())
             reason = reason or why_not_a_number(float(values[name]), loss)
             if reason:
@@ -163,11 +191,14 @@ class SplitScores(nn.Module):
             if not isinstance(of_targets, Tensor) or of_targets.shape != (len(self.targets),):
                 of_targets = _single(name, of_targets).expand(len(self.targets))
             for number, (target, value) in enumerate(zip(self.targets, of_targets, strict=True)):
-                values[f"{name}/{target}"] = value
-                if value.isnan():
+                reason = max(broken) if self.are_classes else broken[number]
+                values[f"{name}/{target}"] = value.new_full((), torch.nan) if reason else value
+                if reason or value.isnan():
                     ranges = None if targets is None or self.are_classes else targets.column(number)
                     why = None if ranges is None else ranges.missing(self.alone_needs[name])
-                    self.undefined[f"{self.split}/{name}/{target}"] = why or why_not_a_number(float(value), loss)
+                    self.undefined[f"{self.split}/{name}/{target}"] = (
+                        why or reason or why_not_a_number(float(value), loss)
+                    )
         return values
 
 

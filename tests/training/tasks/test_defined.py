@@ -8,9 +8,11 @@ import pytest
 import torch
 from scipy import stats
 from sklearn import metrics as sk
+from torchmetrics import Metric
 
+from graphbench.contracts import GraphBatch, Representation
 from graphbench.nn.heads import HeadConfig
-from graphbench.testing import tiny_spec
+from graphbench.testing import tiny_spec, tiny_table
 from graphbench.training.tasks import TASKS, build_task
 from graphbench.training.tasks.defined import TargetRange, TargetRanges
 from graphbench.training.tasks.scores import SplitScores
@@ -232,6 +234,63 @@ def test_predictions_that_are_not_finite_are_the_reason():
     values, undefined = scores_of(task, [[math.nan], [1.0]], [[1.0], [2.0]])
     assert math.isnan(values["MAE"])
     assert undefined["MAE"]
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+@pytest.mark.parametrize("name", TASKS)
+def test_one_output_that_is_not_finite_leaves_no_score_a_number(name, broken):
+    """Ranks would put NaN first, and a class would be the first one."""
+    spec = tiny_spec(name)
+    task = build_task(spec, 8, HeadConfig())
+    task = build_task(spec, 8, HeadConfig(), metrics=list(task.named_metrics()))
+    batch, generator = tiny_table(spec, num_graphs=12).batch(range(12)), torch.Generator().manual_seed(0)
+    edge = torch.randn(batch.edge_index.shape[1], 8, generator=generator)
+    output = task(Representation(torch.randn(batch.num_nodes, 8, generator=generator), edge=edge), batch).detach()
+    known = task.known_targets(batch.y) if "y" in batch else None
+    row = 0 if known is None else int((~known.isnan()).all(1).nonzero()[0])
+    for spoiled in (False, True):
+        output[row] = broken if spoiled else output[row]
+        scores = SplitScores(task, "val")
+        scores.update(task, output, batch)
+        values = scores.finish()
+        values.pop("val/loss")
+        assert [math.isnan(value) for value in values.values()] == [spoiled] * len(values), values
+        assert set(scores.undefined) == (set(values) if spoiled else set())
+
+
+def test_outputs_of_rows_without_a_label_and_of_other_targets_may_be_anything():
+    task = task_of("node-regression", targets=2)
+    batch = GraphBatch(y=torch.tensor([[1.0, 2.0], [2.0, 1.0], [math.nan, 3.0]]))
+    scores = SplitScores(task, "val")
+    scores.update(task, torch.tensor([[1.0, 2.0], [1.0, math.nan], [math.nan, 0.0]]), batch)
+    values = scores.finish()
+    assert values["val/MAE/0"] == pytest.approx(0.5)
+    assert values["val/MAE/1"].isnan()
+    assert values["val/MAE"].isnan()
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("name", TASKS)
+def test_sums_of_scores_keep_their_types_where_weights_get_others(name, kind):
+    """Lightning's true precisions call `module.to(kind)`; states and what `reset` puts back stay."""
+    spec = tiny_spec(name)
+    task = build_task(spec, 8, HeadConfig(), metrics=list(build_task(spec, 8, HeadConfig()).named_metrics()))
+    for split in ("train", "val"):
+        plain, moved = SplitScores(task, split), SplitScores(task, split).to(kind)
+        for one, other in zip(plain.modules(), moved.modules(), strict=True):
+            if isinstance(one, Metric):
+                for state, default in one._defaults.items():
+                    if isinstance(default, torch.Tensor):
+                        assert getattr(other, state).dtype == other._defaults[state].dtype == default.dtype, state
+
+
+def test_errors_of_many_batches_add_up_beside_weights_in_bfloat16():
+    """In bfloat16 a sum of ones would stay at 256."""
+    task = task_of("graph-regression")
+    scores = SplitScores(task, "val").to(torch.bfloat16)
+    for _ in range(1000):
+        scores.add(task, torch.ones(1, 1), torch.zeros(1, 1))
+    assert float(scores.finish()["val/MAE"]) == 1
 
 
 def test_ranges_add_up_over_batches():

@@ -1,5 +1,6 @@
 """Ranks against a plain loop over pairs and nodes, negatives against their definition."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -79,6 +80,30 @@ def test_metrics_are_means_over_graphs_with_pairs(batch):
     raw = loop_ranks(output, pairs, batch, False, True)
     hits = [(raw[batch.batch[pairs[:, 0]] == g] <= 3).float().mean() for g in range(3)]
     assert metrics["hits@3"].compute().item() == pytest.approx(torch.stack(hits).mean().item())
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
+def test_scores_that_are_told_rank_as_those_that_are_scored(batch, kind):
+    """In bfloat16 products would be rounded to 8 bits, so that many were equal; float64 stays."""
+    task = build_task(SPEC, 64, HeadConfig(num_layers=1))
+    output = torch.randn(batch.num_nodes, 64, generator=torch.Generator().manual_seed(3)).to(kind)
+    told, _ = task.predict(output, batch)
+    head, tail = batch.contact_index.t()
+    wide = torch.float32 if kind is torch.bfloat16 else kind
+    assert told.dtype == wide
+    torch.testing.assert_close(told[:, 0], (output[head].to(wide) * output[tail].to(wide)).sum(1))
+
+
+def test_a_link_that_is_given_twice_or_reversed_is_ranked_once(batch):
+    node = torch.randn(batch.num_nodes, 4, generator=torch.Generator().manual_seed(4))
+    repeated = copy.copy(batch)
+    repeated.contact_index = torch.cat([batch.contact_index, batch.contact_index[:2], batch.contact_index[1:4].flip(1)])
+    task, found = build_task(SPEC, 4, HeadConfig(num_layers=1)), []
+    for links in (batch, repeated):
+        metrics = task.build_metrics()
+        task.update(metrics, node, links)
+        found.append({name: metric.compute() for name, metric in metrics.items()})
+    assert found[0] == found[1]
 
 
 def test_negatives_are_wrong_tails_of_the_same_graph(batch):

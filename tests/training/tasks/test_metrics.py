@@ -6,6 +6,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from graphbench.training.tasks.metrics import (
+    CalibrationError,
     TaskAUROC,
     TaskAveragePrecision,
 )
@@ -40,3 +41,23 @@ def test_no_task_with_both_labels_gives_nan():
     metric = TaskAveragePrecision()
     metric.update(torch.zeros(3, 2), torch.zeros(3, 2))
     assert metric.compute().isnan()
+
+
+def test_the_calibration_error_is_that_of_guo_with_certain_predictions_in_the_last_bin():
+    """Bin m of 15 has confidences in ((m - 1) / 15, m / 15]; a fifth of the rows is certain."""
+    rng = np.random.default_rng(0)
+    given = rng.dirichlet([0.3] * 3, 300).astype(np.float32)
+    given[::5] = np.eye(3, dtype=np.float32)[rng.integers(0, 3, 60)]
+    truth = rng.integers(0, 3, 300)
+    metric, expected = CalibrationError(3), 0.0
+    for part in np.array_split(np.arange(300), [7, 8, 200]):
+        metric.update(torch.tensor(given[part]), torch.tensor(truth[part]))
+    confidence, right = given.max(1), given.argmax(1) == truth
+    for number in range(15):
+        inside = (confidence > number / 15) & (confidence <= (number + 1) / 15)
+        if inside.any():
+            expected += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
+    assert metric.compute().item() == pytest.approx(expected, abs=1e-6)
+    metric.reset()
+    metric.update(torch.tensor([[0.95, 0.05, 0.0], [1.0, 0.0, 0.0]]), torch.tensor([0, 1]))
+    assert metric.compute().item() == pytest.approx(abs(1 / 2 - 0.975)), "0.95 and 1 share a bin"
