@@ -1,4 +1,4 @@
-"""Pictures, histograms and tables for whatever logger a run has: TensorBoard, Weights & Biases, MLflow.
+"""Pictures, histograms and tables for whatever logger a run has, and the logger of a continued run of MLflow.
 
 Numbers go to every logger by Lightning's own `log_metrics`; for the rest each tracker has calls of its own. A logger of
 another kind gets the numbers alone, and the files lie in the run's folder in any case.
@@ -8,15 +8,34 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from pytorch_lightning.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+from graphbench.training.lightning_internals import flat_parameters
 
 #: W&B's name of the axis along which Lightning logs.
 _STEP = "trainer/global_step"
+
+
+class ContinuedMLFlowLogger(MLFlowLogger):
+    """Goes on with a run of MLflow, which refuses other values of its parameters: they become tags."""
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any) -> None:
+        """Log what the run lacks, and a tag `resumed/NAME` for each parameter that has another value now."""
+        client = self.experiment
+        stored = client.get_run(self.run_id).data.params
+        flat = flat_parameters(params)
+        super().log_hyperparams({name: value for name, value in flat.items() if name not in stored})
+        for name, value in flat.items():
+            if name in stored and stored[name] != value:
+                client.set_tag(self.run_id, f"resumed/{name}", value)
 
 
 def log_figure(trainer: pl.Trainer, name: str, figure: Figure) -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
+from lightning_fabric.utilities.logger import _convert_params, _flatten_dict
 from pytorch_lightning.callbacks import RichProgressBar, WeightAveraging
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import Tensor, nn
@@ -85,3 +86,9 @@ def _keep_whole_numbers(average: AveragedModel) -> None:
                 mean.copy_(current)
 
     average.update_parameters = update_floats  # type: ignore[method-assign]
+
+
+def flat_parameters(params: Any) -> dict[str, str]:
+    """Return hyper-parameters as `MLFlowLogger` writes them: one name each, and the first 250 characters of a value."""
+    # The logger sends them at once, and MLflow refuses all of them for one that has another value.
+    return {name: str(value)[:250] for name, value in _flatten_dict(_convert_params(params)).items()}
