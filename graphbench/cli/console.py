@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,14 @@ def set_up_logging() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     for message in _NOISE:
         warnings.filterwarnings("ignore", message=message)
+
+
+def in_terminal() -> bool:
+    """Tell whether standard output is a terminal that moves its cursor.
+
+    `!graphbench fit` in a notebook gets a terminal of which every movement becomes a line of the cell.
+    """
+    return sys.stdout.isatty() and "JPY_PARENT_PID" not in os.environ
 
 
 class _Console(Console):

@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import os
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,10 @@ from graphbench.callbacks.no_validation import NoValidation
 from graphbench.callbacks.non_finite import NonFinite
 from graphbench.callbacks.progress import EpochLines, FirstBoard, Forecast, RunProgressBar
 from graphbench.callbacks.throughput import Throughput
-from graphbench.cli.command_line import OPTION_TOPS
+from graphbench.callbacks.trackers import TrackerRuns, check_loggers, go_on
+from graphbench.cli.command_line import OPTION_TOPS, CommandLine
 from graphbench.cli.complaints import explain_construction
-from graphbench.cli.console import count_parameters
+from graphbench.cli.console import count_parameters, in_terminal
 from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, own_parser, split, with_optimizer
 from graphbench.cli.parse_errors import explain
 from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
@@ -87,12 +87,19 @@ class GraphbenchCLI(LightningCLI):
         self.continue_at = continue_at
         #: Whether the folder is removed when the command ends, and whether its name was made up for this run.
         self.passing = self.made_up = False
+        #: Whether there is a run whose loggers log.
+        self.trains = fresh or run is not None
+        line = CommandLine.parse(arguments)
+        if not self.trains and (rest := line.without("--trainer.logger")) != line:
+            ParsedCLI(arguments, fresh=True)  # what was typed is checked as a fit would
+            arguments = rest.words
         with trust.enforced():
             super().__init__(
                 BenchmarkModule,
                 Benchmark,
                 subclass_mode_data=True,
                 save_config_callback=None,
+                trainer_class=pl.Trainer if self.trains else UntrackedTrainer,
                 trainer_defaults=dict(TRAINER_DEFAULTS),
                 seed_everything_default=0,
                 auto_configure_optimizers=False,
@@ -134,18 +141,36 @@ class GraphbenchCLI(LightningCLI):
         """
         # Before the model is built, which would take minutes or all memory.
         self._check_sizes()
+        given = self.config
+        self.config = self._with_trackers()
         try:
             super().instantiate_classes()
         except Exception as error:
             if (message := explain_construction(error, self.config.get)) is None:
                 raise
             raise BadInput(message) from error
+        finally:
+            self.config = given
         self.signals = Signals(self.trainer)
         replace_signal_handling(self.trainer, self.signals)
         self.stop = OrderlyStop(self.signals)
         if self.run_folder is not None:
             self._watch()
         self.store = meet_on_loopback(self.trainer)  # kept: torch finds the server while this object lives
+
+    def _with_trackers(self) -> Any:
+        """Return the configuration with what a continued run goes on with in its trackers."""
+        check_loggers(self._logger_settings(self.config))
+        if self.continue_at is None or self.run_folder is None:
+            return self.config
+        config = self.config.clone()
+        go_on(self._logger_settings(config), self.run_folder)
+        return config
+
+    def _logger_settings(self, config: Any) -> list[Any]:
+        """Return class and options of each logger that is configured."""
+        value = config.get("trainer.logger") if self.trains else None
+        return [] if isinstance(value, bool) else _as_list(value)
 
     def _watch(self) -> None:
         """Compare notes of the processes after all work of a step, and before checkpoints are written."""
@@ -187,6 +212,9 @@ class GraphbenchCLI(LightningCLI):
             if self.fresh and config.get("default_root_dir") is not None:
                 raise BadInput("--trainer.default_root_dir: a run is written into its own folder, which --run names.")
             config["default_root_dir"] = str(self.run_folder.path)
+            if settings := self._logger_settings(self.config):
+                loggers = _as_list(config["logger"])
+                callbacks.append(TrackerRuns(loggers, settings, self.run_folder, self.continue_at is not None))
             config["logger"] = self._loggers(config.get("logger"))
             if config.get("enable_checkpointing") is not False:
                 callbacks += self._checkpoints(callbacks)
@@ -205,14 +233,14 @@ class GraphbenchCLI(LightningCLI):
         has_io = any(isinstance(plugin, CheckpointIO) for plugin in plugins)
         config["plugins"] = plugins if has_io else [*plugins, RunCheckpointIO()]
         if config.get("enable_progress_bar") is not False:
-            in_terminal = sys.stdout.isatty()
-            if not in_terminal and not has(ProgressBar):
+            has_bar = in_terminal()
+            if not has_bar and not has(ProgressBar):
                 config["enable_progress_bar"] = False
-            if self.run_folder is not None and not (in_terminal and has(ProgressBar)):
+            if self.run_folder is not None and not (has_bar and has(ProgressBar)):
                 if not has(Checkpoint):  # Lightning takes the lines, which are one by class, for checkpoints
                     config.pop("enable_checkpointing", None)
                 callbacks.append(EpochLines())
-            callbacks += [RunProgressBar()] if in_terminal and not has(ProgressBar) else []
+            callbacks += [RunProgressBar()] if has_bar and not has(ProgressBar) else []
         # Last, since it saves the state that the other callbacks have at the end of the epoch.
         config["callbacks"] = sorted(callbacks, key=lambda callback: isinstance(callback, LastCheckpoint))
         try:
@@ -273,6 +301,17 @@ class GraphbenchCLI(LightningCLI):
         """Return the resolved configuration as plain values, as the `config.yaml` of its run has it."""
         content: dict[str, Any] = yaml.safe_load(self.resolved_config())
         return content
+
+
+class UntrackedTrainer(pl.Trainer):
+    """Lightning's trainer of commands without a run to log: loggers stay plain values, and none is built.
+
+    Their packages and servers may be missing where a trained model is used, and some create a run when they are built.
+    """
+
+    # Not `dict[str, Any]` and `list[Any]`, in which jsonargparse builds what is described as a class.
+    def __init__(self, *args: Any, logger: bool | str | dict | list | None = None, **kwargs: Any) -> None:  # type: ignore[type-arg]
+        super().__init__(*args, logger=False, **kwargs)
 
 
 class ParsedCLI(GraphbenchCLI):

@@ -20,7 +20,7 @@ from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.parsers import file_to_write
 from graphbench.cli.same_data import SameData
-from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, open_data, written_together
+from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, open_data, refuse_loggers, written_together
 from graphbench.cli.trainer_checks import require_whole
 from graphbench.contracts import Benchmark
 from graphbench.contracts.table import ENDS
@@ -101,6 +101,7 @@ class _Member:
 
 def _member(request: Request, chosen: str, folder: Sequence[str], one_process: bool) -> _Member:
     """Build the model and data of a run, on one process unless further devices were typed and may be used."""
+    refuse_loggers(request)
     path = checkpoint_of(request)
     same = SameData(request.run, request.options.data_changed)
     stored = len(request.stored)

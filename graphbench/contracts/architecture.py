@@ -89,8 +89,11 @@ def _checked(construct: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(construct)
     def checked(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-        # Only what was given: defaults are the author's affair.
-        check_common_options(signature.bind(self, *args, **kwargs).arguments)
+        try:
+            given = signature.bind(self, *args, **kwargs).arguments
+        except TypeError:  # the constructor's own has the name of its class
+            given = {}
+        check_common_options(given)  # only what was given: defaults are the author's affair
         construct(self, *args, **kwargs)
 
     return checked

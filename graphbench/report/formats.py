@@ -66,13 +66,16 @@ def _caption(table: ResultTable) -> str:
 def as_csv(tables: Sequence[ResultTable]) -> str:
     """Write one table of unrounded numbers: mean, standard deviation (n - 1) and number of runs of every quantity.
 
-    Units are those of results.json (seconds, MB), whatever the other formats show; an empty cell is an unknown number.
+    Units are those of results.json (seconds, MB), whatever the other formats show. An empty cell is an unknown number,
+    and what a baseline has none of: seeds and epochs.
     """
     rows = []
     for table in tables:
         for row in table.rows:
             line: dict[str, object] = {"benchmark": table.benchmark, "model": row.label}
-            line |= {"kind": row.kind, "seeds": row.seeds, "best_epochs": row.best_epochs}
+            line |= {"kind": row.kind, "seeds": "", "best_epochs": ""}
+            if row.group is not None:
+                line |= {"seeds": row.seeds, "best_epochs": row.best_epochs}
             for quantity in table.quantities:
                 score = row.scores.get(quantity.key)
                 line[f"{quantity.key} mean"] = score.mean if score else math.nan

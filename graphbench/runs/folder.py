@@ -71,6 +71,8 @@ class RunFolder:
     data = _Below("data.json")
     #: Sizes and feature values of the training graphs.
     training = _Below("training.json")
+    #: Which runs of trackers belong to this run.
+    trackers = _Below("trackers.json")
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
@@ -160,7 +162,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove the files of a run that stopped before its first checkpoint; other files stay."""
-        written = (self.metrics, self.environment, self.data, self.training, self.results, self.report)
+        written = (self.metrics, self.environment, self.data, self.training, self.trackers, self.results, self.report)
         for path in (*written, *self.path.glob("events.out.tfevents.*")):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.diagnostics, ignore_errors=True)

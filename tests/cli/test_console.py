@@ -15,7 +15,14 @@ from command_line import SMALL_MODEL
 from torch import nn
 
 from graphbench.cli import main
-from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of, set_up_logging, show_table
+from graphbench.cli.console import (
+    count_parameters,
+    in_terminal,
+    peak_memory_mb,
+    scores_of,
+    set_up_logging,
+    show_table,
+)
 from graphbench.experiments.status import write_plan
 
 CPU = torch.device("cpu")
@@ -96,3 +103,12 @@ def test_commands_show_what_a_sent_folder_says_and_do_not_obey_it(tmp_path, caps
     said += capsys.readouterr().err
     assert not set(said) & {"\x1b", "\x07", "\r", "\x9b", "\u202e"}
     assert "\ngraphbench: all is well" not in said
+
+
+def test_a_cell_of_a_notebook_is_no_terminal(monkeypatch):
+    """`!command` has a terminal in which each movement of the cursor becomes a line."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    assert in_terminal()
+    monkeypatch.setenv("JPY_PARENT_PID", "1")  # as jupyter_client starts kernels
+    assert not in_terminal()

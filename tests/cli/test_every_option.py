@@ -27,6 +27,7 @@ NO_OPTIONS = (":_offset", ":_deterministic")
 VALUES = {
     "trainer.precision": ["bf16-mixed"],
     "trainer.overfit_batches": ["2"],
+    "trainer.min_epochs": ["1"],
     "trainer.max_steps": ["20"],
     "trainer.max_time": ["00:01:00:00"],
     "trainer.val_check_interval": ["3"],

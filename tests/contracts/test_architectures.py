@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphbench import registry
+from graphbench.contracts import Architecture
 from graphbench.testing import ArchitectureContract
 
 #: Architectures whose results follow the numbering of nodes, and why.
@@ -130,3 +131,16 @@ def _contract(name):
 
 for _name in sorted(registry.architectures()):
     globals()[f"Test{_name}"] = _contract(_name)
+
+
+def test_a_constructor_without_its_arguments_names_its_class():
+    """As Python does: a class may call that of its base, and those of the layers that it builds."""
+
+    class Mine(Architecture):
+        def __init__(self, spec):
+            super().__init__()
+
+    with pytest.raises(TypeError, match=r"Mine\.__init__\(\) missing 1 required positional argument: 'spec'"):
+        Mine()
+    with pytest.raises(TypeError, match=r"Architecture\.__init__\(\) missing 2 required positional arguments"):
+        Mine(None)

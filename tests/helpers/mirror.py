@@ -242,6 +242,7 @@ TESTS_OF = {
     "tests/benchmarks/test_bucketing.py": "batches of graphs of similar size, with every model",
     "tests/benchmarks/test_listed_sizes.py": "the sizes that specifications say, against the data",
     "tests/callbacks/test_two_processes.py": "diagnostics on two processes",
+    "tests/cli/test_trackers.py": "graphbench/callbacks/trackers.py, the runs of trackers behind commands",
     "tests/cli/test_ddp.py": "scores on two processes",
     "tests/cli/test_changes.py": "graphbench/cli/resume.py, runs that go on with other options",
     "tests/cli/test_every_option.py": "all options of a run that goes on",

@@ -28,6 +28,8 @@ def test_csv_holds_unrounded_numbers(tables):
     assert table.loc["training mean", "kind"] == "baseline"
     assert pd.isna(table.loc["training mean", "val/RMSE mean"])
     assert HOSTILE in table.index
+    assert table.loc["training mean", ["seeds", "best_epochs"]].isna().all(), "a baseline has none"
+    assert table.loc["GPS", "seeds"] == "0, 1"
 
 
 @pytest.mark.parametrize("begin", ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1"])

@@ -185,7 +185,10 @@ class _WriteConfig(pl.Callback):
         store_findings(cli.config, trainer, cli.model, cli.datamodule)
         config = cli.settings()
         cli.model.save_hyperparameters(config["model"])
-        cli.datamodule.save_hyperparameters({"data": config["data"], "seed_everything": config["seed_everything"]})
+        # Without loggers, whose options may hold keys.
+        others = {name: config[name] for name in ("data", "trainer", "seed_everything")}
+        others["trainer"] = {name: value for name, value in others["trainer"].items() if name != "logger"}
+        cli.datamodule.save_hyperparameters(others)
         if cli.continue_at is None and trainer.is_global_zero and run is not None:
             write_config(run.config, cli)
             trust.remember(run.config)

@@ -19,7 +19,15 @@ from graphbench.cli.released import OFFICIAL, check_weights, load_released
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.split_predictions import KeepPredictions, write_kept
-from graphbench.cli.trained import checkpoint_of, may_keep, open_data, predictor_of, write_page, written_together
+from graphbench.cli.trained import (
+    checkpoint_of,
+    may_keep,
+    open_data,
+    predictor_of,
+    refuse_loggers,
+    write_page,
+    written_together,
+)
 from graphbench.cli.trainer_checks import is_whole, require_whole
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
@@ -94,6 +102,7 @@ def _score_splits(
     Without a checkpoint the weights are those that authors released. The options `folder` make the trainer write to
     `staged`, which is None without a run.
     """
+    refuse_loggers(request)
     same = SameData(request.run, request.options.data_changed)
     cli = GraphbenchCLI([*request.arguments, *folder])
     if checkpoint is None:
