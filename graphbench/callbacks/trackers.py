@@ -1,4 +1,4 @@
-"""What trackers get beside numbers, how their runs are called, and how a continued run goes on with one.
+"""Give trackers pictures and tables beside numbers, name their runs, and go on with the one of a continued run.
 
 Numbers go to every logger by Lightning's own `log_metrics`; for pictures, histograms and tables each tracker
 (TensorBoard, Weights & Biases, MLflow) has calls of its own. A logger of another kind gets the numbers alone, and the

@@ -20,8 +20,8 @@ from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request
 from graphbench.cli.parsers import file_to_write
 from graphbench.cli.same_data import SameData
-from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, open_data, refuse_loggers, written_together
-from graphbench.cli.trainer_checks import require_whole
+from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, open_data, written_together
+from graphbench.cli.trainer_checks import refuse_loggers, require_whole
 from graphbench.contracts import Benchmark
 from graphbench.contracts.table import ENDS
 from graphbench.errors import BadInput

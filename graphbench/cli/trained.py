@@ -79,20 +79,6 @@ def checkpoint_of(request: Request) -> Path:
     return path
 
 
-def refuse_loggers(request: Request) -> None:
-    """Refuse a logger that was typed for a command that logs to none; that of a configuration is about its training.
-
-    Raises:
-        BadInput: names the option.
-    """
-    for one in CommandLine.parse(request.arguments[len(request.stored) :]).options:
-        if one.path.startswith("trainer.logger") and one.value != "false":
-            raise BadInput(
-                f"{one.name}: only `graphbench fit` logs to a tracker. The scores of a test are in the run's "
-                "results.json, from where a tracker can be given them."
-            )
-
-
 def predictor_of(request: Request, devices: str = "1") -> Predictor:
     """Load a run's model for new inputs; its own data stay closed. `devices` is that of the trainer, for one device.
 

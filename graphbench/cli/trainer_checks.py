@@ -17,8 +17,8 @@ from jsonargparse import Namespace
 from pytorch_lightning.callbacks import BackboneFinetuning, BatchSizeFinder, LearningRateFinder, SpikeDetection
 from pytorch_lightning.plugins import DeepSpeedPrecision
 
-from graphbench.cli.command_line import class_names
-from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER
+from graphbench.cli.command_line import CommandLine, class_names
+from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, Request
 from graphbench.errors import BadInput, check_range
 from graphbench.training.module import BenchmarkModule, adam_w
 
@@ -148,6 +148,20 @@ def require_whole(trainer: Any, stage: str) -> None:
             "with --trainer.overfit_batches 0."
         )
     raise BadInput(f"{option} is {limit}: a part would count as the whole split. Take all of it with {option} 1.0.")
+
+
+def refuse_loggers(request: Request) -> None:
+    """Refuse a logger that was typed for a command that logs to none; that of a configuration is about its training.
+
+    Raises:
+        BadInput: names the option.
+    """
+    for one in CommandLine.parse(request.arguments[len(request.stored) :]).options:
+        if one.path.startswith("trainer.logger") and one.value != "false":
+            raise BadInput(
+                f"{one.name}: only `graphbench fit` logs to a tracker. The scores of a test are in the run's "
+                "results.json, from where a tracker can be given them."
+            )
 
 
 def _check_rates(callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace]) -> None:

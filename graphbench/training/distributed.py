@@ -50,12 +50,12 @@ def agree_on_rows(metrics: Iterable[Metric]) -> None:
     ]
     if not states:
         return
-    kept = [getattr(metric, name) for metric, name in states]
+    rows_of = [getattr(metric, name) for metric, name in states]
     layouts: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(layouts, [(rows[0].dtype, rows[0].shape[1:]) if rows else None for rows in kept])
-    for (metric, _), rows, of_processes in zip(states, kept, zip(*layouts, strict=True), strict=True):
-        if not rows and (known := next(filter(None, of_processes), None)):
-            rows.append(torch.empty((0, *known[1]), dtype=known[0], device=metric.device))
+    distributed.all_gather_object(layouts, [(rows[0].dtype, rows[0].shape[1:]) if rows else None for rows in rows_of])
+    for (metric, _), rows, of_processes in zip(states, rows_of, zip(*layouts, strict=True), strict=True):
+        if not rows and (layout := next(filter(None, of_processes), None)):
+            rows.append(torch.empty((0, *layout[1]), dtype=layout[0], device=metric.device))
 
 
 def share_buffers(module: nn.Module) -> None:

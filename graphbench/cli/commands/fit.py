@@ -185,10 +185,8 @@ class _WriteConfig(pl.Callback):
         store_findings(cli.config, trainer, cli.model, cli.datamodule)
         config = cli.settings()
         cli.model.save_hyperparameters(config["model"])
-        # Without loggers, whose options may hold keys.
-        others = {name: config[name] for name in ("data", "trainer", "seed_everything")}
-        others["trainer"] = {name: value for name, value in others["trainer"].items() if name != "logger"}
-        cli.datamodule.save_hyperparameters(others)
+        config["trainer"].pop("logger", None)  # its options may hold keys
+        cli.datamodule.save_hyperparameters({key: config[key] for key in ("data", "trainer", "seed_everything")})
         if cli.continue_at is None and trainer.is_global_zero and run is not None:
             write_config(run.config, cli)
             trust.remember(run.config)

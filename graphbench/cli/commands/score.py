@@ -19,16 +19,8 @@ from graphbench.cli.released import OFFICIAL, check_weights, load_released
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.split_predictions import KeepPredictions, write_kept
-from graphbench.cli.trained import (
-    checkpoint_of,
-    may_keep,
-    open_data,
-    predictor_of,
-    refuse_loggers,
-    write_page,
-    written_together,
-)
-from graphbench.cli.trainer_checks import is_whole, require_whole
+from graphbench.cli.trained import checkpoint_of, may_keep, open_data, predictor_of, write_page, written_together
+from graphbench.cli.trainer_checks import is_whole, refuse_loggers, require_whole
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
 from graphbench.data.package_files import file_sha256
