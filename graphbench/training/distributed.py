@@ -45,8 +45,8 @@ def agree_on_rows(metrics: Iterable[Metric]) -> None:
         (metric, name)
         for metric in metrics
         if metric.distributed_available_fn is not None and metric.distributed_available_fn()
-        for name, default in metric._defaults.items()
-        if isinstance(default, list)
+        for name, state in metric.metric_state.items()
+        if isinstance(state, list)
     ]
     if not states:
         return

@@ -96,7 +96,6 @@ def test_no_command_imports_what_a_run_names(sent, trace, capsys, command):
     [
         ("callbacks", ["sent_code.Callback"], "sent_code.Callback"),
         ("callbacks", "sent_code.Callback", "sent_code.Callback"),
-        ("logger", "sent_code.Callback", "sent_code.Callback"),
         ("profiler", {"class_path": "sent_code.Callback"}, "sent_code.Callback"),
         (
             "callbacks",
@@ -120,6 +119,15 @@ def test_there_is_no_other_way_in(sent, trace, capsys, section, value, named):
     said = capsys.readouterr().err
     assert named in said
     assert "Traceback" not in said
+    assert not trace.exists()
+
+
+def test_loggers_of_a_sent_run_are_neither_imported_nor_built(sent, trace):
+    """By no command but `fit`, which goes on with a run."""
+    run = sent("logger", "sent_code.Callback")
+    assert main(["params", "--run", str(run)]) == 0
+    assert not trace.exists()
+    assert main(["fit", "--resume", str(run)]) == 1
     assert not trace.exists()
 
 

@@ -26,8 +26,8 @@ from graphbench.training.lightning_internals import (
 
 CORE = Path(graphbench.__file__).parent
 LIBRARIES = ("pytorch_lightning", "lightning_fabric", "jsonargparse")
-#: Names that objects of PyG and torch have as well, which are the ones used.
-OTHERS = {"_store", "_mapping", "_modules"}
+#: Names that objects of PyG, torch and torchmetrics have as well, which are the ones used.
+OTHERS = {"_store", "_mapping", "_modules", "_defaults"}
 
 
 def private_names(path: Path) -> tuple[set[str], set[str], set[str]]:

@@ -113,7 +113,7 @@ class TestPNAWithWholeInputs(ArchitectureContract):
 class TestSPN(ArchitectureContract):
     architecture = SPN
     options = SMALL
-    most_launches = 223
+    most_launches = 131
 
 
 class TestGT(ArchitectureContract):
