@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, distributed
 from torchmetrics import Metric
 
+from graphbench.training.lightning_internals import begin_next_epoch
+
 
 def capture() -> dict[str, Any]:
     """States of Python's, NumPy's and torch's generators as tensors and plain values."""
@@ -142,6 +144,7 @@ class ExactResume(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore; random states only if as many ranks go on as wrote the checkpoint."""
+        begin_next_epoch(trainer)
         loader: Any = trainer.train_dataloader
         if self._position is not None and hasattr(loader, "load_state_dict"):
             loader.load_state_dict(self._position)

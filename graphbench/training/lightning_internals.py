@@ -28,6 +28,22 @@ def skip_sigterm_broadcast(trainer: pl.Trainer) -> None:
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
 
 
+def begin_next_epoch(trainer: pl.Trainer) -> None:
+    """Go on behind the epoch at whose end the checkpoint was written, also where `max_steps` ends the run."""
+    # Such a run always counts as restarted within an epoch: Lightning would go through the end of the epoch again,
+    # without a batch, whose scores are NaN and whose validation is missing.
+    loop = trainer.fit_loop
+    if not loop.restarted_on_epoch_end:
+        return
+    loop._restarting = False
+    loop.epoch_loop.restarting = False
+    loop.reset_restart_stage()
+    loop.epoch_loop.reset_restart_stage()
+    current: Any = loop.epoch_progress.current
+    if current.completed < current.processed:
+        loop.epoch_progress.increment_completed()
+
+
 def cluster_environment(trainer: pl.Trainer) -> Any:
     """Return the environment that started the trainer's processes, or None."""
     # Only strategies of several processes have it as a public attribute, and SLURM also starts single ones.

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 
+import pandas as pd
 import pytest
 import yaml
 from command_line import SMALL_MODEL
@@ -105,6 +106,24 @@ def test_a_finished_run_goes_on_as_it_is_told(finished_run, tmp_path, capsys):
     assert main(["fit", "--resume", str(run), "--trainer.max_epochs", "4"]) == 0
     assert f"Continuing {run} at step {before}" in capsys.readouterr().err
     assert load_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"] == before * 4 // 3
+
+
+def test_a_run_of_max_steps_goes_on_behind_the_end_of_an_epoch(data_options, tmp_path):
+    """It had that epoch again, without a batch: NaN for scores, and no validation."""
+
+    def trained(folder, words):
+        assert main(["fit", *words]) == 0
+        rows = pd.read_csv(folder / "metrics.csv").dropna(subset="train/loss")
+        return rows[["epoch", "step", "train/loss", "val/RMSE"]]
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    fit = [*data_options, *SMALL_MODEL, "--trainer.max_epochs", "-1", "--trainer.max_steps"]
+    expected = trained(whole, [*fit, "18", "--run", str(whole)])
+    assert len(trained(parts, [*fit, "12", "--run", str(parts)])) == 2
+    found = trained(parts, ["--resume", str(parts), "--trainer.max_steps", "18"])
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), expected.reset_index(drop=True))
+    rows = pd.read_csv(parts / "metrics.csv", keep_default_na=False)
+    assert not (rows == "nan").any(axis=None)
 
 
 def test_weights_alone_are_no_training_to_go_on_with(finished_run, tmp_path, capsys):
