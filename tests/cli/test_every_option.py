@@ -21,8 +21,9 @@ from graphbench.runs.differences import differing
 WORDS = ["sum", "max", "step", "epoch", "loss", "halving", "gelu", "layer", "GCN", "uniform", "Performer", "value",
          "gpu", "cpu", "drop", "apart", "average", "val", "classification", "scaffold", "norm", "linear", "length",
          "id", "RMSE", "{}", "elsewhere"]  # fmt: skip
-#: The time of a run so far, and what PyG's layers read from the process that made them before its trainer.
-NO_OPTIONS = (":_offset", ":_deterministic")
+#: The time of a run so far, what PyG's layers read from the process that made them before its trainer, and which of the
+#: process's models this is.
+NO_OPTIONS = (":_offset", ":_deterministic", ":_number")
 #: Values of options that take words or numbers of their own.
 VALUES = {
     "trainer.precision": ["bf16-mixed"],
@@ -38,6 +39,9 @@ VALUES = {
     "model.learning_rates": ["head=0.1"],
     "model.freeze": ["architecture"],
     "model.loss": ["Huber"],
+    "model.matmul_precision": ["high"],
+    "data.descriptors": ["rdkit2d"],
+    "data.chirality": ["RDKit"],
     "data.id_column": ["length"],
     "data.on_error": ["skip"],
     "data.metric": ["RMSE"],
@@ -56,6 +60,8 @@ LEFT = {
     "trainer.callbacks": "see the tests above",
     "model.architecture.positional_encoders": "objects",
     "data.classes": "of classifications",
+    "data.features": "files",
+    "model.head.edge_input": "of tasks of edges",
     "model.freeze_epochs": "goes with model.freeze",
     "trainer.barebones": "Lightning refuses it beside the loggers of a run",
     "trainer.sync_batchnorm": "several processes",
