@@ -136,11 +136,11 @@ class SplitScores(nn.Module):
         task.score(cast(dict[str, Metric], dict(self.metrics.items())), output.detach(), batch)
         if len(self.alone):
             task.compare(cast(dict[str, Metric], dict(self.alone.items())), *task.predict(output.detach(), batch))
-        known = task.known_targets(batch.y) if "y" in batch else None
-        if known is not None:
-            self.ranges.update(known)
+        truth = task.known_targets(batch.y) if "y" in batch else None
+        if truth is not None:
+            self.ranges.update(truth)
         # What a loss learns beside each prediction may be anything.
-        self.broken.update(output.detach() if known is None else output.detach()[:, : task.spec.output_dim], known)
+        self.broken.update(output.detach() if truth is None else output.detach()[:, : task.spec.output_dim], truth)
         sums, counts = task.terms(output, batch)
         self.loss.update(sums.detach(), counts)
         return sums, counts
@@ -150,9 +150,9 @@ class SplitScores(nn.Module):
         self.has_loss = False
         for metrics in (self.metrics, self.alone):
             task.compare(cast(dict[str, Metric], dict(metrics.items())), predictions, targets)
-        if (known := task.known_targets(targets)) is not None:
-            self.ranges.update(known)
-        self.broken.update(predictions, known)
+        if (truth := task.known_targets(targets)) is not None:
+            self.ranges.update(truth)
+        self.broken.update(predictions, truth)
 
     def reset(self) -> None:
         """Forget what was added."""
