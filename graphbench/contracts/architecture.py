@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench.contracts.encoding import Encoding, check_encoded, declared_encodings, merge_encodings
+from graphbench.contracts.kernels import in_program
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
-from graphbench.errors import check_range
+from graphbench.errors import BadInput, check_range
 
 #: Options that count something in every model that has them.
 _COUNTS = ("dim", "hidden_dim", "num_layers", "num_heads", "ffn_dim")
@@ -53,6 +54,34 @@ class Representation:
     tokens: Tensor | None = None
     tokens_batch: Tensor | None = None
     penalty: Tensor | None = None
+
+    def check(self, batch: GraphBatch, dim: int, edge_dim: int | None = None) -> None:
+        """Raise `BadInput` unless all parts have the shapes above; edges of any width where `edge_dim` is None.
+
+        Shapes alone: no number is read from the device.
+
+        Examples:
+            >>> Representation(node=torch.zeros(3, 8)).check(GraphBatch(num_nodes=3, num_graphs=1), dim=4)
+            Traceback (most recent call last):
+            graphbench.errors.BadInput: node must be [3, 4], a row for each node, but is [3, 8].
+        """
+        if self.tokens is not None and self.tokens_batch is None:
+            raise BadInput("tokens need tokens_batch, the graph of each.")
+        tokens = 0 if self.tokens_batch is None else len(self.tokens_batch)
+        for name, rows, width in (
+            ("node", int(batch.num_nodes), dim), ("edge", batch.num_edges, edge_dim),
+            ("graph", batch.num_graphs, dim), ("tokens", tokens, None),
+        ):  # fmt: skip
+            part = getattr(self, name)
+            if part is None and name != "node":
+                continue
+            if not isinstance(part, Tensor) or not part.is_floating_point():
+                what = f"of {part.dtype}" if isinstance(part, Tensor) else f"{type(part).__name__}"
+                raise BadInput(f"{name} must be a tensor of floating-point numbers, but is {what}.")
+            if part.dim() != 2 or len(part) != rows or part.shape[1] != (width or part.shape[1]):
+                row = {"tokens": "entry of tokens_batch"}.get(name, name)
+                wanted = f"[{rows}, {width or 'dim'}], a row for each {row}"
+                raise BadInput(f"{name} must be {wanted}, but is {list(part.shape)}.")
 
 
 def check_common_options(options: Mapping[str, Any]) -> None:
@@ -202,6 +231,12 @@ class Architecture(_ChecksOptions):
 
     def __init__(self, spec: BenchmarkSpec, dim: int) -> None:
         super().__init__()
+        if not isinstance(spec, BenchmarkSpec):
+            raise BadInput(
+                f"{type(self).__name__} must hand the specification that it gets to super().__init__(spec, dim), but "
+                f"handed on {type(spec).__name__}."
+            )
+        check_range("dim", dim, at_least=1, whole=True)
         self.spec = spec
         self.dim = dim
         self._number = next(_NUMBERS)
@@ -211,14 +246,31 @@ class Architecture(_ChecksOptions):
         """Run `forward`, which reads a `GraphBatch`, on PyG's `Batch` and `Data`, too.
 
         Raises:
-            BadInput: features or encodings of the model are missing.
+            BadInput: features or encodings of the model are missing, or `forward` returns something else than it
+                promises.
         """
         if not isinstance(batch, GraphBatch):
             batch = to_graph_batch(batch, self.spec)
             check_encoded(batch, self)
         if self.precomputes:  # nothing is done where the loader's workers did it
             batch = self.precomputed(batch, torch.default_generator if self.training else None)
-        return super().__call__(batch)  # type: ignore[no-any-return]
+        # A shallow copy: heads, losses and diagnostics read the caller's batch, whatever `forward` assigns to its own.
+        representation: Representation = super().__call__(copy.copy(batch))
+        if not in_program():  # a program of torch.compile would be made anew for other sizes
+            self._check(representation, batch)
+        return representation
+
+    def _check(self, representation: Any, batch: GraphBatch) -> None:
+        forward = f"{type(self).__name__}.forward"
+        if not isinstance(representation, Representation):
+            made = "nothing" if representation is None else type(representation).__name__
+            raise BadInput(
+                f"{forward} must return a Representation(node=[num_nodes, {self.dim}]), but returned {made}."
+            )
+        try:
+            representation.check(batch, self.dim, self.edge_dim or None)
+        except BadInput as error:
+            raise BadInput(f"{forward}: {error}") from error
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
         """Compute fields that `forward` reads beside those of the batch, without weights: samples, lists of pairs.

@@ -251,7 +251,6 @@ class ArchitectureContract(ModelCase):
         batch = make_batch(model, tiny_table(model.spec))
         original = batch.clone()
         first = model(batch)
-        assert set(batch.keys()) == set(original.keys()), "forward added or removed fields of the batch"
         for key in original.keys():  # noqa: SIM118 - PyG's Data is no mapping
             same = torch.equal if isinstance(batch[key], Tensor) else operator.eq
             assert same(batch[key], original[key]), f"forward changed batch.{key}"

@@ -34,21 +34,13 @@ def check_representation(
     representation: Representation, batch: GraphBatch, dim: int, edge_dim: int | None = None
 ) -> None:
     """Shapes as `Representation` documents them, all values finite; any width of edges where `edge_dim` is None."""
-    rows = {"node": int(batch.num_nodes), "edge": batch.edge_index.shape[1], "graph": batch.num_graphs}
-    tokens, tokens_batch = representation.tokens, representation.tokens_batch
-    if tokens is not None:
-        assert tokens_batch is not None, "tokens need tokens_batch"
-        rows["tokens"] = len(tokens_batch)
-    widths = {"node": dim, "graph": dim} | ({} if edge_dim is None else {"edge": edge_dim})
+    representation.check(batch, dim, edge_dim)
     if edge_dim is not None:
         given_dim = 0 if representation.edge is None else representation.edge.shape[-1]
         assert given_dim == edge_dim, (
             f"edge_dim is {edge_dim}, but the representation of edges has the width {given_dim}"
         )
     for name, tensor in parts(representation).items():
-        width = widths.get(name, tensor.shape[-1])
-        expected = (rows[name], width)
-        assert tuple(tensor.shape) == expected, f"{name} must be {list(expected)}, but is {list(tensor.shape)}"
         assert tensor.isfinite().all(), f"{name} holds values that are not finite"
 
 

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from graphbench import registry
-from graphbench.contracts import Architecture
-from graphbench.testing import ArchitectureContract
+from graphbench.contracts import Architecture, Representation
+from graphbench.errors import BadInput
+from graphbench.testing import ArchitectureContract, tiny_batch, tiny_spec
 
 #: Architectures whose results follow the numbering of nodes, and why.
 DRAWN = {
@@ -144,3 +146,57 @@ def test_a_constructor_without_its_arguments_names_its_class():
         Mine()
     with pytest.raises(TypeError, match=r"Architecture\.__init__\(\) missing 2 required positional arguments"):
         Mine(None)
+
+
+class Returns(Architecture):
+    """Returns what `make(nodes)` makes of its nodes `[num_nodes, 8]`; assigns to its batch."""
+
+    def __init__(self, spec, make) -> None:
+        super().__init__(spec, 8)
+        self.make = make
+
+    def forward(self, batch):
+        batch.y, batch.hidden = None, torch.ones(1)
+        return self.make(torch.ones(batch.num_nodes, 8))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda nodes: nodes, "Tensor"),
+        (lambda nodes: (nodes, None), "tuple"),
+        (lambda nodes: None, "nothing"),
+        (lambda nodes: Representation(node=None), "node"),
+        (lambda nodes: Representation(nodes[:, :4]), "node"),
+        (lambda nodes: Representation(nodes[1:]), "node"),
+        (lambda nodes: Representation(nodes[:, 0]), "node"),
+        (lambda nodes: Representation(nodes.long()), "node"),
+        (lambda nodes: Representation(nodes.to(torch.complex64)), "node"),
+        (lambda nodes: Representation(nodes, graph=nodes), "graph"),
+        (lambda nodes: Representation(nodes, edge=nodes), "edge"),
+        (lambda nodes: Representation(nodes, tokens=nodes), "tokens_batch"),
+        (lambda nodes: Representation(nodes, tokens=nodes, tokens_batch=torch.zeros(1)), "tokens"),
+    ],
+)
+def test_what_forward_returns_is_held_against_its_promise(make, named):
+    model = Returns(tiny_spec(), make)
+    with pytest.raises(BadInput, match=rf"Returns\.forward.*\b{named}\b"):
+        model(tiny_batch(model))
+
+
+def test_a_batch_is_as_it_was_whatever_forward_assigns():
+    model = Returns(tiny_spec(), Representation)
+    batch = tiny_batch(model)
+    before = set(batch.keys())
+    model(batch)
+    assert set(batch.keys()) == before
+    assert batch.y is not None
+
+
+def test_a_constructor_that_hands_no_specification_on_is_named():
+    class NoSpec(Architecture):
+        def __init__(self, hidden_dim: int = 8) -> None:
+            super().__init__(None, hidden_dim)
+
+    with pytest.raises(BadInput, match="NoSpec"):
+        NoSpec(tiny_spec())

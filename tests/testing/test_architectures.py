@@ -47,11 +47,9 @@ class Sound(Architecture):
             case "is random":
                 return x + torch.rand(())
             case "changes the batch":
-                batch.edge_index = batch.edge_index.flip(0)
+                batch.edge_index.copy_(batch.edge_index.flip(0))
             case "reads a number":
                 return x + int(batch.ptr[-1])
-            case "adds to the batch":
-                batch.hidden = x
             case "is too narrow":
                 return x[:, 1:]
             case "divides by zero":
@@ -128,8 +126,7 @@ def test_model_may_refuse_most_specifications():
         ("numbers edges", "edge_order_does_not_matter", "another order of edges"),
         ("is random", "evaluation_repeats_and_leaves_the_batch_alone", "two evaluations differ in node"),
         ("changes the batch", "evaluation_repeats_and_leaves_the_batch_alone", "forward changed batch.edge_index"),
-        ("adds to the batch", "evaluation_repeats_and_leaves_the_batch_alone", "added or removed fields"),
-        ("is too narrow", "representation_has_the_promised_shapes", r"node must be \[\d+, 8\], but is \[\d+, 7\]"),
+        ("is too narrow", "representation_has_the_promised_shapes", r"node must be \[\d+, 8\].*but is \[\d+, 7\]"),
         ("divides by zero", "smallest_graphs_work", "not finite"),
         ("starves a parameter", "gradients_reach_every_parameter", "no gradient reaches watched.scale"),
         ("reads a number", "a_step_reads_nothing_from_its_device", r"Tensor.item\(\) cannot be called on meta tensors"),
@@ -142,7 +139,7 @@ def test_model_may_refuse_most_specifications():
     ],
 )
 def test_flaw_is_caught(flaw, check, message):
-    with pytest.raises(AssertionError, match=message):
+    with pytest.raises((AssertionError, BadInput), match=message):
         getattr(_contract(Sound, flaw=flaw), f"test_{check}")()
 
 
