@@ -14,6 +14,7 @@ import torch
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import Tensor, nn
 
+from graphbench.contracts.architecture import Representation
 from graphbench.errors import GraphbenchError, check_range
 
 log = logging.getLogger(__name__)
@@ -258,6 +259,8 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
 def _floats(output: Any) -> Iterable[Tensor]:
     if isinstance(output, Tensor):
         return [output] if output.is_floating_point() else []
+    if isinstance(output, Representation):
+        output = vars(output)
     parts = output.values() if isinstance(output, dict) else output if isinstance(output, (list, tuple)) else []
     return [tensor for part in parts for tensor in _floats(part)]
 

@@ -15,8 +15,9 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import EnumMeta
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -315,16 +316,22 @@ def _describe_type(hint: Any) -> str:
     Examples:
         >>> _describe_type(int | None), _describe_type(tuple[float, float]), _describe_type(Literal["mean", 3] | None)
         ('int or None', 'tuple[float, float]', "one of 'mean', 3 or None")
+        >>> from enum import Enum
+        >>> _describe_type(Enum("Colour", "RED BLUE")), _describe_type(Callable[[int], int])
+        ("one of 'RED', 'BLUE'", 'the path of a function or class')
     """
     origin, parts = get_origin(hint), [hint]
     if origin in (Union, UnionType):
         parts = list(get_args(hint))
     choices = [repr(value) for part in parts if get_origin(part) is Literal for value in get_args(part)]
-    others = [part for part in parts if get_origin(part) is not Literal]
+    choices += [repr(name) for part in parts if isinstance(part, EnumMeta) for name in part.__members__]
+    others = [part for part in parts if get_origin(part) is not Literal and not isinstance(part, EnumMeta)]
     if choices or len(others) > 1:
         return " or ".join([*([f"one of {', '.join(choices)}"] if choices else []), *map(_describe_type, others)])
     if hint is NoneType:
         return "None"
+    if (origin or hint) is Callable:
+        return "the path of a function or class"
     if isinstance(hint, type) and origin is None:
         return hint.__name__
     inside = ", ".join("..." if one is ... else _describe_type(one) for one in get_args(hint))

@@ -169,8 +169,19 @@ class PositionalEncoder(_ChecksOptions):
     waits_for_device: str = ""
 
     def __call__(self, batch: Data) -> Tensor:
-        """Features of every node `[num_nodes, dim]`, for PyG's `Batch` and `Data`, too."""
-        return super().__call__(to_graph_batch(batch))  # type: ignore[no-any-return]
+        """Features of every node `[num_nodes, dim]`, for PyG's `Batch` and `Data`, too.
+
+        Raises:
+            BadInput: `forward` returns something else.
+        """
+        batch = to_graph_batch(batch)
+        features: Tensor = super().__call__(batch)
+        if not in_program():
+            try:
+                Representation(node=features).check(batch, self.dim)
+            except BadInput as error:
+                raise BadInput(f"{type(self).__name__}.forward: {error}") from error
+        return features
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
         """Compute fields that `forward` reads where they are there; else it computes them itself.
@@ -182,7 +193,7 @@ class PositionalEncoder(_ChecksOptions):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Features of every node `[num_nodes, dim]`."""
-        raise TypeError(f"{type(self).__name__} must define forward(batch) -> [num_nodes, dim]")
+        raise BadInput(f"{type(self).__name__} must define forward(batch) -> [num_nodes, dim].")
 
 
 class Architecture(_ChecksOptions):
@@ -269,6 +280,9 @@ class Architecture(_ChecksOptions):
             )
         try:
             representation.check(batch, self.dim, self.edge_dim or None)
+            weights = list(self.parameters()) if representation.node.dtype == torch.float64 else []
+            if weights and all(weight.dtype != torch.float64 for weight in weights):
+                raise BadInput("node is of float64, and no weight of the model; a number of NumPy makes it so.")
         except BadInput as error:
             raise BadInput(f"{forward}: {error}") from error
 
@@ -328,7 +342,7 @@ class Architecture(_ChecksOptions):
 
     def forward(self, batch: GraphBatch) -> Representation:
         """Representations of a batch; the same graph gets the same answer whatever shares its batch."""
-        raise TypeError(f"{type(self).__name__} must define forward(batch) -> Representation")
+        raise BadInput(f"{type(self).__name__} must define forward(batch) -> Representation.")
 
     def node_steps(self) -> Sequence[NodeStep]:
         """Split `forward` into steps from nodes to nodes, by which a graph larger than memory is evaluated.

@@ -28,6 +28,7 @@ class LearningModule(pl.LightningModule):
     spec: BenchmarkSpec
     #: `max_steps` of the run itself; -1 without one, and while finders train.
     _last_step = -1
+    _looked_for_untrained = False
 
     def choose_learning(
         self,
@@ -91,7 +92,13 @@ class LearningModule(pl.LightningModule):
                 )
 
     def on_after_backward(self) -> None:
-        """Keep optimizers from parts that are frozen for some epochs."""
+        """Name parts that no gradient reaches, and keep optimizers from those that are frozen for some epochs."""
+        if not self._looked_for_untrained:
+            self._looked_for_untrained = True
+            untrained = parts.without_gradient(self.architecture)
+            if untrained and self.trainer.is_global_zero:
+                name = type(self.architecture).__name__
+                logger.warning("No gradient of the first step reaches %s of %s.", ", ".join(untrained), name)
         # Lightning calls this after DDP has averaged and before clipping, whose norm is then of what learns.
         if self.freeze_epochs is not None and self.is_frozen:
             parts.drop_gradients(self, self.frozen)

@@ -130,8 +130,9 @@ class BenchmarkModule(LearningModule):
         columns = 0 if positional_encoding is None else positional_encoding.dim  # they join the dense ones
         node = dataclasses.replace(spec.node, dense=spec.node.dense + columns)
         made = architecture(dataclasses.replace(spec, node=node))
-        if not isinstance(made, Architecture):
-            raise BadInput(f"architecture must make an Architecture of a specification; it made {type(made).__name__}.")
+        if not isinstance(made, Architecture) or "dim" not in vars(made):
+            wanted = "an Architecture whose constructor calls super().__init__(spec, dim)"
+            raise BadInput(f"architecture must make {wanted}; it made {type(made).__name__}.")
         self.architecture = made
         choices = (loss, metrics or (), select_by, class_weights, quantiles, label_smoothing)
         self.task = build_task(spec, made.dim, head, *choices, edge_dim=made.edge_dim)

@@ -126,6 +126,24 @@ def freeze_parts(module: nn.Module, patterns: Iterable[str], epochs: int | None 
     return frozen
 
 
+def without_gradient(module: nn.Module) -> list[str]:
+    """List the direct parts of a module that have something to learn, and of which nothing has a gradient.
+
+    Examples:
+        >>> import torch
+        >>> layers = nn.ModuleDict({"used": nn.Linear(2, 1), "idle": nn.Linear(2, 1)})
+        >>> layers["used"](torch.ones(1, 2)).sum().backward()
+        >>> without_gradient(layers)
+        ['idle']
+    """
+    reached: dict[str, bool] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            part = name.partition(".")[0]
+            reached[part] = reached.get(part, False) or parameter.grad is not None
+    return [part for part, has in reached.items() if not has]
+
+
 def rest_frozen_norms(module: nn.Module, frozen: Collection[str]) -> None:
     """Set batch norms of frozen parts to evaluation mode, so that their running statistics stay, too.
 

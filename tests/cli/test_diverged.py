@@ -11,7 +11,9 @@ from command_line import SMALL_MODEL
 from equal_runs import OPTIONS, assert_equal_runs, content
 
 from graphbench.cli import main
+from graphbench.contracts import Representation
 from graphbench.training.module import BenchmarkModule
+from graphbench_baselines import GPS
 
 
 @pytest.fixture(params=["here", "on a device that runs ahead"])
@@ -26,21 +28,23 @@ NON_FINITE = "--trainer.callbacks+=graphbench.callbacks.non_finite.NonFinite"
 
 
 def test_a_loss_that_is_no_number_ends_the_fit_by_name(looked_at, data_options, tmp_path, capsys, monkeypatch):
-    original = BenchmarkModule.represent
+    represent, forward = BenchmarkModule.represent, GPS.forward
 
-    def represent(self, batch):
-        if self.training and self.trainer.global_step >= 4:
-            result = original(self, batch)
-            result.node.mul_(math.nan)
-            return result
-        return original(self, batch)
+    def count(self, batch):
+        self.architecture.breaks = self.training and self.trainer.global_step >= 4
+        return represent(self, batch)
 
-    monkeypatch.setattr(BenchmarkModule, "represent", represent)
+    def break_down(self, batch):
+        representation = forward(self, batch)
+        return Representation(representation.node * math.nan) if self.breaks else representation
+
+    monkeypatch.setattr(BenchmarkModule, "represent", count)
+    monkeypatch.setattr(GPS, "forward", break_down)
     run = tmp_path / "run"
     assert main(["fit", *data_options, *OPTIONS, "--run", str(run)]) == 1
     said = capsys.readouterr().err
     assert "Step 5 (epoch 2): the loss is nan" in said
-    assert "the first layer whose output is not finite is task." in said
+    assert "the first layer whose output is not finite is architecture (GPS)" in said
     assert "Graphs: " in said
     assert "24 more" in said
     assert "Traceback" not in said

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from graphbench import registry
-from graphbench.contracts import Architecture, Representation
+from graphbench.contracts import Architecture, PositionalEncoder, Representation
 from graphbench.errors import BadInput
-from graphbench.testing import ArchitectureContract, tiny_batch, tiny_spec
+from graphbench.testing import ArchitectureContract, tiny_batch, tiny_spec, tiny_table
 
 #: Architectures whose results follow the numbering of nodes, and why.
 DRAWN = {
@@ -153,7 +153,7 @@ class Returns(Architecture):
 
     def __init__(self, spec, make) -> None:
         super().__init__(spec, 8)
-        self.make = make
+        self.make, self.weight = make, torch.nn.Parameter(torch.ones(1))
 
     def forward(self, batch):
         batch.y, batch.hidden = None, torch.ones(1)
@@ -171,6 +171,7 @@ class Returns(Architecture):
         (lambda nodes: Representation(nodes[1:]), "node"),
         (lambda nodes: Representation(nodes[:, 0]), "node"),
         (lambda nodes: Representation(nodes.long()), "node"),
+        (lambda nodes: Representation(nodes.double()), "float64"),
         (lambda nodes: Representation(nodes.to(torch.complex64)), "node"),
         (lambda nodes: Representation(nodes, graph=nodes), "graph"),
         (lambda nodes: Representation(nodes, edge=nodes), "edge"),
@@ -200,3 +201,15 @@ def test_a_constructor_that_hands_no_specification_on_is_named():
 
     with pytest.raises(BadInput, match="NoSpec"):
         NoSpec(tiny_spec())
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 5), (2, 4)])
+def test_what_an_encoder_of_positions_returns_is_held_against_its_promise(shape):
+    class Positions(PositionalEncoder):
+        dim = 4
+
+        def forward(self, batch):
+            return torch.ones(shape)
+
+    with pytest.raises(BadInput, match="Positions"):
+        Positions()(tiny_table(tiny_spec(), sizes=[3]).batch([0]))

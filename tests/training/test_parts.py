@@ -247,3 +247,30 @@ def test_frozen_parts_must_be_in_the_checkpoint(tmp_path):
     for part, told in (("0", "does not have it"), ("1", "has it in another shape")):
         with pytest.raises(BadInput, match=rf"architecture\.layers\.{part}\.0\.\w+ would stay random.*{told}"):
             module(init_from=str(tmp_path / "part.ckpt"), freeze=f"architecture.layers.{part}").setup("fit")
+
+
+def test_parts_without_a_gradient_are_named_once(caplog):
+    class Idle(Layered):
+        def __init__(self, spec):
+            super().__init__(spec, num_layers=1)
+            self.idle = nn.Linear(8, 8)
+
+        def forward(self, batch):
+            return Representation(super().forward(batch).node.detach() + 0 * self.encoder(batch))
+
+    trained(BenchmarkModule(SPEC, Idle))
+    (said,) = (message for message in caplog.messages if "gradient" in message)
+    assert {part for part in ("encoder", "layers", "idle") if part in said} == {"layers", "idle"}
+    caplog.clear()
+    trained(BenchmarkModule(SPEC, Idle, freeze="architecture.layers,architecture.idle"))
+    trained(module())
+    assert not [message for message in caplog.messages if "gradient" in message]
+
+
+def test_a_constructor_without_its_base_is_refused():
+    class Alone(Architecture):
+        def __init__(self, spec):
+            self.layers = 2
+
+    with pytest.raises(BadInput, match="Alone"):
+        BenchmarkModule(SPEC, Alone)
