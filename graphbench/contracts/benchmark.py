@@ -99,6 +99,8 @@ class Benchmark(pl.LightningDataModule):
 
     def require(self, encodings: Iterable[Encoding]) -> None:
         """Ask for encodings (an architecture's `required_encodings()`) before the data are prepared."""
+        if "encodings" not in vars(self):
+            raise BadInput(f"{type(self).__name__} must call super().__init__() in its constructor.")
         self.encodings = merge_encodings((*self.encodings, *encodings))
 
     @abstractmethod

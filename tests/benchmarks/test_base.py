@@ -11,7 +11,7 @@ import torch
 from quick import slow
 from toy_benchmark import SPEC, Doubled, Mean, Toy, toy_table, trainer
 
-from graphbench.contracts import Features
+from graphbench.contracts import Features, GraphTable
 from graphbench.errors import BadInput
 
 
@@ -203,13 +203,43 @@ def test_data_unlike_their_specification_never_enter_the_store(make, change, mes
     assert not list(benchmark.store.root.glob("table-*"))
 
 
-def test_a_missing_split_is_named(make):
+@pytest.mark.parametrize(
+    ("made", "got"), [({"train": toy_table(5, 0)}, "train"), ([toy_table(5, 0)], "list"), (None, "None")]
+)
+def test_what_is_no_mapping_of_all_splits_is_named(make, made, got):
     class Short(Toy):
         def read(self):
-            return {"train": toy_table(5, 0)}
+            return made
 
-    with pytest.raises(BadInput, match="must return train, val, test, got train"):
+    with pytest.raises(BadInput, match=f"train, val, test, got .*{got}"):
         make(Short).prepare_data()
+
+
+def test_an_empty_split_is_named(make):
+    class Empty(Toy):
+        def read(self):
+            return super().read() | {"val": GraphTable.from_graphs([])}
+
+    with pytest.raises(BadInput, match="'val'"):
+        make(Empty).prepare_data()
+
+
+def test_a_source_without_a_key_is_refused(make):
+    class Keyless(Toy):
+        def source_key(self):
+            return None
+
+    with pytest.raises(BadInput, match="source_key"):
+        make(Keyless).prepare_data()
+
+
+def test_a_constructor_without_its_base_is_refused():
+    class Alone(Toy):
+        def __init__(self):
+            self.batch_size = 4
+
+    with pytest.raises(BadInput, match="Alone"):
+        Alone().require([])
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from graphbench.contracts.spec import BenchmarkSpec
@@ -79,7 +79,7 @@ def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
     of labels, or logits `[rows, C]` with classes `[rows]`; it gives one value per row, or their mean.
 
     Raises:
-        BadInput: the path leads to nothing that can be called, or that needs options.
+        BadInput: the path leads to nothing that can be called, that takes other arguments, or that needs options.
 
     Examples:
         >>> import torch
@@ -96,6 +96,14 @@ def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
             raise BadInput(f"--model.loss: {path} needs options ({error}); name one that needs none.") from error
     if not callable(loss):
         raise BadInput(f"--model.loss: {path} is {type(loss).__name__}, not a loss: loss(prediction, target).")
+    try:
+        signature = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss)
+    except ValueError:  # functions of torch written in C++ tell nobody what they take
+        return loss
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise BadInput(f"--model.loss: {path} is no loss(prediction, target): {error}.") from error
     return loss
 
 

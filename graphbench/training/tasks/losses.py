@@ -233,6 +233,10 @@ def chosen_terms(
     if not len(target):  # a loss of the user's may divide by the number of rows
         return prediction.sum().reshape(1) * 0, count
     values = loss(prediction, target)
+    if not isinstance(values, Tensor):
+        raise BadInput(f"--model.loss gives {type(values).__name__}; expected a tensor, a mean or one value per row.")
+    if prediction.requires_grad and not values.requires_grad:
+        raise BadInput("--model.loss gives values without a gradient; expected a function of torch's operations.")
     if values.dim() == 0:
         if weight is not None:
             raise BadInput("--model.loss gives a mean, but the rows have weights: give one value per row (reduction).")

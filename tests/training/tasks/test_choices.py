@@ -199,10 +199,47 @@ def test_two_classes_have_two_logits_in_a_loss_by_its_path():
     torch.testing.assert_close(made.loss(output, batch), expected)
 
 
-@pytest.mark.parametrize("path", ["torch.nn.NoSuchLoss", "no_such_package.Loss", "torch.pi", "torch.nn.Linear"])
+def of_three(prediction, target, weight):
+    return (weight * (prediction - target)).mean()
+
+
+class OfOne(torch.nn.Module):
+    def forward(self, prediction):
+        return prediction.mean()
+
+
+NO_LOSSES = ["torch.nn.NoSuchLoss", "no_such_package.Loss", "torch.pi", "torch.nn.Linear"]
+
+
+@pytest.mark.parametrize("path", [*NO_LOSSES, f"{__name__}.of_three", f"{__name__}.OfOne"])
 def test_a_path_that_leads_to_no_loss_is_refused_by_name(path):
     with pytest.raises(BadInput, match=re.escape(path)):
         build_task(tiny_spec(), 8, HeadConfig(), loss=path)
+
+
+def gives_a_number(prediction, target):
+    return float((prediction - target).abs().mean())
+
+
+def gives_nothing(prediction, target):
+    (prediction - target).abs()
+
+
+def gives_no_gradient(prediction, target):
+    return (prediction - target).abs().detach()
+
+
+def gives_pairs(prediction, target):
+    return torch.stack([prediction, target])
+
+
+@pytest.mark.parametrize("loss", [gives_a_number, gives_nothing, gives_no_gradient, gives_pairs])
+def test_a_loss_that_gives_something_else_is_refused(loss):
+    spec = tiny_spec()
+    made = build_task(spec, 8, HeadConfig(), loss=f"{__name__}.{loss.__name__}")
+    output = torch.randn(4, spec.output_dim, requires_grad=True)
+    with pytest.raises(BadInput, match="loss"):
+        made.loss(output, tiny_table(spec, num_graphs=4).batch(range(4)))
 
 
 def test_a_mean_cannot_weigh_rows():
