@@ -208,8 +208,8 @@ def _no_such_class(item: _NamedClass, text: str) -> str:
     if "." in item.name:
         module, _, name = item.name.rpartition(".")
         why = f"there is no class {name} in {module}" if module in sys.modules else f"{module} cannot be imported"
-        absent = [line.strip() for line in text.splitlines() if "No module named" in line and item.name not in line]
-        return f"{option} is {item.name!r}: {why}{f' ({absent[0]})' if absent else ''}."
+        reason = re.search(r"((?:No module named|cannot import name) .+?)\. Got value", text)
+        return f"{option} is {item.name!r}: {why}{f' ({reason[1]})' if reason else ''}."
     slot = SLOTS[item.place]
     kinds = vars(sys.modules[slot.module]) if slot.module in sys.modules else {}
     names = {name for name, kind in kinds.items() if isinstance(kind, type) and not inspect.isabstract(kind)}

@@ -99,9 +99,8 @@ def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:
     content = load_checkpoint(checkpoint)
     try:
         module.load_state_dict(content["state_dict"])
-    except (KeyError, RuntimeError) as error:
-        lines = str(error).splitlines()
-        raise BadInput(f"The weights in {checkpoint} do not fit the model of its configuration: {lines[0]}") from error
+    except (KeyError, BadInput) as error:
+        raise BadInput(f"{checkpoint}: {error}") from error
     _warn_of_chirality(module, content, checkpoint)
     return content
 

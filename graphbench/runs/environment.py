@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -9,11 +10,15 @@ from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 _PACKAGES = (
     "graphbench-lightning", "torch", "pytorch-lightning", "torch-geometric", "torchmetrics", "rdkit", "ogb", "numpy",
     "numba",
 )  # fmt: skip
+#: Where graphbench lies that is installed with -e.
+_CHECKOUT = Path(__file__).parents[2]
 
 
 def timestamp() -> str:
@@ -35,8 +40,8 @@ def describe_environment() -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         "kernels": describe_kernels(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "commit": _commit(),
-        "packages": {package: _version(package) for package in _PACKAGES},
+        "commit": _commit(_CHECKOUT),
+        "packages": {package: _version(package) for package in _PACKAGES} | _plugins(),
     }
 
 
@@ -64,9 +69,31 @@ def _version(package: str) -> str:
         return "absent"
 
 
-def _commit() -> str:
-    """Return the commit of graphbench's checkout, with `-dirty` if files differ from it; "" without one."""
-    root = Path(__file__).parents[2]
+def _plugins() -> dict[str, str]:
+    """Return the versions of installed plug-ins; of those in a checkout of their own with its commit."""
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        name = distribution.name
+        if name not in {*_PACKAGES, *found} and any(
+            e.group.startswith("graphbench.") for e in distribution.entry_points
+        ):
+            found[name] = _described(distribution)
+    return dict(sorted(found.items()))
+
+
+def _described(distribution: metadata.Distribution) -> str:
+    # pip writes where a package lies that is installed with -e (PEP 610).
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if not origin.get("dir_info", {}).get("editable"):
+        return distribution.version
+    folder = Path(url2pathname(urlparse(origin["url"]).path))
+    root = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+    commit = "" if root is None or root == _CHECKOUT else _commit(root)
+    return f"{distribution.version} ({commit})" if commit else distribution.version
+
+
+def _commit(root: Path) -> str:
+    """Return the commit of a checkout, with `-dirty` if files differ from it; "" where it is none."""
     if not (root / ".git").exists():  # installed, perhaps inside another project's repository
         return ""
     described = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")

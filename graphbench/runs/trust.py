@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,11 @@ class Policy:
     keep: bool = False
     foreign: set[str] = field(default_factory=set, compare=False)
     refusals: list[BadInput] = field(default_factory=list, compare=False)
+    _file: Path = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # jsonargparse enters a configuration's folder while it reads it, so that `config` may lead nowhere then.
+        object.__setattr__(self, "_file", self.config.absolute())
 
     @classmethod
     def of(
@@ -131,17 +137,27 @@ trust=True).
         text = shown or path
         text = text if text.isprintable() else repr(text)
         refusal = BadInput(
-            f"{self.config} names {text}, which is no registered class and not in the list of what a run may "
-            f"import; importing it runs its code.{self._further(path)} Where you know that code and want it, add "
-            "--trust (in Python: trust=True)."
+            f"{self.config} names {text}, which is no registered class and not in the list of what a run may import; "
+            f"importing it runs its code.{self._maker(path)}{self._further(path)} Where you know that code and want "
+            "it, add --trust (in Python: trust=True)."
         )
         self.refusals.append(refusal)  # jsonargparse turns it into an error of its own, see `enforced`
         raise refusal
 
+    def _maker(self, path: str) -> str:
+        """Name the plug-in that the class came from where the run was made, if it is not installed here."""
+        package = path.partition(".")[0]
+        with contextlib.suppress(OSError, ValueError, AttributeError, KeyError):  # it may be damaged, or not be there
+            for name, version in load_json(self._file.with_name("environment.json"))["packages"].items():
+                made_with = f"{name} {version}"
+                if name.replace("-", "_") == package and made_with.isprintable() and not find_spec(package):
+                    return f" The run was made with {made_with}, which is not installed here."
+        return ""
+
     def _further(self, path: str) -> str:
         """Name the other classes that trust would import: one says yes to all of them."""
-        is_yaml = self.config.suffix in (".yaml", ".yml") and self.config.is_file()  # and no checkpoint
-        classes = _classes(_read(self.config)[1], "") if is_yaml else ()
+        is_yaml = self._file.suffix in (".yaml", ".yml") and self._file.is_file()  # and no checkpoint
+        classes = _classes(_read(self._file)[1], "") if is_yaml else ()
         named = sorted({entry["class_path"] for _, entry in classes} - {path})
         others = [repr(one) for one in named if "." in one and not (_is_listed(one) or _is_registered(one))]
         return f" So would be {', '.join(others)}." if others else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from graphbench.training import parts, targets
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
 
 logger = logging.getLogger(__name__)
+_MOST_SAID = 600  # letters of torch's message on weights
 
 
 class LearningModule(pl.LightningModule):
@@ -67,6 +69,23 @@ class LearningModule(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what checkpoints of earlier versions lack."""
         targets.add_deviations(self, checkpoint.get("state_dict", {}))  # type: ignore[arg-type]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load weights as torch does.
+
+        Raises:
+            BadInput: they do not fit; names what is missing, unexpected or of another shape.
+        """
+        try:
+            return super().load_state_dict(state_dict, strict, assign)
+        except RuntimeError as error:
+            # torch's first line names the class, and each of the others one kind of misfit.
+            said = " ".join(line.strip() for line in str(error).splitlines()[1:])
+            name = type(self.architecture).__name__
+            raise BadInput(
+                f"The weights do not fit {name}, whose code or options differ from those that were trained: "
+                f"{textwrap.shorten(said, _MOST_SAID, placeholder=' ...')}"
+            ) from error
 
     # -- frozen parts --------------------------------------------------------------------------------------------
 

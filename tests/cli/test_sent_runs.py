@@ -183,15 +183,29 @@ def test_trust_is_asked_for_once_and_for_this_folder_and_these_classes(sent, tra
     assert "names sent_code.Other" in capsys.readouterr().err
 
 
-def test_the_question_names_all_classes_that_the_answer_is_for(sent, trace, capsys):
+@pytest.mark.parametrize("relative", [False, True])
+def test_the_question_names_all_classes_that_the_answer_is_for(sent, trace, capsys, monkeypatch, relative):
     run = sent(
         "callbacks", [{"class_path": "pytorch_lightning.callbacks.Timer"}, CALLBACK, {"class_path": "other.Net"}]
     )
-    assert main(["params", "--run", str(run)]) == 1
+    monkeypatch.chdir(run.parent)
+    assert main(["params", "--run", run.name if relative else str(run)]) == 1
     said = capsys.readouterr().err
     assert "names sent_code.Callback" in said
     assert "'other.Net'" in said
     assert "Timer" not in said
+
+
+def test_the_plug_in_that_a_run_was_made_with_is_named_where_it_is_absent(sent, capsys):
+    run = sent("callbacks", [{"class_path": "graphbench_absent.Norms"}])
+    environment = json.loads((run / "environment.json").read_text())
+    for made_with in ({}, {"graphbench-absent": "0.3 (1234)"}, {"graphbench-absent": "0.3\x1b[2K"}):
+        (run / "environment.json").write_text(json.dumps(environment | {"packages": made_with}))
+        assert main(["params", "--run", str(run)]) == 1
+        said = capsys.readouterr().err
+        assert "graphbench_absent.Norms" in said
+        assert ("graphbench-absent 0.3 (1234)" in said) == (made_with == {"graphbench-absent": "0.3 (1234)"})
+        assert "\x1b" not in said
 
 
 def test_trust_that_is_kept_covers_no_other_file(sent, trace, tmp_path, capsys):
