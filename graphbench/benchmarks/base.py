@@ -351,16 +351,17 @@ class GraphBenchmark(Benchmark):
         self.require_rows(split)
         table, trainer = self.tables[split], self.trainer
         sampler = SizeBucketSampler(
-            table.num_nodes,
-            batch_size,
-            shuffle=shuffle,
-            seed=self.sampling_seed(),
+            table.num_nodes, batch_size, shuffle=shuffle, seed=self.sampling_seed(),
             bucketing=self._by_size(shuffle) if self.bucketing is None else self.bucketing,
-            world_size=trainer.world_size if trainer else 1,
-            rank=trainer.global_rank if trainer else 0,
+            world_size=trainer.world_size if trainer else 1, rank=trainer.global_rank if trainer else 0,
             name=f"{self.spec.name} {split}",
-        )
-        loader = GraphLoader(table, sampler, self.num_workers, precompute=self._precomputed(), draws=training)
+        )  # fmt: skip
+        return self.kept(GraphLoader(table, sampler, self.num_workers, None, self._precomputed(), draws=training))
+
+    def kept(self, loader: GraphLoader) -> GraphLoader:
+        """Keep a loader until `teardown`; without a trainer it takes the place of the one before it."""
+        if self.trainer is None:
+            loader.replace(self._loaders)
         self._loaders.append(loader)
         return loader
 
