@@ -78,12 +78,14 @@ class Predictor:
         Returns:
             `node` of a task on nodes, `source` and `destination` of one on edges; `prediction_<target>` in real units,
             and for classes `probability_<class>`; `outside_training` says what of the input training never had,
-            `problem` why there is no prediction; both are empty where all is well.
+            `problem` why there is no prediction; both are empty where all is well. Rows are numbered from 0; those of a
+            column of pandas, one each, have its index.
 
         Raises:
             BadInput: the benchmark does not take such inputs.
         """
-        return whole(self.predict_parts(self.data.read_objects(several(inputs))))
+        table = whole(self.predict_parts(self.data.read_objects(several(inputs))))
+        return rows_of(inputs, table) if self.level == "graph" else table
 
     def embed(self, inputs: Any, level: Level = "graph") -> pd.DataFrame:
         """Representations of some inputs: columns `embedding_0`, ... for every graph, or every node.
@@ -91,7 +93,8 @@ class Predictor:
         Raises:
             BadInput: as `predict`.
         """
-        return whole(self.embed_parts(self.data.read_objects(several(inputs)), level))
+        table = whole(self.embed_parts(self.data.read_objects(several(inputs)), level))
+        return rows_of(inputs, table) if level == "graph" else table
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -339,13 +342,19 @@ def several(inputs: Any) -> Sequence[Any]:
     if isinstance(inputs, (pd.DataFrame, dict)):
         kind = type(inputs).__name__
         raise BadInput(f"predict and embed take a list of inputs, such as frame['smiles'], not a whole {kind}.")
-    if isinstance(inputs, pd.Series):
-        return [None if missing else value for value, missing in zip(inputs, inputs.isna(), strict=True)]
     if isinstance(inputs, (str, Data)) or hasattr(inputs, "number_of_nodes") or not isinstance(inputs, Iterable):
         return [inputs]
-    if getattr(inputs, "ndim", 0) == 2:  # an array with a row for each point of one cloud
+    dimensions = getattr(inputs, "ndim", 1)
+    if dimensions == 2:  # an array with a row for each point of one cloud
         return [inputs]
-    return list(inputs)
+    # Empty cells of tables, which `tolist` of a column leaves as they are.
+    given = [np.asarray(inputs).item()] if dimensions == 0 else inputs
+    return [None if one is pd.NA or (isinstance(one, float) and one != one) else one for one in given]
+
+
+def rows_of(inputs: Any, table: pd.DataFrame) -> pd.DataFrame:
+    """Give a table of a row for each input the index of the column they came in, by which pandas joins it again."""
+    return table.set_axis(inputs.index) if isinstance(inputs, pd.Series) else table
 
 
 def whole(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_networkx
 
 from graphbench import build
@@ -18,6 +18,7 @@ from graphbench.benchmarks import CSL, ZINC, QM9Contacts
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.errors import BadInput
+from graphbench.inference import Ensemble
 from graphbench.inference.predictor import Predictor
 from graphbench.nn import RWSEEncoder
 
@@ -185,7 +186,7 @@ def test_what_cannot_be_predicted_is_refused_by_name():
     with pytest.raises(BadInput, match="batch_size must be an integer of at least 1"):
         Predictor(module, data, None, trainer, batch_size=0)
     zinc = predictor(ZINC())
-    with pytest.raises(BadInput, match="input 1 is of type int among SMILES"):
+    with pytest.raises(BadInput, match="input 1 is of type int; expected SMILES"):
         zinc.predict(["CCO", 3])
     with pytest.raises(BadInput, match="the list is empty"):
         zinc.predict([])
@@ -196,6 +197,40 @@ def test_what_cannot_be_predicted_is_refused_by_name():
     assert len(zinc.predict(pd.Series(["CCO", None]))) == 2
     with pytest.raises(BadInput, match="CSL cannot read new inputs"):
         CSL().read_input("graphs.json")
+
+
+def test_batches_are_not_taken_for_one_graph():
+    found = predictor(CSL())
+    several = Batch.from_data_list([Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)] * 3)
+    bare = Data.from_dict({name: value for name, value in several.to_dict().items() if name != "ptr"})
+    for batch in (several, bare):
+        for given in (batch, [batch]):
+            (problem,) = found.predict(given)["problem"]
+            assert "batch of 3 graphs" in problem
+    assert list(found.predict(several.to_data_list())["problem"]) == [""] * 3
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan"), pd.NA])
+def test_empty_cells_are_rows_however_a_column_is_given(missing):
+    zinc, column = predictor(ZINC()), pd.Series(["CCO", missing, "CC"], dtype=object)
+    expected = zinc.predict(column)
+    assert list(expected["problem"].map(bool)) == [False, True, False]
+    for given in (column.tolist(), column.to_numpy(), tuple(column), iter(column)):
+        pd.testing.assert_frame_equal(zinc.predict(given), expected)
+    assert len(zinc.predict(np.array("CCO"))) == 1
+
+
+def test_answers_join_the_table_that_a_column_came_from():
+    zinc = predictor(ZINC())
+    frame = pd.DataFrame({"smiles": ["CCO", "CC", "CCN", "CCC"], "wanted": [False, True, False, True]})
+    chosen = frame[frame["wanted"]]
+    expected = zinc.predict(["CC", "CCC"])
+    for table, answer in ((zinc, expected), (Ensemble([zinc, zinc]), expected)):
+        joined = chosen.join(table.predict(chosen["smiles"]), rsuffix="_again")
+        assert list(joined["smiles_again"]) == ["CC", "CCC"]
+        column = next(name for name in answer if name.startswith("prediction"))
+        assert np.allclose(joined[column], answer[column])
+    assert list(zinc.embed(chosen["smiles"]).index) == [1, 3]
 
 
 def test_several_models_answer_a_target_in_log10_by_their_geometric_mean():
