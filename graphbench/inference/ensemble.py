@@ -26,7 +26,6 @@ from graphbench.inference.predictor import (
     lacking,
     parts_of_split,
     readers_of,
-    rows_of,
     several,
     side_by_side,
     whole,
@@ -87,8 +86,7 @@ class Ensemble:
         """
         read = several(inputs)
         parts = self._for_members([one.data.read_objects(read) for one in self._readers])
-        table = whole(self.predict_parts(parts, "smiles"))
-        return rows_of(inputs, table) if self.first.level == "graph" else table
+        return whole(self.predict_parts(parts, "smiles"), inputs)
 
     def predict_input(self, source: str, column: str | None = None) -> Iterator[pd.DataFrame]:
         """Predictions of a file, part by part; models that read alike read it once."""
