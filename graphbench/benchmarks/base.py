@@ -11,7 +11,6 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch_geometric.data import Data
 
 from graphbench.benchmarks.baselines import constant_answer, predict_plainly
 from graphbench.benchmarks.inputs import read_graphs, with_labels
@@ -25,7 +24,6 @@ from graphbench.contracts import (
     GraphTable,
     InputPart,
 )
-from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, encode_share, with_encoding
@@ -303,20 +301,6 @@ class GraphBenchmark(Benchmark):
             check_table(chunk, self.spec, split, first)
             first += len(chunk)
             yield single_precision(chunk)
-
-    def dataset(self, split: Split, transform: Callable[[Data], Data] | None = None) -> GraphDataset:
-        """Return a split as a data set of PyG with the required encodings; prepares missing data.
-
-        Args:
-            split: train, val or test.
-            transform: applied to a graph at each access.
-
-        Raises:
-            BadInput: there is no such split.
-        """
-        check_choice("split", split, SPLITS)
-        self.open_tables()
-        return GraphDataset(self.tables[split], self.spec, transform)
 
     # -- batches -------------------------------------------------------------------------------------------------
 
