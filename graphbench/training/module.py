@@ -176,6 +176,8 @@ class BenchmarkModule(LearningModule):
         from graphbench.runs.checkpoints import load_checkpoint
 
         check_options("load_from_checkpoint", cls, {name: one for name, one in options.items() if name != "spec"})
+        # What a checkpoint holds, and hence the parser reads, are plain values.
+        options |= plain_arguments({name: one for name, one in options.items() if dataclasses.is_dataclass(one)})
         with rebuilding(load_checkpoint(checkpoint_path), hparams_file, options, checkpoint_path, trust):
             return super().load_from_checkpoint(
                 checkpoint_path, map_location, hparams_file, strict, weights_only, **options

@@ -9,6 +9,7 @@ from graphbench import BenchmarkModule, build, registry
 from graphbench.benchmarks import CSL, CYCLES
 from graphbench.errors import BadInput, UnknownName
 from graphbench.nn import HeadConfig, RWSEEncoder
+from graphbench.training.optim import Schedule
 
 
 def test_build_says_what_to_make_of_a_list_of_graphs():
@@ -113,6 +114,11 @@ def test_options_that_a_checkpoint_is_loaded_with_are_checked(tmp_path):
             BenchmarkModule.load_from_checkpoint(tmp_path / "its.ckpt", **options)
     loaded = BenchmarkModule.load_from_checkpoint(tmp_path / "its.ckpt", label_smoothing=0.1)
     assert loaded.hparams["label_smoothing"] == 0.1
+    objects = {"spec": CSL.spec, "head": HeadConfig(dropout=0.5), "schedule": Schedule(name="cosine")}
+    loaded = BenchmarkModule.load_from_checkpoint(tmp_path / "its.ckpt", **objects)
+    assert loaded.spec == module.spec
+    assert loaded.hparams["head"]["dropout"] == 0.5
+    assert loaded.schedule == objects["schedule"]
 
 
 def trainer():
