@@ -1,9 +1,11 @@
 from . import benchmarks as benchmarks
+from . import callbacks as callbacks
 from . import contracts as contracts
 from . import data as data
 from . import diagnostics as diagnostics
 from . import encodings as encodings
 from . import errors as errors
+from . import inference as inference
 from . import nn as nn
 from . import registry as registry
 from . import testing as testing

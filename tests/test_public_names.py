@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import graphbench
 
-LAZY_ROOMS = ("graphbench", "graphbench.contracts", "graphbench.data", "graphbench.nn", "graphbench.testing")
+FOLDER = Path(graphbench.__file__).parent
+#: Module -> the listing that type checkers read of it.
+STUBS = {
+    ".".join((FOLDER.name, *stub.parent.relative_to(FOLDER).parts)): stub for stub in sorted(FOLDER.rglob("*.pyi"))
+}
 
 
 def exported(module):
     return [(module, name) for name in importlib.import_module(module).__all__]
 
 
-@pytest.mark.parametrize(("module", "name"), [pair for module in LAZY_ROOMS for pair in exported(module)])
+@pytest.mark.parametrize(("module", "name"), [pair for module in STUBS for pair in exported(module)])
 def test_public_name_can_be_imported(module, name):
     assert getattr(importlib.import_module(module), name) is not None
+
+
+@pytest.mark.parametrize("module", STUBS)
+def test_type_checkers_are_told_what_there_is(module):
+    """A listing hands on names from where they are defined, with their true types, and leaves none out."""
+    room, told = importlib.import_module(module), set()
+    for line in ast.parse(STUBS[module].read_text(encoding="utf-8")).body:
+        assert isinstance(line, ast.ImportFrom | ast.AnnAssign), ast.unparse(line)
+        if isinstance(line, ast.AnnAssign):
+            assert ast.unparse(line) in ("__version__: str", "__all__: list[str]")
+            continue
+        source = importlib.import_module(f"{'.' * line.level}{line.module or ''}", module)
+        for alias in line.names:
+            assert alias.asname == alias.name
+            told.add(alias.name)
+            is_module = line.module is None
+            defined = importlib.import_module(f".{alias.name}", module) if is_module else getattr(source, alias.name)
+            assert getattr(room, alias.name) is defined
+            assert alias.name in dir(room)
+    assert told == set(room.__all__)
 
 
 def test_version_is_that_of_the_distribution():

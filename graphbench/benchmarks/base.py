@@ -11,7 +11,6 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch_geometric.data import Data
 
 from graphbench.benchmarks.baselines import constant_answer, predict_plainly
 from graphbench.benchmarks.inputs import read_graphs, with_labels
@@ -25,7 +24,6 @@ from graphbench.contracts import (
     GraphTable,
     InputPart,
 )
-from graphbench.contracts.pyg import GraphDataset
 from graphbench.contracts.spec import Split
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, encode_share, with_encoding
@@ -307,20 +305,6 @@ class GraphBenchmark(Benchmark):
             first += len(chunk)
             yield single_precision(chunk)
 
-    def dataset(self, split: Split, transform: Callable[[Data], Data] | None = None) -> GraphDataset:
-        """Return a split as a data set of PyG with the required encodings; prepares missing data.
-
-        Args:
-            split: train, val or test.
-            transform: applied to a graph at each access.
-
-        Raises:
-            BadInput: there is no such split.
-        """
-        check_choice("split", split, SPLITS)
-        self.open_tables()
-        return GraphDataset(self.tables[split], self.spec, transform)
-
     # -- batches -------------------------------------------------------------------------------------------------
 
     def sampling_seed(self) -> int:
@@ -354,16 +338,17 @@ class GraphBenchmark(Benchmark):
         self.require_rows(split)
         table, trainer = self.tables[split], self.trainer
         sampler = SizeBucketSampler(
-            table.num_nodes,
-            batch_size,
-            shuffle=shuffle,
-            seed=self.sampling_seed(),
+            table.num_nodes, batch_size, shuffle=shuffle, seed=self.sampling_seed(),
             bucketing=self._by_size(shuffle) if self.bucketing is None else self.bucketing,
-            world_size=trainer.world_size if trainer else 1,
-            rank=trainer.global_rank if trainer else 0,
+            world_size=trainer.world_size if trainer else 1, rank=trainer.global_rank if trainer else 0,
             name=f"{self.spec.name} {split}",
-        )
-        loader = GraphLoader(table, sampler, self.num_workers, precompute=self._precomputed(), draws=training)
+        )  # fmt: skip
+        return self.kept(GraphLoader(table, sampler, self.num_workers, None, self._precomputed(), draws=training))
+
+    def kept(self, loader: GraphLoader) -> GraphLoader:
+        """Keep a loader until `teardown`; without a trainer it takes the place of the one before it."""
+        if self.trainer is None:
+            loader.replace(self._loaders)
         self._loaders.append(loader)
         return loader
 

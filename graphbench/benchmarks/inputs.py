@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import from_networkx
 
 from graphbench.contracts import Benchmark, BenchmarkSpec, Column, GraphTable, InputPart
-from graphbench.contracts.pyg import named_features
+from graphbench.contracts.pyg import check_single, named_features
 from graphbench.contracts.table import GRAPH
 from graphbench.data.checks import check_graphs
 from graphbench.data.columns import exact_numbers
@@ -186,6 +186,7 @@ def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterat
 def _fields(graph: Any, spec: BenchmarkSpec) -> dict[str, Any]:
     """Return the fields of the specification for `GraphTable.from_graphs`."""
     data = graph if isinstance(graph, Data) else from_networkx(graph)
+    check_single(data, "the input")
     count = data.num_nodes
     if not count:
         raise BadInput("the graph has no nodes")

@@ -252,6 +252,7 @@ class Architecture(_ChecksOptions):
         self.dim = dim
         self._number = next(_NUMBERS)
         self._precomputing: tuple[Architecture | PositionalEncoder, ...] | None = None
+        self._fields: tuple[str, ...] | None = None
 
     def __call__(self, batch: Data) -> Representation:
         """Run `forward`, which reads a `GraphBatch`, on PyG's `Batch` and `Data`, too.
@@ -263,6 +264,8 @@ class Architecture(_ChecksOptions):
         if not isinstance(batch, GraphBatch):
             batch = to_graph_batch(batch, self.spec)
             check_encoded(batch, self)
+        elif not torch.compiler.is_compiling():
+            self._check_fields(batch)
         if self.precomputes:  # nothing is done where the loader's workers did it
             batch = self.precomputed(batch, torch.default_generator if self.training else None)
         # A shallow copy: heads, losses and diagnostics read the caller's batch, whatever `forward` assigns to its own.
@@ -285,6 +288,13 @@ class Architecture(_ChecksOptions):
                 raise BadInput("node is of float64, and no weight of the model; a number of NumPy makes it so.")
         except BadInput as error:
             raise BadInput(f"{forward}: {error}") from error
+
+    def _check_fields(self, batch: GraphBatch) -> None:
+        """Refuse a batch of a loader without the fields of encodings: its benchmark was not asked for them."""
+        if self._fields is None:  # once, since every step comes here
+            self._fields = tuple(name for encoding in self.required_encodings() for name in encoding.layout)
+        if any(name not in batch for name in self._fields):
+            check_encoded(batch, self)
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
         """Compute fields that `forward` reads beside those of the batch, without weights: samples, lists of pairs.

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
+from torch_geometric.data import Data
 
 from graphbench.contracts.architecture import merge_encodings
 from graphbench.contracts.encoding import Encoding
-from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.pyg import GraphDataset
+from graphbench.contracts.spec import SPLITS, BenchmarkSpec, Split
 from graphbench.contracts.table import GraphTable
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, check_choice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,6 +108,21 @@ class Benchmark(pl.LightningDataModule):
     @abstractmethod
     def prepare_data(self) -> None:
         """Download or generate, encode, and fill the store, once per machine."""
+
+    def dataset(self, split: Split, transform: Callable[[Data], Data] | None = None) -> GraphDataset:
+        """Return a split as a data set of PyG with the required encodings; prepares missing data.
+
+        Args:
+            split: train, val or test.
+            transform: applied to a graph at each access.
+
+        Raises:
+            BadInput: there is no such split.
+        """
+        check_choice("split", split, SPLITS)
+        self.prepare_data()
+        self.setup("fit")
+        return GraphDataset(self.tables[split], self.spec, transform)
 
     @abstractmethod
     def ids(self, split: str) -> Sequence[Any]:

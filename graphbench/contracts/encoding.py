@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphbench.contracts.pyg import EncodedData, device_of, graphs_of_nodes
+from graphbench.contracts.pyg import EncodedData, device_of, graphs_of_nodes, no_graphs
 from graphbench.contracts.table import EDGE, EDGE_INDEX, GRAPH, NODE, PAIR, Column, GraphTable, pointer
 from graphbench.errors import BadInput
 
@@ -150,8 +150,9 @@ def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
         A shallow copy with the fields; `batch` stays as it is.
 
     Raises:
-        BadInput: two parts want one encoding with different parameters; nodes or edges are not in the order of the
-            graphs; or a class of your own is to hold fields that PyG would batch wrongly.
+        BadInput: `batch` is something else, such as a list; two parts want one encoding with different parameters;
+            nodes or edges are not in the order of the graphs; or a class of your own is to hold fields that PyG would
+            batch wrongly.
 
     Examples:
         >>> from torch_geometric.data import Batch
@@ -205,12 +206,15 @@ def check_encoded(batch: Data, module: nn.Module) -> None:
         if missing:
             raise BadInput(
                 f"The graphs have no {', '.join(missing)}, which {encoding} computes. Add what the model needs: "
-                "graphbench.nn.add_encodings(graphs, model)."
+                "graphbench.nn.add_encodings(graphs, model); or ask a benchmark for it before data.setup(): "
+                "data.require(model.required_encodings())."
             )
 
 
 def graph_table(batch: Data) -> GraphTable:
     """Lay the graphs out as columns, with what encodings may read."""
+    if not isinstance(batch, Data):
+        raise no_graphs(batch)
     graph_of, ptr = (tensor.cpu() for tensor in graphs_of_nodes(batch))
     if batch.edge_index is None:
         raise BadInput("add_encodings needs graphs with an edge_index, but the batch has none.")

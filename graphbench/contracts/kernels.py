@@ -68,8 +68,9 @@ def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
         @wraps(plain)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            # Not through the dispatcher: a program that names the operation could not be loaded without graphbench.
-            if torch.compiler.is_compiling() or whole in _LEFT_OUT or not kernels_run():
+            # Not through the dispatcher: a program that names the operation could not be loaded without graphbench,
+            # and no kernel has a rule for `torch.func.vmap`.
+            if torch.compiler.is_compiling() or _is_transformed() or whole in _LEFT_OUT or not kernels_run():
                 return plain(*args, **kwargs)
             return cast("T", registered(*args, **kwargs))
 
@@ -77,6 +78,11 @@ def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return call
 
     return decorate
+
+
+def _is_transformed() -> bool:
+    """Tell whether a transform of `torch.func`, such as `grad` or `vmap`, is at work."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def in_program() -> bool:

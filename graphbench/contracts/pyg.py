@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, Dataset
+from torch_geometric.data import Batch, Data, Dataset
 
 from graphbench.contracts.spec import BenchmarkSpec, Features
 from graphbench.contracts.table import Column, GraphBatch, GraphTable, pointer
@@ -85,6 +85,33 @@ def _parse_layout(text: str) -> dict[str, Column]:
     return {name: Column(axis, index_of) for name, (axis, index_of) in json.loads(text).items()}
 
 
+def check_single(graph: Data, what: str) -> None:
+    """Refuse a batch where one graph is meant: its graphs would be read as one.
+
+    Args:
+        graph: of PyG.
+        what: it is, for the message.
+
+    Raises:
+        BadInput: there are several graphs.
+
+    Examples:
+        >>> check_single(Data(num_nodes=3), "input 0")
+        >>> check_single(Batch.from_data_list([Data(num_nodes=3), Data(num_nodes=1)]), "input 0")
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: input 0 is a batch of 2 graphs: give each by itself, as its to_data_list() does.
+    """
+    ptr, vector = graph.get("ptr"), graph.get("batch")
+    if isinstance(ptr, Tensor) and ptr.dim() == 1:
+        count = len(ptr) - 1
+    elif isinstance(vector, Tensor) and vector.dim() == 1 and len(vector) == graph.num_nodes:
+        count = len(vector.unique())
+    else:
+        return
+    if count > 1:
+        raise BadInput(f"{what} is a batch of {count} graphs: give each by itself, as its to_data_list() does.")
+
+
 def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
     """Return the graph of each node `[num_nodes]` and the first node of each graph `[num_graphs + 1]`.
 
@@ -93,7 +120,8 @@ def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
             whose largest entry is the last graph.
 
     Raises:
-        BadInput: the nodes of a graph do not stand together, in the order of the graphs.
+        BadInput: the nodes of a graph do not stand together, in the order of the graphs; or it is something else, such
+            as a list of graphs.
 
     Examples:
         >>> graphs_of_nodes(torch.tensor([0, 0, 0, 1, 1]))[1]
@@ -103,6 +131,8 @@ def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
     """
     if isinstance(batch, GraphBatch):
         return batch.batch, batch.ptr
+    if not isinstance(batch, (Data, Tensor)):
+        raise no_graphs(batch)
     vector = batch if isinstance(batch, Tensor) else batch.get("batch")
     if vector is None:
         assert isinstance(batch, Data)
@@ -127,7 +157,8 @@ def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatc
             and `y` of a task on whole graphs gets a row per graph.
 
     Raises:
-        BadInput: a feature of the specification is missing or has another number of rows, or nodes are out of order.
+        BadInput: a feature of the specification is missing or has another number of rows, or nodes are out of order; or
+            this is something else, such as a list of graphs.
 
     Examples:
         >>> batch = to_graph_batch(Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2))
@@ -136,6 +167,8 @@ def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatc
     """
     if isinstance(graphs, GraphBatch):
         return graphs
+    if not isinstance(graphs, Data):
+        raise no_graphs(graphs)
     graph_of, ptr = graphs_of_nodes(graphs)
     out = GraphBatch.from_dict({name: value for name, value in graphs.to_dict().items() if name != _LAYOUT})
     if "edge_index" not in out:
@@ -153,6 +186,33 @@ def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatc
         if isinstance(out.get("y"), Tensor) and spec.level == "graph":
             out.y = out.y.reshape(out.num_graphs, -1)
     return out
+
+
+def batch_of(graphs: object) -> Batch:
+    """Put graphs of PyG together, a list or any other iterable of them.
+
+    Raises:
+        BadInput: there is none, or something else among them.
+
+    Examples:
+        >>> batch_of([Data(num_nodes=2), Data(num_nodes=1)]).batch
+        tensor([0, 0, 1])
+    """
+    listed = list(graphs) if isinstance(graphs, Iterable) and not isinstance(graphs, (str, Tensor)) else [graphs]
+    others = [one for one in listed if not isinstance(one, Data) or isinstance(one, GraphBatch)]
+    if others or not listed:
+        got = type(others[0]).__name__ if others else "an empty list"
+        raise BadInput(
+            f"expected a batch, or a list of Data of PyG, but got {got}. What a benchmark reads, such as SMILES, is "
+            "for graphbench.load(RUN).predict."
+        )
+    return Batch.from_data_list(listed)
+
+
+def no_graphs(thing: object) -> BadInput:
+    """Build the error for what is neither a batch nor a graph of PyG."""
+    hint = "; Batch.from_data_list(graphs) makes one of a list of Data" if isinstance(thing, (list, tuple)) else ""
+    return BadInput(f"expected a Batch or Data of PyG, but got {type(thing).__name__}{hint}.")
 
 
 class GraphDataset(Dataset):

@@ -159,7 +159,7 @@ class GraphLoader:
     `batch_sampler` the epoch, and keeps `state_dict()` in checkpoints.
 
     An iterator reads the epoch with its first batch, because Lightning makes iterators before it sets the epoch.
-    Without Lightning, call `set_epoch` before every epoch.
+    Where nobody calls `set_epoch`, as in a loop of one's own, each iteration is the next epoch.
 
     Args:
         table: the graphs; memory-mapped columns are inherited by workers, never copied.
@@ -173,7 +173,6 @@ class GraphLoader:
         >>> from graphbench.testing import tiny_spec, tiny_table
         >>> table = tiny_table(tiny_spec(), num_graphs=4)
         >>> loader = GraphLoader(table, SizeBucketSampler(table.num_nodes, batch_size=3, shuffle=True))
-        >>> loader.set_epoch(0)
         >>> sum(batch.num_graphs for batch in loader)
         4
     """
@@ -198,6 +197,7 @@ class GraphLoader:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[GraphBatch]:
+        self.batch_sampler.begin()
         # Read before the sampler starts: it sets `start` back to 0 with its first batch.
         epoch, done = self.batch_sampler.epoch, self.batch_sampler.start
         self._progress = (epoch, done)
@@ -238,6 +238,20 @@ class GraphLoader:
         """Continue the next iteration of that epoch after the state's batches."""
         self.batch_sampler.load_state_dict(state)
         self._progress = (self.batch_sampler.epoch, self.batch_sampler.start)
+
+    def replace(self, loaders: list[GraphLoader]) -> None:
+        """Take the place of loaders of the same batches, as a loop makes them that asks for one in every epoch.
+
+        Their workers end, else there would be more with each epoch; and the shuffle goes on, else it would be one.
+
+        Args:
+            loaders: those that are replaced are taken out.
+        """
+        order = self.batch_sampler
+        for one in [one for one in loaders if one.table is self.table and one.batch_sampler.shuffle == order.shuffle]:
+            loaders.remove(one)
+            one.close()
+            order.set_epoch(one.batch_sampler.next_epoch)
 
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""

@@ -77,6 +77,7 @@ class SizeBucketSampler(Sampler[list[int]]):
         self.epoch = 0
         #: Batches of this epoch that are already done; the next iteration leaves them out.
         self.start = 0
+        self._begun = False
         self._differs = ""
 
     @property
@@ -98,8 +99,19 @@ class SizeBucketSampler(Sampler[list[int]]):
         for step in steps[start:]:
             yield order[cuts[step] + self._deal(cuts[step + 1] - cuts[step])].tolist()
 
+    @property
+    def next_epoch(self) -> int:
+        """Return the epoch of the next iteration where nobody calls `set_epoch`."""
+        return self.epoch + self._begun
+
+    def begin(self) -> None:
+        """Begin an iteration: one after another is a new epoch each, unless `set_epoch` chose it in between."""
+        self.set_epoch(self.next_epoch)
+        self._begun = True
+
     def set_epoch(self, epoch: int) -> None:
         """Choose the shuffle; a new epoch starts with its first batch."""
+        self._begun = False
         if epoch != self.epoch:
             self.epoch, self.start = epoch, 0
 
@@ -113,7 +125,7 @@ class SizeBucketSampler(Sampler[list[int]]):
         A state of other options is accepted, because a finished epoch does not need them; iterating raises `BadInput`
         if it would have to continue within an epoch.
         """
-        self.epoch, self.start = int(state["epoch"]), int(state["batches_done"])
+        self.epoch, self.start, self._begun = int(state["epoch"]), int(state["batches_done"]), False
         changed = [f"{k} was {state.get(k)} and is {v}" for k, v in self._identity().items() if state.get(k) != v]
         self._differs = ", ".join(changed)
 

@@ -80,7 +80,8 @@ def _together(texts: Sequence[str]) -> str:
 def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Level) -> pd.DataFrame:
     """Return the input's rows with their answers: a row each, or one for each of a row's nodes or edges.
 
-    `columns` makes columns of values about graphs, nodes or edges; a row without an answer stays one row.
+    `columns` makes columns of values about graphs, nodes or edges; a row without an answer stays one row. The index of
+    the table is the number of the row within the part, as pandas has it of lists that `explode` takes apart.
     """
     frame = part.frame.reset_index(drop=True)
     # A row without an answer stays, once, and says why.
@@ -104,16 +105,19 @@ def answer_table(part: InputPart, answers: Answers, columns: Columns, level: Lev
             called = np.full(len(source), None, dtype=object)
             called[present] = [name for row in answers.rows for name in part.node_names[row]]
             first[NODE_NAME] = pd.array(called, dtype="string")
-    if level != "graph":
-        frame = frame.iloc[source].reset_index(drop=True)
-    return beside(frame, first | columns(values, present) | extra)
+    if level == "graph":
+        return beside(frame, columns(values, present) | extra)
+    frame = frame.iloc[source].reset_index(drop=True)
+    return beside(frame, first | columns(values, present) | extra).set_axis(source)
 
 
 def _ends(part: InputPart, answers: Answers, present: np.ndarray) -> dict[str, Any]:
     """Both ends of each edge of the answered rows, by their numbers and, where the input has some, by their names."""
     graph_of = {row: graph for graph, row in enumerate(part.rows)}
-    ptr, edges = part.table.ptr[EDGE].tolist(), part.table.columns["edge_index"].numpy()
-    edges_of_rows = [edges[ptr[graph_of[row]] : ptr[graph_of[row] + 1]] for row in answers.rows]
+    ptr, edges = part.table.ptr[EDGE].tolist(), part.table.columns.get("edge_index")  # none where no graph is usable
+    edges_of_rows = (
+        [] if edges is None else [edges[ptr[graph_of[row]] : ptr[graph_of[row] + 1]].numpy() for row in answers.rows]
+    )
     columns: dict[str, Any] = {}
     for side, name in enumerate(ENDS):
         number = np.zeros(len(present), dtype=np.int64)

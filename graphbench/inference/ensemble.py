@@ -86,7 +86,7 @@ class Ensemble:
         """
         read = several(inputs)
         parts = self._for_members([one.data.read_objects(read) for one in self._readers])
-        return whole(self.predict_parts(parts, "smiles"))
+        return whole(self.predict_parts(parts, "smiles"), inputs)
 
     def predict_input(self, source: str, column: str | None = None) -> Iterator[pd.DataFrame]:
         """Predictions of a file, part by part; models that read alike read it once."""

@@ -78,20 +78,21 @@ class Predictor:
         Returns:
             `node` of a task on nodes, `source` and `destination` of one on edges; `prediction_<target>` in real units,
             and for classes `probability_<class>`; `outside_training` says what of the input training never had,
-            `problem` why there is no prediction; both are empty where all is well.
+            `problem` why there is no prediction; both are empty where all is well. The index is the number of the
+            input, or its label in a column of pandas; all rows of one graph share it.
 
         Raises:
             BadInput: the benchmark does not take such inputs.
         """
-        return whole(self.predict_parts(self.data.read_objects(several(inputs))))
+        return whole(self.predict_parts(self.data.read_objects(several(inputs))), inputs)
 
     def embed(self, inputs: Any, level: Level = "graph") -> pd.DataFrame:
-        """Representations of some inputs: columns `embedding_0`, ... for every graph, or every node.
+        """Representations of some inputs: columns `embedding_0`, ... for every graph, or every node; indexed alike.
 
         Raises:
             BadInput: as `predict`.
         """
-        return whole(self.embed_parts(self.data.read_objects(several(inputs)), level))
+        return whole(self.embed_parts(self.data.read_objects(several(inputs)), level), inputs)
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -203,6 +204,8 @@ class Predictor:
         problems |= {part.rows[graph]: why for graph, why in failed.items()}
         rows = [part.rows[graph] for graph in indices]
         values, missing = self._values(table, answer, width, level)
+        counts = table.lengths(axis_of(level)).numpy()
+        missing |= dict.fromkeys(np.flatnonzero(counts == 0).tolist(), f"the graph has no {level}s")
         problems |= {rows[graph]: why for graph, why in missing.items()}
         remarks: list[str] | None = None
         if self.facts is not None:
@@ -212,7 +215,6 @@ class Predictor:
             unseen = [part.remarks.get(row, "") for row in range(len(part.frame))]
             pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
             remarks = ["; ".join(filter(None, pair)) for pair in pairs]
-        counts = table.lengths(axis_of(level)).numpy()
         answered = Answers(values, rows, counts, {}, remarks).only([row for row in rows if row not in problems])
         answered.problems = problems
         return answered
@@ -339,18 +341,27 @@ def several(inputs: Any) -> Sequence[Any]:
     if isinstance(inputs, (pd.DataFrame, dict)):
         kind = type(inputs).__name__
         raise BadInput(f"predict and embed take a list of inputs, such as frame['smiles'], not a whole {kind}.")
-    if isinstance(inputs, pd.Series):
-        return [None if missing else value for value, missing in zip(inputs, inputs.isna(), strict=True)]
     if isinstance(inputs, (str, Data)) or hasattr(inputs, "number_of_nodes") or not isinstance(inputs, Iterable):
         return [inputs]
-    if getattr(inputs, "ndim", 0) == 2:  # an array with a row for each point of one cloud
+    dimensions = getattr(inputs, "ndim", 1)
+    if dimensions == 2:  # an array with a row for each point of one cloud
         return [inputs]
-    return list(inputs)
+    # Empty cells of tables, which `tolist` of a column leaves as they are.
+    given = [np.asarray(inputs).item()] if dimensions == 0 else inputs
+    return [None if one is pd.NA or (isinstance(one, float) and one != one) else one for one in given]
 
 
-def whole(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Tables one below the other; raises BadInput where there is none."""
-    inputs = list(frames)
-    if not inputs:
+def whole(frames: Iterable[pd.DataFrame], inputs: Any) -> pd.DataFrame:
+    """Join the tables of the parts of some inputs: indexed by the input's number, or its label in a column of pandas.
+
+    Raises:
+        BadInput: there is no input.
+    """
+    tables, first = [], 0
+    for frame in frames:  # each numbers its own rows
+        tables.append(frame.set_axis(frame.index + first))
+        first = int(tables[-1].index[-1]) + 1
+    if not tables:
         raise BadInput("There is no input to answer: the list is empty.")
-    return pd.concat(inputs, ignore_index=True)
+    table = pd.concat(tables)
+    return table.set_axis(inputs.index.take(table.index)) if isinstance(inputs, pd.Series) else table

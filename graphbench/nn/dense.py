@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -100,7 +101,8 @@ class DenseLayout:
         # Elsewhere the sizes would be read from the device, and a compiled program cannot depend on them.
         if ptr.device.type != "cpu" or torch.compiler.is_compiling() or whole.is_full:
             return whole
-        return replace(whole, cut=cut_by_size(ptr.diff().numpy()))
+        # No `numpy()`, which tensors have not within transforms of `torch.func`.
+        return replace(whole, cut=cut_by_size(np.array(ptr.diff().tolist(), dtype=np.int64)))
 
     @property
     def num_graphs(self) -> int:

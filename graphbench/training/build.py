@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from torch import nn
+
 from graphbench import registry
 from graphbench.contracts import Architecture, Benchmark, BenchmarkSpec
 from graphbench.errors import BadInput
@@ -63,7 +65,7 @@ def _architecture(architecture: object, options: object) -> Callable[[BenchmarkS
     if isinstance(cls, type):
         check_options("model_options", cls, options)
         return partial(cls, **options)  # type: ignore[arg-type]
-    if not callable(cls) or isinstance(cls, Architecture):
+    if not callable(cls) or isinstance(cls, nn.Module):
         raise BadInput(
             "architecture must be a registered name, or a class or function that makes one of a specification, but got "
             f"{type(cls).__name__}."

@@ -5,22 +5,81 @@ from __future__ import annotations
 import logging
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import OptimizerCallable
 from torch import nn
+from torchmetrics import Metric
 
-from graphbench.contracts.architecture import Architecture
+from graphbench.contracts.architecture import Architecture, PositionalEncoder
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
+from graphbench.nn.heads import HeadConfig
 from graphbench.training import parts, targets
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
 
 logger = logging.getLogger(__name__)
 _MOST_SAID = 600  # letters of torch's message on weights
+
+
+#: Argument of `BenchmarkModule` -> its type, and what to give.
+_OBJECTS: dict[str, tuple[Any, str]] = {
+    "spec": (BenchmarkSpec, "the BenchmarkSpec of the data, such as data.spec"),
+    "head": (HeadConfig, "a graphbench.nn.HeadConfig, such as HeadConfig(num_layers=2)"),
+    "schedule": (Schedule, "a graphbench.training.optim.Schedule, such as Schedule(name='cosine')"),
+    "positional_encoding": (PositionalEncoder | None, "a positional encoder, such as graphbench.nn.RWSEEncoder(16, 8)"),
+}
+
+
+def check_objects(given: Mapping[str, Any]) -> None:
+    """Refuse words, mappings and classes in place of objects; only on the command line they are made of such.
+
+    Args:
+        given: the arguments of `BenchmarkModule`.
+
+    Raises:
+        BadInput: names the argument, and what it must be.
+    """
+    for name, (kind, words) in _OBJECTS.items():
+        if not isinstance(given[name], kind):
+            raise BadInput(f"{name} must be {words}, but got {given[name]!r}.")
+    if not callable(given["optimizer"]):
+        raise BadInput(
+            "optimizer must be a function of the parameters, such as functools.partial(torch.optim.Adam, lr=1e-3), "
+            f"but got {given['optimizer']!r}."
+        )
+    metrics = given["metrics"]
+    is_list = isinstance(metrics, Sequence) and not isinstance(metrics, str)
+    if metrics is not None and not (is_list and all(isinstance(one, (str, Mapping, Metric)) for one in metrics)):
+        raise BadInput(
+            "metrics must be a list of names, and of metrics that are made, such as ['R2', torchmetrics.MeanMetric()], "
+            f"but got {metrics!r}."
+        )
+
+
+def make_architecture(make: Callable[[BenchmarkSpec], Architecture], spec: BenchmarkSpec) -> Architecture:
+    """Make the model of a specification.
+
+    Raises:
+        BadInput: this makes no `Architecture`.
+    """
+    cls = getattr(make, "func", make)  # of `functools.partial`
+    is_other = isinstance(cls, nn.Module) or (isinstance(cls, type) and not issubclass(cls, Architecture))
+    if is_other or not callable(cls):
+        shown = cls.__name__ if isinstance(cls, type) else f"a {type(cls).__name__}"
+        raise BadInput(
+            "architecture must be a subclass of graphbench.Architecture, or a function that makes one of a "
+            f"specification, but got {shown}. An nn.Module becomes part of a subclass, whose forward(batch) returns a "
+            "Representation."
+        )
+    made = make(spec)
+    if not isinstance(made, Architecture) or "dim" not in vars(made):
+        wanted = "an Architecture whose constructor calls super().__init__(spec, dim)"
+        raise BadInput(f"architecture must make {wanted}; it made {type(made).__name__}.")
+    return made
 
 
 class LearningModule(pl.LightningModule):
@@ -42,17 +101,6 @@ class LearningModule(pl.LightningModule):
         freeze_epochs: int | None,
     ) -> None:
         """Check the options, see `BenchmarkModule`, and freeze parts; the module has all its parameters by then."""
-        # Types hold on the command line alone.
-        if not isinstance(schedule, Schedule):
-            raise BadInput(
-                "schedule must be a graphbench.training.optim.Schedule, such as Schedule(name='cosine'), but got "
-                f"{schedule!r}."
-            )
-        if not callable(optimizer):
-            raise BadInput(
-                "optimizer must be a function of the parameters, such as functools.partial(torch.optim.Adam, lr=1e-3), "
-                f"but got {optimizer!r}."
-            )
         self.schedule = schedule
         self.lr_scales = lr_scales or {}
         for name, scale in self.lr_scales.items():

@@ -12,26 +12,21 @@ from typing import Any, Literal
 import torch
 from pytorch_lightning.cli import OptimizerCallable
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 from torchmetrics import Metric
 
-from graphbench.contracts.architecture import (
-    Architecture,
-    NodeState,
-    NodeStep,
-    PositionalEncoder,
-    Representation,
-)
+from graphbench.contracts.architecture import Architecture, NodeState, NodeStep, PositionalEncoder, Representation
 from graphbench.contracts.encoding import Encoding, add_encodings, check_encoded, declared_encodings, merge_encodings
-from graphbench.contracts.pyg import to_graph_batch
+from graphbench.contracts.pyg import batch_of, to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.training import parts, targets, unread
+from graphbench.training.arguments import check_options
 from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
-from graphbench.training.learning import LearningModule
+from graphbench.training.learning import LearningModule, check_objects, make_architecture
 from graphbench.training.lightning_internals import attached_trainer, average_floats_alone
 from graphbench.training.optim import Schedule
 from graphbench.training.starting import start_from
@@ -123,17 +118,14 @@ class BenchmarkModule(LearningModule):
     ) -> None:
         # First of all: `locals()` holds nothing but the arguments yet.
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        check_objects(given)
         super().__init__()
         # Plain values alone, so that the checkpoint is read with `weights_only=True`.
         self.save_hyperparameters(plain_arguments(given) | {"_instantiator": INSTANTIATOR})
         self.positional_encoding = positional_encoding
         columns = 0 if positional_encoding is None else positional_encoding.dim  # they join the dense ones
         node = dataclasses.replace(spec.node, dense=spec.node.dense + columns)
-        made = architecture(dataclasses.replace(spec, node=node))
-        if not isinstance(made, Architecture) or "dim" not in vars(made):
-            wanted = "an Architecture whose constructor calls super().__init__(spec, dim)"
-            raise BadInput(f"architecture must make {wanted}; it made {type(made).__name__}.")
-        self.architecture = made
+        self.architecture = made = make_architecture(architecture, dataclasses.replace(spec, node=node))
         choices = (loss, metrics or (), select_by, class_weights, quantiles, label_smoothing)
         self.task = build_task(spec, made.dim, head, *choices, edge_dim=made.edge_dim)
         # Not the argument: the task's own specification has the loss and metric that were chosen instead.
@@ -177,11 +169,15 @@ class BenchmarkModule(LearningModule):
 
         Raises:
             BadInput: there is no such file, it does not say how its module was made, or names a class that may not be
-                imported.
+                imported; or an option is of another kind.
+            UnknownName: there is no such option.
             CorruptData: the file is damaged.
         """
         from graphbench.runs.checkpoints import load_checkpoint
 
+        check_options("load_from_checkpoint", cls, {name: one for name, one in options.items() if name != "spec"})
+        # What a checkpoint holds, and hence the parser reads, are plain values.
+        options |= plain_arguments({name: one for name, one in options.items() if dataclasses.is_dataclass(one)})
         with rebuilding(load_checkpoint(checkpoint_path), hparams_file, options, checkpoint_path, trust):
             return super().load_from_checkpoint(
                 checkpoint_path, map_location, hparams_file, strict, weights_only, **options
@@ -267,7 +263,7 @@ class BenchmarkModule(LearningModule):
             batch: as for `forward`; or a list of graphs of PyG, whose encodings are computed here.
         """
         if not isinstance(batch, Data):
-            batch = add_encodings(Batch.from_data_list(list(batch)), self)
+            batch = add_encodings(batch_of(batch), self)
         batch = self.read_batch(batch).to(self.device)
         with parts.evaluating(self):
             return self.task.predict(self(batch), batch)[0]
@@ -366,6 +362,7 @@ class BenchmarkModule(LearningModule):
     def setup(self, stage: str) -> None:
         """Learn from targets and load starting weights at the start of a fit; suit the strategy; compile."""
         trainer = attached_trainer(self)
+        targets.check_data(self)
         if stage == "fit" and self.init_from and not getattr(trainer, "ckpt_path", None):  # else a run goes on
             start_from(self, self.init_from)
         if stage == "fit":

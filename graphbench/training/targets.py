@@ -10,7 +10,7 @@ import torch
 from torchmetrics import Metric
 
 from graphbench.contracts.benchmark import Benchmark
-from graphbench.contracts.spec import SPLITS
+from graphbench.contracts.spec import SPLITS, BenchmarkSpec
 from graphbench.contracts.table import BOUNDS, GRAPH_DENSE, WEIGHT, GraphBatch
 from graphbench.errors import BadInput
 from graphbench.training.lightning_internals import attached_trainer
@@ -29,6 +29,46 @@ log = logging.getLogger(__name__)
 _MOSTLY = 0.9
 #: Rows on which metrics of the user's are tried before training.
 _TRIED = 1000
+
+
+def check_data(module: BenchmarkModule) -> None:
+    """Refuse a benchmark that a module was not made for, or that does not prepare what its model reads.
+
+    Raises:
+        BadInput: names what differs, or the encodings.
+    """
+    data: Any = getattr(attached_trainer(module), "datamodule", None)
+    if not isinstance(data, Benchmark):
+        return
+    made_for, has = _shapes(module.spec), _shapes(data.spec)
+    other = next((what for what in has if has[what] != made_for[what]), None)
+    if other is not None:
+        raise BadInput(
+            f"The module was made for {module.spec.name} ({other}: {made_for[other]}), but the data are "
+            f"{data.spec.name} ({other}: {has[other]}). Make a module for them: graphbench.build(architecture, data)."
+        )
+    prepared = {encoding.name: encoding.parameters() for encoding in data.encodings}
+    lacking = [one for one in module.required_encodings() if prepared.get(one.name) != one.parameters()]
+    if lacking:
+        raise BadInput(
+            f"The model reads {', '.join(map(str, lacking))}, which {data.spec.name} does not prepare: call "
+            "data.require(module.required_encodings()) first, as graphbench.build does."
+        )
+
+
+def _shapes(spec: BenchmarkSpec) -> dict[str, object]:
+    """Facts that decide the shapes of a model."""
+    return {
+        "task": f"{spec.level} {spec.kind}",
+        "classes": spec.num_classes,
+        "targets": spec.num_targets,
+        "categories of nodes": spec.node.vocabularies,
+        "numbers of nodes": spec.node.dense,
+        "categories of edges": spec.edge.vocabularies,
+        "numbers of edges": spec.edge.dense,
+        "coordinates": spec.coordinates,
+        "numbers of graphs": spec.graph.dense,
+    }
 
 
 def learn(module: BenchmarkModule) -> None:

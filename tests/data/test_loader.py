@@ -120,6 +120,7 @@ def test_state_counts_batches_handed_out_and_resumes_after_them(table, num_worke
     loader = loader_of(table, num_workers)
     loader.set_epoch(3)
     expected = list(loader)
+    loader.set_epoch(3)
     iterator = iter(loader)
     for _ in range(done):
         next(iterator)
@@ -145,6 +146,14 @@ def test_state_after_an_epoch_starts_the_next_from_its_beginning(table):
     resumed.load_state_dict(state)
     resumed.set_epoch(1)
     assert_same(list(resumed), list(loader))
+
+
+def test_iterations_of_a_loop_of_ones_own_are_the_epochs(table):
+    told, alone = loader_of(table), loader_of(table)
+    for epoch in (0, 1, 2):
+        told.set_epoch(epoch)
+        assert_same(list(alone), list(told))
+    assert next(iter(alone)).graph_id.tolist() != next(iter(alone)).graph_id.tolist(), "also where one is left early"
 
 
 def test_an_iterator_follows_the_epoch_set_before_its_first_batch(table):

@@ -197,7 +197,8 @@ def test_epochs_count_from_one_everywhere(fit):
     assert run.checkpoint("best")["epoch"] + 1 == run.results["best_epoch"]
 
 
-def test_the_code_of_the_guide_runs():
+def test_the_code_of_the_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # it generates data
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
     assert blocks
     for block in blocks:

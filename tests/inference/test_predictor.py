@@ -10,14 +10,15 @@ import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_networkx
 
 from graphbench import build
-from graphbench.benchmarks import CSL, ZINC, QM9Contacts
+from graphbench.benchmarks import CSL, TSP, ZINC, QM9Contacts
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.contracts import BenchmarkSpec, Features, GraphTable
 from graphbench.errors import BadInput
+from graphbench.inference import Ensemble
 from graphbench.inference.predictor import Predictor
 from graphbench.nn import RWSEEncoder
 
@@ -164,7 +165,7 @@ def test_a_failed_encoding_is_the_problem_of_its_graph(monkeypatch):
     monkeypatch.setattr(encoding, "compute", fails_on_five)
     frame = found.predict(graphs())
     assert frame[frame["problem"] != ""]["problem"].tolist() == ["five is too odd"]
-    kept = expected["probability_red"].drop(range(12, 17)).to_numpy()
+    kept = expected["probability_red"].drop(2).to_numpy()  # of all nodes of the third graph
     assert frame[frame["problem"] == ""]["probability_red"].to_numpy() == pytest.approx(kept, abs=1e-6)
 
 
@@ -185,7 +186,7 @@ def test_what_cannot_be_predicted_is_refused_by_name():
     with pytest.raises(BadInput, match="batch_size must be an integer of at least 1"):
         Predictor(module, data, None, trainer, batch_size=0)
     zinc = predictor(ZINC())
-    with pytest.raises(BadInput, match="input 1 is of type int among SMILES"):
+    with pytest.raises(BadInput, match="input 1 is of type int; expected SMILES"):
         zinc.predict(["CCO", 3])
     with pytest.raises(BadInput, match="the list is empty"):
         zinc.predict([])
@@ -196,6 +197,68 @@ def test_what_cannot_be_predicted_is_refused_by_name():
     assert len(zinc.predict(pd.Series(["CCO", None]))) == 2
     with pytest.raises(BadInput, match="CSL cannot read new inputs"):
         CSL().read_input("graphs.json")
+
+
+def test_batches_are_not_taken_for_one_graph():
+    found = predictor(CSL())
+    several = Batch.from_data_list([Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)] * 3)
+    bare = Data.from_dict({name: value for name, value in several.to_dict().items() if name != "ptr"})
+    for batch in (several, bare):
+        for given in (batch, [batch]):
+            (problem,) = found.predict(given)["problem"]
+            assert "batch of 3 graphs" in problem
+    assert list(found.predict(several.to_data_list())["problem"]) == [""] * 3
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan"), pd.NA])
+def test_empty_cells_are_rows_however_a_column_is_given(missing):
+    zinc, column = predictor(ZINC()), pd.Series(["CCO", missing, "CC"], dtype=object)
+    expected = zinc.predict(column)
+    assert list(expected["problem"].map(bool)) == [False, True, False]
+    for given in (column.tolist(), column.to_numpy(), tuple(column), iter(column)):
+        pd.testing.assert_frame_equal(zinc.predict(given), expected)
+    assert len(zinc.predict(np.array("CCO"))) == 1
+
+
+def test_answers_join_the_table_that_a_column_came_from():
+    zinc = predictor(ZINC())
+    frame = pd.DataFrame({"smiles": ["CCO", "CC", "CCN", "CCC"], "wanted": [False, True, False, True]})
+    chosen = frame[frame["wanted"]]
+    expected = zinc.predict(["CC", "CCC"])
+    for table, answer in ((zinc, expected), (Ensemble([zinc, zinc]), expected)):
+        joined = chosen.join(table.predict(chosen["smiles"]).rename(columns={"smiles": "again"}))
+        assert list(joined["again"]) == ["CC", "CCC"]
+        column = next(name for name in answer if name.startswith("prediction"))
+        assert np.allclose(joined[column], answer[column])
+    assert list(zinc.embed(chosen["smiles"]).index) == [1, 3]
+
+
+def test_rows_of_nodes_and_edges_say_which_input_they_are_of(monkeypatch):
+    given = graphs()
+    expected = [number for number, graph in enumerate(given) for _ in range(graph.num_nodes)]
+    found = predictor(Toy())
+    whole = found.data.read_objects
+    monkeypatch.setattr(found.data, "read_objects", lambda objects: whole(objects, 2))  # in parts
+    assert found.predict(given).index.tolist() == expected
+    assert found.embed(given, level="node").index.tolist() == expected
+    labels = pd.Series(given, index=list("abcd"))
+    assert found.predict(labels).index.tolist() == ["abcd"[number] for number in expected]
+    torn = [given[0], Data(num_nodes=1), given[2]]
+    assert found.predict(torn).index.tolist() == [0] * 3 + [1] + [2] * 5
+
+
+def test_a_graph_without_edges_is_a_row_of_a_task_on_edges():
+    pair = torch.tensor([[0, 1], [1, 0]])
+    given = [
+        Data(x=torch.rand(size, 2), edge_index=pair[:, :edges], edge_attr=torch.rand(edges, 1))
+        for size, edges in ((2, 2), (1, 0), (2, 2))
+    ]
+    for of in (predictor(TSP()), Ensemble([predictor(TSP()), predictor(TSP())])):
+        found = of.predict(given)
+        assert found.index.tolist() == [0, 0, 1, 2, 2]
+        assert found["problem"].tolist() == ["", "", "the graph has no edges", "", ""]
+        assert found["source"].isna().tolist() == [False, False, True, False, False]
+        assert of.predict(Data(num_nodes=1))["problem"].map(bool).tolist() == [True]  # no graph to be had
 
 
 def test_several_models_answer_a_target_in_log10_by_their_geometric_mean():

@@ -286,6 +286,48 @@ def test_graphs_without_nodes_have_empty_rows() -> None:
     assert layout.mask.tolist() == [[True, True], [False, False], [True, False]]
 
 
+@pytest.mark.parametrize("make", ENCODERS)
+def test_encoders_of_a_batch_of_graphs_without_nodes_have_no_rows(make) -> None:
+    nothing = Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=0)
+    encoder = make().eval()
+    assert encoder(add_encodings(Batch.from_data_list([nothing, nothing]), encoder)).shape == (0, encoder.dim)
+
+
+@pytest.mark.parametrize("make", ENCODERS)
+def test_graphs_without_nodes_change_nothing_for_encoders(table: GraphTable, make) -> None:
+    torch.manual_seed(0)
+    graphs, encoder = graphs_of(table), make().eval()
+    nothing = Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=0, x=graphs[0].x[:0])
+    among = Batch.from_data_list([graphs[0], nothing, *graphs[1:], nothing])
+    expected = encoder(add_encodings(Batch.from_data_list(graphs), encoder))
+    torch.testing.assert_close(encoder(add_encodings(among, encoder)), expected)
+
+
+@pytest.mark.parametrize("local", ["GatedGCN", "GINE", "GCN", "GAT"])
+def test_transforms_of_torch_func_go_through_a_gps_layer(plain: Batch, batch: GraphBatch, local: str) -> None:
+    """`grad` is the backward pass, and `vmap` over the weights of an ensemble is a loop over its members."""
+
+    def make() -> GPSLayer:
+        return GPSLayer(DIM, make_local_layer(local, DIM, num_heads=2), TransformerAttention(DIM, 2)).eval()
+
+    torch.manual_seed(0)
+    members, (x, edge) = [make() for _ in range(3)], rows(batch)
+
+    def answer(weights, buffers) -> torch.Tensor:
+        return torch.func.functional_call(members[0], (weights, buffers), (x, edge, plain))[0]
+
+    weights, buffers = torch.func.stack_module_state(members)
+    expected = torch.stack([member(x, edge, plain)[0] for member in members])
+    torch.testing.assert_close(torch.func.vmap(answer)(weights, buffers), expected)
+    first = {name: value.detach() for name, value in members[0].named_parameters()}
+    found = torch.func.grad(lambda own: answer(own, dict(members[0].named_buffers())).square().sum())(first)
+    expected[0].square().sum().backward()
+    for name, parameter in members[0].named_parameters():
+        torch.testing.assert_close(
+            found[name], torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        )
+
+
 def test_a_table_is_a_column_of_what_encodings_read() -> None:
     """An encoding of features sees those of the batch."""
 

@@ -2,10 +2,14 @@ import re
 
 import pytest
 import pytorch_lightning as pl
+from torch import nn
+from torchmetrics import MeanMetric
 
-from graphbench import build, registry
-from graphbench.benchmarks import CSL
+from graphbench import BenchmarkModule, build, registry
+from graphbench.benchmarks import CSL, CYCLES
 from graphbench.errors import BadInput, UnknownName
+from graphbench.nn import HeadConfig, RWSEEncoder
+from graphbench.training.optim import Schedule
 
 
 def test_build_says_what_to_make_of_a_list_of_graphs():
@@ -69,8 +73,69 @@ def test_build_makes_a_pair_that_trains(tmp_path):
     assert module.task.scale.item() == pytest.approx(targets.std(correction=0).item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("options", [{"optimizer": "Adam"}, {"schedule": {"name": "cosine"}}, {"schedule": "cosine"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "Adam"},
+        {"schedule": {"name": "cosine"}},
+        {"schedule": "cosine"},
+        {"head": {"num_layers": 3}},
+        {"head": HeadConfig},
+        {"positional_encoding": "RWSEEncoder"},
+        {"positional_encoding": RWSEEncoder},
+        {"metrics": "R2"},
+        {"metrics": [MeanMetric]},
+        {"metrics": {"name": "R2"}},
+    ],
+)
 def test_words_of_the_command_line_in_place_of_objects_are_refused_by_argument(options):
     ((name, value),) = options.items()
     with pytest.raises(BadInput, match=rf"^{name} must be .*{re.escape(repr(value))}"):
         build("GCN", "NCI", model_options={"hidden_dim": 8, "num_layers": 1}, **options)
+
+
+def test_a_module_is_made_of_a_specification_and_an_architecture():
+    gcn = registry.load("architectures", "GCN")
+    with pytest.raises(BadInput, match=r"^spec must be .* such as data\.spec"):
+        BenchmarkModule(CSL(), gcn)
+    for other in (nn.Linear, nn.Linear(2, 2)):
+        for make in (lambda given: BenchmarkModule(CSL.spec, given), lambda given: build(given, "CSL")):
+            with pytest.raises(BadInput, match=r"^architecture must be .*Linear"):
+                make(other)
+
+
+def test_options_that_a_checkpoint_is_loaded_with_are_checked(tmp_path):
+    module, _ = build("GCN", "CSL", model_options={"hidden_dim": 8, "num_layers": 1})
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False)
+    trainer.strategy.connect(module)
+    trainer.save_checkpoint(tmp_path / "its.ckpt")
+    for options, error in (({"label_smothing": 0.1}, UnknownName), ({"label_smoothing": "a"}, BadInput)):
+        with pytest.raises(error, match=r"load_from_checkpoint.* label_smoothing"):
+            BenchmarkModule.load_from_checkpoint(tmp_path / "its.ckpt", **options)
+    loaded = BenchmarkModule.load_from_checkpoint(tmp_path / "its.ckpt", label_smoothing=0.1)
+    assert loaded.hparams["label_smoothing"] == 0.1
+    objects = {"spec": CSL.spec, "head": HeadConfig(dropout=0.5), "schedule": Schedule(name="cosine")}
+    loaded = BenchmarkModule.load_from_checkpoint(tmp_path / "its.ckpt", **objects)
+    assert loaded.spec == module.spec
+    assert loaded.hparams["head"]["dropout"] == 0.5
+    assert loaded.schedule == objects["schedule"]
+
+
+def trainer():
+    return pl.Trainer(max_steps=1, accelerator="cpu", logger=False, enable_checkpointing=False, limit_val_batches=1,
+                      limit_test_batches=1, enable_progress_bar=False, enable_model_summary=False)  # fmt: skip
+
+
+def test_a_module_refuses_data_that_it_was_not_made_for(tmp_path):
+    module, _ = build("GCN", "CSL", model_options={"hidden_dim": 8, "num_layers": 1})
+    other = CYCLES(root=str(tmp_path), sizes=(8, 4, 4))
+    for run in (trainer().fit, trainer().test, trainer().validate):
+        with pytest.raises(BadInput, match=r"CSL \(classes: 10\), but the data are CYCLES \(classes: 2\)"):
+            run(module, datamodule=other)
+
+
+def test_a_module_refuses_data_without_the_encodings_of_its_model(tmp_path):
+    options = {"hidden_dim": 8, "num_layers": 1}
+    module, _ = build("Exphormer", "CSL", model_options=options)
+    with pytest.raises(BadInput, match=r"ExpanderEdges\(.*which CSL does not prepare: call data\.require"):
+        trainer().test(module, datamodule=CSL(root=str(tmp_path)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,51 @@ def test_what_a_model_needs_is_named() -> None:
             module(graph)
     with pytest.raises(BadInput, match="'x'"):
         module(add_encodings(Data(edge_index=graph.edge_index, num_nodes=4), module))
+
+
+@pytest.mark.parametrize("given", [[], None, "CCO", ["CCO"], torch.zeros(3), [Data(num_nodes=1), 4]])
+def test_what_is_no_graph_is_one_line(given: object) -> None:
+    module = model(tiny_spec())
+    for call in (module, module.architecture, lambda what: add_encodings(what, module), module.predict):
+        with pytest.raises(BadInput, match="Data of PyG, but got"):
+            call(given)
+    with pytest.raises(BadInput, match="from_data_list"):
+        module([Data(num_nodes=1)])
+
+
+def test_lists_of_batches_are_the_graphs_of_all() -> None:
+    spec = tiny_spec()
+    module, graphs = model(spec), [*GraphDataset(tiny_table(spec, sizes=[4, 7, 1, 5]), spec)]
+    halves = [Batch.from_data_list(graphs[:2]), Batch.from_data_list(graphs[2:])]
+    torch.testing.assert_close(module.predict(halves), module.predict(graphs))
+
+
+def test_a_loader_without_what_the_model_reads_names_it(tmp_path: Path) -> None:
+    data = CSL(root=str(tmp_path))
+    data.prepare_data()
+    data.setup()
+    architecture = graphbench.registry.load("architectures", "Graphormer")(data.spec, hidden_dim=8, num_layers=1)
+    batch = next(iter(data.val_dataloader()))
+    with pytest.raises(BadInput, match=r"in_degree.*data.require\(model.required_encodings\(\)\)"):
+        architecture(batch)
+    data.require(architecture.required_encodings())
+    data.setup()
+    assert architecture(next(iter(data.val_dataloader()))).node.shape == (batch.num_nodes, 8)
+
+
+def test_a_loop_of_ones_own_shuffles_each_epoch_and_leaves_no_workers(tmp_path: Path) -> None:
+    data = CSL(root=str(tmp_path), num_workers=1, batch_size=16)
+    data.prepare_data()
+    data.setup()
+    orders, workers = [], []
+    for _ in range(3):
+        orders.append([number for batch in data.train_dataloader() for number in batch.graph_id.tolist()])
+        assert sum(batch.num_graphs for batch in data.val_dataloader()) == len(data.tables["val"])
+        workers.append(len(multiprocessing.active_children()))
+    assert len({*map(tuple, orders)}) == 3
+    assert {*map(len, orders)} == {len(data.tables["train"])} == {len({*orders[0]})}
+    assert workers[1:] == workers[:1] * 2
+    data.teardown("fit")
 
 
 def test_a_benchmark_is_a_data_set_of_pyg(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 from rdkit import Chem
 
 from graphbench.benchmarks.base import GraphBenchmark
+from graphbench.benchmarks.inputs import is_graph
 from graphbench.benchmarks.molecules.chemistry.clusters import Bits, morgan_bits, nearest_distances
 from graphbench.benchmarks.molecules.chemistry.features import FeatureSet, value_words
 from graphbench.benchmarks.molecules.chemistry.files import MoleculeFrame, stream_molecules
@@ -86,13 +87,13 @@ class SmilesInput(GraphBenchmark):
 
         A molecule counts as the SMILES that RDKit writes of it, as in an SDF file; None is one that could not be read.
         """
-        if not any(item is None or isinstance(item, (str, Chem.Mol)) for item in objects):
+        if all(map(is_graph, objects)):
             return super().read_objects(objects, size)
         for number, item in enumerate(objects):
             if item is not None and not isinstance(item, (str, Chem.Mol)):
                 raise BadInput(
-                    f"{self.spec.name}: input {number} is of type {type(item).__name__} among SMILES; expected SMILES "
-                    "and RDKit molecules, or graphs of PyG and networkx, but not both in one call."
+                    f"{self.spec.name}: input {number} is of type {type(item).__name__}; expected SMILES and RDKit "
+                    "molecules, or graphs of PyG and networkx, but not both in one call."
                 )
         return self._read(self.input_reader(), self._frames(objects, size), _every)
 

@@ -98,7 +98,7 @@ class SignNetEncoder(PositionalEncoder):
         encoded = self._phi(torch.cat([tokens, -tokens]), torch.cat([edges, edges + tokens.shape[0]], dim=1))
         summed = encoded[: tokens.shape[0]] + encoded[tokens.shape[0] :]
         empty = summed.new_zeros(vectors.numel(), summed.shape[-1])
-        slots = empty.index_copy_(0, place, summed).view(*vectors.shape, -1)
+        slots = empty.index_copy_(0, place, summed).view(*vectors.shape, summed.shape[-1])
         return self.rho(slots.sum(1) if self.deepset else slots.flatten(1))
 
     def _phi(self, tokens: Tensor, token_edges: Tensor) -> Tensor:

@@ -186,6 +186,16 @@ def test_a_batch_of_pyg_without_a_layout_will_do(graphs):
         torch.testing.assert_close(layer(parts[0].x, parts[0]), layer(x, batch, layout)[: sizes[0]])
 
 
+@pytest.mark.parametrize("options", [{}, {"friction": "uniform"}, {"penalty_size": "batch"}, {"penalty_size": 4}])
+def test_graphs_without_nodes_change_nothing(graphs, options):
+    x, batch, _ = graphs
+    edges = batch.edge_index[:, batch.batch[batch.edge_index[0]] == 0]
+    one, none = Data(x=x[:5], edge_index=edges), Data(x=x[:0], edge_index=edges[:, :0])
+    layer, rows = make(**options), x[:5].repeat(2, 1)
+    expected = layer(rows, Batch.from_data_list([one, one]))
+    torch.testing.assert_close(layer(rows, Batch.from_data_list([one, none, one, none])), expected)
+
+
 def test_a_backward_pass_within_autocast_is_in_full_precision(graphs):
     x, batch, layout = graphs
     for kind in (SparseFlowAttention, DenseFlowAttention):

@@ -255,11 +255,8 @@ class NodeLevel(GraphBenchmark):
             unit="clusters" if sampler == "clusters" else "nodes",
         )  # fmt: skip
         if sampler == "layers":
-            loader: GraphLoader = RepresentedLoader(table, order, units, partial(self._represented, table))
-        else:
-            loader = GraphLoader(table, order, workers, cut)
-        self._loaders.append(loader)
-        return loader
+            return self.kept(RepresentedLoader(table, order, units, partial(self._represented, table)))
+        return self.kept(GraphLoader(table, order, workers, cut))
 
     def _units(self, table: GraphTable, sampler: str, batch_size: int, every: bool) -> tuple[torch.Tensor, int]:
         """Return the numbers of nodes or clusters that batches consist of, and how many make one."""

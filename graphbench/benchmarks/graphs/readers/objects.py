@@ -24,6 +24,7 @@ from graphbench.benchmarks.graphs.raw import (
 )
 from graphbench.benchmarks.graphs.splits.masks import masks_from_indices
 from graphbench.contracts import SPLITS
+from graphbench.contracts.pyg import check_single
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.splits import SPLIT_WORDS
 from graphbench.errors import BadInput
@@ -241,6 +242,7 @@ def attributes_of(graph: Any, place: str) -> dict[str, Any]:
     if isinstance(graph, HeteroData):
         raise hetero_refusal(place)
     if isinstance(graph, Data):
+        check_single(graph, place)
         values = {str(key): value for key, value in graph.to_dict().items() if value is not None}
         if graph.num_nodes is not None:
             values["num_nodes"] = graph.num_nodes

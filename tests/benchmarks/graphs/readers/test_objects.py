@@ -11,6 +11,7 @@ import torch_geometric.transforms as T
 from own_graphs import make_graphs
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.loader import DataLoader
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphbench.benchmarks.graphs.benchmark import Graphs
@@ -53,6 +54,20 @@ TRANSFORMED = {
     "node split": lambda graph: T.RandomNodeSplit(num_val=1, num_test=1)(graph),
     "largest part": lambda graph: T.LargestConnectedComponents()(graph),
 }
+
+
+def test_batches_in_a_list_are_not_taken_for_graphs():
+    graphs = make_graphs(6)
+    batches = [Batch.from_data_list(graphs[:4]), Batch.from_data_list(graphs[4:])]
+    for given in (
+        batches,
+        dict(zip(("train", "test"), ([batches[0]], batches[1:]), strict=True)),
+        DataLoader(graphs, 4),
+    ):
+        with pytest.raises(BadInput, match=r"graph 0 is a batch of 4 graphs.*to_data_list\(\)"):
+            raw_from_objects(given, "mine")
+    one = [Batch.from_data_list([graph]) for graph in graphs]
+    assert raw_from_objects(one, "mine").num_nodes.tolist() == [graph.num_nodes for graph in graphs]
 
 
 @pytest.mark.parametrize("name", TRANSFORMED)
