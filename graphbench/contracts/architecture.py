@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench.contracts.encoding import Encoding, check_encoded, declared_encodings, merge_encodings
-from graphbench.contracts.kernels import in_program
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
@@ -176,7 +175,7 @@ class PositionalEncoder(_ChecksOptions):
         """
         batch = to_graph_batch(batch)
         features: Tensor = super().__call__(batch)
-        if not in_program():
+        if not torch.compiler.is_compiling():
             try:
                 Representation(node=features).check(batch, self.dim)
             except BadInput as error:
@@ -268,10 +267,11 @@ class Architecture(_ChecksOptions):
             self._check_fields(batch)
         if self.precomputes:  # nothing is done where the loader's workers did it
             batch = self.precomputed(batch, torch.default_generator if self.training else None)
+        if torch.compiler.is_compiling():  # a program has no copies, and would be made anew for other sizes
+            return super().__call__(batch)  # type: ignore[no-any-return]
         # A shallow copy: heads, losses and diagnostics read the caller's batch, whatever `forward` assigns to its own.
         representation: Representation = super().__call__(copy.copy(batch))
-        if not in_program():  # a program of torch.compile would be made anew for other sizes
-            self._check(representation, batch)
+        self._check(representation, batch)
         return representation
 
     def _check(self, representation: Any, batch: GraphBatch) -> None:
