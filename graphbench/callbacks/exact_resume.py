@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed
 from torchmetrics import Metric
 
-from graphbench.training.lightning_internals import begin_next_epoch
+from graphbench.training.lightning_internals import begin_next_epoch, count_batch_once
 
 
 def capture() -> dict[str, Any]:
@@ -145,6 +145,7 @@ class ExactResume(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore; random states only if as many ranks go on as wrote the checkpoint."""
         begin_next_epoch(trainer)
+        count_batch_once(trainer)
         loader: Any = trainer.train_dataloader
         if self._position is not None and hasattr(loader, "load_state_dict"):
             loader.load_state_dict(self._position)

@@ -9,19 +9,17 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
+from tiny_fits import TinyData, made
 from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from two_processes import on_two
 
 from graphbench import registry
-from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.contracts import Architecture, Representation
-from graphbench.errors import BadInput
 from graphbench.nn import NodeEncoder
 from graphbench.nn.heads import HeadConfig
 from graphbench.testing import encode, tiny_spec, tiny_table
-from graphbench.testing.tiny import FEATURE_KINDS
 from graphbench.training.distributed import idle_parameters, poorest, shape_for_shards
 from graphbench.training.module import BenchmarkModule, SplitLoss, SplitScores
 from graphbench.training.tasks import TASKS, build_task
@@ -180,34 +178,6 @@ def test_the_loss_of_a_long_split_is_summed_exactly_and_that_of_an_empty_one_is_
 
 
 # -- parameters without a gradient -----------------------------------------------------------------------------------
-
-
-class TinyData(GraphBenchmark):
-    """Eight random graphs in each split."""
-
-    def __init__(self, spec, **options):
-        self.spec = spec
-        super().__init__(**options)
-
-    def source_key(self):
-        return {"spec": self.spec.name}
-
-    def read(self):
-        return {split: tiny_table(self.spec, 8, seed=seed) for seed, split in enumerate(("train", "val", "test"))}
-
-
-def made(name, options):
-    """Specification and constructor of a registered architecture, on the first tiny benchmark that it takes."""
-    cls = registry.load("architectures", name)
-    for kind in FEATURE_KINDS:
-        for task in ("graph-regression", "graph-classification", "node-classification", "map-recovery"):
-            spec = tiny_spec(task, kind)
-            try:
-                cls(spec, **options)
-            except BadInput:
-                continue
-            return spec, lambda seen: cls(seen, **options)
-    raise AssertionError(f"{name} refuses every tiny specification")
 
 
 def of_ddp(fit):
