@@ -29,6 +29,7 @@ from graphbench.contracts.spec import Split
 from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
 from graphbench.errors import BadInput, check_range
 from graphbench.runs.tables import LAYER_COLUMNS
+from graphbench.training.distributed import whole_parameters
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.parts import evaluating
 
@@ -149,9 +150,11 @@ def run_layers(module: pl.LightningModule, batch: Data) -> None:
 def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> Iterator[None]:
     """Enter evaluation mode without gradients, in the trainer's precision, and restore modes and generators after it.
 
-    Inside, random numbers start from `seed`, so a model that samples some in evaluation is probed alike every time.
+    Every process enters it, or none: where FSDP shards parameters, they are whole inside. Random numbers start from
+    `seed`, so a model that samples some in evaluation is probed alike every time.
     """
-    with isolate_rng(), torch.no_grad(), trainer.precision_plugin.forward_context(), evaluating(module):
+    context = trainer.precision_plugin.forward_context()
+    with isolate_rng(), whole_parameters(trainer), torch.no_grad(), context, evaluating(module):
         torch.manual_seed(seed)
         yield
 

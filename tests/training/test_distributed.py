@@ -8,7 +8,8 @@ import math
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
+from pytorch_lightning.strategies import DDPStrategy
+from sharded import ShardedOnCpu
 from tiny_fits import TinyData, made
 from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -255,15 +256,6 @@ def test_every_option_of_ddp_in_a_configuration_leaves_the_search_for_idle_param
 )
 def test_two_processes_train_every_architecture(tmp_path, name, options):
     assert_trains(trained(tmp_path, name, options))
-
-
-class ShardedOnCpu(FSDPStrategy):
-    """FSDP as Lightning sets it up on GPUs; torch shards on a CPU as well where it is told to."""
-
-    def _setup_model(self, model):
-        return FullyShardedDataParallel(
-            model, device_id=torch.device("cpu"), sharding_strategy=self.sharding_strategy, **self.kwargs
-        )
 
 
 def sharded(tmp_path, name, options):

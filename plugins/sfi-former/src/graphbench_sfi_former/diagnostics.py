@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import FSDPStrategy
 from torch import Tensor, nn
 
 from graphbench import BenchmarkModule, GraphBatch, LayerTrace
@@ -216,8 +217,10 @@ class GradientNorm(pl.Callback):
     ) -> None:
         """Add a row; Lightning clips after this."""
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
-        norm = float(nn.utils.get_total_norm(gradients)) if gradients else 0.0
-        self._table.add(trainer, trainer.current_epoch, [{"norm": norm}], step=trainer.global_step + 1)
+        norm = nn.utils.get_total_norm(gradients) if gradients else torch.zeros((), device=pl_module.device)
+        if isinstance(trainer.strategy, FSDPStrategy):  # whose processes have a share of the gradients each
+            norm = trainer.strategy.reduce(norm.square(), reduce_op="sum").sqrt()
+        self._table.add(trainer, trainer.current_epoch, [{"norm": float(norm)}], step=trainer.global_step + 1)
 
 
 @dataclass(frozen=True)
