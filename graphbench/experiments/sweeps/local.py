@@ -38,8 +38,8 @@ class Failure:
 def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bool = True) -> list[Failure]:
     """Train and test all trainings that are not finished, several `jobs` at a time; failures do not stop the others.
 
-    With `logs` the output of a training goes into `output/logs`, and what another call works on is left to it, and is among
-    the failures of this one.
+    With `logs` the output of a training goes into `output/logs`, and what another call works on is left to it and is
+    among the failures of this one.
 
     Returns:
         The failures: of this call, then of earlier ones.
