@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ModelPruning
 from torch import Tensor, distributed
 from torchmetrics import Metric
 
@@ -162,6 +163,12 @@ class ExactResume(pl.Callback):
             pl.utilities.rank_zero_warn(
                 f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} go on: random "
                 "numbers start afresh, so results differ from an uninterrupted run."
+            )
+        pruning = [one for one in trainer.callbacks if isinstance(one, ModelPruning)]  # type: ignore[attr-defined]
+        if self._restored is not None and pruning:
+            pl.utilities.rank_zero_warn(
+                "ModelPruning: checkpoints of Lightning hold pruned weights without their masks. These weights are "
+                "trained again until the next pruning, so results differ from an uninterrupted run."
             )
         self._restored = self._position = None
         self._watched = {}

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import EMAWeightAveraging, GradientAccumulationScheduler, StochasticWeightAveraging
+from pytorch_lightning.callbacks import (
+    EMAWeightAveraging,
+    GradientAccumulationScheduler,
+    ModelPruning,
+    StochasticWeightAveraging,
+)
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from tiny_fits import TinyData, drawing, made
@@ -161,6 +166,12 @@ def test_a_run_that_goes_on_within_an_epoch_takes_the_steps_of_one_that_nobody_s
     """Lightning calls no hook of an epoch's start there."""
     whole = fit(WITHIN[name], tmp_path / "whole")
     assert_same(whole, cut(WITHIN[name], tmp_path / "cut", STEPS.get(name, 5)))
+
+
+def test_a_run_that_cannot_take_the_same_steps_says_so(tmp_path):
+    case = GIN(callbacks=lambda: [ModelPruning("l1_unstructured", amount=0.5)])
+    with pytest.warns(UserWarning, match="ModelPruning: checkpoints of Lightning hold pruned weights without their"):
+        cut(case, tmp_path / "cut", 5)
 
 
 def looks() -> list[pl.Callback]:
