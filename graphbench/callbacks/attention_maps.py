@@ -31,6 +31,7 @@ from graphbench.diagnostics.figures.attention import drawing_figure, matrix_figu
 from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.runs import RunFolder
+from graphbench.training.distributed import whole_parameters
 from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
@@ -131,8 +132,11 @@ class AttentionMaps(pl.Callback):
     def _draw(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Look at the graphs and write their pictures; the first process alone."""
         self._drawn = self._finished
-        if not trainer.is_global_zero or getattr(trainer, "fast_dev_run", False):
+        if getattr(trainer, "fast_dev_run", False):
             return
+        if not trainer.is_global_zero:
+            with whole_parameters(trainer):  # which the first process asks for
+                return
         graphs = probe_graphs(trainer, self.split, torch.tensor(self._rows(trainer)))
         name = module.spec.name if isinstance(module, BenchmarkModule) else type(module).__name__
         rows = range(len(graphs.table))

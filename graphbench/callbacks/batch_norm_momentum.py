@@ -56,6 +56,10 @@ class BatchNormMomentum(pl.Callback):
         if not any(isinstance(module, _BatchNorm) for module in pl_module.modules()):
             raise BadInput("BatchNormMomentum: the model has no batch norm; leave this callback out.")
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Set it where a run goes on within an epoch, whose start Lightning leaves out."""
+        self.on_train_epoch_start(trainer, pl_module)
+
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set it for the epoch."""
         if self.interval == "epoch":

@@ -8,10 +8,11 @@ from typing import Any, cast
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ModelPruning
 from torch import Tensor, distributed
 from torchmetrics import Metric
 
-from graphbench.training.lightning_internals import begin_next_epoch
+from graphbench.training.lightning_internals import begin_next_epoch, count_batch_once
 
 
 def capture() -> dict[str, Any]:
@@ -145,6 +146,7 @@ class ExactResume(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore; random states only if as many ranks go on as wrote the checkpoint."""
         begin_next_epoch(trainer)
+        count_batch_once(trainer)
         loader: Any = trainer.train_dataloader
         if self._position is not None and hasattr(loader, "load_state_dict"):
             loader.load_state_dict(self._position)
@@ -161,6 +163,12 @@ class ExactResume(pl.Callback):
             pl.utilities.rank_zero_warn(
                 f"The checkpoint was written by {len(self._restored)} processes and {trainer.world_size} go on: random "
                 "numbers start afresh, so results differ from an uninterrupted run."
+            )
+        pruning = [one for one in trainer.callbacks if isinstance(one, ModelPruning)]  # type: ignore[attr-defined]
+        if self._restored is not None and pruning:
+            pl.utilities.rank_zero_warn(
+                "ModelPruning: checkpoints of Lightning hold pruned weights without their masks. These weights are "
+                "trained again until the next pruning, so results differ from an uninterrupted run."
             )
         self._restored = self._position = None
         self._watched = {}

@@ -12,10 +12,12 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
+from graphbench.callbacks.exact_resume import capture_generators, restore_generators
 from graphbench.contracts.architecture import Representation
 from graphbench.errors import GraphbenchError, check_range
+from graphbench.training.distributed import whole_parameters
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +213,23 @@ def _leaves_out(optimizer: torch.optim.Optimizer) -> bool:
 def describe(
     module: pl.LightningModule, batches: list[Any], losses: list[Tensor], names: list[str], trainer: pl.Trainer
 ) -> str:
-    """Say where the numbers of a step stop being finite: in which batch, in which layer or gradient (of `names`)."""
+    """Say where the numbers of a step stop being finite: in which batch, in which layer or gradient (of `names`).
+
+    All processes call it, and say what the one found whose loss it was, if it was the loss of one.
+    """
+    with whole_parameters(trainer):
+        found = _found(module, batches, losses, names, trainer)
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return found[1]
+    everywhere = [found] * distributed.get_world_size()
+    distributed.all_gather_object(everywhere, found)
+    return max(everywhere, key=lambda one: one[0])[1]  # the first of equals
+
+
+def _found(
+    module: pl.LightningModule, batches: list[Any], losses: list[Tensor], names: list[str], trainer: pl.Trainer
+) -> tuple[bool, str]:
+    """Tell whether this process's loss is to blame, and describe what it has."""
     values = [float(loss) * trainer.accumulate_grad_batches for loss in losses]  # Lightning has divided by it
     bad = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
     if bad is None:
@@ -223,7 +241,7 @@ def describe(
         layer = _first_layer(module, shown[0]) if shown else None
         where = f"; the first layer whose output is not finite is {layer}" if layer else ""
         message = f"the loss is {values[bad]}{where}."
-    return f"{message} Graphs: {_graphs(shown, trainer)}."
+    return bad is not None, f"{message} Graphs: {_graphs(shown, trainer)}."
 
 
 def _first_layer(module: pl.LightningModule, batch: Any) -> str | None:
@@ -237,6 +255,10 @@ def _first_layer(module: pl.LightningModule, batch: Any) -> str | None:
 
         return hook
 
+    # These would wait for processes whose loss is finite.
+    waiting = [layer for layer in module.modules() if isinstance(layer, nn.SyncBatchNorm) and layer.training]
+    for layer in waiting:
+        layer.eval()
     hooks = [layer.register_forward_hook(look(name)) for name, layer in module.named_modules() if name]
     try:
         with torch.no_grad(), _unchanged(module):
@@ -244,14 +266,18 @@ def _first_layer(module: pl.LightningModule, batch: Any) -> str | None:
     finally:
         for hook in hooks:
             hook.remove()
+        for layer in waiting:
+            layer.train()
     return names[0] if names else None
 
 
 @contextmanager
-def _unchanged(module: nn.Module) -> Iterator[None]:
+def _unchanged(module: pl.LightningModule) -> Iterator[None]:
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    generators = capture_generators(module)
     with torch.random.fork_rng():
         yield
+    restore_generators(module, generators)
     for name, buffer in module.named_buffers():
         buffer.copy_(buffers[name])
 

@@ -29,6 +29,7 @@ from graphbench.contracts.spec import Split
 from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
 from graphbench.errors import BadInput, check_range
 from graphbench.runs.tables import LAYER_COLUMNS
+from graphbench.training.distributed import whole_parameters
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.parts import evaluating
 
@@ -149,9 +150,11 @@ def run_layers(module: pl.LightningModule, batch: Data) -> None:
 def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> Iterator[None]:
     """Enter evaluation mode without gradients, in the trainer's precision, and restore modes and generators after it.
 
-    Inside, random numbers start from `seed`, so a model that samples some in evaluation is probed alike every time.
+    Every process enters it, or none: where FSDP shards parameters, they are whole inside. Random numbers start from
+    `seed`, so a model that samples some in evaluation is probed alike every time.
     """
-    with isolate_rng(), torch.no_grad(), trainer.precision_plugin.forward_context(), evaluating(module):
+    context = trainer.precision_plugin.forward_context()
+    with isolate_rng(), whole_parameters(trainer), torch.no_grad(), context, evaluating(module):
         torch.manual_seed(seed)
         yield
 
@@ -235,6 +238,9 @@ class ProbeCallback(pl.Callback):
         self.batch_size, self.seed = batch_size, seed
         self.table = DiagnosticTable(self.name, LAYER_COLUMNS)
         self._batches: list[Data] = []
+        #: Epochs that this trainer has finished, and those at the last look; None before the first.
+        self._finished: int | None = None
+        self._seen: int | None = None
 
     @abstractmethod
     def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
@@ -256,6 +262,7 @@ class ProbeCallback(pl.Callback):
         """Choose the graphs, and look at the model before it has learned anything."""
         self._choose(trainer, pl_module)
         self.table.start(trainer)
+        self._finished = self._seen = None
         # A run that goes on has its first look in the table already.
         if trainer.global_step == 0:
             rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[: self.batch_size]
@@ -275,12 +282,14 @@ class ProbeCallback(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Look at the model, if it is this epoch's turn."""
-        finished = trainer.current_epoch + 1
+        self._finished = finished = trainer.current_epoch + 1
         if finished % self.every_n_epochs == 0 or finished == trainer.max_epochs:
             self._look(trainer, pl_module, finished)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Hand the table to the trackers."""
+        """Look after an epoch of which nobody knew that it would be the last; hand the table to the trackers."""
+        if self._finished is not None and self._finished != self._seen:
+            self._look(trainer, pl_module, self._finished, is_last=True)
         self.table.publish(trainer)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -295,7 +304,8 @@ class ProbeCallback(pl.Callback):
         """Look at the predicting model, as after a test."""
         self.on_test_end(trainer, pl_module)
 
-    def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, finished: int) -> None:
+    def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, finished: int, is_last: bool = False) -> None:
+        self._seen = finished
         summary = gathered(self._summarise(trainer, pl_module))
         if not summary and finished == 0 and trainer.is_global_zero:
             name = type(traced_part(pl_module)).__name__
@@ -306,7 +316,8 @@ class ProbeCallback(pl.Callback):
             logged = [row for row in rows if row["graphs"] and self.unlogged not in row["measure"]]
             looks = finished // self.every_n_epochs
             # `looks & (looks - 1)` is 0 for powers of two: pictures grow with the epochs, and so does their cost.
-            self.table.log_layers(trainer, logged, draw=not looks & (looks - 1) or finished == trainer.max_epochs)
+            draw = not looks & (looks - 1) or finished == trainer.max_epochs or is_last
+            self.table.log_layers(trainer, logged, draw=draw)
             self._log_histograms(trainer, summary)
 
     def _log_histograms(self, trainer: pl.Trainer, summary: Summary) -> None:

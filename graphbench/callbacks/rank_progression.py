@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench.callbacks.probe import ProbeCallback, check_positive, run_layers, traced_part
-from graphbench.contracts import GraphBatch
+from graphbench.contracts import GraphBatch, GraphTable
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import Split
+from graphbench.data.worker_pool import random_state
 from graphbench.diagnostics import (
     Recording,
     Summary,
     differentiable,
     record,
-    sample_targets,
     summarise_gradients,
     summarise_influence,
     summarise_ranks,
@@ -101,6 +101,21 @@ class InfluenceRange(ProbeCallback):
         check_choice("InfluenceRange: norm", norm, ("l1", "squared"))
         self.num_targets, self.num_probes, self.norm, self.max_distance = num_targets, num_probes, norm, max_distance
         self._inputs: list[Tensor] = []
+        self._targets: list[Tensor] = []
+
+    def prepare(self, graphs: GraphTable) -> None:
+        """Draw the nodes of each graph by its row in the split, so that neither batches nor processes matter."""
+        assert graphs.graph_ids is not None
+        rows, sizes = graphs.graph_ids.tolist(), graphs.num_nodes
+        drawn = [
+            random_state(self.seed, row).permutation(size)[: self.num_targets]
+            for row, size in zip(rows, sizes.tolist(), strict=True)
+        ]
+        self._targets = []
+        for part in torch.arange(len(rows)).split(self.batch_size):
+            starts = sizes[part].cumsum(0) - sizes[part]
+            of_part = [torch.from_numpy(drawn[row]) + start for row, start in zip(part.tolist(), starts, strict=True)]
+            self._targets.append(torch.cat(of_part))
 
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
         """Run the layers with gradients, and measure; nothing is added to the gradients of parameters."""
@@ -118,12 +133,10 @@ class InfluenceRange(ProbeCallback):
             return summary
 
     def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
-        """Measures of one probe batch by depth, from the same nodes every time."""
-        generator = torch.Generator().manual_seed(self.seed + number)
-        targets = sample_targets(batch.batch, self.num_targets, generator)
+        """Measures of one probe batch by depth, from the same nodes and channels every time."""
         return summarise_influence(
-            recording, self._inputs, batch.edge_index, batch.batch, targets, self.norm, self.num_probes,
-            self.max_distance, generator,
+            recording, self._inputs, batch.edge_index, batch.batch, self._targets[number], self.norm, self.num_probes,
+            self.max_distance, torch.Generator().manual_seed(self.seed),
         )  # fmt: skip
 
 

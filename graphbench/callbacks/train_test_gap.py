@@ -116,7 +116,7 @@ class TrainTestGap(pl.Callback):
         self, trainer: pl.Trainer, module: BenchmarkModule, split: Split, num_graphs: int | None
     ) -> dict[str, float]:
         """Scores on chosen graphs of a split, or on all; torchmetrics adds up what the processes have seen."""
-        table = split_table(trainer, split)
+        table, data = split_table(trainer, split), trainer.datamodule  # type: ignore[attr-defined]
         chosen = choose_graphs(trainer, split, len(table) if num_graphs is None else num_graphs, self.seed)
         if len(chosen) >= trainer.world_size:  # else every process scores all: metrics cannot add up nothing
             chosen = chosen[trainer.global_rank :: trainer.world_size]
@@ -124,7 +124,8 @@ class TrainTestGap(pl.Callback):
             scores = SplitScores(module.task, "probe").to(module.device)
             # By size, so that little is padded; sums over the split do not depend on the order.
             for part in chosen[table.num_nodes[chosen].argsort()].split(self.batch_size):
-                batch = table.batch(part).to(module.device)
+                # As in the loop: clouds are sampled, scaled and rotated there, and by chance in training alone.
+                batch = data.on_after_batch_transfer(table.batch(part).to(module.device), 0)
                 scores.update(module.task, module(batch), batch)
             return {name.partition("/")[2]: float(value) for name, value in scores.finish().items()}
 

@@ -5,7 +5,7 @@ Legend: G graphs, W ranks, B graphs per batch and rank; a *global batch* is what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from graphbench.errors import BadInput, check_range
 
 #: Seed of the order in which evaluation visits its batches, so that the first of them are not all of one size.
 _EVALUATION_ORDER = 0
+
+#: How messages call what has other names on the command line.
+_CALLED = {"world_size": "the number of processes (trainer.devices times trainer.num_nodes)"}
 
 
 class SizeBucketSampler(Sampler[list[int]]):
@@ -126,8 +129,7 @@ class SizeBucketSampler(Sampler[list[int]]):
         if it would have to continue within an epoch.
         """
         self.epoch, self.start, self._begun = int(state["epoch"]), int(state["batches_done"]), False
-        changed = [f"{k} was {state.get(k)} and is {v}" for k, v in self._identity().items() if state.get(k) != v]
-        self._differs = ", ".join(changed)
+        self._differs = what_differs(state, self._identity())
 
     def _identity(self) -> dict[str, Any]:
         """Options that decide which graphs a step sees."""
@@ -165,6 +167,17 @@ class SizeBucketSampler(Sampler[list[int]]):
         rows = np.arange(-(-size // self.world_size))
         mine = np.where(rows % 2 == 0, self.rank, self.world_size - 1 - self.rank) + rows * self.world_size
         return mine[mine < size]
+
+
+def what_differs(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say which options of a sampler are others than in a checkpoint; empty if none is.
+
+    Examples:
+        >>> what_differs({"seed": 1, "world_size": 2}, {"seed": 1, "world_size": 3})
+        'the number of processes (trainer.devices times trainer.num_nodes) was 2 and is 3'
+    """
+    changed = [name for name, value in now.items() if before.get(name) != value]
+    return ", ".join(f"{_CALLED.get(name, name)} was {before.get(name)} and is {now[name]}" for name in changed)
 
 
 def useful_share(num_nodes: Tensor, batches: Iterable[Sequence[int]]) -> float:

@@ -220,11 +220,14 @@ def _influences(
 def _probes(
     shape: Sequence[int], norm: InfluenceNorm, num_probes: int | None, generator: torch.Generator | None
 ) -> tuple[Tensor, float]:
-    """Choose what each backward pass adds up of the channels `[m, B, C]`, and what scales the sum over passes."""
+    """Choose what each backward pass adds up of the channels `[m, B, C]`, and what scales the sum over passes.
+
+    The same for all targets, so that a draw does not depend on which graphs stand beside each other.
+    """
     targets, channels = shape
     if norm == "squared" and num_probes is not None and num_probes < channels:
-        signs = torch.randint(0, 2, (num_probes, targets, channels), generator=generator) * 2.0 - 1.0
-        return signs, 1 / num_probes
+        signs = torch.randint(0, 2, (num_probes, 1, channels), generator=generator) * 2.0 - 1.0
+        return signs.expand(-1, targets, -1), 1 / num_probes
     count = channels if num_probes is None else min(num_probes, channels)
     chosen = torch.arange(channels) if count == channels else torch.randperm(channels, generator=generator)[:count]
     return torch.eye(channels)[chosen][:, None].expand(-1, targets, -1), channels / count
@@ -294,11 +297,14 @@ def summarise_influence(
     summary: Summary = {}
     pairs = _Pairs.of(edge_index, targets, batch)
     of_target = batch.cpu()[targets.cpu()]
+    # One for each depth, since more rounds at the one would move the draws of the next.
+    seeds = torch.randint(2**62, (len(states),), generator=generator).tolist()
     heard_of = [number for number, state in enumerate(states) if state.tokens.requires_grad]
     for number in heard_of or range(len(states)):
         state = states[number]
         _check(state.tokens, inputs, norm, num_probes)
-        influence = _by_distance(_influences(state.tokens, inputs, pairs, norm, num_probes, generator), pairs)
+        drawing = torch.Generator().manual_seed(seeds[number])
+        influence = _by_distance(_influences(state.tokens, inputs, pairs, norm, num_probes, drawing), pairs)
         layer = summary.setdefault(number, LayerSummary(number, state.name))
         measures = _measures(influence, max_distance)
         layer.add_graphs({name: _mean(value, of_target, state.num_graphs) for name, value in measures.items()})

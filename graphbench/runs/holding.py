@@ -112,6 +112,12 @@ def locked(folder: Path) -> Iterator[Place]:
         lock.release()
 
 
+def holder_of(folder: Path) -> str | None:
+    """Name the living process of this machine that writes to a folder; None where none is known."""
+    words, alive = _describe(folder / _HOLDER)
+    return words if alive else None
+
+
 def _acquire(folder: Path) -> BaseFileLock:
     path = folder / ".lock"
     try:
@@ -119,17 +125,17 @@ def _acquire(folder: Path) -> BaseFileLock:
     except Timeout:
         name, alive = _describe(folder / _HOLDER)
         try:  # workers of a killed process keep its lock for some seconds until they notice
-            return acquire_lock(path, timeout=0 if alive else 15)
+            return acquire_lock(path, timeout=15 if alive is False else 0)
         except Timeout:
             raise BadInput(f"{folder} is in use: {name} writes to it. Wait for it or end it.") from None
 
 
-def _describe(holder: Path) -> tuple[str, bool]:
-    """Name the process that holds a lock, and tell whether it may be alive."""
+def _describe(holder: Path) -> tuple[str, bool | None]:
+    """Name the process that holds a lock, and tell whether it is alive; None where nobody can say."""
     try:
         record = load_json(holder)
         words = f"process {record['process']} on {record['host']} (since {record['since']})"
         is_here, process = record["host"] == socket.gethostname(), int(record["process"])
     except (OSError, ValueError, KeyError, TypeError):  # no readable holder
-        return "another process", True
-    return words, not is_here or process_exists(process)
+        return "another process", None
+    return words, process_exists(process) if is_here else None

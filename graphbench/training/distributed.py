@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch import Tensor, distributed, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torchmetrics import Metric
 
 from graphbench.contracts.table import GraphBatch, GraphTable
@@ -88,6 +90,20 @@ def shape_for_shards(module: nn.Module) -> None:
     for parameter in module.parameters():
         if parameter.dim() == 0:
             parameter.data = parameter.data.reshape(1)
+
+
+@contextlib.contextmanager
+def whole_parameters(trainer: pl.Trainer) -> Iterator[None]:
+    """Give every process all parameters, of which FSDP leaves it a share; entered by all processes or by none.
+
+    Whoever runs layers past Lightning's steps needs it, since the model that FSDP wraps gathers them for these alone.
+    """
+    model = trainer.strategy.model
+    if not isinstance(model, FullyShardedDataParallel):
+        yield
+        return
+    with FullyShardedDataParallel.summon_full_params(model, writeback=False):
+        yield
 
 
 def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], batch: GraphBatch) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
 from pytorch_lightning.cli import OptimizerCallable
 from torch import nn
 from torchmetrics import Metric
@@ -214,8 +215,14 @@ class LearningModule(pl.LightningModule):
                 self.lr_scheduler_step(config.scheduler, scores[str(config.monitor)])
 
     def on_train_start(self) -> None:
-        """Train no further where a run goes on whose rate has ended it."""
+        """Train no further where a run goes on whose rate has ended it, and make up for the start of an epoch."""
         self._end_by_rate()
+        # Lightning calls `on_train_epoch_start` of nobody where a run goes on within an epoch.
+        if self.freeze_epochs is not None:
+            self.train()
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, (GradientAccumulationScheduler, StochasticWeightAveraging)):
+                callback.on_train_epoch_start(self.trainer, self)
 
     def _end_by_rate(self) -> None:
         if self.ended_by_rate:

@@ -44,6 +44,15 @@ def begin_next_epoch(trainer: pl.Trainer) -> None:
         loop.epoch_progress.increment_completed()
 
 
+def count_batch_once(trainer: pl.Trainer) -> None:
+    """Go on behind the validation within an epoch at whose end the checkpoint was written."""
+    # Lightning leaves that validation out and ends its batch again, counted twice: loggers would be a step ahead.
+    loop = trainer.fit_loop.epoch_loop
+    fetcher: Any = trainer.fit_loop._data_fetcher
+    if loop.restarting and loop.restarted_on_last and loop._should_check_val_fx(fetcher):
+        loop._batches_that_stepped -= 1
+
+
 def cluster_environment(trainer: pl.Trainer) -> Any:
     """Return the environment that started the trainer's processes, or None."""
     # Only strategies of several processes have it as a public attribute, and SLURM also starts single ones.

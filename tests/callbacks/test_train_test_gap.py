@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
+from toys import Toy, ToyTransformer
 
 from graphbench.callbacks.checkpoints import LastCheckpoint
 from graphbench.callbacks.probe import choose_graphs
@@ -112,3 +114,25 @@ def test_the_test_split_stays_unread_unless_named(fit: Fit, rows: Rows) -> None:
 def test_other_splits_are_refused(splits: list[str]) -> None:
     with pytest.raises(BadInput, match="splits of TrainTestGap must be a list of val, test or both"):
         TrainTestGap(splits=splits)
+
+
+class Scaled(Toy):
+    """Changes batches on the device, as point clouds are sampled and rotated."""
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        batch.x_dense = 3 * batch.x_dense
+        return batch
+
+
+def test_graphs_are_scored_as_the_loop_has_them(tmp_path: Path, rows: Rows) -> None:
+    pl.seed_everything(0, verbose=False)
+    data = Scaled(root=str(tmp_path / "data"), batch_size=4, seed=0)
+    module = BenchmarkModule(data.spec, ToyTransformer)
+    trainer = pl.Trainer(
+        max_epochs=1, callbacks=[TrainTestGap(splits=["test"])], logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", default_root_dir=tmp_path / "run",
+    )  # fmt: skip
+    trainer.fit(module, data)
+    looked = {row["measure"]: float(row["unseen"]) for row in rows("train_test_gap")}
+    (scored,) = trainer.test(module, data, verbose=False)
+    assert looked == pytest.approx({name: scored[f"test/{name}"] for name in looked}, rel=1e-5)

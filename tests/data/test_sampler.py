@@ -109,6 +109,12 @@ def test_other_options_cannot_continue_within_an_epoch_but_after_it():
         list(other)
     other.set_epoch(1)
     assert len(list(other)) == len(other)
+    for one in ranks(2):
+        one.load_state_dict(saved.state_dict(3))
+        with pytest.raises(
+            BadInput, match=r"number of processes \(trainer.devices times trainer.num_nodes\) was 1 and"
+        ):
+            list(one)
 
 
 def test_bucketing_raises_the_useful_share():

@@ -38,16 +38,16 @@ class Tiny(Architecture):
 
 
 class ToyTransformer(Architecture):
-    """Two attention layers with dropout and batch norm, which evaluation mode must leave alone."""
+    """Two attention layers with dropout and batch norm, which evaluation mode must leave alone; or without both."""
 
-    def __init__(self, spec: BenchmarkSpec, attention: bool = True) -> None:
+    def __init__(self, spec: BenchmarkSpec, attention: bool = True, draws: bool = True) -> None:
         super().__init__(spec, 8)
         self.embed = nn.Linear(spec.node.dense, 8)
-        self.layers = nn.ModuleList(MultiHeadAttention(8, 2, dropout=0.3) for _ in range(2 if attention else 0))
-        self.norm = nn.BatchNorm1d(8)
+        self.layers = nn.ModuleList(MultiHeadAttention(8, 2, dropout=0.3 * draws) for _ in range(2 if attention else 0))
+        self.draws, self.norm = draws, nn.BatchNorm1d(8) if draws else nn.LayerNorm(8)
 
     def forward(self, batch: GraphBatch) -> Representation:
         x, layout = self.embed(batch.x_dense), DenseLayout.from_batch(batch)
         for layer in self.layers:
-            x = F.dropout(x + layer(x, layout), 0.2, self.training)
+            x = F.dropout(x + layer(x, layout), 0.2, self.training and self.draws)
         return Representation(node=self.norm(x))

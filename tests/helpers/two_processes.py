@@ -1,4 +1,4 @@
-"""Two forked processes that talk over gloo, as those of a training do."""
+"""Two or more forked processes that talk over gloo, as those of a training do."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from typing import Any
 import torch
 
 
-def on_two(folder: Path, work: Callable[[int], Any]) -> list[Any]:
-    """What `work(rank)` returns on each of two processes: tensors and plain values.
+def on_two(folder: Path, work: Callable[[int], Any], processes: int = 2) -> list[Any]:
+    """What `work(rank)` returns on each of two (or more) processes: tensors and plain values.
 
-    Variables of the environment tell Lightning of them, so a trainer with two devices starts no others; without
+    Variables of the environment tell Lightning of them, so a trainer with as many devices starts no others; without
     Lightning call `torch.distributed.init_process_group("gloo")` in `work`.
 
     Args:
         folder: gets results and output.
         work: runs in the forks.
+        processes: how many.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    children = [_fork(folder, work, rank, port) for rank in (0, 1)]
+    ranks = range(processes)
+    children = [_fork(folder, work, rank, port, processes) for rank in ranks]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    texts = [(folder / f"output-{rank}.txt").read_text(errors="replace")[-4000:] for rank in (0, 1)]
-    assert codes == [0, 0], "\n".join(texts)
-    return [torch.load(folder / f"result-{rank}.pt", weights_only=True) for rank in (0, 1)]
+    texts = [(folder / f"output-{rank}.txt").read_text(errors="replace")[-4000:] for rank in ranks]
+    assert not any(codes), "\n".join(texts)
+    return [torch.load(folder / f"result-{rank}.pt", weights_only=True) for rank in ranks]
 
 
-def _fork(folder: Path, work: Callable[[int], Any], rank: int, port: int) -> int:
+def _fork(folder: Path, work: Callable[[int], Any], rank: int, port: int, processes: int) -> int:
     child = os.fork()
     if child:
         return child
@@ -46,8 +48,8 @@ def _fork(folder: Path, work: Callable[[int], Any], rank: int, port: int) -> int
         sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
         os.environ.pop("GRAPHBENCH_RUN", None)
         os.environ.update(
-            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2", RANK=str(rank), LOCAL_RANK=str(rank),
-            NODE_RANK="0",
+            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(processes), RANK=str(rank),
+            LOCAL_RANK=str(rank), NODE_RANK="0",
         )  # fmt: skip
         torch.cuda.is_available = lambda: False  # a fork cannot use a GPU that this process has used
         torch.set_num_threads(1)

@@ -8,20 +8,19 @@ import math
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
+from pytorch_lightning.strategies import DDPStrategy
+from sharded import ShardedOnCpu
+from tiny_fits import TinyData, made
 from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from two_processes import on_two
 
 from graphbench import registry
-from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.contracts import Architecture, Representation
-from graphbench.errors import BadInput
 from graphbench.nn import NodeEncoder
 from graphbench.nn.heads import HeadConfig
 from graphbench.testing import encode, tiny_spec, tiny_table
-from graphbench.testing.tiny import FEATURE_KINDS
 from graphbench.training.distributed import idle_parameters, poorest, shape_for_shards
 from graphbench.training.module import BenchmarkModule, SplitLoss, SplitScores
 from graphbench.training.tasks import TASKS, build_task
@@ -182,34 +181,6 @@ def test_the_loss_of_a_long_split_is_summed_exactly_and_that_of_an_empty_one_is_
 # -- parameters without a gradient -----------------------------------------------------------------------------------
 
 
-class TinyData(GraphBenchmark):
-    """Eight random graphs in each split."""
-
-    def __init__(self, spec, **options):
-        self.spec = spec
-        super().__init__(**options)
-
-    def source_key(self):
-        return {"spec": self.spec.name}
-
-    def read(self):
-        return {split: tiny_table(self.spec, 8, seed=seed) for seed, split in enumerate(("train", "val", "test"))}
-
-
-def made(name, options):
-    """Specification and constructor of a registered architecture, on the first tiny benchmark that it takes."""
-    cls = registry.load("architectures", name)
-    for kind in FEATURE_KINDS:
-        for task in ("graph-regression", "graph-classification", "node-classification", "map-recovery"):
-            spec = tiny_spec(task, kind)
-            try:
-                cls(spec, **options)
-            except BadInput:
-                continue
-            return spec, lambda seen: cls(seen, **options)
-    raise AssertionError(f"{name} refuses every tiny specification")
-
-
 def of_ddp(fit):
     """Weights, and whether DDP looked for idle parameters."""
     after = {key: value.detach() for key, value in fit.lightning_module.named_parameters()}
@@ -285,15 +256,6 @@ def test_every_option_of_ddp_in_a_configuration_leaves_the_search_for_idle_param
 )
 def test_two_processes_train_every_architecture(tmp_path, name, options):
     assert_trains(trained(tmp_path, name, options))
-
-
-class ShardedOnCpu(FSDPStrategy):
-    """FSDP as Lightning sets it up on GPUs; torch shards on a CPU as well where it is told to."""
-
-    def _setup_model(self, model):
-        return FullyShardedDataParallel(
-            model, device_id=torch.device("cpu"), sharding_strategy=self.sharding_strategy, **self.kwargs
-        )
 
 
 def sharded(tmp_path, name, options):

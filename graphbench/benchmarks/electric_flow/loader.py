@@ -9,6 +9,7 @@ import torch
 
 from graphbench.benchmarks.electric_flow.sampling import stream
 from graphbench.contracts import GraphBatch
+from graphbench.data.sampler import what_differs
 from graphbench.errors import BadInput
 
 #: Samples a batch from a generator; the second argument is the number of its first graph.
@@ -79,10 +80,9 @@ class FreshLoader:
         Raises:
             BadInput: the options differ from those of the state, so that other graphs would follow.
         """
-        changed = [f"{k} was {state.get(k)} and is {v}" for k, v in self._identity().items() if state.get(k) != v]
-        if changed:
+        if differs := what_differs(state, self._identity()):
             raise BadInput(
-                f"The checkpoint cannot be continued on these data, because {', '.join(changed)}. Restore the options, "
+                f"The checkpoint cannot be continued on these data, because {differs}. Restore the options, "
                 "or start a new run from its weights with model.init_from."
             )
         self.done = int(state["done"])

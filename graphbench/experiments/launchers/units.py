@@ -74,8 +74,8 @@ def note_begin(record: Path) -> None:
     write_text(record, json.dumps(notes) + "\n")
 
 
-def note_end(record: Path, code: int, problem: str = "") -> None:
-    """Note the exit code of a unit, and the reason where it is known."""
+def note_end(record: Path, code: int | None, problem: str = "") -> None:
+    """Note the exit code of a unit, None where it was not its own turn, and the reason where it is known."""
     notes = read_notes(record) | {"ended": timestamp(), "code": code, "problem": problem}
     write_text(record, json.dumps(notes) + "\n")
 

@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
 from torch import nn
+from two_processes import on_two
 
 from graphbench import BenchmarkModule, GraphBatch
 from graphbench.benchmarks import GraphBenchmark
@@ -44,7 +45,7 @@ def test_masked_keys_count_nowhere():
 
 
 class Toy(GraphBenchmark):
-    """8 training, 6 validation and 2 test graphs."""
+    """8 training, 7 validation and 2 test graphs."""
 
     spec = tiny_spec()
 
@@ -52,7 +53,7 @@ class Toy(GraphBenchmark):
         return {}
 
     def read(self):
-        return {name: tiny_table(self.spec, n, seed=n) for name, n in (("train", 8), ("val", 6), ("test", 2))}
+        return {name: tiny_table(self.spec, n, seed=n) for name, n in (("train", 8), ("val", 7), ("test", 2))}
 
 
 class KeptLogger(Logger):
@@ -96,7 +97,7 @@ def flow_values(trainer):
 
 
 def test_it_logs_zeros_row_sums_and_gamma_of_the_validated_model(fit):
-    module, trainer = fit(SFiFormer, FlowSparsity(num_batches=3), penalty=20.0)
+    module, trainer = fit(SFiFormer, FlowSparsity(num_batches=4), penalty=20.0)
     table = trainer.datamodule.tables["val"]
     module.eval()
     with torch.no_grad(), record(module.architecture) as recording:
@@ -119,6 +120,26 @@ def test_it_logs_zeros_row_sums_and_gamma_of_the_validated_model(fit):
         for name in ("zeros", "row_sum"):
             assert float(row[name]) == pytest.approx(values[f"flow_sparsity/{name}/{place}"])
         assert float(row["gamma"]) == pytest.approx(values[f"flow_sparsity/gamma/layer_{row['layer']}"])
+
+
+def test_shares_of_two_processes_are_weighted_by_their_graphs(tmp_path):
+    """Of seven graphs one process has four; a single node has a value like any other."""
+
+    def measured(devices):
+        torch.manual_seed(0)
+        data = Toy(root=str(tmp_path / "data"), eval_batch_size=2, seed=0)
+        module = BenchmarkModule(data.spec, lambda spec: SFiFormer(spec, hidden_dim=8, num_layers=2, num_heads=2))
+        trainer = pl.Trainer(
+            callbacks=[FlowSparsity()], logger=False, accelerator="cpu", enable_progress_bar=False, devices=devices,
+            strategy="ddp" if devices > 1 else "auto", default_root_dir=str(tmp_path),
+        )  # fmt: skip
+        trainer.validate(module, data, verbose=False)
+        return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+    one = measured(1)
+    assert sum(name.startswith("flow_sparsity/") for name in one) == 2 * (2 + 2 + 1)
+    for found in on_two(tmp_path / "two", lambda rank: measured(2)):
+        assert found == pytest.approx(one, rel=1e-5, abs=1e-7)
 
 
 def test_softmax_attention_has_no_zeros(fit):

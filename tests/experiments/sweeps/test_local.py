@@ -1,14 +1,19 @@
 """Several trainings at a time, devices, and what is told of a failed one; commands are pretended."""
 
 import json
+import os
+import socket
 import threading
 
 import pytest
 import torch
 
+from graphbench.data.files.sharing import acquire_lock
 from graphbench.errors import CorruptData
 from graphbench.experiments import CommandFailed, Training
+from graphbench.experiments.status import _of_run
 from graphbench.experiments.sweeps import local
+from graphbench.runs.environment import timestamp
 
 TRAININGS = [Training(name, 0, []) for name in "abcdef"]
 
@@ -58,6 +63,49 @@ def test_failures_are_told_with_the_last_line_of_their_log(pretended, tmp_path):
     commands.broken, commands.places = set(), []
     assert [failure.name for failure in local.run_all(TRAININGS, tmp_path)] == ["d-0"], "it stays diverged"
     assert commands.places == [("b-0", None)], "what is finished is not run again"
+
+
+def test_what_another_call_works_on_is_left_to_it(pretended, tmp_path):
+    """Its notes and log stay as they are, so that `status` tells of it, and what it has finished is not done again."""
+    commands = pretended()
+    record = local.record_of(tmp_path / "logs" / "b-0.log")
+    record.parent.mkdir()
+    local.note_begin(record)
+    notes = record.read_text()
+    with acquire_lock(record.with_suffix(".lock")):
+        failures = local.run_all(TRAININGS, tmp_path)
+        assert record.read_text() == notes
+        units = status(tmp_path, TRAININGS)
+    here = f"process {os.getpid()} on {socket.gethostname()}"
+    assert [(failure.name, failure.reason) for failure in failures] == [("b-0", f"{here} works on it")]
+    assert units == {name: "running" if name == "b-0" else "done" for name in units}
+    assert [name for name, _ in commands.places] == [f"{name}-0" for name in "acdef"]
+    assert local.run_all(TRAININGS, tmp_path) == []
+
+
+def test_a_training_of_a_call_that_was_killed_is_no_failure(pretended, tmp_path, monkeypatch):
+    """It goes on without its sweep, and its folder is refused to the next one."""
+    commands = pretended()
+    commands.broken = {"b-0"}
+    (folder := TRAININGS[1].folder(tmp_path)).mkdir(parents=True)
+    begun = {"host": socket.gethostname(), "process": os.getppid(), "since": timestamp()}
+    (folder / ".holder").write_text(json.dumps(begun))
+    (failure,) = local.run_all(TRAININGS[:2], tmp_path)
+    assert failure.reason.startswith(f"process {os.getppid()} on {socket.gethostname()} (since ")
+    assert failure.reason.endswith(") trains it")
+    assert status(tmp_path, TRAININGS[:2]) == {"a-0": "done", "b-0": "running"}
+    (folder / ".holder").unlink()
+    assert status(tmp_path, TRAININGS[:2]) == {"a-0": "done", "b-0": "stopped"}
+
+
+def status(output, trainings):
+    """State of each unit, as `graphbench status` has it."""
+    return {
+        training.folder(output).name: _of_run(
+            training.folder(output), training.folder(output).name, output / "logs" / f"{training.name}-0.log"
+        ).state
+        for training in trainings
+    }
 
 
 def test_results_that_cannot_be_read_stop_no_other(pretended, tmp_path, monkeypatch):

@@ -189,15 +189,19 @@ class WholeGraph:
     Args:
         gathered: the graph with everything but targets, which splits may share.
         targets: of all nodes `[N, T]`, -1 or NaN for those of other splits.
+        mine: nodes of this process `[N]`; None where there is no other. All processes compute all nodes.
     """
 
-    def __init__(self, gathered: GraphBatch, targets: Tensor) -> None:
-        self.gathered, self.targets = gathered, targets
+    def __init__(self, gathered: GraphBatch, targets: Tensor, mine: Tensor | None = None) -> None:
+        self.gathered, self.mine = gathered, mine
+        self.targets = targets if mine is None else mask_targets(targets, mine)
 
     def __call__(self, rows: Sequence[int]) -> GraphBatch:
         """Return the graph; there is one row."""
         batch = copy.copy(self.gathered)
         batch[_TARGETS] = self.targets
+        if self.mine is not None:
+            batch[_PREDICTED] = self.mine
         return batch
 
 
@@ -217,8 +221,16 @@ def labelled_nodes(targets: Tensor) -> Tensor:
     return present.any(1).nonzero()[:, 0]
 
 
-def targets_of_rank(targets: Tensor, rank: int, world_size: int) -> Tensor:
-    """Return the targets `[N, T]` that one of several processes counts; every target belongs to one process."""
-    mine = torch.zeros(len(targets), dtype=torch.bool)
-    mine[labelled_nodes(targets)[rank::world_size]] = True
-    return mask_targets(targets, mine)
+def nodes_of_rank(targets: Tensor, rank: int, world_size: int) -> Tensor:
+    """Mask the nodes `[N]` that one of several processes counts and predicts; every node belongs to one process.
+
+    Examples:
+        >>> [nodes_of_rank(torch.tensor([[-1], [2], [0]]), rank, 2).tolist() for rank in (0, 1)]
+        [[True, True, False], [False, False, True]]
+    """
+    labelled = torch.zeros(len(targets), dtype=torch.bool)
+    labelled[labelled_nodes(targets)] = True
+    mine = torch.zeros_like(labelled)
+    # Those with a target first, so that each process has as many.
+    mine[torch.cat([labelled.nonzero()[:, 0], (~labelled).nonzero()[:, 0]])[rank::world_size]] = True
+    return mine

@@ -239,8 +239,8 @@ class NodeLevel(GraphBenchmark):
         if sampler == "full":
             targets = table.columns[_TARGETS]
             targets = targets if targets.is_floating_point() else targets.to(torch.int64)
-            targets = batches.targets_of_rank(targets, rank, processes)
-            cut = batches.WholeGraph(self._whole_batch(table), targets)
+            mine = batches.nodes_of_rank(targets, rank, processes) if processes > 1 else None
+            cut = batches.WholeGraph(self._whole_batch(table), targets, mine)
             # Every process sees the one graph; a worker would only send it through a pipe.
             units, batch_size, rank, processes, workers = torch.zeros(1), 1, 0, 1, 0
         else:

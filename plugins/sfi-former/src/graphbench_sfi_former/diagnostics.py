@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import FSDPStrategy
 from torch import Tensor, nn
 
 from graphbench import BenchmarkModule, GraphBatch, LayerTrace
@@ -83,7 +84,7 @@ class FlowSparsity(pl.Callback):
     `diagnostics/flow_sparsity.csv`, one for each head.
 
     Args:
-        num_batches: validation batches to listen to.
+        num_batches: validation batches to listen to, on each process.
         every_n_epochs: listen at the validation of every so many epochs.
 
     Raises:
@@ -101,7 +102,7 @@ class FlowSparsity(pl.Callback):
         self._recording: Recording | None = None
         self._listening = ExitStack()
         self._table = DiagnosticTable("flow_sparsity", ["layer", "head", *_MEASURES])
-        self._logged: set[str] = set()  # names of this validation
+        self._sums: dict[str, Tensor] = {}  # of this validation: the sum over graphs, and their number
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin the table, or continue that of a resumed run."""
@@ -129,33 +130,41 @@ class FlowSparsity(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Log the measures; Lightning averages them over batches and processes."""
+        """Add up the measures of its graphs."""
         if self._recording is None:
             return
         self._listening.close()
-        values = {name: value for trace in self._recording for name, value in flow_measures(trace).items()}
+        for trace in self._recording:
+            for name, values in _of_graphs(trace).items():
+                defined = values[values.isfinite()].float()
+                sums = torch.stack((defined.sum(), torch.full_like(defined.sum(), len(defined))))
+                self._sums[name] = self._sums[name] + sums if name in self._sums else sums
         self._recording = None
-        self._logged |= values.keys()
-        pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=batch.num_graphs, sync_dist=True)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Add a row of the table for each head."""
-        names, self._logged = self._logged, set()
-        if trainer.state.fn != "fit" or not names:
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log means over the graphs of all processes, and add a row of the table for each head."""
+        sums, self._sums = self._sums, {}
+        if not sums:
+            return
+        # Not by `sync_dist`, which divides weights of processes as whole numbers: shares of unequal size go wrong.
+        total, count = trainer.strategy.reduce(torch.stack([*sums.values()]), reduce_op="sum").unbind(1)
+        means = dict(zip(sums, total / count, strict=True))
+        pl_module.log_dict(means)
+        if trainer.state.fn != "fit":
             return
         rows: dict[tuple[int, int], dict[str, Any]] = {}
-        for name in sorted(name for name in names if "_head_" in name):
+        for name in sorted(name for name in means if "_head_" in name):
             measure, place = name.split("/")[1:]
             layer, head = (int(number) for number in place.removeprefix("layer_").split("_head_"))
-            gamma = trainer.callback_metrics.get(f"flow_sparsity/gamma/layer_{layer}")
+            gamma = means.get(f"flow_sparsity/gamma/layer_{layer}")
             row = rows.setdefault((layer, head), {"layer": layer, "head": head})
-            row |= {measure: float(trainer.callback_metrics[name]), "gamma": "" if gamma is None else float(gamma)}
+            row |= {measure: float(means[name]), "gamma": "" if gamma is None else float(gamma)}
         self._table.add(trainer, trainer.current_epoch + 1, (rows[place] for place in sorted(rows)))
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Stop listening."""
         self._listening.close()
-        self._recording = None
+        self._recording, self._sums = None, {}
 
 
 @torch.no_grad()
@@ -165,12 +174,17 @@ def flow_measures(trace: LayerTrace) -> dict[str, Tensor]:
     Args:
         trace: of a layer; without attention matrices it has no zeros and no row sums.
     """
+    return {name: values.nanmean() for name, values in _of_graphs(trace).items()}
+
+
+def _of_graphs(trace: LayerTrace) -> dict[str, Tensor]:
+    """Measures of each graph `[G]`, by the name under which they are logged; gamma is one number `[1]`."""
     values: dict[str, Tensor] = {}
     for name, measure in (("zeros", attention_zeros), ("row_sum", attention_row_sum)):
         for head, of_graphs in enumerate(measure(trace.attention).unbind(1) if trace.attention else ()):
-            values[f"flow_sparsity/{name}/layer_{trace.layer}_head_{head}"] = of_graphs.nanmean()
+            values[f"flow_sparsity/{name}/layer_{trace.layer}_head_{head}"] = of_graphs
     if trace.mixing_weight is not None:
-        values[f"flow_sparsity/gamma/layer_{trace.layer}"] = trace.mixing_weight
+        values[f"flow_sparsity/gamma/layer_{trace.layer}"] = trace.mixing_weight.detach().reshape(1)
     return values
 
 
@@ -203,8 +217,10 @@ class GradientNorm(pl.Callback):
     ) -> None:
         """Add a row; Lightning clips after this."""
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
-        norm = float(nn.utils.get_total_norm(gradients)) if gradients else 0.0
-        self._table.add(trainer, trainer.current_epoch, [{"norm": norm}], step=trainer.global_step + 1)
+        norm = nn.utils.get_total_norm(gradients) if gradients else torch.zeros((), device=pl_module.device)
+        if isinstance(trainer.strategy, FSDPStrategy):  # whose processes have a share of the gradients each
+            norm = trainer.strategy.reduce(norm.square(), reduce_op="sum").sqrt()
+        self._table.add(trainer, trainer.current_epoch, [{"norm": float(norm)}], step=trainer.global_step + 1)
 
 
 @dataclass(frozen=True)

@@ -162,9 +162,10 @@ def test_clusters_need_edges_both_ways(tmp_path, metis):
         data.train_dataloader()
 
 
-def test_shares_of_targets_cover_each_known_one_once():
+def test_every_node_belongs_to_one_process_and_those_with_a_target_are_dealt_evenly():
     targets = torch.tensor([[1.0, torch.nan], [torch.nan, torch.nan], [2.0, 3.0], [torch.nan, 4.0]])
-    shares = [cutting.targets_of_rank(targets, rank, 2) for rank in (0, 1)]
-    assert [cutting.labelled_nodes(share).tolist() for share in shares] == [[0, 3], [2]]
-    joined = shares[0].nan_to_num(0) + shares[1].nan_to_num(0)
-    assert torch.equal(joined, targets.nan_to_num(0))
+    shares = [cutting.nodes_of_rank(targets, rank, 2) for rank in (0, 1)]
+    assert [share.nonzero()[:, 0].tolist() for share in shares] == [[0, 3], [1, 2]]
+    known = [cutting.mask_targets(targets, share) for share in shares]
+    assert [cutting.labelled_nodes(one).tolist() for one in known] == [[0, 3], [2]]
+    assert torch.equal(known[0].nan_to_num(0) + known[1].nan_to_num(0), targets.nan_to_num(0))

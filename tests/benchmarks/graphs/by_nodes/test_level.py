@@ -30,7 +30,9 @@ def trained(folder, devices, **options):
     )  # fmt: skip
     trainer.fit(module, data)
     scores = trainer.test(module, data, verbose=False)[0]
-    return {"weights": torch.nn.utils.parameters_to_vector(module.parameters()).detach(), "scores": scores}
+    predicted = trainer.predict(module, data)
+    rows = {name: torch.cat([batch[name] for batch in predicted]) for name in ("node", "prediction", "target")}
+    return {"weights": torch.nn.utils.parameters_to_vector(module.parameters()).detach(), "scores": scores} | rows
 
 
 def test_two_processes_train_and_score_as_one(tmp_path):
@@ -40,6 +42,10 @@ def test_two_processes_train_and_score_as_one(tmp_path):
     for found in both:
         assert torch.allclose(found["weights"], alone["weights"], atol=2e-5)
         assert found["scores"] == pytest.approx(alone["scores"], abs=1e-4)
+    order = torch.cat([found["node"] for found in both]).argsort()
+    for name in ("node", "prediction", "target"):  # every node of the graph once, also those without a target
+        joined = torch.cat([found[name] for found in both])[order]
+        assert torch.allclose(joined.double(), alone[name].double(), atol=1e-4), name
 
 
 def test_two_processes_share_out_random_parts(tmp_path):
