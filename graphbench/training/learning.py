@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
 from pytorch_lightning.cli import OptimizerCallable
+from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import nn
 from torchmetrics import Metric
 
@@ -161,7 +162,8 @@ class LearningModule(pl.LightningModule):
 
     def on_after_backward(self) -> None:
         """Name parts that no gradient reaches, and keep optimizers from those that are frozen for some epochs."""
-        if not self._looked_for_untrained:
+        # Strategies that shard leave each process some gradients alone.
+        if not self._looked_for_untrained and isinstance(self.trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
             self._looked_for_untrained = True
             untrained = parts.without_gradient(self.architecture)
             if untrained and self.trainer.is_global_zero:
