@@ -131,6 +131,11 @@ class DenseLayout:
 
     # Cached properties write to `__dict__`, past what `frozen` guards.
     @cached_property
+    def divisors(self) -> Tensor:
+        """Nodes of each graph `[B]`, to divide by: 1 where it has none."""
+        return self.ptr.diff().clamp(min=1)
+
+    @cached_property
     def _cut_blocks(self) -> tuple[SizeBlock, ...]:
         assert self.cut is not None
         return tuple(_block(self.ptr, torch.from_numpy(graphs)) for graphs in self.cut.parts)

@@ -208,7 +208,7 @@ class PaddedGraphs(NamedTuple):
         maps: Q, K, V and what else a layer projects, `[B, H, N, dim]` each.
         mask: sources that are allowed, bool, broadcastable to `[B, H, N, N]`; None where all are.
         friction: given frictions `[B, H or 1, N, N]`.
-        num_nodes: of each graph `[B, 1, 1, 1]`.
+        num_nodes: of each graph `[B, 1, 1, 1]`, 1 where it has none.
         batch_ptr: first node of each graph of the whole batch, and the number of nodes `[graphs + 1]`.
     """
 
@@ -344,7 +344,7 @@ class AdjacencyEnhancedAttention(Traced):
             mask = None if part.is_full else part.mask[:, None, None, :]
             if allowed is not None:
                 mask = allowed if mask is None else mask & allowed
-            num_nodes = part.ptr.diff()[:, None, None, None]
+            num_nodes = part.divisors[:, None, None, None]
             padded.append(PaddedGraphs(part, maps, mask, block.take_pairs(friction), num_nodes, layout.ptr))
         return padded
 

@@ -163,7 +163,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         friction = graphs.friction
         if friction is None:
             # The softmax of equal logits. Cast first: 1 over an integer tensor is float32 even in a float64 model.
-            friction = 1 / graphs.num_nodes.clamp(min=1).to(resistance.dtype)
+            friction = 1 / graphs.num_nodes.to(resistance.dtype)
         friction = friction.to(resistance.dtype).expand(resistance.shape)
         solve = sparse_flow if self.proximal is None else self.proximal.solve
         return solve(resistance, friction, penalty, self.alpha, mask)
@@ -175,7 +175,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
             return self.penalty / graphs.batch_ptr.diff().max().double()
         if self.penalty_size != "graph":
             return self.penalty / self.penalty_size
-        return self.penalty / graphs.num_nodes.clamp(min=1)  # of a graph without nodes it weighs nothing
+        return self.penalty / graphs.num_nodes
 
     def _mask(self, graphs: PaddedGraphs) -> Tensor | None:
         """Return the allowed sources; the iteration's steps, one length per matrix, must not see padded rows either."""
