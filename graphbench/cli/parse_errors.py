@@ -208,7 +208,7 @@ def _no_such_class(item: _NamedClass, text: str) -> str:
     if "." in item.name:
         module, _, name = item.name.rpartition(".")
         why = f"there is no class {name} in {module}" if module in sys.modules else f"{module} cannot be imported"
-        reason = re.search(r"((?:No module named|cannot import name) .+?)\. Got value", text)
+        reason = re.search(r"((?:No module named|cannot import name) .+?)(?:\. Got value|$)", text, re.MULTILINE)
         return f"{option} is {item.name!r}: {why}{f' ({reason[1]})' if reason else ''}."
     slot = SLOTS[item.place]
     kinds = vars(sys.modules[slot.module]) if slot.module in sys.modules else {}

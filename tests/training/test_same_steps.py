@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,15 @@ from graphbench.callbacks import (
 from graphbench.cli.ranks import Signals
 from graphbench.training.lightning_internals import replace_signal_handling
 from graphbench.training.optim import Schedule
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Those that were there before: a process that has agreed to stop hears no signal until it ends."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
 
 
 class Kept(Logger):

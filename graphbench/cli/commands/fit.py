@@ -46,6 +46,7 @@ from graphbench.runs.environment import describe_environment
 from graphbench.runs.tables import show_number
 
 log = logging.getLogger(__name__)
+_UNFIT = "in loading state_dict"  # torch's words on weights
 
 
 def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
@@ -239,7 +240,8 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         if cli.signals.noted:  # another process left at once, and this one lost its connection
             log.debug("while leaving", exc_info=True)
             return _stopped(cli, cli.signals.noted)
-        if not isinstance(error, GraphbenchError) and (message := _explain(cli, checkpoint, error)) is not None:
+        unfit = _UNFIT in str(error.__cause__)
+        if (unfit or not isinstance(error, GraphbenchError)) and (message := _explain(cli, checkpoint, error)):
             raise message from error
         raise
 
@@ -261,12 +263,12 @@ def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> G
         return BadInput(f"The optimizer of --model.optimizer cannot train this model: {reason(error)}")
     if of_training(error):
         return BadInput(reason(error))
-    if checkpoint is not None and "in loading state_dict" in str(error):
+    if checkpoint is not None and _UNFIT in str(error.__cause__):
         trained = load_checkpoint(checkpoint).get("hyper_parameters", {})
         differing = differing_options(cli.settings()["model"], trained)[:6]
         return BadInput(
-            f"The weights of {checkpoint} do not fit: {'; '.join(differing) or 'the code of the model has changed'}. A "
-            "run goes on as the model that it began with; train another one in a folder of its own (--run)."
+            f"The weights of {checkpoint} do not fit: {'; '.join(differing) or error}. A run goes on as the model that "
+            "it began with; train another one in a folder of its own (--run)."
         )
     return None
 
