@@ -247,11 +247,7 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
 
 
 def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> GraphbenchError | None:
-    """Return a readable error for one that a training raised; None if it is a bug.
-
-    Raises:
-        FolderLost: a logger opened a file by its old name.
-    """
+    """Return a readable error for one that a training raised, or raise `FolderLost`; None if it is a bug."""
     assert cli.run_folder is not None
     if cli.signals.waiting:  # before training there is no config.yaml yet
         _check_place(cli)
