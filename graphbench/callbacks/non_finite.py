@@ -218,15 +218,15 @@ def describe(
     All processes call it, and say what the one found whose loss it was, if it was the loss of one.
     """
     with whole_parameters(trainer):
-        found = _found(module, batches, losses, names, trainer)
+        finding = _find(module, batches, losses, names, trainer)
     if not (distributed.is_available() and distributed.is_initialized()):
-        return found[1]
-    everywhere = [found] * distributed.get_world_size()
-    distributed.all_gather_object(everywhere, found)
+        return finding[1]
+    everywhere = [finding] * distributed.get_world_size()
+    distributed.all_gather_object(everywhere, finding)
     return max(everywhere, key=lambda one: one[0])[1]  # the first of equals
 
 
-def _found(
+def _find(
     module: pl.LightningModule, batches: list[Any], losses: list[Tensor], names: list[str], trainer: pl.Trainer
 ) -> tuple[bool, str]:
     """Tell whether this process's loss is to blame, and describe what it has."""

@@ -295,19 +295,17 @@ def summarise_influence(
     if not states and recording.output is not None and len(recording.output) == len(batch):
         states = [TokenState(recording.output, batch, int(batch.max()) + 1, "output")]
     summary: Summary = {}
-    pairs = _Pairs.of(edge_index, targets, batch)
-    of_target = batch.cpu()[targets.cpu()]
+    pairs, of_target = _Pairs.of(edge_index, targets, batch), batch.cpu()[targets.cpu()]
     # One for each depth, since more rounds at the one would move the draws of the next.
     seeds = torch.randint(2**62, (len(states),), generator=generator).tolist()
     heard_of = [number for number, state in enumerate(states) if state.tokens.requires_grad]
     for number in heard_of or range(len(states)):
-        state = states[number]
+        state, drawing = states[number], torch.Generator().manual_seed(seeds[number])
         _check(state.tokens, inputs, norm, num_probes)
-        drawing = torch.Generator().manual_seed(seeds[number])
         influence = _by_distance(_influences(state.tokens, inputs, pairs, norm, num_probes, drawing), pairs)
-        layer = summary.setdefault(number, LayerSummary(number, state.name))
-        measures = _measures(influence, max_distance)
-        layer.add_graphs({name: _mean(value, of_target, state.num_graphs) for name, value in measures.items()})
+        measures = _measures(influence, max_distance).items()
+        of_graphs = {name: _mean(value, of_target, state.num_graphs) for name, value in measures}
+        summary.setdefault(number, LayerSummary(number, state.name)).add_graphs(of_graphs)
     return summary
 
 

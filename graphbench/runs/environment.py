@@ -71,14 +71,14 @@ def _version(package: str) -> str:
 
 def _plugins() -> dict[str, str]:
     """Return the versions of installed plug-ins; of those in a checkout of their own with its commit."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in metadata.distributions():
         name = distribution.name
-        if name not in {*_PACKAGES, *found} and any(
+        if name not in {*_PACKAGES, *versions} and any(
             e.group.startswith("graphbench.") for e in distribution.entry_points
         ):
-            found[name] = _described(distribution)
-    return dict(sorted(found.items()))
+            versions[name] = _described(distribution)
+    return dict(sorted(versions.items()))
 
 
 def _described(distribution: metadata.Distribution) -> str:

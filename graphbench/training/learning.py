@@ -130,11 +130,11 @@ class LearningModule(pl.LightningModule):
             return super().load_state_dict(state_dict, strict, assign)
         except RuntimeError as error:
             # torch's first line names the class, and each of the others one kind of misfit.
-            said = " ".join(line.strip() for line in str(error).splitlines()[1:])
+            misfits = " ".join(line.strip() for line in str(error).splitlines()[1:])
             name = type(self.architecture).__name__
             raise BadInput(
                 f"The weights do not fit {name}, whose code or options differ from those that were trained: "
-                f"{textwrap.shorten(said, _MOST_SAID, placeholder=' ...')}"
+                f"{textwrap.shorten(misfits, _MOST_SAID, placeholder=' ...')}"
             ) from error
 
     # -- frozen parts --------------------------------------------------------------------------------------------

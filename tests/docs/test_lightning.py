@@ -145,7 +145,7 @@ def test_every_row_has_a_check():
     assert [option for option in OPTIONS if not any(part in option for part in CHECKS)] == []
 
 
-@pytest.mark.parametrize("option", one_of_each(OPTIONS, number=10))
+@pytest.mark.parametrize("option", one_of_each(OPTIONS, number=5))
 def test_the_option_does_what_its_row_says(option, fit):
     extra = ["--trainer.callbacks.min_delta", "1000"] if "EarlyStopping" in option else []
     model = [word.replace("GCN", "GPS") for word in MODEL] if "RankProgression" in option else []  # it has attention

@@ -9,10 +9,10 @@ import pytest
 
 SPEED = Path(__file__).parents[2] / "speed"
 SLOW = {
-    "exphormer/cifar10", "gnnplus/gine-zinc", "graphmamba/mnist", "graphormer/zinc", "grit/zinc",
+    "exphormer/cifar10", "gnnplus/gine-zinc", "gps/zinc", "graphmamba/mnist", "graphormer/zinc", "grit/zinc",
     "large-graphs/difformer-coco-sp", "point-clouds/dgcnn-modelnet40", "sequences/s4d-listops",
 }  # fmt: skip
-QUICK = ("gps/zinc", "gt/pattern")
+QUICK = ("gt/pattern",)
 
 
 @pytest.fixture
