@@ -129,10 +129,15 @@ class DenseLayout:
         """Count the `blocks` without making them."""
         return 1 if self.cut is None else len(self.cut.starts) - 1
 
-    # Cached properties write to `__dict__`, past what `frozen` guards.
-    @cached_property
+    @property
     def divisors(self) -> Tensor:
         """Nodes of each graph `[B]`, to divide by: 1 where it has none."""
+        # Before Python 3.12 a cached property takes a lock, at which a program would end; it computes this once anyway.
+        return self.ptr.diff().clamp(min=1) if torch.compiler.is_compiling() else self._divisors
+
+    # Cached properties write to `__dict__`, past what `frozen` guards.
+    @cached_property
+    def _divisors(self) -> Tensor:
         return self.ptr.diff().clamp(min=1)
 
     @cached_property
