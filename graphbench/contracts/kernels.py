@@ -135,13 +135,9 @@ def one_operation(
 
         operation = torch.library.custom_op(name, run, mutates_args=(), schema=schema)
         operation.register_fake(empty)
-        arguments = schema.partition(" -> ")[0].removeprefix("(")
-        gradients = torch.library.custom_op(
-            f"{name}_gradients",
-            differentiate,
-            mutates_args=(),
-            schema=f"(Tensor upstream, bool[] wanted, {arguments} -> Tensor[]",
-        )
+        given = schema.partition(" -> ")[0].removeprefix("(")
+        schema = f"(Tensor upstream, bool[] wanted, {given} -> Tensor[]"
+        gradients = torch.library.custom_op(f"{name}_gradients", differentiate, mutates_args=(), schema=schema)
         gradients.register_fake(
             lambda upstream, wanted, *args: [x.new_empty(x.shape) for x, want in zip(args, wanted, strict=True) if want]
         )

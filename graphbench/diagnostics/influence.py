@@ -298,8 +298,7 @@ def summarise_influence(
     pairs, of_target = _Pairs.of(edge_index, targets, batch), batch.cpu()[targets.cpu()]
     # One for each depth, since more rounds at the one would move the draws of the next.
     seeds = torch.randint(2**62, (len(states),), generator=generator).tolist()
-    heard_of = [number for number, state in enumerate(states) if state.tokens.requires_grad]
-    for number in heard_of or range(len(states)):
+    for number in [one for one, state in enumerate(states) if state.tokens.requires_grad] or range(len(states)):
         state, drawing = states[number], torch.Generator().manual_seed(seeds[number])
         _check(state.tokens, inputs, norm, num_probes)
         influence = _by_distance(_influences(state.tokens, inputs, pairs, norm, num_probes, drawing), pairs)

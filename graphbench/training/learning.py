@@ -129,6 +129,8 @@ class LearningModule(pl.LightningModule):
         try:
             return super().load_state_dict(state_dict, strict, assign)
         except RuntimeError as error:
+            if "in loading state_dict" not in str(error):  # such as a device without memory
+                raise
             # torch's first line names the class, and each of the others one kind of misfit.
             misfits = " ".join(line.strip() for line in str(error).splitlines()[1:])
             name = type(self.architecture).__name__

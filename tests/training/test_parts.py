@@ -1,18 +1,31 @@
 """Freezing and learning rates of parts: which parameters a pattern means, and what training does to them."""
 
+import itertools
 from functools import partial
+from typing import get_args
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from quick import one_of_each
 from torch import nn
 
+from graphbench import registry
 from graphbench.contracts import Architecture, Representation
+from graphbench.contracts.spec import TaskName
 from graphbench.errors import BadInput
 from graphbench.nn import NodeEncoder, make_norm
-from graphbench.testing import tiny_spec, tiny_table
+from graphbench.testing import encode, tiny_spec, tiny_table
+from graphbench.testing.tiny import FEATURE_KINDS
 from graphbench.training.module import BenchmarkModule
-from graphbench.training.parts import matching, parse_patterns, parse_rates, rest_frozen_norms, with_learning_rates
+from graphbench.training.parts import (
+    matching,
+    parse_patterns,
+    parse_rates,
+    rest_frozen_norms,
+    with_learning_rates,
+    without_gradient,
+)  # fmt: skip
 
 SPEC = tiny_spec("graph-regression", "categorical")
 
@@ -265,6 +278,28 @@ def test_parts_without_a_gradient_are_named_once(caplog):
     trained(BenchmarkModule(SPEC, Idle, freeze="architecture.layers,architecture.idle"))
     trained(module())
     assert not [message for message in caplog.messages if "gradient" in message]
+
+
+@pytest.mark.parametrize("name", one_of_each(sorted(registry.architectures())))
+def test_no_part_of_a_registered_architecture_is_without_a_gradient(name):
+    """By the defaults of each, on every task and kind of features that it takes."""
+    taken = 0
+    for task, kind in itertools.product(get_args(TaskName), FEATURE_KINDS):
+        spec = tiny_spec(task, kind)
+        try:
+            model = BenchmarkModule(spec, registry.load("architectures", name)).train()
+        except BadInput:
+            continue
+        taken += 1
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            continue
+        table = encode(tiny_table(spec, sizes=[5, 6, 7]), model.required_encodings())
+        batch = model.architecture.precomputed(table.batch(range(3)), torch.Generator())
+        representation = model.represent(batch)
+        loss = model.task.loss(model.task(representation, batch), batch)
+        (loss if representation.penalty is None else loss + representation.penalty).backward()
+        assert not without_gradient(model.architecture), (task, kind)
+    assert taken
 
 
 def test_a_constructor_without_its_base_is_refused():
