@@ -153,7 +153,7 @@ class AttentionMaps(pl.Callback):
     def _maps(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Data) -> list[list[AttentionMap]]:
         """Return the maps of every graph; an empty list for a model without attention matrices."""
         with undisturbed(trainer, module, self.seed), record(traced_part(module)) as recording:
-            run_layers(module, batch.to(module.device))
+            run_layers(module, batch)
         shown = [trace for trace in recording if trace.attention]
         if not shown:
             name = type(traced_part(module)).__name__

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.model_helpers import is_overridden
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -75,7 +76,7 @@ class ProbeGraphs:
     """Chosen graphs of a split."""
 
     table: GraphTable  # the graphs as columns
-    #: makes the batch that the module takes of some of them, by their rows of `table`.
+    #: makes the batch that the module takes of some of them, by their rows of `table`, on the module's device.
     batch: Callable[[Sequence[int]], Data]
 
 
@@ -87,7 +88,12 @@ def probe_graphs(trainer: pl.Trainer, split: str, rows: Tensor) -> ProbeGraphs:
     """
     if getattr(getattr(trainer, "datamodule", None), "tables", None):
         table = split_table(trainer, split).select(rows)
-        return ProbeGraphs(table, table.batch)
+        if len(rows) and is_overridden("on_after_batch_transfer", trainer.datamodule):  # type: ignore[attr-defined]
+            shown = graph_table(on_device(trainer, table.batch(range(len(rows)))))
+            shown.graph_ids = rows if table.graph_ids is None else table.graph_ids
+        else:
+            shown = table
+        return ProbeGraphs(shown, lambda part: on_device(trainer, table.batch(part)))
     loader = _loader(trainer, split)
     graphs = [loader.dataset[row] for row in rows.tolist()]
     strange = next((graph for graph in graphs if not isinstance(graph, Data)), None)
@@ -99,7 +105,19 @@ def probe_graphs(trainer: pl.Trainer, split: str, rows: Tensor) -> ProbeGraphs:
     table = graph_table(Batch.from_data_list(graphs)) if graphs else GraphTable.from_graphs([])
     table.graph_ids = rows
     collate = loader.collate_fn
-    return ProbeGraphs(table, lambda part: collate([graphs[row] for row in part]))
+    return ProbeGraphs(table, lambda part: on_device(trainer, collate([graphs[row] for row in part])))
+
+
+def on_device(trainer: pl.Trainer, batch: Data) -> Data:
+    """Move a batch to the module's device and change it there as the loop of an evaluation does.
+
+    The hook is that of Lightning's rule: the data module's, else the module's. Point clouds are sampled, scaled and
+    rotated there.
+    """
+    module, data = trainer.lightning_module, getattr(trainer, "datamodule", None)
+    owner = data if data is not None and is_overridden("on_after_batch_transfer", data) else module
+    moved: Data = owner.on_after_batch_transfer(batch.to(module.device), 0)
+    return moved
 
 
 def has_graphs(trainer: pl.Trainer, split: str, callback: pl.Callback) -> bool:
@@ -174,7 +192,7 @@ def first_statistics(trainer: pl.Trainer, module: pl.LightningModule, batch: Dat
             with undisturbed(trainer, module, seed):
                 for norm in norms:
                     norm.training, norm.momentum = True, 1.0  # running statistics become those of the batch
-                run_layers(module, batch.to(module.device))
+                run_layers(module, batch)
         yield
     finally:
         for norm, (buffers, momentum) in zip(norms, saved, strict=True):
@@ -328,7 +346,7 @@ class ProbeCallback(pl.Callback):
     def _summarise(self, trainer: pl.Trainer, module: pl.LightningModule) -> Summary:
         """Measures of this process's graphs."""
         with undisturbed(trainer, module, self.seed):
-            return merge(self.look(module, batch.to(module.device), n) for n, batch in enumerate(self._batches))
+            return merge(self.look(module, batch, number) for number, batch in enumerate(self._batches))
 
 
 def _rows(layer: LayerSummary) -> list[dict[str, Any]]:

@@ -9,7 +9,14 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 
 from graphbench.callbacks.diagnostic_table import DiagnosticTable, trained_for
-from graphbench.callbacks.probe import check_positive, choose_graphs, probed_module, split_table, undisturbed
+from graphbench.callbacks.probe import (
+    check_positive,
+    choose_graphs,
+    on_device,
+    probed_module,
+    split_table,
+    undisturbed,
+)
 from graphbench.contracts.spec import Split
 from graphbench.diagnostics import generalization_gap
 from graphbench.errors import BadInput
@@ -116,7 +123,7 @@ class TrainTestGap(pl.Callback):
         self, trainer: pl.Trainer, module: BenchmarkModule, split: Split, num_graphs: int | None
     ) -> dict[str, float]:
         """Scores on chosen graphs of a split, or on all; torchmetrics adds up what the processes have seen."""
-        table, data = split_table(trainer, split), trainer.datamodule  # type: ignore[attr-defined]
+        table = split_table(trainer, split)
         chosen = choose_graphs(trainer, split, len(table) if num_graphs is None else num_graphs, self.seed)
         if len(chosen) >= trainer.world_size:  # else every process scores all: metrics cannot add up nothing
             chosen = chosen[trainer.global_rank :: trainer.world_size]
@@ -124,8 +131,7 @@ class TrainTestGap(pl.Callback):
             scores = SplitScores(module.task, "probe").to(module.device)
             # By size, so that little is padded; sums over the split do not depend on the order.
             for part in chosen[table.num_nodes[chosen].argsort()].split(self.batch_size):
-                # As in the loop: clouds are sampled, scaled and rotated there, and by chance in training alone.
-                batch = data.on_after_batch_transfer(table.batch(part).to(module.device), 0)
+                batch = on_device(trainer, table.batch(part))
                 scores.update(module.task, module(batch), batch)
             return {name.partition("/")[2]: float(value) for name, value in scores.finish().items()}
 

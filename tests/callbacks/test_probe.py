@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from toys import Toy
+from torch.nn import functional as F
+from torch_geometric.data import Data
+from toys import Toy, ToyTransformer
 
-from graphbench import BenchmarkSpec
+from graphbench import BenchmarkSpec, GraphBatch
 from graphbench.callbacks.attention_capacity import AttentionCapacity
 from graphbench.callbacks.attention_maps import AttentionMaps
 from graphbench.callbacks.probe import choose_graphs, undisturbed
-from graphbench.callbacks.rank_progression import InfluenceRange, RankProgression
+from graphbench.callbacks.rank_progression import GradientFlow, InfluenceRange, RankProgression
 from graphbench.callbacks.train_test_gap import TrainTestGap
 from graphbench.diagnostics import record, summarise_ranks
 from graphbench.errors import BadInput
@@ -184,3 +186,34 @@ def test_batch_norms_lose_the_statistics_of_the_first_look(make_data: Callable[[
     alone, _ = trained_backbone(make_data, tmp_path / "alone", max_epochs=2)
     for name, value in alone.state_dict().items():
         assert torch.equal(value, watched.state_dict()[name]), name
+
+
+class Halved(Toy):
+    """Keeps the first nodes of each graph on the device, half of them, as point clouds are sampled there."""
+
+    def on_after_batch_transfer(self, batch: GraphBatch, dataloader_idx: int) -> Data:
+        sizes = batch.ptr.diff()
+        halved = batch.subgraph(torch.arange(batch.num_nodes) - batch.ptr[batch.batch] < (sizes // 2)[batch.batch])
+        halved.ptr = F.pad((sizes // 2).cumsum(0), (1, 0))
+        halved.num_nodes, halved.max_nodes = len(halved.batch), int(sizes.max()) // 2
+        return halved
+
+
+@pytest.mark.parametrize(
+    "make",
+    [AttentionCapacity, RankProgression, InfluenceRange, GradientFlow, AttentionMaps, TrainTestGap],
+    ids=lambda make: make.__name__,
+)
+def test_graphs_are_looked_at_as_the_loop_has_them(make: Callable[..., pl.Callback], tmp_path: Path) -> None:
+    data = Halved(root=str(tmp_path / "data"), batch_size=4, seed=0)
+    module = BenchmarkModule(data.spec, ToyTransformer)
+    sizes = []  # of every graph that the model meets
+    module.architecture.register_forward_pre_hook(lambda _, batch: sizes.extend(batch[0].ptr.diff().tolist()))
+    trainer = pl.Trainer(
+        max_epochs=1, callbacks=[make()], logger=False, enable_checkpointing=False, num_sanity_val_steps=0,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", default_root_dir=tmp_path / "run",
+    )  # fmt: skip
+    trainer.fit(module, data)
+    stored = torch.cat([data.tables[split].num_nodes for split in ("train", "val")])
+    assert len(sizes) > len(stored)  # the loop's, and the callback's
+    assert set(sizes) <= set((stored // 2).tolist())
