@@ -117,8 +117,7 @@ def profile(arguments: Sequence[str]) -> int:
     cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
     _show_times(clock)
-    batch = cli.datamodule.transfer_batch_to_device(next(iter(cli.datamodule.train_dataloader())), cli.model.device, 0)
-    _show_operations(cli.model, batch, depth)
+    _show_operations(cli.model, _training_batch(cli, cli.model.device), depth)
     peak = peak_memory_mb(cli.trainer.strategy.root_device)
     if peak is not None:
         log.info("Peak memory: %.0f MB", peak)
@@ -130,6 +129,18 @@ def profile(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _training_batch(cli: GraphbenchCLI, device: torch.device, batch: GraphBatch | None = None) -> GraphBatch:
+    """Return a batch, by default the first of an epoch, as a training step gets it on the device.
+
+    Lightning's hooks are called as its loop does: point clouds are sampled in them.
+    """
+    cli.trainer.training = True
+    data, batch = cli.datamodule, next(iter(cli.datamodule.train_dataloader())) if batch is None else batch
+    moved = data.transfer_batch_to_device(data.on_before_batch_transfer(batch, 0), device, 0)
+    ready: GraphBatch = data.on_after_batch_transfer(moved, 0)
+    return ready
+
+
 def _count_memory(cli: GraphbenchCLI) -> dict[str, Any]:
     """Count the memory of a step on the first training batch by the shapes of its tensors, or say why not."""
     cli.datamodule.trainer = cli.trainer
@@ -137,7 +148,7 @@ def _count_memory(cli: GraphbenchCLI) -> dict[str, Any]:
     cli.datamodule.setup("fit")
     cli.trainer.strategy.connect(cli.model)
     try:
-        memory = count_memory(cli, next(iter(cli.datamodule.train_dataloader())))
+        memory = count_memory(cli, _training_batch(cli, torch.device("cpu")))
     except (BadInput, RuntimeError) as error:
         return {"memory_mb": None, "activations_mb": None, "no_memory": str(error).strip().rpartition("\n")[2]}
     return {"memory_mb": memory.total / 1e6, "activations_mb": memory.saved / 1e6, "no_memory": ""}
@@ -147,7 +158,7 @@ def _time_products(cli: GraphbenchCLI) -> dict[str, Any]:
     """Time a step on the first training batch and its bare products in turns, on the device of the trainer."""
     device = cli.trainer.strategy.root_device
     model = cli.model.to(device).train()
-    batch = cli.datamodule.transfer_batch_to_device(next(iter(cli.datamodule.train_dataloader())), device, 0)
+    batch = _training_batch(cli, device)
     optimizer = model.build_optimizer()
 
     def step() -> None:
@@ -284,7 +295,7 @@ def estimate(request: Request, card: int) -> int:
     cli.datamodule.setup("fit")
     loader = cli.datamodule.train_dataloader()
     rows = largest_batch(loader)
-    batch = next(iter(loader)) if rows is None else _load(loader, rows)
+    batch = _training_batch(cli, torch.device("cpu"), None if rows is None else _load(loader, rows))
     memory = count_memory(cli, batch)
     title = f"A training step on {batch.num_graphs} graphs, {batch.num_nodes} nodes"
     table = [[part, f"{size / 1e6:,.1f}", f"{size / card:.1%}"] for part, size in memory.parts.items()]
@@ -295,7 +306,7 @@ def estimate(request: Request, card: int) -> int:
         print("Batches are not rows of a table, so no largest batch size is computed.")
         return 0
     # A second size, so that what does not grow with the batch cancels.
-    twice = count_memory(cli, _load(loader, [*rows, *rows]))
+    twice = count_memory(cli, _training_batch(cli, torch.device("cpu"), _load(loader, [*rows, *rows])))
     print(_largest(card, len(rows), memory.total, twice.total))
     return 0
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from command_line import SMALL_MODEL
 
+from graphbench.benchmarks.points.base import PointCloudBenchmark
 from graphbench.cli import main
 from graphbench.cli.commands.profile import largest_batch, parse_memory, profile
 from graphbench.data import GraphLoader, SizeBucketSampler
@@ -54,3 +55,11 @@ def test_what_is_no_size_is_refused(text):
 def test_options_of_the_other_table_are_refused():
     with pytest.raises(BadInput, match="--card-memory trains no steps"):
         profile(["--data", "NCI", "--model.architecture", "GPS", "--depth", "2", "--card-memory", "1GB"])
+
+
+def test_clouds_are_counted_as_a_step_samples_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(PointCloudBenchmark, "num_points", property(lambda _: 8, lambda *_: None), raising=False)
+    data = ["--data", "Solids", "--data.num_points", "32", "--data.sizes", "[36, 36, 36]", "--data.batch_size", "4"]
+    assert main(["profile", *data, "--model.architecture", "PointNet", "--card-memory", "1GB"]) == 0
+    assert "on 4 graphs, 32 nodes" in capsys.readouterr().out
