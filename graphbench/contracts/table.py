@@ -155,12 +155,19 @@ class GraphTable:
         >>> table = GraphTable.from_graphs([path, point])
         >>> len(table), table.num_nodes, table.num_edges
         (2, tensor([3, 1]), tensor([2, 0]))
+        >>> table
+        GraphTable(2 graphs, edge_index=int64 [2, 2])
     """
 
     columns: dict[str, Tensor]
     layout: dict[str, Column]
     ptr: dict[str, Tensor]
     graph_ids: Tensor | None = None
+
+    def __repr__(self) -> str:
+        """Show the shapes of the columns, whose values would fill pages of a notebook."""
+        shapes = (f"{name}={str(t.dtype)[6:]} {list(t.shape)}" for name, t in self.columns.items())
+        return f"GraphTable({', '.join((f'{len(self):,} graphs', *shapes))})"
 
     @classmethod
     def from_graphs(cls, graphs: Iterable[Mapping[str, Any]], layout: Mapping[str, Column] | None = None) -> GraphTable:

@@ -16,9 +16,9 @@ import pandas as pd
 
 from graphbench.benchmarks.inputs import split_outcomes
 from graphbench.benchmarks.sequences.base import SequenceBenchmark, SequenceTable, token_table
-from graphbench.benchmarks.superpixels.images import image_files, read_image
+from graphbench.benchmarks.superpixels.images import IMAGES, as_pixels, check_images, image_files
 from graphbench.contracts import InputPart
-from graphbench.errors import BadInput, CorruptData
+from graphbench.errors import BadInput
 from graphbench.tables.reader import TABLES, as_texts, open_table
 from graphbench.tables.text import PACKED, open_text, suffix_of
 
@@ -106,6 +106,7 @@ class TextInput(SequenceBenchmark):
 class ImageInput(SequenceBenchmark):
     """Base of benchmarks whose sequences are the pixels of images, and read new images as those of training."""
 
+    python_input: ClassVar[str] = IMAGES
     #: Images have three channels, which `grey_values` converts to one.
     colour: bool = False
 
@@ -119,25 +120,31 @@ class ImageInput(SequenceBenchmark):
 
     def read_input(self, source: str, column: str | None = None, size: int = _SIZE) -> Iterator[InputPart]:
         """Read images of a folder and its subfolders, or one image, row by row, without scaling."""
-        return self._read(*image_files(Path(source), column, self.spec.name), size)
+        files, root = image_files(Path(source), column, self.spec.name)
+        names = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in files]}, dtype=object)
+        return self._read(files, names, size)
 
-    def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
-        for start in range(0, len(files), size):
-            chosen = files[start : start + size]
-            sequences, problems = split_outcomes([self._sequence(file) for file in chosen])
-            frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in chosen]}, dtype=object)
+    def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
+        """Read images of Pillow, or arrays of uint8 pixels, as those of files."""
+        check_images(objects, self.spec.name)
+        return self._read(objects, pd.DataFrame(index=range(len(objects))), size)
+
+    def _read(self, images: Sequence[Any], rows: pd.DataFrame, size: int) -> Iterator[InputPart]:
+        for start in range(0, len(images), size):
+            sequences, problems = split_outcomes([self._sequence(image) for image in images[start : start + size]])
+            frame = rows.iloc[start : start + size].reset_index(drop=True)
             yield InputPart(frame, _tokens_table(list(sequences.values()), False), list(sequences), problems)
 
-    def _sequence(self, file: Path) -> Tokens | str:
-        """Read the pixels of an image, or describe the problem."""
+    def _sequence(self, image: object) -> Tokens | str:
+        """Read the pixels of an image, see `as_pixels`, or describe the problem."""
         try:
-            image = read_image(file, self.colour)
-        except CorruptData as error:
-            return str(error).replace(f"{file} cannot", "the file cannot")
+            pixels = as_pixels(image, self.colour)
+        except BadInput as error:
+            return str(error)
         side = self.image_side()
-        if image.shape[:2] != (side, side):
-            return f"the image has {image.shape[1]} x {image.shape[0]} pixels; expected {side} x {side}"
-        return Tokens(self.grey_values(image).reshape(-1).copy())
+        if pixels.shape[:2] != (side, side):
+            return f"the image has {pixels.shape[1]} x {pixels.shape[0]} pixels; expected {side} x {side}"
+        return Tokens(self.grey_values(pixels).reshape(-1).copy())
 
 
 def _tokens_table(sequences: Sequence[Tokens], pairs: bool) -> SequenceTable:

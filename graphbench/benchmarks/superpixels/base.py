@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -19,15 +19,15 @@ from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.gnn_benchmark_files import Graph
-from graphbench.benchmarks.inputs import split_outcomes
-from graphbench.benchmarks.superpixels.images import LabelledImages, image_files, read_image
+from graphbench.benchmarks.inputs import is_graph, split_outcomes
+from graphbench.benchmarks.superpixels.images import IMAGES, LabelledImages, as_pixels, check_images, image_files
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable, InputPart
 from graphbench.contracts.table import EDGE, GRAPH, NODE, Column
 from graphbench.data.splits import check_fractions, random_split
 from graphbench.data.worker_pool import available_cores, map_in_processes, ordered_map
-from graphbench.errors import BadInput, CorruptData, GraphbenchError, MissingExtra, check_range
+from graphbench.errors import BadInput, GraphbenchError, MissingExtra, check_range
 
 _CHUNK = 100  # images per job: a few tenths of a second; another number would shuffle nodes otherwise
 
@@ -41,6 +41,7 @@ class SuperpixelBenchmark(GraphBenchmark):
         options: see `GraphBenchmark`.
     """
 
+    python_input: ClassVar[str] = IMAGES
     #: Images have three channels instead of one.
     colour: bool = False
 
@@ -95,27 +96,39 @@ class SuperpixelBenchmark(GraphBenchmark):
         is random, by `graph_seed`, independent of other images. The neighbours of a node depend on that order a little,
         as published, so an image of the fit gets the same superpixels as there, but not exactly the same edges.
         """
-        return self._read(*image_files(Path(source), column, self.spec.name), size)
+        files, root = image_files(Path(source), column, self.spec.name)
+        names = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in files]}, dtype=object)
+        return self._read(files, names, f"Superpixels of {root}", size)
 
-    def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
-        names = [file.relative_to(root).as_posix() for file in files]
+    def read_objects(self, objects: Sequence[Any], size: int = 128) -> Iterator[InputPart]:
+        """Cut images of Pillow or arrays of uint8 pixels as those of files; or read graphs, see `GraphBenchmark`.
+
+        Arrays are `[height, width]`, grey, or `[height, width, 3]`, red, green and blue.
+        """
+        if all(map(is_graph, objects)):
+            return super().read_objects(objects, size)
+        check_images(objects, self.spec.name)
+        return self._read(objects, pd.DataFrame(index=range(len(objects))), "Superpixels of images", size)
+
+    def _read(self, images: Sequence[Any], rows: pd.DataFrame, description: str, size: int) -> Iterator[InputPart]:
         cut = partial(cut_image, self.settings, self.graph_seed, self.colour)
-        workers = min(available_cores(), len(files) // 8)
-        with closing(ordered_map(cut, files, workers, f"Superpixels of {root}")) as results:
-            for start in range(0, len(files), size):
+        with closing(ordered_map(cut, images, min(available_cores(), len(images) // 8), description)) as results:
+            for start in range(0, len(images), size):
                 graphs, problems = split_outcomes(list(islice(results, size)))
-                frame = pd.DataFrame({"file": names[start : start + size]}, dtype=object)
+                frame = rows.iloc[start : start + size].reset_index(drop=True)
                 yield InputPart(frame, to_table(_concatenate(list(graphs.values()))), list(graphs), problems)
 
 
-def cut_image(settings: SlicSettings, graph_seed: int, colour: bool, file: Path) -> SuperpixelGraphs | str:
-    """Make the graph of one image, or describe the problem."""
+def cut_image(settings: SlicSettings, graph_seed: int, colour: bool, image: object) -> SuperpixelGraphs | str:
+    """Make the graph of one image, see `as_pixels`, or describe the problem."""
     try:
-        return superpixel_graphs(ImageChunk([read_image(file, colour)], settings, (graph_seed,)))
+        pixels = as_pixels(image, colour)
+    except BadInput as error:
+        return str(error)
+    try:
+        return superpixel_graphs(ImageChunk([pixels], settings, (graph_seed,)))
     except MissingExtra:
         raise
-    except CorruptData as error:
-        return str(error).replace(f"{file} cannot", "the file cannot")
     except (GraphbenchError, ValueError, IndexError) as error:
         return f"no superpixels could be cut: {error}"
 

@@ -13,9 +13,12 @@ import numpy as np
 from graphbench.benchmarks.inputs import input_files
 from graphbench.contracts import SPLITS
 from graphbench.data.files.foreign import foreign
-from graphbench.errors import BadInput, MissingData
+from graphbench.errors import BadInput, CorruptData, MissingData
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+
+#: Images that come from Python, for messages.
+IMAGES = "images of Pillow, or arrays of uint8 pixels [height, width] or [height, width, 3]"
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,49 @@ def read_image(file: Path, colour: bool) -> np.ndarray:
 
     with foreign(file, is_not="cannot be read as an image"), Image.open(file) as image:
         return np.asarray(image.convert("RGB" if colour else "L"))
+
+
+def as_pixels(image: object, colour: bool) -> np.ndarray:
+    """Return the pixels of a file, of an image of Pillow or of an array, as `read_image` does.
+
+    Raises:
+        BadInput: they cannot be read, are no uint8 numbers, or look like a row of a colour image.
+
+    Examples:
+        >>> as_pixels(np.array([[[255, 0, 0], [0, 0, 255]]], dtype=np.uint8), colour=False)
+        array([[76, 29]], dtype=uint8)
+    """
+    from PIL import Image  # slow to import and seldom needed
+
+    if isinstance(image, Path):
+        try:
+            return read_image(image, colour)
+        except CorruptData as error:
+            raise BadInput(str(error).replace(f"{image} cannot", "the file cannot")) from error
+    if isinstance(image, np.ndarray):
+        shape = list(image.shape)
+        if image.dtype != np.uint8 or not image.size:
+            raise BadInput(f"pixels must be numbers of type uint8, but the array has the type {image.dtype}, {shape}")
+        if image.ndim == 2 and image.shape[1] in (3, 4):
+            raise BadInput(f"an array {shape} is a row of a colour image; put a single image into a list")
+        if image.ndim != 2 and (image.ndim != 3 or image.shape[2] not in (3, 4)):
+            raise BadInput(f"an image is [height, width], [height, width, 3] or [height, width, 4], not {shape}")
+        image = Image.fromarray(image)
+    assert isinstance(image, Image.Image)
+    return np.asarray(image.convert("RGB" if colour else "L"))
+
+
+def check_images(objects: Sequence[object], name: str) -> None:
+    """Refuse what is neither an image of Pillow nor an array.
+
+    Raises:
+        BadInput: names the benchmark, and the first such input.
+    """
+    from PIL import Image
+
+    for number, item in enumerate(objects):
+        if not isinstance(item, (Image.Image, np.ndarray)):
+            raise BadInput(f"{name}: input {number} is of type {type(item).__name__}; expected {IMAGES}.")
 
 
 def image_files(source: Path, column: str | None, name: str) -> tuple[list[Path], Path]:

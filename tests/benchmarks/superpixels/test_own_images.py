@@ -9,7 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
+from graphbench.benchmarks.sequences.pathfinder import Pathfinder
+from graphbench.benchmarks.sequences.sequential_images import SequentialFashionMNIST, SequentialImage
 from graphbench.benchmarks.superpixels.base import stratified_rows
+from graphbench.benchmarks.superpixels.mnist_cifar import CIFAR10Superpixels, DigitsSuperpixels, MNISTSuperpixels
 from graphbench.benchmarks.superpixels.own_images import Superpixels
 from graphbench.errors import BadInput, CorruptData, MissingData
 from graphbench.testing.benchmarks import BenchmarkContract
@@ -209,3 +212,45 @@ def test_shares_of_zero_leave_splits_out(folder, tmp_path, fractions, sizes):
     benchmark.setup("fit")
     assert tuple(len(benchmark.tables[split]) for split in ("train", "val", "test")) == sizes
     assert [len(batch.y) for batch in benchmark.train_dataloader()]
+
+
+def _grey(side):
+    return Image.fromarray(np.random.RandomState(0).randint(0, 256, (side, side), dtype=np.uint8))
+
+
+def _colour(side):
+    return Image.fromarray(np.random.RandomState(0).randint(0, 256, (side, side, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "image"),
+    [
+        (Superpixels("gone", num_segments=20), _grey(20)),
+        (Superpixels("gone", num_segments=20, colour=True), _colour(20)),
+        (MNISTSuperpixels(), _grey(28)),
+        (CIFAR10Superpixels(), _colour(32)),
+        (DigitsSuperpixels(), _grey(8)),
+        (SequentialImage(), _colour(32)),
+        (SequentialFashionMNIST(), _grey(28)),
+        (Pathfinder(), _grey(32)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_images_from_python_are_those_of_files(benchmark, image, tmp_path):
+    image.save(tmp_path / "one.png")
+    (of_file,) = benchmark.read_input(str(tmp_path / "one.png"))
+    (part,) = benchmark.read_objects([image, np.asarray(image)])
+    assert part.rows == [0, 1]
+    for graph in (0, 1):
+        columns = part.table.slice(graph, graph + 1).columns
+        assert all(torch.equal(values, of_file.table.columns[name]) for name, values in columns.items())
+
+
+def test_arrays_that_are_no_images_are_problems():
+    pixels = np.zeros((6, 5, 3), dtype=np.uint8)
+    arrays = [pixels[0], pixels[..., :2], pixels.astype(np.float32), pixels[:0], np.zeros((6, 5), dtype=np.uint8)]
+    (part,) = Superpixels("gone", num_classes=2, num_segments=4).read_objects(arrays)
+    assert part.rows == [4]
+    assert [sorted(part.problems), len(part.frame)] == [[0, 1, 2, 3], 5]
+    with pytest.raises(BadInput, match="input 1 is of type Tensor"):
+        Superpixels("gone", num_classes=2).read_objects([pixels, torch.zeros(6, 5)])
