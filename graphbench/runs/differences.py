@@ -36,9 +36,10 @@ _NEUTRAL = re.compile(
 )
 #: Callbacks that only show, measure or write.
 _PASSIVE_CALLBACKS = re.compile(
-    r"trainer\.callbacks\.(AttentionCapacity|AttentionMaps|RankProgression|InfluenceRange|TrainTestGap|Throughput|Forecast"
-    r"|FirstBoard|NonFinite|ExactResume|LastCheckpoint|EpochLines|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary"
-    r"|RichModelSummary|OnExceptionCheckpoint|\w*ProgressBar)(\..*)?"
+    r"trainer\.callbacks\.(AttentionCapacity|AttentionMaps|RankProgression|InfluenceRange|GradientFlow|FlowSparsity"
+    r"|GradientNorm|TrainTestGap|Throughput|Forecast|FirstBoard|NonFinite|ExactResume|LastCheckpoint|EpochLines"
+    r"|LearningRateMonitor|DeviceStatsMonitor|Timer|ModelSummary|RichModelSummary|OnExceptionCheckpoint|\w*ProgressBar)"
+    r"(\..*)?"
 )
 _LENGTH = re.compile(r"trainer\.(max|min)_(epochs|steps)|trainer\.max_time")
 #: Mappings with a user's own keys, so that one which only one configuration has counts.

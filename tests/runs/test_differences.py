@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from graphbench import registry
 from graphbench.runs.differences import NOTHING, Difference, differing, differing_options
 
 BEFORE = {
@@ -103,6 +104,11 @@ def test_items_of_a_list_are_found_by_class_and_their_order_counts():
 )  # fmt: skip
 def test_what_a_score_follows_from(option, decides):
     assert Difference(option, 1, 2).decides_score is decides
+
+
+def test_no_score_follows_from_registered_callbacks_that_only_look():
+    decisive = {name for name in registry.callbacks() if Difference(f"trainer.callbacks.{name}", 1, 2).decides_score}
+    assert decisive == {"BatchNormMomentum"}
 
 
 @pytest.mark.parametrize(
