@@ -151,6 +151,8 @@ class GraphbenchCLI(LightningCLI):
             raise BadInput(message) from error
         finally:
             self.config = given
+        # Built parts, such as encoders, have no plain form; weights that it reads are held against its options.
+        self.model.save_hyperparameters(self.settings()["model"])
         self.signals = Signals(self.trainer)
         replace_signal_handling(self.trainer, self.signals)
         self.stop = OrderlyStop(self.signals)

@@ -35,7 +35,6 @@ from graphbench.inference.columns import OUTSIDE
 from graphbench.inference.loading import load_weights
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint, no_checkpoint, trained_weights
-from graphbench.runs.differences import warn_of_other_options
 
 log = logging.getLogger(__name__)
 #: One process, since nothing gathers the answers of several.
@@ -73,9 +72,7 @@ def checkpoint_of(request: Request) -> Path:
             log.warning("%s is gone: %s is taken, which may be worse.", request.run.best, path.name)
         if not path.is_file():
             raise no_checkpoint(path, request.run)
-    content = load_checkpoint(path)  # a torn file must be named before data and model are built
-    if request.run is not None:
-        warn_of_other_options(request.run, content)
+    load_checkpoint(path)  # a torn file must be named before data and model are built
     return path
 
 

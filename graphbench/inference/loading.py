@@ -25,7 +25,6 @@ from graphbench.inference.predictor import Predictor
 from graphbench.inference.training import TrainingFacts
 from graphbench.runs import RunFolder
 from graphbench.runs.checkpoints import load_checkpoint, no_checkpoint, trained_weights
-from graphbench.runs.differences import warn_of_other_options
 from graphbench.runs.hub import HubModel, fetch, is_hub_name
 from graphbench.runs.trust import Policy, enforced
 from graphbench.runs.weights import SUFFIX
@@ -57,7 +56,7 @@ def load(run: str | Path, accelerator: str = "auto", batch_size: int | None = No
         raise BadInput(f"run must be the folder of a finished fit, as text or path, but got {run!r}.")
     folder, checkpoint = _places(fetch(HubModel.parse(str(run))) if is_hub_name(run) else Path(run))
     config, module, data = build_of(folder, Policy.of(folder.config, trust))
-    warn_of_other_options(folder, load_weights(module, checkpoint))
+    load_weights(module, checkpoint)
     trainer = _trainer(config, accelerator)
     return Predictor(module, data, TrainingFacts.read(folder), trainer, batch_size)
 
@@ -89,8 +88,8 @@ def build_of(
     return config, module, data
 
 
-def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:
-    """Give a module the weights of a checkpoint, all of them; returns its content.
+def load_weights(module: BenchmarkModule, checkpoint: Path) -> None:
+    """Give a module the weights of a checkpoint, all of them.
 
     Raises:
         BadInput: there is no such file, or it belongs to another model.
@@ -98,11 +97,11 @@ def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:
     """
     content = load_checkpoint(checkpoint)
     try:
+        module.on_load_checkpoint(content)
         module.load_state_dict(content["state_dict"])
     except (KeyError, BadInput) as error:
         raise BadInput(f"{checkpoint}: {error}") from error
     _warn_of_chirality(module, content, checkpoint)
-    return content
 
 
 def _warn_of_chirality(module: BenchmarkModule, content: Mapping[str, Any], checkpoint: Path) -> None:
@@ -165,6 +164,7 @@ def _build(config: dict[str, Any], run: RunFolder) -> tuple[BenchmarkModule, Ben
         raise
     except (ArgumentError, ValueError, TypeError, ImportError) as error:
         raise BadInput(f"The model of {run.path} cannot be made of its config.yaml: {error}") from error
+    made.model.save_hyperparameters(config["model"])  # its weights are held against them
     return made.model, made.data
 
 

@@ -11,18 +11,10 @@ leaves all shapes as they are. So the options of a model are also compared with 
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import yaml
-
-from graphbench.data.files.foreign import load_yaml
-from graphbench.runs.folder import RunFolder
-
-log = logging.getLogger(__name__)
 
 #: Options that no score depends on: paths, hardware, display and length. The length is compared by the trained epochs
 #: and steps.
@@ -44,10 +36,10 @@ _PASSIVE_CALLBACKS = re.compile(
 _LENGTH = re.compile(r"trainer\.(max|min)_(epochs|steps)|trainer\.max_time")
 #: Mappings with a user's own keys, so that one which only one configuration has counts.
 _FREE = (".lr_scales", ".learning_rates", ".dict_kwargs")
-#: Parts of the model's options that decide its output; the others decide its training.
-_MODEL_PARTS = ("architecture", "head", "positional_encoding", "standardize_targets")
+#: Parts of the model's options that decide its output or what is computed of it; the others decide its training.
+MODEL_PARTS = ("architecture", "head", "positional_encoding", "standardize_targets", "loss", "quantiles")
 #: Endings of options that only matter in training.
-TRAINING = ("dropout", "_drop", "checkpointing")
+_TRAINING = ("dropout", "_drop", "checkpointing")
 
 
 class _Nothing:
@@ -203,51 +195,18 @@ def _show(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-def differing_options(configured: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
+def differing_options(
+    configured: Mapping[str, Any], trained: Mapping[str, Any], parts: Sequence[str] = MODEL_PARTS
+) -> list[str]:
     """Describe options of a model that differ from those stored in a checkpoint.
 
-    Options that only the configuration has are those of a later version, and do not count.
+    Options that one of them lacks do not count: those of a later version, and defaults that Python code did not name.
 
     Examples:
         >>> trained = {"architecture": {"class_path": "old.SFT", "init_args": {"temperature": 2.0, "dropout": 0.1}}}
         >>> differing_options({"architecture": {"class_path": "SFT", "init_args": {"temperature": 1.0}}}, trained)
         ['model.architecture.temperature is 1.0 instead of 2.0']
     """
-    now = dict(_flatten({part: configured.get(part) for part in _MODEL_PARTS}, "model"))
-    then = dict(_flatten({part: trained[part] for part in _MODEL_PARTS if part in trained}, "model"))
-    return [
-        f"{name} is {json.dumps(now[name], default=str) if name in now else 'missing'} instead of {json.dumps(value)}"
-        for name, value in then.items()
-        if not name.endswith(TRAINING) and not _same(now.get(name, NOTHING), value)
-    ]
-
-
-def _flatten(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield plain values with dotted names, and the last part of each class."""
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            yield from _flatten(item, name if key == "init_args" else f"{name}.{key}")
-    elif isinstance(value, (list, tuple)) and value:
-        yield f"{name}.length", len(value)
-        for number, item in enumerate(value):
-            yield from _flatten(item, f"{name}.{number}")
-    elif name.endswith(".class_path") and isinstance(value, str):
-        yield name, value.rpartition(".")[2]
-    else:
-        yield name, value
-
-
-def warn_of_other_options(run: RunFolder, checkpoint: Mapping[str, Any]) -> None:
-    """Warn if the configuration of a run builds another model than the one that a checkpoint was trained as.
-
-    Checkpoints of earlier versions and exported weights store no options.
-    """
-    trained = checkpoint.get("hyper_parameters")
-    try:
-        configured = load_yaml(run.config.read_text(encoding="utf-8"))["model"]
-    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
-        return  # building the model reports it
-    if not isinstance(trained, Mapping) or not isinstance(configured, Mapping):
-        return
-    if options := differing_options(configured, trained):
-        log.warning("%s is not what the checkpoint was trained with: %s.", run.config, "; ".join(options[:6]))
+    both = [part for part in parts if part in configured and part in trained]
+    then, now = ({"model": {part: options[part] for part in both}} for options in (trained, configured))
+    return [str(change) for change in differing(then, now) if not change.option.endswith(_TRAINING)]

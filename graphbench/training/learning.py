@@ -20,7 +20,9 @@ from graphbench.contracts.architecture import Architecture, PositionalEncoder
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput, check_range
 from graphbench.nn.heads import HeadConfig
+from graphbench.runs.differences import differing_options
 from graphbench.training import parts, targets
+from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
 
 logger = logging.getLogger(__name__)
@@ -92,6 +94,7 @@ class LearningModule(pl.LightningModule):
     #: `max_steps` of the run itself; -1 without one, and while finders train.
     _last_step = -1
     _looked_for_untrained = False
+    _told_options = False
 
     def choose_learning(
         self,
@@ -117,8 +120,14 @@ class LearningModule(pl.LightningModule):
         self.train(self.training)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what checkpoints of earlier versions lack."""
+        """Add what checkpoints of earlier versions lack, and warn of options with which this is another model."""
         targets.add_deviations(self, checkpoint.get("state_dict", {}))  # type: ignore[arg-type]
+        trained, trainer = checkpoint.get("hyper_parameters"), attached_trainer(self)
+        if self._told_options or not isinstance(trained, Mapping) or not (trainer is None or trainer.is_global_zero):
+            return
+        if options := differing_options(self.hparams, trained):
+            self._told_options = True  # once, of the two splits of a test
+            logger.warning("The checkpoint was trained with other options: %s.", "; ".join(options[:6]))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load weights as torch does.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphbench.nn.heads import EdgeHead, GraphHead, NodeHead
 from graphbench.runs.checkpoints import load_matching
-from graphbench.runs.differences import TRAINING, differing
+from graphbench.runs.differences import differing_options
 from graphbench.training.parts import check_loaded
 
 if TYPE_CHECKING:
@@ -189,9 +189,7 @@ def _columns(features: Mapping[str, Any], with_words: bool) -> list[str]:
 
 def _warn_of_options(options: Mapping[str, Any], made: Mapping[str, Any]) -> None:
     """Warn of options of the model whose weights may fit by shape, and mean something else: encoders, heads, norms."""
-    parts = [part for part in ("architecture", "positional_encoding", "head") if part in options and part in made]
-    changes = differing({part: made[part] for part in parts}, {part: options[part] for part in parts})
-    if different := [str(one) for one in changes if not one.option.endswith(TRAINING)]:
+    if different := differing_options(options, made, ("architecture", "positional_encoding", "head")):
         log.warning(
             "init_from: other options than the file's model has: %s; weights whose names and shapes agree are taken.",
             _listed(different),

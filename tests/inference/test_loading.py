@@ -12,6 +12,7 @@ from rdkit import Chem
 
 import graphbench
 from graphbench.cli import main
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput, CorruptData
 
 
@@ -83,3 +84,28 @@ def test_what_is_no_run_is_named(fitted, tmp_path):
         graphbench.load(tmp_path)
     with pytest.raises(BadInput, match="accelerator='abacus'"):
         graphbench.load(run, accelerator="abacus")
+
+
+@pytest.mark.parametrize("command", ["load", "predict", slow("predict --split test"), slow("validate"), slow("test")])
+def test_another_model_than_was_trained_is_told_of_once(fitted, own_file, tmp_path, capsys, command):
+    run = shutil.copytree(fitted("regression"), tmp_path / "run")
+    pooling = load_yaml((run / "config.yaml").read_text())["model"]["head"]["pooling"]
+    other = "mean" if pooling != "mean" else "max"
+
+    def told(*options):
+        capsys.readouterr()
+        name, *words = command.split()
+        if name == "load":
+            if options:
+                text = (run / "config.yaml").read_text()
+                (run / "config.yaml").write_text(text.replace(f"pooling: {pooling}", f"pooling: {other}"))
+            graphbench.load(run, accelerator="cpu")
+        else:
+            words += ["--input", str(own_file)] if command == "predict" else []
+            words += ["--output", str(tmp_path / f"{len(options)}.csv")] if name == "predict" else []
+            assert main([name, "--run", str(run), *words, *options]) == 0
+        return [line for line in capsys.readouterr().err.splitlines() if "other options" in line]
+
+    assert told() == []
+    (line,) = told("--model.head.pooling", other)
+    assert f'model.head.pooling is "{other}" instead of "{pooling}"' in line

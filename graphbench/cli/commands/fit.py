@@ -176,10 +176,6 @@ class _WriteConfig(pl.Callback):
     def __init__(self, cli: GraphbenchCLI, request: Request) -> None:
         self._cli, self._changed, self._moved = cli, request.changed, request.moved
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Tell the model its own options before it reads the weights of another one."""
-        self._cli.model.save_hyperparameters(self._cli.settings()["model"])
-
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write configuration and environment of a new run, and the hyper-parameters of every run."""
         cli, run = self._cli, self._cli.run_folder
@@ -221,7 +217,10 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         cli.trainer.callbacks = others  # type: ignore[attr-defined]
     try:
         join_again(cli.trainer)
-        cli.trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=checkpoint, weights_only=True)
+        # Not as an argument of `fit`, which Lightning tells nobody before all is set up: starting weights are not read.
+        cli.trainer.ckpt_path = checkpoint
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule, weights_only=True)
+        cli.trainer.ckpt_path = None
         return _finish(cli)
     except Stopped as stop:
         return _stopped(cli, stop.signum)

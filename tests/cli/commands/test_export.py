@@ -171,9 +171,9 @@ def test_names_of_a_user_are_no_markup_on_the_card(finished_run, monkeypatch):
 def test_a_new_training_starts_from_an_export_with_frozen_parts_and_rates(exported, data_options, tmp_path):
     from command_line import SMALL_MODEL
 
-    folder = tmp_path / "tuned"
+    folder, source = tmp_path / "tuned", shutil.copytree(exported, tmp_path / "source")
     options = [
-        "--model.init_from", str(exported), "--model.freeze", "architecture.layers.0*,architecture.node_encoder",
+        "--model.init_from", str(source), "--model.freeze", "architecture.layers.0*,architecture.node_encoder",
         "--model.learning_rates", "head=1e-2,architecture.layers.1.*=1e-4", "--trainer.max_epochs", "1",
     ]  # fmt: skip
     assert main(["fit", *data_options, *SMALL_MODEL, *options, "--run", str(folder)]) == 0
@@ -183,6 +183,9 @@ def test_a_new_training_starts_from_an_export_with_frozen_parts_and_rates(export
     assert not any(name.startswith(("architecture.layers.0.", "architecture.node_encoder.")) for name in moved)
     assert any(name.startswith("architecture.layers.1.") for name in moved)
     assert any("task.head" in name for name in moved)
+    # It goes on from its checkpoint, whatever has become of the weights that it started from.
+    shutil.rmtree(source)
+    assert main(["fit", "--resume", str(folder), "--trainer.max_epochs", "2"]) == 0
 
 
 def test_a_part_that_is_not_there_is_one_line_before_anything_runs(data_options, tmp_path, capsys):
@@ -226,7 +229,8 @@ def test_the_card_says_how_to_ask_a_model_of_any_kind():
         (benchmarks.CSL(), "graphs of PyG or networkx"),
         (benchmarks.Text(), "strings"),
         (benchmarks.Solids(), "arrays [points, 6]"),
-        (benchmarks.SequentialImage(), "graphbench predict --run FOLDER --input FILE_OR_FOLDER"),
+        (benchmarks.SequentialImage(), "images of Pillow"),
+        (benchmarks.ShapeNetPart(), "graphbench predict --run FOLDER --input FILE_OR_FOLDER"),
     ):
         assert said in card._example(data)
 
