@@ -209,7 +209,7 @@ def test_a_run_without_validation_is_tested_without_a_word_on_it(data_options, t
     assert _fit(data_options, run, "--trainer.max_epochs", "1", "--trainer.limit_val_batches", "0") == 0
     capsys.readouterr()
     assert main(["test", "--run", str(run)]) == 0
-    assert "alidation" not in capsys.readouterr().err
+    assert "Validation scores" not in capsys.readouterr().err
 
 
 def test_a_run_that_validated_a_part_is_validated_alike(data_options, tmp_path, capsys):

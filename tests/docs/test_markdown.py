@@ -1,7 +1,8 @@
-"""Tables and commands of every page are shown as such: a table's rows stand together, a command is no part of a text."""
+"""Every page shows its tables and commands as such: rows stand together, a command is no part of a paragraph."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def cells(row: str) -> int:
 def test_rows_stand_in_tables_and_commands_in_blocks(page):
     lines = ["", *lines_of(page)]
     wrong, width = [], 0
-    for number, (before, line) in enumerate(zip(lines, lines[1:], strict=False), 1):
+    for number, (before, line) in enumerate(itertools.pairwise(lines), 1):
         following = lines[number + 1] if number + 1 < len(lines) else ""
         if line.lstrip().startswith("|"):
             if not before.lstrip().startswith("|"):  # the header: a table ends at a blank line
