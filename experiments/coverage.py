@@ -1,6 +1,6 @@
 """Measure how often conformal intervals hold the truth where they are needed: on test molecules of other scaffolds.
 
-    python experiments/coverage.py ../shared/data/aqsol/thousand.csv --target logS --output runs/coverage
+    python experiments/coverage.py FILE --target logS --output runs/coverage
     python experiments/coverage.py FILE --target logS --split butina --split-seeds 0 1 2 -- --trainer.max_epochs 20
     python experiments/coverage.py --trained runs/a-0 runs/a-1 --trained runs/b-0 runs/b-1
 

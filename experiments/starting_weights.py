@@ -1,6 +1,6 @@
 """Hold starting weights against random ones: one architecture, one budget, several ways to go on from the weights.
 
-    python experiments/starting_weights.py ../shared/data/aqsol/thousand.csv --target logS
+    python experiments/starting_weights.py FILE --target logS
     python experiments/starting_weights.py FILE --target logS --weights runs/pretrain/run --ways whole -- \
         --data.descriptors rdkit2d
     python experiments/starting_weights.py FILE --target active --classes 2 --splits scaffold_0 --sizes 1000

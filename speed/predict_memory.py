@@ -10,7 +10,7 @@ that answers, or one of those that read molecules.
 
     python speed/predict_memory.py
     python speed/predict_memory.py --rows 10000 --rounds 5 --suffix .parquet
-    python speed/predict_memory.py --run runs/molecules --smiles ../shared/data/zinc/val.smi --rows 62500 --rounds 1
+    python speed/predict_memory.py --run runs/molecules --smiles FILE --rows 62500 --rounds 1
     python speed/predict_memory.py --kind graphs
     python speed/predict_memory.py --kind graph-tables
 """

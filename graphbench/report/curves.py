@@ -82,7 +82,7 @@ def _intro(table: ResultTable) -> str:
     return (
         f"{seeds}Training scores are averaged over an epoch, while the model still moves and with its dropout on; "
         "validation scores are of the model at the end of the epoch. A ring is the best epoch of a seed by validation "
-        f"{table.metric or 'score'}: the checkpoint whose scores are in the table."
+        f"{table.chosen_by}: the checkpoint whose scores are in the table."
     )
 
 

@@ -155,6 +155,7 @@ def _notes(table: ResultTable) -> list[str]:
     runs = [run for group in table.groups for run in group.runs]
     sizes = split_sizes(runs)
     notes = [sizes] if sizes else []
+    notes += [f"{label}: its checkpoint was chosen by validation {one}." for label, one in table.other_choices.items()]
     for group in table.groups:
         if group.repeated_seeds:
             seeds = " and ".join(group.repeated_seeds)

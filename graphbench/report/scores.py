@@ -104,6 +104,10 @@ class Row:
     #: with the best model; None for itself, for baselines, and for fewer than two pairs.
     comparison: Comparison | None = None
 
+    def is_finite(self, key: str) -> bool:
+        """Tell whether the row has a score in every run that recorded one, none of them NaN or infinite."""
+        return key in self.scores and math.isfinite(self.scores[key].mean)
+
     def show(self, quantity: Quantity) -> str:
         """Return the text of a cell; a dash for quantities that a baseline cannot have."""
         if quantity.key in self.scores:
@@ -136,6 +140,29 @@ class ResultTable:
     def better(self) -> str:
         """Return `lower is better`, `higher is better` or nothing."""
         return "" if self.higher_is_better is None else f"{'higher' if self.higher_is_better else 'lower'} is better"
+
+    @property
+    def basis(self) -> str:
+        """Say which checkpoints the scores are of, and what orders the models."""
+        text = (
+            f"Scores are of the checkpoint with the best validation {self.chosen_by}; models in the order of "
+            f"{f'validation {self.metric}' if self.metric else 'that score'}."
+        )
+        val, test = f"val/{self.metric}", f"test/{self.metric}"
+        if any(test in row.scores and val not in row.scores for row in self.rows if row.kind == "model"):
+            text += " Without validation they are of the last checkpoint."
+        return text
+
+    @property
+    def chosen_by(self) -> str:
+        """Name the score that chose the checkpoints: the metric of all runs, or `score` where they name several."""
+        return self.metric if not self.other_choices and self.metric else "score"
+
+    @property
+    def other_choices(self) -> dict[str, str]:
+        """Return label -> metric of the groups whose checkpoints were chosen by another than the table's metric."""
+        own = {group.label: str(group.runs[0].results.get("metric") or self.metric) for group in self.groups}
+        return {label: metric for label, metric in own.items() if metric != self.metric}
 
     @property
     def comparisons(self) -> list[Row]:
@@ -212,8 +239,8 @@ def result_table(groups: Sequence[Group], name: str) -> ResultTable:
     sign = -1 if higher else 1
 
     def rank(row: Row) -> float:  # infinite last: NaN would leave the order to chance
-        mean = row.scores[f"val/{metric}"].mean if f"val/{metric}" in row.scores else math.nan
-        return sign * mean if math.isfinite(mean) else math.inf
+        key = f"val/{metric}"
+        return sign * row.scores[key].mean if row.is_finite(key) else math.inf
 
     models = _compare_to_best(sorted(map(_row, groups), key=rank), metric)
     rows = sorted([*models, *_baselines(groups)], key=rank)
@@ -253,10 +280,10 @@ def _measured(runs: Sequence[Run], key: str) -> list[float]:
 
 
 def _compare_to_best(rows: Sequence[Row], metric: str) -> list[Row]:
-    """Compare all rows with the first one by test score, or by validation score before a test."""
+    """Compare all rows with the first one by test score, or before a test by validation score, which chose it."""
     best = rows[0]
     keys = [key for split in ("test", "val") if (key := f"{split}/{metric}") in best.scores]
-    if not keys or best.group is None or not math.isfinite(best.scores[keys[0]].mean):
+    if best.group is None or not best.is_finite(f"val/{metric}") or not best.is_finite(keys[0]):
         return list(rows)
     comparisons = [compare(best.group, row.group, keys[0]) if row.group is not None else None for row in rows[1:]]
     # Holm corrects for the comparisons of this table together.

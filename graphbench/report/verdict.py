@@ -17,7 +17,7 @@ def verdict(table: ResultTable) -> list[str]:
     """Return sentences for the top of the page: the best model, the baselines, how sure, what is missing."""
     quantity = _compared_by(table)
     if quantity is None:
-        return ["No model has a score yet."]
+        return ["No model has a score."]
     return [
         _best(table, quantity),
         *_beside_others(table),
@@ -29,8 +29,7 @@ def verdict(table: ResultTable) -> list[str]:
 def _compared_by(table: ResultTable) -> Quantity | None:
     """Return the test score if the best model has one, else its validation score; None without a finite one."""
     for split in ("test", "val"):
-        score = table.best.scores.get(f"{split}/{table.metric}")
-        if score is not None and math.isfinite(score.mean):
+        if table.best.is_finite(f"{split}/{table.metric}"):
             return next(one for one in table.quantities if one.key == f"{split}/{table.metric}")
     return None
 
@@ -38,14 +37,28 @@ def _compared_by(table: ResultTable) -> Quantity | None:
 def _best(table: ResultTable, quantity: Quantity) -> str:
     best = table.best
     text = best.show(quantity) + (f" {quantity.unit}" if quantity.unit else "")
-    if len(table.groups) == 1:
-        return f"{best.label} has a {quantity.title} of {text}."
-    equal = [row for row in table.rows if row.kind == "model" and row is not best and _ties(row, best, table)]
+    scored = _validated(table)
+    if not scored and len(table.groups) > 1:
+        return f"No model has a validation {table.metric} to be chosen by; the table has each {quantity.title}."
+    rest = [row.label for row in _models(table) if row not in scored] if len(table.groups) > 1 else []
+    without = f" Without a finite validation {table.metric}: {', '.join(rest)}." if rest else ""
+    equal = [row.label for row in scored if row is not best and _ties(row, best, table)]
     if equal:
-        names = ", ".join(row.label for row in equal)
-        return f"{best.label} ties with {names} in validation {table.metric}; its {quantity.title} is {text}."
-    models = f"{len(table.groups)} models"
-    return f"{best.label} has the best validation {table.metric} of {models}; its {quantity.title} is {text}."
+        first = f"{best.label} ties with {', '.join(equal)} in validation {table.metric}; its"
+    elif len(scored) > 1:
+        first = f"{best.label} has the best validation {table.metric} of {len(scored)} models; its"
+    else:
+        return f"{best.label} has a {quantity.title} of {text}.{without}"
+    return f"{first} {quantity.title} is {text}.{without}"
+
+
+def _models(table: ResultTable) -> list[Row]:
+    return [row for row in table.rows if row.kind == "model"]
+
+
+def _validated(table: ResultTable) -> list[Row]:
+    """Return models with a finite validation score."""
+    return [row for row in _models(table) if row.is_finite(f"val/{table.metric}")]
 
 
 def _ties(row: Row, best: Row, table: ResultTable) -> bool:
@@ -61,14 +74,22 @@ def _beside_others(table: ResultTable) -> list[str]:
         return []
     values = [(label, one.p if math.isnan(one.holm) else one.holm) for label, one in pairs]
     open_ones = [f"{label} ({show_p(p)})" for label, p in values if not p < _SURE]
-    over = f"{pairs[0][1].pairs} {pairs[0][1].over}"
-    if not open_ones:
-        return [f"Over {over}, no other model's difference to it looks like chance (p below {_SURE} after Holm)."]
-    return [f"Over {over}, the difference to it may be chance for {', '.join(open_ones)}."]
+    counts = sorted({one.pairs for _, one in pairs})
+    over = f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} {pairs[0][1].over}"
+    compared = [label for label, _ in pairs]
+    left = [row.label for row in _models(table) if row is not table.best and row.label not in compared]
+    rest = f" Not compared, with fewer than two scores in common: {', '.join(left)}." if left else ""
+    if open_ones:
+        return [f"Over {over}, the difference to it may be chance for {', '.join(open_ones)}.{rest}"]
+    whose = "no difference to it" if left else "no other model's difference to it"
+    of = f" for {', '.join(compared)}" if left else ""
+    return [f"Over {over}, {whose} looks like chance{of} (p below {_SURE} after Holm).{rest}"]
 
 
 def _beside_baselines(table: ResultTable, quantity: Quantity) -> list[str]:
     """Hold the best model against the best baseline of the same split."""
+    if len(table.groups) > 1 and not _validated(table):
+        return []
     sign = -1 if table.higher_is_better else 1
     scored = [row for row in table.rows if row.kind == "baseline" and quantity.key in row.scores]
     scored = [row for row in scored if math.isfinite(row.scores[quantity.key].mean)]
@@ -78,24 +99,26 @@ def _beside_baselines(table: ResultTable, quantity: Quantity) -> list[str]:
     other = rival.scores[quantity.key].mean
     beside = f"{rival.label}, the best baseline ({rival.show(quantity)})"
     if table.best.show(quantity).partition(" ")[0] == rival.show(quantity).partition(" ")[0]:
-        return [f"It ties with {beside}."]
+        return [f"{table.best.label} ties with {beside}."]
     better = sign * model.mean < sign * other
     share = abs(model.mean - other) / abs(other) if other else math.inf
     by = f"{share:.1%} " if math.isfinite(share) else ""
-    return [f"It is {by}{'better' if better else 'worse'} than {beside}."]
+    return [f"{table.best.label} is {by}{'better' if better else 'worse'} than {beside}."]
 
 
 def _gaps(table: ResultTable, quantity: Quantity) -> list[str]:
     """Name what nobody has looked at."""
     gaps = []
-    if quantity.key.startswith("val/"):
-        gaps.append("the test split (graphbench test --run FOLDER)")
+    untested = [row.label for row in _validated(table) if f"test/{table.metric}" not in row.scores]
+    if untested:
+        whose = "" if len(untested) == len(table.groups) else f" by {', '.join(untested)}"
+        gaps.append(f"the test split{whose} (graphbench test --run FOLDER)")
     if not any(row.kind == "baseline" for row in table.rows):
         gaps.append("baselines")
     single = [group.label for group in table.groups if len(group.runs) == 1]
     if single:
         whose = "" if len(single) == len(table.groups) else f" of {', '.join(single)}"
-        gaps.append(f"how much the score{whose} changes with the seed (graphbench sweep --seeds 3)")
+        gaps.append(f"how much the score{whose} changes with the seed (graphbench sweep --seeds 0-2)")
     sentences = [f"Not looked at: {'; '.join(gaps)}."] if gaps else []
     looked = [group.label for group in table.groups if looked_at_test(group)]
     if looked:

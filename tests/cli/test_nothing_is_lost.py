@@ -286,6 +286,7 @@ def test_a_trial_of_one_batch_leaves_nothing(data_options, tmp_path):
         options = [*SHORT, "--trainer.fast_dev_run", "true", *named]
         ended = forked(tmp_path, "fit", *data_options, *options, cwd=work)
         assert ended.code == 0, ended.text
+        assert ".ckpt" not in ended.text  # nobody can open a checkpoint that is gone
     assert not list(work.iterdir())
     assert not (tmp_path / "named").exists()
 

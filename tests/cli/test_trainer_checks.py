@@ -204,6 +204,14 @@ def test_a_part_of_a_split_never_counts_as_the_whole(finished_run, capsys, comma
     assert {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()} == before
 
 
+def test_a_run_without_validation_is_tested_without_a_word_on_it(data_options, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert _fit(data_options, run, "--trainer.max_epochs", "1", "--trainer.limit_val_batches", "0") == 0
+    capsys.readouterr()
+    assert main(["test", "--run", str(run)]) == 0
+    assert "Validation scores" not in capsys.readouterr().err
+
+
 def test_a_run_that_validated_a_part_is_validated_alike(data_options, tmp_path, capsys):
     """The limit of the fit is the run's own, and its scores come again; one that is typed is refused."""
     run = tmp_path / "run"

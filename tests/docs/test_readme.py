@@ -64,6 +64,11 @@ def test_its_scores_are_those_of_the_records(benchmark, column):
         assert score in ("-", scores.get(model))
 
 
+def test_it_counts_the_architectures_of_the_records():
+    models = {re.match(r"\w+", name)[0] for benchmark in ("ZINC", "PATTERN") for name in recorded(benchmark)}
+    assert f"All {len(models)} architectures" in README
+
+
 def test_what_it_says_to_be_met_is_met_in_the_ledger():
     """The models of its sentence on published lengths, and no fewer than the ledger has of that table."""
     sentence = re.search(r"At published length (.+?) with 4 layers meet their printed MAE on ZINC", README, re.DOTALL)

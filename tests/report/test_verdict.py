@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from graphbench.report import result_tables
+from graphbench.experiments.sweeps.plan import parse_numbers
+from graphbench.report import result_tables, write_report
 from graphbench.report.verdict import verdict
 
 BOOSTING = {"boosting": {"val": {"val/MAE": 0.5}, "test": {"test/MAE": 0.6}},
@@ -63,3 +66,50 @@ def test_equal_scores_are_a_tie(make_run):
 
 def test_a_run_without_scores_has_no_verdict(make_run):
     assert "No model has a score" in said(make_run("one", scores=(float("nan"), None)))
+
+
+def test_only_models_with_a_score_are_counted(make_run):
+    runs = [make_run("a"), make_run("b", architecture="GCN"), make_run("c", architecture="SAT", scores=(0.8, 1.0))]
+    runs[1].results.unlink()  # still training, or killed
+    assert "of 2 models" in said(*runs)
+    assert "Without a finite validation MAE: GCN" in said(*runs)
+    diverged = make_run("d", architecture="SFT", scores=(float("nan"), float("nan")))
+    assert "best" not in said(runs[0], diverged).replace("best baseline", "")
+
+
+def test_untested_models_are_named(make_run):
+    runs = [make_run("a", scores=(0.3, None)), make_run("b", architecture="GCN", scores=(0.4, 0.5))]
+    assert "the test split by GPS" in said(*runs)
+    runs = [make_run("c", scores=(0.7, 0.9)), make_run("d", architecture="SAT", scores=(0.8, None))]
+    assert "the test split by SAT" in said(*runs)
+
+
+def test_no_model_is_the_best_where_none_was_validated(make_run):
+    runs = [make_run(name, architecture=name, results={"val": {}}) for name in ("GPS", "GCN")]
+    assert "best" not in said(*runs)
+    (table,) = result_tables(runs)
+    assert "last checkpoint" in table.basis
+    assert not table.comparisons
+
+
+def test_models_that_are_not_compared_are_named_and_pairs_are_of_all(make_run):
+    runs = two_models(make_run, (1.9, 1.902, 1.903))
+    sentences = said(*runs, make_run("sat", 0, "SAT", (0.9, 1.5)))
+    assert "for GCN (p below" in sentences
+    assert "Not compared, with fewer than two scores in common: SAT" in sentences
+    sft = [make_run(f"sft-{seed}", seed, "SFT", (0.8, score)) for seed, score in enumerate((0.8, 1.1))]
+    assert "Over 2 to 3 seeds" in said(*runs, *sft)
+
+
+def test_checkpoints_that_another_metric_chose_are_named(make_run, tmp_path):
+    runs = [make_run("a"), make_run("b", architecture="GCN", results={"metric": "RMSE"})]
+    write_report(runs, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "GCN: its checkpoint was chosen by validation RMSE" in page
+    assert "best validation MAE:" not in page
+    assert "best validation score" in page
+
+
+def test_the_advice_trains_several_seeds(make_run):
+    (seeds,) = re.findall(r"--seeds ([\w-]+)", said(make_run("one")))
+    assert len(parse_numbers("--seeds", seeds)) == 3

@@ -338,7 +338,7 @@ def _finish(cli: GraphbenchCLI) -> int:
     finished = trainer.current_epoch == trainer.max_epochs or trainer.global_step == trainer.max_steps  # said before
     if trainer.global_step == (cli.continue_at or 0) and not finished:
         log.warning("No step was trained: --trainer.max_time, early stopping or the rate had ended the run before it.")
-    if "val" not in results and run.last.is_file():
+    if "val" not in results and run.last.is_file() and not cli.passing:
         log.info("No epoch is the best one without validation scores: %s is what predict takes.", run.last)
     if model.monitor not in results.get("val", {}):
         return 0

@@ -112,9 +112,10 @@ def _score_splits(
     for name in splits:
         if name != "val" or _is_typed(request, _VAL_LIMITS):  # else as the run's own fit validated
             require_whole(cli.trainer, name)
+    if not limit:  # as in the fit
+        splits = [name for name in splits if name != "val"]
     if "val" in splits and not is_whole(limit):
         log.warning("Validation scores are of a part of the split, as in the fit: trainer.limit_val_batches %s.", limit)
-        splits = [name for name in splits if name != "val" or limit]
     scores: dict[str, Mapping[str, float]] = {}
     undefined: dict[str, str] = {}
     for name in splits:
