@@ -35,6 +35,20 @@ def over_processes(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
     return both[0], both[1], distributed.get_world_size()
 
 
+def of_processes(*values: float) -> list[tuple[float, ...]]:
+    """Return these numbers as each process has them, in the order of ranks; all of them take part.
+
+    Examples:
+        >>> of_processes(2, 0.5)
+        [(2, 0.5)]
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [values]
+    everywhere: list[tuple[float, ...]] = [()] * distributed.get_world_size()
+    distributed.all_gather_object(everywhere, values)
+    return everywhere
+
+
 def agree_on_rows(metrics: Iterable[Metric]) -> None:
     """Let metrics that keep rows be computed where a process has none, as all of its graphs may lack a label.
 

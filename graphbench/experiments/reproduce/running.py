@@ -59,7 +59,8 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
                 code, problem = error.returncode, str(error)
         note.end(code, problem)
         after_each()
-    return failed
+    still = missing(jobs, output)  # without those that another process has finished by now
+    return [number for number in failed if number in still]
 
 
 def run_beside(

@@ -52,8 +52,11 @@ def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bo
         return _run(*item, output, environment, logs)
 
     failures = run_in_parallel(run, numbered, [{}] if jobs == 1 else devices(jobs))
-    failures += [_diverged(training, output) for training in finished]
-    return [failure for failure in failures if failure is not None]
+    failed = [failure for failure in failures if failure is not None]
+    # What was left to another call may have ended by now.
+    finished += [failure.training for failure in failed if failure.training.is_finished(output)]
+    failed = [failure for failure in failed if failure.training not in finished]
+    return failed + [failure for one in finished if (failure := _diverged(one, output)) is not None]
 
 
 def failures_of(trainings: Sequence[Training], output: Path) -> list[Failure]:
