@@ -154,6 +154,17 @@ def claim_of(path: Path) -> Path:
     return path.with_name(f".{path.name}{_HOLDER}")
 
 
+def refuse_writer(folder: Path) -> None:
+    """Refuse to write to the folder of a run while another process trains it.
+
+    Raises:
+        InUse: one does.
+        OSError: the folder is not writable.
+    """
+    if (folder / _LOCK).exists():
+        _acquire(folder, "", folder, "writes to it").release()
+
+
 def holder_of(folder: Path) -> str | None:
     """Name the living process of this machine that writes to a folder; None where none is known."""
     words, alive = _describe(folder / _HOLDER)
