@@ -7,12 +7,15 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from graphbench.training.distributed import of_processes
+
 
 class Throughput(pl.Callback):
-    """Logs `time/graphs_per_s` (all ranks), `time/epoch_s` and `time/data_share` of every training epoch.
+    """Logs `time/graphs_per_s`, `time/epoch_s` and `time/data_share` of every training epoch.
 
     The share is the part of the epoch's wall time between the end of one step and the start of the next, which is
-    spent waiting for (and moving) the next batch.
+    spent waiting for (and moving) the next batch. Of several processes the graphs of all count over the time of the
+    slowest, and the share is the mean.
     """
 
     def __init__(self) -> None:
@@ -25,8 +28,14 @@ class Throughput(pl.Callback):
         self._start = self._free_since - elapsed
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counts of the epoch so far."""
-        return {"graphs": self._graphs, "elapsed": self._elapsed, "waited": self._waited}
+        """Return the counts of the epoch so far; every rank takes part."""
+        graphs, elapsed, waited = self._counts()
+        return {"graphs": graphs, "elapsed": elapsed, "waited": waited}
+
+    def _counts(self) -> tuple[int, float, float]:
+        """Return the graphs of all processes, the time of the slowest, and how long they waited, in the mean."""
+        graphs, elapsed, waited = zip(*of_processes(self._graphs, self._elapsed, self._waited), strict=True)
+        return int(sum(graphs)), max(elapsed), sum(waited) / len(waited)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep it until training starts."""
@@ -34,6 +43,8 @@ class Throughput(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clock of a run that goes on within an epoch, which Lightning does not start again."""
+        if self._restored and not trainer.is_global_zero:
+            self._restored["graphs"] = 0  # those of all processes are the first one's
         self._start_clock(**self._restored)
         self._restored = {}
 
@@ -57,12 +68,13 @@ class Throughput(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log; validation is not part of the time."""
-        if not self._graphs:
+        graphs, elapsed, waited = self._counts()
+        if not graphs:
             return
         pl_module.log_dict(
             {
-                "time/graphs_per_s": trainer.world_size * self._graphs / self._elapsed,
-                "time/epoch_s": self._elapsed,
-                "time/data_share": self._waited / self._elapsed,
+                "time/graphs_per_s": graphs / elapsed,
+                "time/epoch_s": elapsed,
+                "time/data_share": waited / elapsed,
             }
         )

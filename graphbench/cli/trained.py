@@ -35,6 +35,7 @@ from graphbench.inference.columns import OUTSIDE
 from graphbench.inference.loading import load_weights
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint, no_checkpoint, trained_weights
+from graphbench.runs.holding import InUse, refuse_writer
 
 log = logging.getLogger(__name__)
 #: One process, since nothing gathers the answers of several.
@@ -180,7 +181,11 @@ def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None
 
     Yields:
         The staged folder and the options that make the trainer write to it. Only the first process of several stages.
-        None where the run's folder is somebody else's: what callbacks write is then lost, and a line says so.
+        None where the run's folder is somebody else's, or is being trained: what callbacks write is then lost, and a
+        line says so.
+
+    Raises:
+        InUse: a fit has begun there meanwhile.
     """
     if request is None or request.run is None:
         yield None, []
@@ -192,14 +197,23 @@ def written_together(request: Request | None) -> Iterator[tuple[RunFolder | None
     else:
         with writing_together(request.run.path) as staged:
             yield RunFolder(staged), ["--trainer.default_root_dir", str(staged)]
+            refuse_writer(request.run.path)  # a fit that has begun meanwhile
 
 
 def may_keep(run: RunFolder) -> bool:
-    """Tell whether this user may write into the folder of a run; a line says so where not."""
-    writable = os.access(run.path, os.W_OK | os.X_OK)
-    if not writable:
+    """Tell whether this user may write into the folder of a run that nobody trains now; a line says so where not.
+
+    Tables of diagnostics and results that are read, extended and put back would lose what the fit has added.
+    """
+    if not os.access(run.path, os.W_OK | os.X_OK):
         log.warning("%s may not be written to: nothing is kept in it.", run.path)
-    return writable
+        return False
+    try:
+        refuse_writer(run.path)
+    except InUse as error:
+        log.warning("%s is being trained by %s: nothing is kept in it.", run.path, error.holder)
+        return False
+    return True
 
 
 def write_page(run: RunFolder) -> None:

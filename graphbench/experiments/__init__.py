@@ -13,6 +13,7 @@ from __future__ import annotations
 from graphbench.experiments.records import Record, read_records, record_of, write_records, write_together
 from graphbench.experiments.trainings import (
     CommandFailed,
+    TrainedElsewhere,
     Training,
     assign,
     finished_seeds,
@@ -28,6 +29,7 @@ from graphbench.experiments.trainings import (
 __all__ = [
     "CommandFailed",
     "Record",
+    "TrainedElsewhere",
     "Training",
     "assign",
     "finished_seeds",

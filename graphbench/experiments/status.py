@@ -26,6 +26,7 @@ from graphbench.experiments.launchers.launching import ROOM, read_jobs
 from graphbench.experiments.launchers.units import STOPPED, read_notes, record_of
 from graphbench.experiments.tuning.storage import JOURNAL, RECORD, SQLITE
 from graphbench.runs import RunFolder
+from graphbench.runs.holding import claim_of
 
 State = Literal["done", "running", "waiting", "failed", "stopped"]
 STATES: tuple[State, ...] = get_args(State)
@@ -175,8 +176,9 @@ def _of_run(folder: Path, name: str, log: Path | None, end: str = "test") -> Uni
 
 def _running(run: RunFolder, record: Path | None, notes: Mapping[str, Any]) -> tuple[float, str] | None:
     """Return for how long a run has been written to, and by whom; None if nobody writes."""
-    holder = read_notes(run.path / ".holder")
-    if {"host", "process", "since"} <= holder.keys():
+    # Who writes to it, or between its commands who runs them.
+    holders = (read_notes(path) for path in (run.path / ".holder", claim_of(run.path)))
+    for holder in (one for one in holders if {"host", "process", "since"} <= one.keys()):
         if holder["host"] == socket.gethostname():
             if _lives(holder["process"]):
                 return _since(holder["since"]), ""

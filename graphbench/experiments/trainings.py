@@ -48,6 +48,7 @@ from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import remove_link, write_text
 from graphbench.errors import BadInput
 from graphbench.runs import RunFolder
+from graphbench.runs.holding import InUse, claimed, holder_of
 from graphbench.runs.tables import load_table, write_table
 
 #: Packages whose versions a table names.
@@ -111,16 +112,20 @@ class Training:
             words += ["--config", str(config)]
         return [*words, *self.options, *self.place, f"--seed_everything={self.seed}"]
 
-    def run(self, output: Path) -> dict[str, Any]:
+    def run(self, output: Path, begin: Callable[[], None] | None = None) -> dict[str, Any]:
         """Train, and test if it is to be tested, unless finished, resuming an earlier call.
+
+        Args:
+            output: folder of the experiment.
+            begin: called before the first command, if there is one.
 
         Returns:
             The scores, as `results` reads them.
 
         Raises:
-            SystemExit: a command failed.
+            SystemExit: a command failed, or another process is at this training (`TrainedElsewhere`).
         """
-        train(self.folder(output), lambda: self.arguments(output), place=self.place, tested=self.tested)
+        train(self.folder(output), lambda: self.arguments(output), place=self.place, tested=self.tested, begin=begin)
         return results(self.folder(output))
 
     def is_finished(self, output: Path) -> bool:
@@ -207,6 +212,18 @@ class CommandFailed(SystemExit):
     def __init__(self, command: str, returncode: int) -> None:
         super().__init__(f"graphbench {command} ended with {returncode}. Give the same command again to go on.")
         self.returncode = returncode
+
+
+class TrainedElsewhere(CommandFailed):
+    """Error of a training that another process is at.
+
+    Args:
+        holder: the process.
+    """
+
+    def __init__(self, holder: str) -> None:
+        super(CommandFailed, self).__init__(f"{holder} works on it. Give the same command again once it has ended.")
+        self.holder, self.returncode = holder, 1
 
 
 def graphbench(*arguments: str, log: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -306,8 +323,11 @@ def train(
     command: Callable[..., None] | None = None,
     place: Sequence[str] = (),
     tested: bool = True,
+    begin: Callable[[], None] | None = None,
 ) -> None:
     """Train and test, unless finished, resuming from the last checkpoint if there is one.
+
+    Of several processes with the same training one runs its commands.
 
     Args:
         folder: of the run.
@@ -315,19 +335,51 @@ def train(
         command: runs a command line; `graphbench` by default.
         place: options of the machine for a resumed training.
         tested: whether the test split is scored.
+        begin: called before the first command, if there is one.
 
     Raises:
-        SystemExit: a command failed.
+        CommandFailed: a command failed.
+        TrainedElsewhere: another process is at it.
     """
     run = command or graphbench
     # `fit` ends by writing `val`, and `test` by `test`: what is there tells what is left to do.
-    if "val" not in results(folder):
-        if RunFolder(folder).resumable is not None:
-            run("fit", "--resume", str(folder), *place)
-        else:
-            run("fit", *options(), "--run", str(folder))
-    if tested and "test" not in results(folder):
-        run("test", "--run", str(folder))
+    ends = {"val", "test"} if tested else {"val"}
+    if ends <= results(folder).keys():
+        return
+    try:
+        with claimed(folder):
+            missing = ends - results(folder).keys()
+            if missing and begin is not None:
+                begin()
+            if "val" in missing:
+                if RunFolder(folder).resumable is not None:
+                    run("fit", "--resume", str(folder), *place)
+                else:
+                    run("fit", *options(), "--run", str(folder))
+            if tested and "test" not in results(folder):
+                run("test", "--run", str(folder))
+    except InUse as error:
+        raise TrainedElsewhere(error.holder) from None
+    except CommandFailed as error:
+        if (holder := holder_of(folder)) is not None:  # the command of a call that was killed, for example
+            raise TrainedElsewhere(holder) from error
+        raise
+
+
+def write_settled(state: Callable[[], object], write: Callable[[], _Result]) -> _Result:
+    """Write what is made of `state()`, and again where another process has changed that meanwhile.
+
+    Else the slower of two processes would leave a table of what stood before the other one had ended.
+
+    Returns:
+        What the last `write` returned.
+    """
+    now = state()
+    while True:
+        result = write()
+        before, now = now, state()
+        if now == before:
+            return result
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

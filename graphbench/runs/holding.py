@@ -1,4 +1,4 @@
-"""Lock the folder of a run for one process, and name that process to others."""
+"""Lock a run, or its folder, for one process, and name that process to others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,23 @@ from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.runs.environment import timestamp
 
-_HOLDER = ".holder"
+_LOCK, _HOLDER = ".lock", ".holder"
+#: Seconds in which the owner of a lock is named: it writes its name once it has the lock.
+_NAMED = 1.0
+
+
+class InUse(BadInput):
+    """Error of what another process works on.
+
+    Args:
+        path: the folder or file.
+        holder: the process.
+        work: what it does.
+    """
+
+    def __init__(self, path: Path, holder: str, work: str) -> None:
+        super().__init__(f"{path} is in use: {holder} {work}. Wait for it or end it.")
+        self.holder = holder
 
 
 class Place:
@@ -93,17 +110,17 @@ def locked(folder: Path) -> Iterator[Place]:
     was moved or removed.
 
     Raises:
-        BadInput: another process, which is named, writes here; or the folder is not writable.
+        InUse: another process, which is named, writes here.
+        BadInput: the folder is not writable.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _acquire(folder)
+        lock = _acquire(folder, "", folder, "writes to it")
         place = Place(folder)
     except OSError as error:
         raise BadInput(f"The run folder {folder} cannot be written to: {error.strerror}.") from error
     try:
-        holder = {"host": socket.gethostname(), "process": os.getpid(), "since": timestamp()}
-        write_text(folder / _HOLDER, json.dumps(holder) + "\n")
+        _name(folder / _HOLDER)
         yield place
     finally:
         if (path := place.current()) is not None:
@@ -112,22 +129,68 @@ def locked(folder: Path) -> Iterator[Place]:
         lock.release()
 
 
+@contextlib.contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Keep others from working on a run or a file until the block or the process ends, through all commands of it.
+
+    The lock and the name of its owner lie beside `path`, which need not exist.
+
+    Raises:
+        InUse: another process, which is named, works on it.
+        OSError: the folder of `path` is not writable.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = _acquire(path.parent, f".{path.name}", path, "works on it")
+    try:
+        _name(claim_of(path))
+        yield
+    finally:
+        claim_of(path).unlink(missing_ok=True)
+        lock.release()
+
+
+def claim_of(path: Path) -> Path:
+    """Return the file that names the process which has claimed a path."""
+    return path.with_name(f".{path.name}{_HOLDER}")
+
+
+def refuse_writer(folder: Path) -> None:
+    """Refuse to write to the folder of a run while another process trains it.
+
+    Raises:
+        InUse: one does.
+        OSError: the folder is not writable.
+    """
+    if (folder / _LOCK).exists():
+        _acquire(folder, "", folder, "writes to it").release()
+
+
 def holder_of(folder: Path) -> str | None:
     """Name the living process of this machine that writes to a folder; None where none is known."""
     words, alive = _describe(folder / _HOLDER)
     return words if alive else None
 
 
-def _acquire(folder: Path) -> BaseFileLock:
-    path = folder / ".lock"
+def _name(holder: Path) -> None:
+    """Name this process as the owner of a lock."""
+    content = {"host": socket.gethostname(), "process": os.getpid(), "since": timestamp()}
+    write_text(holder, json.dumps(content) + "\n")
+
+
+def _acquire(folder: Path, prefix: str, shown: Path, work: str) -> BaseFileLock:
+    """Acquire the lock `PREFIX.lock` in a folder; its owner stands in `PREFIX.holder`."""
+    path, holder = folder / f"{prefix}{_LOCK}", folder / f"{prefix}{_HOLDER}"
     try:
         return acquire_lock(path, timeout=0)
     except Timeout:
-        name, alive = _describe(folder / _HOLDER)
+        deadline = time.monotonic() + _NAMED
+        while not holder.is_file() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        name, alive = _describe(holder)
         try:  # workers of a killed process keep its lock for some seconds until they notice
             return acquire_lock(path, timeout=15 if alive is False else 0)
         except Timeout:
-            raise BadInput(f"{folder} is in use: {name} writes to it. Wait for it or end it.") from None
+            raise InUse(shown, name, work) from None
 
 
 def _describe(holder: Path) -> tuple[str, bool | None]:

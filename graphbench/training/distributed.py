@@ -10,6 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
+from pytorch_lightning.trainer.states import TrainerStatus
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torchmetrics import Metric
@@ -33,6 +34,20 @@ def over_processes(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
     both = torch.stack((sums.double(), counts.double()))  # float64 counts exactly, as far as a batch can go
     distributed.all_reduce(both)
     return both[0], both[1], distributed.get_world_size()
+
+
+def of_processes(*values: float) -> list[tuple[float, ...]]:
+    """Return these numbers as each process has them, in the order of ranks; all of them take part.
+
+    Examples:
+        >>> of_processes(2, 0.5)
+        [(2, 0.5)]
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [values]
+    everywhere: list[tuple[float, ...]] = [()] * distributed.get_world_size()
+    distributed.all_gather_object(everywhere, values)
+    return everywhere
 
 
 def agree_on_rows(metrics: Iterable[Metric]) -> None:
@@ -106,6 +121,56 @@ def whole_parameters(trainer: pl.Trainer) -> Iterator[None]:
         yield
 
 
+def unshard(root: FullyShardedDataParallel) -> None:
+    """Give the module in a wrapper of FSDP its whole parameters, in memory, and its parts without wrappers.
+
+    Every process takes part. One wrapper after the other is gathered, so that a device never holds all of them.
+    """
+    module = root.module
+    for wrapper in FullyShardedDataParallel.fsdp_modules(root):
+        with FullyShardedDataParallel.summon_full_params(wrapper, recurse=False, writeback=False):
+            whole: dict[int, nn.Parameter] = {}  # one that two parts share stays one
+            places = []
+            for part in _unwrapped(wrapper.module):
+                for name, value in part.named_parameters(recurse=False):
+                    copied = nn.Parameter(value.detach().cpu().clone(), value.requires_grad)
+                    places.append((part, name, whole.setdefault(id(value), copied)))
+        for part, name, parameter in places:
+            part.register_parameter(name, parameter)
+    for part in list(module.modules()):
+        for name, child in list(part.named_children()):
+            if isinstance(child, FullyShardedDataParallel):
+                part.register_module(name, child.module)
+
+
+def _unwrapped(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield a module and the parts of it that have no wrapper of their own."""
+    yield module
+    for child in module.children():
+        if not isinstance(child, FullyShardedDataParallel):
+            yield from _unwrapped(child)
+
+
+def unshard_at_the_end(trainer: pl.Trainer) -> None:
+    """Make a model that FSDP shards whole when the trainer is done with it.
+
+    Lightning leaves it in shards, which the next loop would take for whole parameters: the validation behind a fit
+    ended in "'weight' must be 2-D", or left parameters of the outermost wrapper as they were.
+    """
+    strategy = trainer.strategy
+    teardown = type(strategy).teardown
+
+    def whole() -> None:
+        root = strategy.model
+        # Where this process was interrupted the others may not take part.
+        if isinstance(root, FullyShardedDataParallel) and trainer.state.status != TrainerStatus.INTERRUPTED:
+            unshard(root)
+            strategy.model = strategy.lightning_module
+        teardown(strategy)
+
+    strategy.teardown = whole  # type: ignore[method-assign]
+
+
 def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], batch: GraphBatch) -> list[str]:
     """Names of trainable parameters to which no gradient of `loss(batch)` leads.
 
@@ -170,3 +235,4 @@ def suit_strategy(
         expect_idle(module, loss, trainer)
     if isinstance(trainer.strategy, FSDPStrategy):
         shape_for_shards(module)
+        unshard_at_the_end(trainer)

@@ -362,6 +362,7 @@ class BenchmarkModule(LearningModule):
     def setup(self, stage: str) -> None:
         """Learn from targets and load starting weights at the start of a fit; suit the strategy; compile."""
         trainer = attached_trainer(self)
+        self.scores.reset()  # a loop that was interrupted has left its rows
         targets.check_data(self)
         if stage == "fit" and self.init_from and not getattr(trainer, "ckpt_path", None):  # else a run goes on
             start_from(self, self.init_from)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from command_line import SMALL_MODEL
 from forked import forked, killed_at_write
 
+from graphbench.cli.commands import score
+from graphbench.cli.trained import written_together
+from graphbench.data.files.sharing import acquire_lock
 from graphbench.data.files.writing import finish_writing
+from graphbench.runs import RunFolder
+from graphbench.runs.holding import InUse, locked
 from graphbench.runs.tables import load_table
 
 GAP = "diagnostics/train_test_gap.csv"
@@ -103,3 +110,55 @@ def test_scores_of_a_named_checkpoint_do_not_count_as_not_looked_at(fitted, tmp_
     page = (tmp_path / "page" / "report.html").read_text()
     assert "not recorded" in page
     assert page.count("not looked at") == 1, "in the explanation of the columns alone"
+
+
+def files_of(run):
+    paths = [path for path in run.rglob("*") if path.is_file() and path.name not in (".lock", ".holder")]
+    return {path: path.read_bytes() for path in paths}
+
+
+def test_nothing_is_written_beside_a_fit_or_over_one_that_has_begun_meanwhile(tmp_path, caplog):
+    run = RunFolder(tmp_path)
+    request = SimpleNamespace(run=run)
+    with locked(run.path), written_together(request) as (staged, _):
+        assert staged is None
+    assert f"is being trained by process {os.getpid()} on " in caplog.text
+    writing = written_together(request)
+    staged, _ = writing.__enter__()
+    (staged.path / "results.json").write_text("{}")
+    with locked(run.path), pytest.raises(InUse):
+        writing.__exit__(None, None, None)
+    assert files_of(run.path) == {}
+    with written_together(request) as (staged, _):
+        (staged.path / "results.json").write_text("{}")
+    assert [path.name for path in files_of(run.path)] == ["results.json"]
+
+
+@pytest.mark.slow
+def test_a_test_leaves_a_run_that_is_being_trained_as_it_is(fitted, tmp_path):
+    """It would put back the tables and results that it read, without what the fit has written since."""
+    run = shutil.copytree(fitted, tmp_path / "run")
+    before = files_of(run)
+    with locked(run):
+        ended = forked(tmp_path, "test", "--run", run)
+        assert files_of(run) == before
+    assert ended.code == 0
+    assert "MAE" in ended.text
+    assert f"is being trained by process {os.getpid()} on " in ended.text
+    assert "nothing is kept in it" in ended.text
+
+    def begin_fit():
+        show = score._show
+
+        def shown(*arguments):
+            held.append(acquire_lock(run / ".lock"))
+            show(*arguments)
+
+        held = []
+        score._show = shown
+
+    ended = forked(tmp_path, "test", "--run", run, prepare=begin_fit)
+    assert (ended.code, "is in use: another process writes to it" in ended.text) == (1, True), ended.text
+    assert files_of(run) == before
+    assert forked(tmp_path, "test", "--run", run).code == 0
+    assert of_test(run) == {True}

@@ -14,6 +14,7 @@ from waits import wait_until
 from graphbench.errors import BadInput
 from graphbench.experiments import (
     CommandFailed,
+    TrainedElsewhere,
     Training,
     assign,
     finished_seeds,
@@ -25,6 +26,8 @@ from graphbench.experiments import (
     write_csv,
 )
 from graphbench.experiments import trainings as experiments
+from graphbench.experiments.trainings import write_settled
+from graphbench.runs.holding import claimed
 
 
 @pytest.fixture
@@ -243,3 +246,43 @@ def test_a_training_that_goes_on_gets_the_options_of_the_machine(tmp_path, monke
     (folder / "checkpoints" / "last.ckpt").touch()
     training.run(tmp_path)
     assert made[2] == ("fit", "--resume", str(folder), "--trainer.devices=1")
+
+
+def test_what_another_process_trains_is_left_to_it_between_its_commands_as_well(calls, tmp_path):
+    training = Training("gps", 0, [{"a": 1}])
+    record(training.folder(tmp_path), val={"val/MAE": 1.0})  # it is trained, and not tested yet
+    with (
+        claimed(training.folder(tmp_path)),
+        pytest.raises(TrainedElsewhere, match=rf"process {os.getpid()} on .* works on it\. Give the same command"),
+    ):
+        training.run(tmp_path, begin=never)
+    assert not calls
+    begun = []
+    training.run(tmp_path, begin=lambda: begun.append(1))
+    assert (len(calls), begun) == (1, [1])
+
+
+def test_what_another_process_finishes_meanwhile_is_not_run_again(calls, tmp_path, monkeypatch):
+    training = Training("gps", 0, [])
+    claims = experiments.claimed
+
+    def late(folder):
+        record(folder, val={"val/MAE": 1.0}, test={"test/MAE": 2.0})  # the other one ends just before
+        return claims(folder)
+
+    monkeypatch.setattr(experiments, "claimed", late)
+    assert training.run(tmp_path, begin=never)["test"] == {"test/MAE": 2.0}
+    assert not calls
+
+
+def test_a_table_is_written_again_where_another_process_ended_meanwhile():
+    finished, tables = [1], []
+
+    def write():
+        tables.append(list(finished))
+        if len(tables) < 3:
+            finished.append(len(tables) + 1)
+        return len(tables)
+
+    assert write_settled(lambda: list(finished), write) == 3
+    assert tables[-1] == finished == [1, 2, 3]

@@ -23,7 +23,7 @@ from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.command_line import CommandLine, as_word
 from graphbench.cli.complaints import of_logger, of_optimizer, of_training, reason
-from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of
+from graphbench.cli.console import count_parameters, highest_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.options import Request, own_parser, split
 from graphbench.cli.parsers import CommandParser, folder_to_write
@@ -319,7 +319,7 @@ def _finish(cli: GraphbenchCLI) -> int:
         "seed": cli.config.get("seed_everything"),
         "fit_seconds": round(_timer(trainer).time_elapsed(), 1),
     }
-    if (peak := peak_memory_mb(trainer.strategy.root_device)) is not None:
+    if (peak := highest_memory_mb(trainer.strategy.root_device)) is not None:
         results["peak_memory_mb"] = round(peak)
     _check_place(cli)
     _save_averaged(trainer, run)

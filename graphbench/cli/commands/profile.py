@@ -19,7 +19,7 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphbench.cli.console import count_parameters, peak_memory_mb, show_table
+from graphbench.cli.console import count_parameters, highest_memory_mb, show_table
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request, own_parser, split
 from graphbench.cli.parsers import file_to_write, whole_number
@@ -30,6 +30,7 @@ from graphbench.errors import BadInput
 from graphbench.runs.environment import describe_environment
 from graphbench.testing.memory import StepMemory, step_memory
 from graphbench.testing.pretend import in_fork
+from graphbench.training.distributed import of_processes
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.products import time_step
 
@@ -54,7 +55,7 @@ class StepClock(pl.Callback):
 
     @property
     def rate(self) -> float:
-        """Return graphs per second after the warm-up."""
+        """Return graphs per second of this process after the warm-up."""
         return sum(self.graphs[_WARM_UP:]) / sum(sum(values[_WARM_UP:]) for values in self.seconds.values())
 
     def _mark(self, part: str, device: torch.device) -> None:
@@ -116,13 +117,16 @@ def profile(arguments: Sequence[str]) -> int:
     clock = StepClock()
     cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
-    _show_times(clock)
+    rate = sum(one for (one,) in of_processes(clock.rate))
+    peak = highest_memory_mb(cli.trainer.strategy.root_device)
+    if not cli.trainer.is_global_zero:
+        return 0
+    _show_times(clock, rate)
     _show_operations(cli.model, _training_batch(cli, cli.model.device), depth)
-    peak = peak_memory_mb(cli.trainer.strategy.root_device)
     if peak is not None:
         log.info("Peak memory: %.0f MB", peak)
     if output is not None:
-        numbers = _time_products(cli) | memory | {"graphs_per_s": clock.rate}
+        numbers = _time_products(cli) | memory | {"graphs_per_s": rate}
         write_text(output, json.dumps(numbers, indent=1) + "\n")
         log.info("A step takes %.2f times as long as its %d products; wrote %s", numbers["ratio"],
                  numbers["products"], output)  # fmt: skip
@@ -188,15 +192,15 @@ def _time_products(cli: GraphbenchCLI) -> dict[str, Any]:
     }
 
 
-def _show_times(clock: StepClock) -> None:
-    """Show the median time and share of each part, after the warm-up."""
+def _show_times(clock: StepClock, rate: float) -> None:
+    """Show the median time and share of each part, after the warm-up, and the graphs per second of all processes."""
     parts = {part: values[_WARM_UP:] for part, values in clock.seconds.items()}
     whole = sum(sum(values) for values in parts.values())
     rows = [
         [part, f"{1e3 * statistics.median(values):.2f}", f"{100 * sum(values) / whole:.1f} %"]
         for part, values in parts.items()
     ]
-    show_table(f"A training step, {clock.rate:,.0f} graphs/s", ["part", "median ms", "share of time"], rows)
+    show_table(f"A training step, {rate:,.0f} graphs/s", ["part", "median ms", "share of time"], rows)
 
 
 def count_operations(model: nn.Module, batch: GraphBatch) -> dict[str, int]:

@@ -29,7 +29,7 @@ from graphbench.experiments.reproduce.running import missing, planned, run_besid
 from graphbench.experiments.reproduce.scripts import measured, run_missing, scripts
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
 from graphbench.experiments.status import read_status, summarize, write_plan
-from graphbench.experiments.trainings import visible_gpus
+from graphbench.experiments.trainings import visible_gpus, write_settled
 
 log = logging.getLogger(__name__)
 
@@ -163,24 +163,14 @@ def _reproduce(chosen: Sequence[Table], options: argparse.Namespace, extra: tupl
     broken = run_missing(
         [one for table, cells, _ in wanted for one in scripts(table, cells)] if measures else [], output
     )
-    finished: dict[str, Record] = {}
-    for table, cells, request in wanted:
-        _write(table, cells, request, output)
-        # a run that several tables share is recorded for the first one
-        finished = records_of(table, cells, request, output, _resolve) | finished
-    if options.records:
-        write_records(finished, Path(options.records[0]))
-        for table, cells, _ in wanted:
-            if values := measured(table, cells, output):
-                write_together(values, Path(options.records[0], f"{table.name.replace('/', '-')}.json"))
-    _write_pages(options)
+    write_settled(lambda: missing(plan, output), lambda: _write(wanted, options, output))
     return max(_failed(plan, failed), 1 if broken else 0)
 
 
 def _failed(plan: Sequence[Job], numbers: Sequence[int]) -> int:
-    """Name jobs without a score; returns the exit code."""
+    """Name jobs without a score, for which the reason was said; returns the exit code."""
     for number in numbers:
-        log.error("Failed: %s, seed %d", plan[number].training.name, plan[number].training.seed)
+        log.error("Not finished: %s, seed %d", plan[number].training.name, plan[number].training.seed)
     return 1 if numbers else 0
 
 
@@ -198,12 +188,22 @@ def _run(plan: Sequence[Job], lacking: Sequence[int], output: Path, given: list[
     return run_here(plan, lacking, output, lambda: None)
 
 
-def _write(table: Table, cells: Sequence[Cell], request: Request, output: Path) -> None:
-    """Write one table."""
+def _write(wanted: Sequence[tuple[Table, list[Cell], Request]], options: argparse.Namespace, output: Path) -> None:
+    """Write tables, records of their runs, and the pages of all records."""
     from graphbench.experiments.reproduce.rendering import write_table
 
-    for path in write_table(table, obtain(table, cells, request, output, _count, _resolve), request, output):
-        log.info("Wrote %s", path)
+    finished: dict[str, Record] = {}
+    for table, cells, request in wanted:
+        for path in write_table(table, obtain(table, cells, request, output, _count, _resolve), request, output):
+            log.info("Wrote %s", path)
+        # a run that several tables share is recorded for the first one
+        finished = records_of(table, cells, request, output, _resolve) | finished
+    if options.records:
+        write_records(finished, Path(options.records[0]))
+        for table, cells, _ in wanted:
+            if values := measured(table, cells, output):
+                write_together(values, Path(options.records[0], f"{table.name.replace('/', '-')}.json"))
+    _write_pages(options)
 
 
 def _write_pages(options: argparse.Namespace) -> None:

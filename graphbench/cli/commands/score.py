@@ -306,7 +306,8 @@ def _score_input(request: Request) -> bool:
         _show_external(predictor, options.input, scorer.finish())
         return False
     with written_together(request) as (staged, _):
-        assert staged is not None
+        if staged is None:
+            raise BadInput(f"{run.path}: a fit has begun there meanwhile. Score the file again when it has ended.")
         table = staged.external / f"{name}.csv"
         table.parent.mkdir(parents=True, exist_ok=True)
         write_frames(scorer.frames(), table, lambda frame: None)

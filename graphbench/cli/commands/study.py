@@ -15,6 +15,7 @@ from graphbench.cli.command_line import CommandLine
 from graphbench.cli.commands.sweep import RESERVED
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.data.files.foreign import load_json
+from graphbench.data.files.sharing import locked
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
 from graphbench.experiments import CommandFailed, Training, graphbench
@@ -24,11 +25,13 @@ from graphbench.experiments.status import read_status, summarize, write_plan
 from graphbench.experiments.study import DEPTHS, QUESTIONS, RIVALS, Planned, Row, Standing, Study, planned
 from graphbench.experiments.sweeps import parse_numbers, run_all
 from graphbench.experiments.sweeps.local import failures_of
+from graphbench.experiments.trainings import write_settled
 from graphbench.runs import RunFolder
+from graphbench.runs.holding import InUse, claimed
 
 log = logging.getLogger(__name__)
 
-#: The trainings of the last call, which the jobs of a cluster take one of.
+#: The trainings of all calls, which the jobs of a cluster take one of.
 _TRAININGS = "trainings.json"
 
 
@@ -65,8 +68,10 @@ def study(arguments: Sequence[str]) -> int:
     elif not options.no_train:
         run_all([one for one in trainings if not one.is_finished(output)], output, options.jobs)
         failed = _measure_costs(measured, output)
-    reasons = {failure.name: failure.reason for failure in failures_of(trainings, output)}
-    _write(rows, plan, measured, reasons, output)
+    reasons = write_settled(
+        lambda: ([one.is_finished for one in plan], [path.is_file() for path in measured.values()]),
+        lambda: _write(rows, plan, measured, trainings, output),
+    )
     if options.no_train:
         return 0
     for name, reason in reasons.items():
@@ -186,7 +191,7 @@ def _show(plan: Sequence[Planned], measured: Mapping[Row, Path]) -> None:
 
 
 def _run_one(output: Path, number: int) -> int:
-    """Run a training of the last call."""
+    """Run one of the stored trainings."""
     path = output / _TRAININGS
     if not path.is_file():
         raise BadInput(f"--only {number}: {output} has no {_TRAININGS}; it is for the jobs of `--launcher submitit`.")
@@ -199,16 +204,14 @@ def _launch(
     trainings: Sequence[Training], measured: Mapping[Row, Path], output: Path, cluster: Cluster, given: Sequence[str]
 ) -> list[str]:
     """Run what is missing as jobs, the last of which writes the page; return which jobs but trainings failed."""
-    stored = [{"name": one.name, "seed": one.seed, "configs": one.configs, "options": one.options} for one in trainings]
-    write_text(output / _TRAININGS, json.dumps(stored, indent=1) + "\n")
-    logs = output / "logs"
+    numbers, logs = _store(trainings, output / _TRAININGS), output / "logs"
     units = [
         Unit(
             name := one.folder(output).name,
             ("study", "--output", str(output), "--only", str(number)),
             logs / f"{name}.log",
         )
-        for number, one in enumerate(trainings)
+        for number, one in zip(numbers, trainings, strict=True)
         if not one.is_finished(output)
     ]
     costs = [
@@ -227,34 +230,51 @@ def _launch(
     return [unit.name for unit in broken]
 
 
+def _store(trainings: Sequence[Training], path: Path) -> list[int]:
+    """Add trainings to the file from which jobs take theirs; returns their numbers, which no later call changes."""
+    given = [{"name": one.name, "seed": one.seed, "configs": one.configs, "options": one.options} for one in trainings]
+    given = json.loads(json.dumps(given))
+    with locked(path.with_name(f".{path.name}.lock"), f"Another process writes {path}."):
+        stored = load_json(path) if path.is_file() else []
+        stored += [one for one in given if one not in stored]
+        write_text(path, json.dumps(stored, indent=1) + "\n")
+    return [stored.index(one) for one in given]
+
+
 def _profile(row: Row, path: Path) -> tuple[str, ...]:
     words = [word for word in row.options if not word.startswith("--trainer.callbacks")]
     return ("profile", *words_of(row.configs, words), "--output", str(path))
 
 
 def _measure_costs(measured: Mapping[Row, Path], output: Path) -> list[str]:
-    """Measure steps one after the other, and return what failed."""
+    """Measure steps one after the other, and return what failed or is left to another process."""
     failed = []
     for row, path in measured.items():
         if path.is_file():
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
         place = output / "logs" / f"cost-{row.name}.log"
-        log.info("Measuring a step of %s on %s: see %s", row.label, row.benchmark, place)
         try:
-            graphbench(*_profile(row, path), log=place)
-        except CommandFailed as error:
+            with claimed(path):
+                if not path.is_file():
+                    log.info("Measuring a step of %s on %s: see %s", row.label, row.benchmark, place)
+                    graphbench(*_profile(row, path), log=place)
+        except (CommandFailed, InUse) as error:
             log.error("%s on %s: %s", row.label, row.benchmark, error)
             failed.append(row.name)
     return failed
 
 
 def _write(
-    rows: Sequence[Row], plan: Sequence[Planned], measured: Mapping[Row, Path], reasons: Mapping[str, str], output: Path
-) -> None:
-    """Write the page."""
+    rows: Sequence[Row],
+    plan: Sequence[Planned],
+    measured: Mapping[Row, Path],
+    trainings: Sequence[Training],
+    output: Path,
+) -> dict[str, str]:
+    """Write the page; returns the reasons why trainings have no score."""
     from graphbench.report.study import Answer, Line, write_study
 
+    reasons = {failure.name: failure.reason for failure in failures_of(trainings, output)}
     lines: dict[tuple[str, str], list[Line]] = {}
     for row in rows:
         of_row = [one for one in plan if one.row is row]
@@ -275,3 +295,4 @@ def _write(
     model = next((row.settings["model"]["architecture"]["class_path"] for row in rows if row.is_model), rows[0].label)
     for path in write_study(str(model).rpartition(".")[2], answers, output):
         log.info("Wrote %s", path)
+    return reasons

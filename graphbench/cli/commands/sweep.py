@@ -24,6 +24,7 @@ from graphbench.experiments.status import read_status, summarize, write_plan
 from graphbench.experiments.sweeps import Sweep, Variant, parse_numbers, parse_variation, run_all
 from graphbench.experiments.sweeps.local import failures_of
 from graphbench.experiments.sweeps.plan import benchmark_options
+from graphbench.experiments.trainings import write_settled
 from graphbench.runs import RunFolder
 from graphbench.runs.differences import differing
 
@@ -88,7 +89,7 @@ def sweep(arguments: Sequence[str]) -> int:
     else:
         failures = run_all(chosen, output, options.jobs, logs=options.only is None)
     if options.only is None and not launched:
-        _report(chosen, output)
+        write_settled(lambda: [one.is_finished(output) for one in chosen], lambda: _report(chosen, output))
     if options.only is not None:  # the last line of the job's log is that of the training
         return 1 if failures else 0
     if failures:

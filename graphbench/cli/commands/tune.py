@@ -22,6 +22,7 @@ from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv
 from graphbench.experiments.launchers import Cluster, Unit, add_options, launch
 from graphbench.experiments.status import read_status, summarize, write_trials
+from graphbench.experiments.trainings import write_settled
 from graphbench.experiments.tuning.space import Space, probes, read_space
 from graphbench.experiments.tuning.space import arguments as written
 from graphbench.experiments.tuning.study import Begun, Study, require_optuna
@@ -92,7 +93,7 @@ def tune(arguments: Sequence[str]) -> int:
         while (begun := study.next(options.trials)) is not None:
             _run(study, begun, words)
             gc.collect()  # a trainer and its model refer to each other
-        return _write(study, base)
+        return write_settled(study.ended, lambda: _write(study, base))
     finally:
         study.close()
 

@@ -80,6 +80,28 @@ def note_end(record: Path, code: int | None, problem: str = "") -> None:
     write_text(record, json.dumps(notes) + "\n")
 
 
+class Note:
+    """The note on a unit that this process may come to run; nothing is noted of one that it does not begin.
+
+    Args:
+        record: its file; None where somebody else notes how the unit ends.
+    """
+
+    def __init__(self, record: Path | None) -> None:
+        self._record, self._begun = record, False
+
+    def begin(self) -> None:
+        """Note that the unit runs in this process, once."""
+        if self._record is not None and not self._begun:
+            note_begin(self._record)
+        self._begun = True
+
+    def end(self, code: int | None, problem: str = "") -> None:
+        """Note how it ended, see `note_end`."""
+        if self._record is not None and self._begun:
+            note_end(self._record, code, problem)
+
+
 def read_notes(record: Path) -> dict[str, Any]:
     """Read the note on a unit; empty if there is none, or none that can be read."""
     with contextlib.suppress(OSError, ValueError):

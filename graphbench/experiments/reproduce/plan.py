@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -108,18 +108,18 @@ class Job:
         parts = (self.before, *self.trials(), self.chosen(output))
         return next((reason for part in parts if part is not None and (reason := part.diverged(output))), "")
 
-    def run(self, output: Path) -> None:
-        """Run or resume the trainings that are not finished.
+    def run(self, output: Path, begin: Callable[[], None] | None = None) -> None:
+        """Run or resume the trainings that are not finished; `begin` is called before each.
 
         Raises:
-            SystemExit: a command failed; finished trainings stay.
+            SystemExit: a command failed, or another process is at one of them; finished trainings stay.
         """
         for training in (self.before, *self.trials()):
             if training is not None:
-                training.run(output)
+                training.run(output, begin)
         chosen = self.chosen(output)
         assert chosen is not None
-        chosen.run(output)
+        chosen.run(output, begin)
 
 
 def _loss(folder: Path) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from graphbench.experiments import CommandFailed, graphbench
+from graphbench.experiments import CommandFailed, TrainedElsewhere, graphbench
 from graphbench.experiments.launchers import Unit
-from graphbench.experiments.launchers.units import note_begin, note_end, record_of
+from graphbench.experiments.launchers.units import Note, record_of
 from graphbench.experiments.reproduce.plan import Job
 from graphbench.experiments.trainings import run_in_parallel
 
@@ -32,17 +32,24 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
     """Run jobs one after the other, and call `after_each` after each.
 
     Returns:
-        Numbers of the jobs that failed; a training that diverged has not.
+        Numbers of the jobs that failed, or that another process is at; a training that diverged has not failed.
     """
     failed = []
     for place, number in enumerate(numbers, 1):
         job, training = jobs[number], jobs[number].training
+        if not missing([job], output):  # another process has run it meanwhile
+            after_each()
+            continue
         log.info("%d of %d: %s, seed %d", place, len(numbers), training.name, training.seed)
-        record = record_of(_log(job, output))
-        note_begin(record)
-        code, problem = 0, ""
+        note = Note(record_of(_log(job, output)))
+        code: int | None = 0
+        problem = ""
         try:
-            job.run(output)
+            job.run(output, note.begin)
+        except TrainedElsewhere as elsewhere:
+            log.warning("%s, seed %d, is left: %s", training.name, training.seed, elsewhere)
+            failed.append(number)
+            code = None
         except CommandFailed as error:  # signals to this command are other exceptions, and propagate
             if job.diverged(output):
                 log.warning("%s diverged; to train it again, remove its folder.", training.name)
@@ -50,9 +57,10 @@ def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_ea
                 log.error("%s: %s", training.name, error)
                 failed.append(number)
                 code, problem = error.returncode, str(error)
-        note_end(record, code, problem)
+        note.end(code, problem)
         after_each()
-    return failed
+    still = missing(jobs, output)  # without those that another process has finished by now
+    return [number for number in failed if number in still]
 
 
 def run_beside(

@@ -15,6 +15,7 @@ from graphbench.experiments import CommandFailed, read_csv
 from graphbench.experiments.records import Record
 from graphbench.experiments.reproduce.tables import Cell, Table, table_files
 from graphbench.runs.environment import describe_environment
+from graphbench.runs.holding import InUse, claimed
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +55,17 @@ class Script:
         return next((one for one in path.parents if words and (one / words[0]).is_file()), None)
 
     def run(self, output: Path) -> None:
-        """Run it in the clone.
+        """Run it in the clone, unless another process has just done so.
 
         Raises:
             CommandFailed: it failed, or wrote no CSV.
+            InUse: another process runs it.
         """
+        with claimed(self.folder(output)):
+            if not self.is_finished(output):
+                self._run(output)
+
+    def _run(self, output: Path) -> None:
         folder = self.folder(output).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         words = [{_FOLDER: str(folder), "python": sys.executable}.get(word, word) for word in shlex.split(self.command)]
@@ -86,7 +93,11 @@ def scripts(table: Table, cells: Iterable[Cell]) -> list[Script]:
 
 
 def run_missing(chosen: Iterable[Script], output: Path) -> list[Script]:
-    """Run scripts without output, with a warning about those that the installation lacks; return those that failed."""
+    """Run scripts without output, with a warning about those that the installation lacks.
+
+    Returns:
+        Those that failed, or that another process runs.
+    """
     failed = []
     for script in chosen:
         if script.is_finished(output):
@@ -97,7 +108,7 @@ def run_missing(chosen: Iterable[Script], output: Path) -> list[Script]:
         log.info("%s: %s", script.table, script.command)
         try:
             script.run(output)
-        except CommandFailed as error:
+        except (CommandFailed, InUse) as error:
             log.error("%s: %s", script.command, error)
             failed.append(script)
     return failed

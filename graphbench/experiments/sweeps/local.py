@@ -10,14 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from filelock import Timeout
-
-from graphbench.data.files.sharing import acquire_lock
 from graphbench.errors import GraphbenchError
-from graphbench.experiments import CommandFailed, Training, graphbench, results, train
-from graphbench.experiments.launchers.units import note_begin, note_end, read_notes, record_of
+from graphbench.experiments import CommandFailed, TrainedElsewhere, Training, graphbench, results, train
+from graphbench.experiments.launchers.units import Note, read_notes, record_of
 from graphbench.experiments.trainings import run_in_parallel, visible_gpus
-from graphbench.runs.holding import holder_of
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +34,8 @@ class Failure:
 def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bool = True) -> list[Failure]:
     """Train and test all trainings that are not finished, several `jobs` at a time; failures do not stop the others.
 
-    With `logs` the output of a training goes into `output/logs`, and what another call works on is left to it and is
-    among the failures of this one.
+    What another call works on is left to it and is among the failures of this one. With `logs` the output of a training
+    goes into `output/logs`.
 
     Returns:
         The failures: of this call, then of earlier ones.
@@ -56,8 +52,11 @@ def run_all(trainings: Sequence[Training], output: Path, jobs: int = 1, logs: bo
         return _run(*item, output, environment, logs)
 
     failures = run_in_parallel(run, numbered, [{}] if jobs == 1 else devices(jobs))
-    failures += [_diverged(training, output) for training in finished]
-    return [failure for failure in failures if failure is not None]
+    failed = [failure for failure in failures if failure is not None]
+    # What was left to another call may have ended by now.
+    finished += [failure.training for failure in failed if failure.training.is_finished(output)]
+    failed = [failure for failure in failed if failure.training not in finished]
+    return failed + [failure for one in finished if (failure := _diverged(one, output)) is not None]
 
 
 def failures_of(trainings: Sequence[Training], output: Path) -> list[Failure]:
@@ -80,22 +79,11 @@ def _run(training: Training, number: str, output: Path, environment: Mapping[str
     folder = training.folder(output)
     path = output / "logs" / f"{folder.name}.log" if logs else None
     log.info("%s %s%s", number, folder.name, f": see {path}" if path is not None else "")
-    if path is None:  # whoever wants this one alone notes how it ends
-        failure, _ = _outcome(training, output, path, environment)
-    else:
-        record = record_of(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = acquire_lock(record.with_suffix(".lock"), timeout=0)
-        except Timeout:
-            notes = read_notes(record)
-            where = f"process {notes['process']} on {notes['host']}" if "process" in notes else "another process"
-            log.info("%s %s: left to %s", number, folder.name, where)
-            return Failure(training, f"{where} works on it")
-        with lock:
-            note_begin(record)
-            failure, code = _outcome(training, output, path, environment)
-            note_end(record, code, "" if code is None or failure is None else failure.reason)
+    note = Note(None if path is None else record_of(path))  # whoever wants this one alone notes how it ends
+    failure, code = _outcome(training, output, path, environment, note)
+    note.end(code, "" if code is None or failure is None else failure.reason)
+    if code is None:
+        log.info("%s %s is left to another process", number, folder.name)
     if failure is None:
         stored = results(folder)
         name = f"test/{stored['metric']}"
@@ -104,15 +92,15 @@ def _run(training: Training, number: str, output: Path, environment: Mapping[str
 
 
 def _outcome(
-    training: Training, output: Path, path: Path | None, environment: Mapping[str, str]
+    training: Training, output: Path, path: Path | None, environment: Mapping[str, str], note: Note
 ) -> tuple[Failure | None, int | None]:
     """Train and test, and return the failure and the exit code, which is None where another process trains it."""
     command = partial(graphbench, log=path, environment=environment or None)
     try:
-        train(training.folder(output), partial(training.arguments, output), command)
+        train(training.folder(output), partial(training.arguments, output), command, begin=note.begin)
+    except TrainedElsewhere as elsewhere:
+        return Failure(training, f"{elsewhere.holder} works on it"), None
     except CommandFailed as failed:
-        if (holder := holder_of(training.folder(output))) is not None:  # of a call that was killed, for example
-            return Failure(training, f"{holder} trains it"), None
         return Failure(training, f"exit code {failed.returncode}{_last_line(path)}"), failed.returncode
     except GraphbenchError as error:
         return Failure(training, str(error)), 1

@@ -228,6 +228,10 @@ class Study:
         trials: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
         return trials
 
+    def ended(self) -> list[int]:
+        """Return the numbers of the trials that have ended, however."""
+        return [trial.number for trial in self.trials() if trial.state.is_finished()]
+
     def best(self) -> FrozenTrial | None:
         """Return the finished trial with the best score, the first of equals; None before the first."""
         from optuna.trial import TrialState

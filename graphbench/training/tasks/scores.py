@@ -155,7 +155,12 @@ class SplitScores(nn.Module):
         self.broken.update(predictions, truth)
 
     def reset(self) -> None:
-        """Forget what was added."""
+        """Forget what was added, for a loop of any kind to come."""
+        # A loop in inference mode would leave states that no other may add to, such as one over gloo or with gradients.
+        with torch.inference_mode(False):
+            self._reset()
+
+    def _reset(self) -> None:
         for metric in (self.loss, self.ranges, self.broken, *self.metrics.values(), *self.alone.values()):
             cast(Metric, metric).reset()
 
@@ -211,6 +216,11 @@ class Scores(nn.ModuleList):
     def of(self, split: str) -> SplitScores:
         """Those of `split`: train, val or test."""
         return cast(SplitScores, self[SPLITS.index(split)])
+
+    def reset(self) -> None:
+        """Forget what was added to any split."""
+        for split in SPLITS:
+            self.of(split).reset()
 
     @property
     def while_training(self) -> tuple[str, ...]:

@@ -215,7 +215,7 @@ def in_this_process(monkeypatch):
 def test_a_smoke_test_ends_with_a_validation_score(in_this_process, tmp_path, capsys):
     smoke = ["--scale", "smoke", "--output", str(tmp_path), "--trainer.accelerator=cpu"]
     assert main(["reproduce", "electric-flow/figure-1", "--only", "heat-fc", "--columns", "layers-1", *smoke]) == 0
-    (run,) = (tmp_path / "runs").iterdir()
+    (run,) = (config.parent for config in (tmp_path / "runs").glob("*/config.yaml"))
     with (tmp_path / "electric-flow-figure-1.smoke.csv").open(encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     assert float(row["obtained"]) == pytest.approx(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
@@ -15,7 +16,10 @@ from scipy import stats
 from waits import wait_until
 
 from graphbench.cli import main
-from graphbench.experiments import CommandFailed
+from graphbench.cli.commands import study
+from graphbench.experiments import CommandFailed, Training
+from graphbench.experiments.study import Row
+from graphbench.runs.holding import claimed
 
 #: Seeds and depths of the study that most tests look at.
 SEEDS, DEPTHS = (0, 1), (1, 2)
@@ -202,7 +206,7 @@ def test_a_killed_study_goes_on(config, tmp_path):
     assert process.poll() is None, "the study ended before its first training wrote a checkpoint"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    begun = {path.name for path in runs.iterdir()}
+    begun = {path.parent.name for path in runs.glob("*/config.yaml")}
     assert not list(runs.glob("*/results.json"))
     assert subprocess.run(command, check=False).returncode == 0
     assert len(list(runs.glob("*/results.json"))) == len(DEPTHS)
@@ -237,3 +241,28 @@ def test_a_study_as_jobs(config, finished, tmp_path):
     held = table(output, "What happens with depth?")
     for label, row in rows.items():
         assert [row[key] for key in row if "MAE" in key] == [held[label][key] for key in row if "MAE" in key]
+
+
+def test_what_another_process_measures_is_left_to_it(tmp_path, monkeypatch, caplog):
+    made = []
+
+    def profile(*words, log):
+        made.append(words[-1])
+        Path(words[-1]).write_text("{}")
+
+    monkeypatch.setattr(study, "graphbench", profile)
+    rows = [Row("cost", "CSL", name, ("gps/zinc",), name=name) for name in ("GPS", "GCN")]
+    measured = {row: tmp_path / "cost" / f"{row.label}.json" for row in rows}
+    with claimed(measured[rows[0]]):
+        assert study._measure_costs(measured, tmp_path) == [rows[0].name]
+    assert study._measure_costs(measured, tmp_path) == []
+    assert [Path(path).stem for path in made] == ["GCN", "GPS"]
+
+
+def test_jobs_of_an_earlier_call_keep_their_numbers(tmp_path):
+    """They wait in the queue with `--only NUMBER` while another call adds what it lacks."""
+    one, two, three = (Training(name, 0, ["gps/zinc"], [f"--model.head.num_layers={name}"]) for name in "123")
+    path = tmp_path / "trainings.json"
+    assert study._store([two, three], path) == [0, 1]
+    assert study._store([one, three], path) == [2, 1]
+    assert [Training(**content).name for content in json.loads(path.read_text())] == ["2", "3", "1"]

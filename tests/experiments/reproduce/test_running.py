@@ -8,10 +8,12 @@ import pytest
 
 from graphbench.experiments import CommandFailed
 from graphbench.experiments import trainings as experiments
-from graphbench.experiments.launchers.units import read_notes
+from graphbench.experiments.launchers.units import note_begin, read_notes
 from graphbench.experiments.reproduce import running
 from graphbench.experiments.reproduce.plan import Request, jobs, select
 from graphbench.experiments.reproduce.running import missing, planned, run_beside, run_here, stages, units
+from graphbench.experiments.status import read_status, write_plan
+from graphbench.runs.holding import claimed
 
 
 @pytest.fixture
@@ -114,3 +116,32 @@ def test_how_a_job_ended_is_noted(plan, tmp_path, monkeypatch, finish):
     run_here(plan, [0, 1], tmp_path, lambda: None)
     (first, second) = (tmp_path / "logs" / f"{plan[number].training.folder(tmp_path).name}.json" for number in (0, 1))
     assert (read_notes(first)["code"], read_notes(second)["code"]) == (0, 3)
+
+
+def test_callers_at_one_table_share_its_jobs(plan, tmp_path, monkeypatch, finish, caplog):
+    """What another one trains, or a job starts from, is left to it with its note; what it ended is not run again."""
+    started = []
+
+    def command(*words):
+        folder = tmp_path / "runs" / words[-1].rpartition("/")[2]
+        started.append((words[0], folder.name))
+        finish(folder, 0.8)
+
+    monkeypatch.setattr(experiments, "graphbench", command)
+    write_plan(tmp_path, planned(plan, tmp_path))
+    folders = [job.training.folder(tmp_path) for job in plan]
+    record = tmp_path / "logs" / f"{folders[1].name}.json"
+    note_begin(record)
+    notes = record.read_text()
+    finish(folders[0], 0.7)
+    with claimed(folders[1]):
+        assert run_here(plan, range(6), tmp_path, lambda: None) == [1, 4]
+        states = {unit.name: unit.state for unit in read_status(tmp_path)}
+    assert record.read_text() == notes
+    assert "is left: process" in caplog.text
+    assert sorted(name for what, name in started if what == "fit") == sorted(folders[n].name for n in (2, 3, 5))
+    assert plan[4].before.folder(tmp_path) == folders[1]
+    done = {folder.name: "done" for folder in folders}
+    assert states == done | {folders[1].name: "running", folders[4].name: "waiting"}
+    assert run_here(plan, missing(plan, tmp_path), tmp_path, lambda: None) == []
+    assert missing(plan, tmp_path) == []

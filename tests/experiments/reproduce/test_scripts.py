@@ -12,6 +12,7 @@ from graphbench.experiments.reproduce.obtained import obtain
 from graphbench.experiments.reproduce.plan import Request, coverage
 from graphbench.experiments.reproduce.scripts import measured, run_missing, scripts
 from graphbench.experiments.reproduce.tables import read_table, tables
+from graphbench.runs.holding import claimed
 
 TABLE = """
 title: Two layers
@@ -114,3 +115,12 @@ def test_table_7_of_sft_is_measured_by_one_command(tmp_path):
     lines = [line for line in Ledger(tables().values(), records).lines if line.table.name == "sft/table-7"]
     assert sum(line.status == "protocol differs" for line in lines) == 10
     assert sum(line.status == "met" for line in lines) > 20
+
+
+def test_a_script_that_another_process_runs_is_left_to_it(table, tmp_path, caplog):
+    (script,) = scripts(table, table.cells)
+    with claimed(script.folder(tmp_path)):
+        assert run_missing([script], tmp_path) == [script]
+    assert "works on it" in caplog.text
+    assert run_missing([script], tmp_path) == []
+    assert (script.folder(tmp_path) / "runs.txt").read_text() == "run "

@@ -8,12 +8,13 @@ import threading
 import pytest
 import torch
 
-from graphbench.data.files.sharing import acquire_lock
 from graphbench.errors import CorruptData
 from graphbench.experiments import CommandFailed, Training
+from graphbench.experiments.launchers.units import note_begin
 from graphbench.experiments.status import _of_run
 from graphbench.experiments.sweeps import local
 from graphbench.runs.environment import timestamp
+from graphbench.runs.holding import claimed
 
 TRAININGS = [Training(name, 0, []) for name in "abcdef"]
 
@@ -70,14 +71,17 @@ def test_what_another_call_works_on_is_left_to_it(pretended, tmp_path):
     commands = pretended()
     record = local.record_of(tmp_path / "logs" / "b-0.log")
     record.parent.mkdir()
-    local.note_begin(record)
+    note_begin(record)
     notes = record.read_text()
-    with acquire_lock(record.with_suffix(".lock")):
+    with claimed(TRAININGS[1].folder(tmp_path)):
         failures = local.run_all(TRAININGS, tmp_path)
         assert record.read_text() == notes
         units = status(tmp_path, TRAININGS)
     here = f"process {os.getpid()} on {socket.gethostname()}"
-    assert [(failure.name, failure.reason) for failure in failures] == [("b-0", f"{here} works on it")]
+    ((name, reason),) = [(failure.name, failure.reason) for failure in failures]
+    assert name == "b-0"
+    assert reason.startswith(f"{here} (since ")
+    assert reason.endswith(") works on it")
     assert units == {name: "running" if name == "b-0" else "done" for name in units}
     assert [name for name, _ in commands.places] == [f"{name}-0" for name in "acdef"]
     assert local.run_all(TRAININGS, tmp_path) == []
@@ -92,7 +96,7 @@ def test_a_training_of_a_call_that_was_killed_is_no_failure(pretended, tmp_path,
     (folder / ".holder").write_text(json.dumps(begun))
     (failure,) = local.run_all(TRAININGS[:2], tmp_path)
     assert failure.reason.startswith(f"process {os.getppid()} on {socket.gethostname()} (since ")
-    assert failure.reason.endswith(") trains it")
+    assert failure.reason.endswith(") works on it")
     assert status(tmp_path, TRAININGS[:2]) == {"a-0": "done", "b-0": "running"}
     (folder / ".holder").unlink()
     assert status(tmp_path, TRAININGS[:2]) == {"a-0": "done", "b-0": "stopped"}
@@ -110,7 +114,9 @@ def status(output, trainings):
 
 def test_results_that_cannot_be_read_stop_no_other(pretended, tmp_path, monkeypatch):
     pretended()
-    monkeypatch.setattr(local, "train", lambda *_: (_ for _ in ()).throw(CorruptData("results.json cannot be read")))
+    monkeypatch.setattr(
+        local, "train", lambda *_, **__: (_ for _ in ()).throw(CorruptData("results.json cannot be read"))
+    )
     assert {failure.reason for failure in local.run_all(TRAININGS[:2], tmp_path)} == {"results.json cannot be read"}
 
 
