@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
@@ -64,6 +64,7 @@ class LapPE(Encoding):
 
     #: 2: eigenvalues are distinct down to differences of 1e-11 of the largest, not 1e-8.
     version = 2
+    layout: ClassVar[Mapping[str, Column]] = {"lap_pe_vectors": Column(NODE), "lap_pe_values": Column(GRAPH)}
 
     def __init__(
         self, num_eigenvectors: int = 8, normalization: Normalization = "none", skip_trivial: bool = False
@@ -81,11 +82,6 @@ class LapPE(Encoding):
             "normalization": self.normalization,
             "skip_trivial": self.skip_trivial,
         }
-
-    @property
-    def layout(self) -> Mapping[str, Column]:
-        """Vectors per node, values per graph."""
-        return {"lap_pe_vectors": Column(NODE), "lap_pe_values": Column(GRAPH)}
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
         """Count a dense matrix and its eigenvectors, or for large graphs some blocks of vectors."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -45,6 +45,8 @@ class RWSE(Encoding):
                 [0.0000, 0.5000]])
     """
 
+    layout: ClassVar[Mapping[str, Column]] = {"rwse": Column(NODE)}
+
     def __init__(self, num_steps: int = 20) -> None:
         check_range(f"{self.name}: num_steps", num_steps, at_least=1, whole=True)
         self.num_steps = int(num_steps)
@@ -52,11 +54,6 @@ class RWSE(Encoding):
     def parameters(self) -> dict[str, Any]:
         """Every option that changes the result."""
         return {"num_steps": self.num_steps}
-
-    @property
-    def layout(self) -> Mapping[str, Column]:
-        """One row per node."""
-        return {"rwse": Column(NODE)}
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
         """Count powers of a dense matrix, or for large graphs the walks from one block of nodes."""
