@@ -28,9 +28,7 @@ _BUILT_BY_LIGHTNING = ("logger", "profiler", "plugins", "callbacks")
 def explain_construction(error: Exception, configured: Callable[[str], Any]) -> str | None:
     """Return one line for an error while data, model and trainer are built; None if it should be raised as it is.
 
-    Args:
-        error: raised by a constructor or by Lightning.
-        configured: returns the value of an option of the command line, None for unknown ones.
+    `configured` returns the value of an option of the command line, None for unknown ones.
     """
     if not isinstance(error, GraphbenchError) and _passed(error, _DEVICES):
         given = {name: _named(configured(f"trainer.{name}")) for name in _OF_DEVICES}

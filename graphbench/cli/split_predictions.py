@@ -40,11 +40,7 @@ INTERVALS, TEMPERATURE = "intervals", "temperature"
 
 
 def predict_split(requests: Sequence[Request], chosen: str) -> int:
-    """Predict a split with the runs of some requests, and write the table.
-
-    Raises:
-        BadInput: several runs but no output are named, or the models cannot answer together.
-    """
+    """Predict a split with the runs of some requests, and write the table."""
     first = requests[0]
     if len(requests) > 1 and not first.options.output:
         raise BadInput("--output is missing: predictions of several runs have no folder of their own.")
@@ -79,11 +75,7 @@ class _Member:
     same: SameData
 
     def predict(self, outputs: bool) -> dict[str, Tensor]:
-        """Return the columns of the split from all processes, sorted by graph and node.
-
-        Args:
-            outputs: whether to add a column of the head's outputs.
-        """
+        """Return the columns of the split from all processes, by graph and node; with `outputs` the head's as well."""
         cli = self.cli
         cli.model.predicts_outputs = outputs
         batches = cli.trainer.predict(cli.model, cli.datamodule, ckpt_path=str(self.checkpoint), weights_only=True)

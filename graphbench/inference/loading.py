@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from graphbench.runs.hub import HubModel, fetch, is_hub_name
 from graphbench.runs.trust import Policy, enforced
 from graphbench.runs.weights import SUFFIX
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.quiet import silenced
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +90,7 @@ def build_of(
 
 
 def load_weights(module: BenchmarkModule, checkpoint: Path) -> dict[str, Any]:
-    """Give a module the weights of a checkpoint, all of them; returns its content.
-
-    Raises:
-        BadInput: there is no such file, or it belongs to another model.
-        CorruptData: the file is damaged.
-    """
+    """Give a module the weights of a checkpoint, all of them; returns its content."""
     content = load_checkpoint(checkpoint)
     try:
         module.load_state_dict(content["state_dict"])
@@ -172,21 +167,10 @@ def _trainer(config: dict[str, Any], accelerator: str) -> pl.Trainer:
     """Device and precision; Lightning's lines about them are held back."""
     precision = (config.get("trainer") or {}).get("precision")
     try:
-        with _quiet("pytorch_lightning.utilities.rank_zero"):
+        with silenced(("pytorch_lightning.utilities.rank_zero",), logging.WARNING):
             return pl.Trainer(
                 accelerator=accelerator, devices=1, precision=precision, logger=False, enable_checkpointing=False,
                 enable_progress_bar=False, enable_model_summary=False,
             )  # fmt: skip
     except (MisconfigurationException, ValueError) as error:
         raise BadInput(f"accelerator={accelerator!r}, precision={precision!r}: {error}") from error
-
-
-@contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -100,10 +100,7 @@ class Counts:
 def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd.DataFrame], None]) -> None:
     """Write tables of equal columns one after the other; a file that was there stays until the new one is whole.
 
-    Args:
-        frames: taken one by one.
-        path: `.csv`, `.parquet` or `STANDARD_OUTPUT`, which shows every table at once.
-        after: called with every table that was written.
+    A `.csv` or `.parquet` file, or `STANDARD_OUTPUT`, which shows every table at once; `after` is called with each.
 
     Raises:
         BadInput: a column holds values of several types, which a Parquet file cannot.
@@ -160,11 +157,7 @@ def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[p
 
 
 def to_arrow(frame: pd.DataFrame, schema: pa.Schema | None) -> pa.Table:
-    """Convert a table for a Parquet file.
-
-    Args:
-        frame: the table.
-        schema: types of the columns; those that the values suggest if None.
+    """Convert a table for a Parquet file, by the types of `schema`, or those that the values suggest if it is None.
 
     Raises:
         BadInput: a column holds values of several types, or there are other columns.

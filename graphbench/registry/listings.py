@@ -127,10 +127,6 @@ PLUGINS: dict[str, dict[str, str]] = {
 def supplier(group: str, name: str) -> str | None:
     """Return the distribution of this project that registers a name, if any.
 
-    Args:
-        group: architectures, benchmarks, encodings, tasks, callbacks, configs, tables or weights.
-        name: of a class, or of a configuration or table, `gps/zinc`.
-
     Examples:
         >>> supplier("architectures", "GPS"), supplier("configs", "sft/zinc"), supplier("architectures", "Mine")
         ('graphbench-baselines', 'graphbench-sft', None)

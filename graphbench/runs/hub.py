@@ -34,9 +34,6 @@ class HubModel:
     def parse(cls, text: str) -> HubModel:
         """Parse `hf:owner/name`.
 
-        Raises:
-            BadInput: the text has another form.
-
         Examples:
             >>> HubModel.parse("hf:mine/gps-zinc@v2")
             HubModel(name='mine/gps-zinc', revision='v2')
@@ -81,16 +78,9 @@ def fetch(model: HubModel) -> Path:
 
 
 def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
-    """Upload a folder as one commit; the model is created if missing, and its other files stay.
+    """Upload a folder of `graphbench export` as one commit, and return its address; other files of the model stay.
 
-    Args:
-        folder: written by `graphbench export`.
-        model: with a revision, that branch.
-        message: of the commit.
-        private: create a missing model for its owner alone; an existing one keeps its visibility.
-
-    Returns:
-        The address of the commit.
+    A missing model is created, with `private` for its owner alone; the revision of the model is a branch.
 
     Raises:
         GraphbenchError: the Hub refuses or cannot be reached.

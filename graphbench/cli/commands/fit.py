@@ -31,7 +31,7 @@ from graphbench.cli.process import Stopped, exit_code, shared_exit_code
 from graphbench.cli.ranks import FolderLost, is_in_place, join_again, lost_folder
 from graphbench.cli.resume import altered_options, changed_options, find_start, without_repeats
 from graphbench.cli.same_data import SameData
-from graphbench.cli.trained import write_page
+from graphbench.cli.trained import describe_model, write_page
 from graphbench.cli.trainer_checks import store_findings, stored_findings
 from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
@@ -306,19 +306,18 @@ def _finish(cli: GraphbenchCLI) -> int:
     """
     trainer, model, run = cli.trainer, cli.model, cli.run_folder
     assert run is not None
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    # Of the training, all parts of a continued run included.
+    timer = next(callback for callback in callbacks if isinstance(callback, Timer))
     results: dict[str, Any] = {
-        "benchmark": model.spec.name,
-        "architecture": type(model.architecture).__name__,
-        "metric": model.spec.metric,
-        "higher_is_better": model.spec.higher_is_better,
-        "unit": model.spec.target_units[0] if len(set(model.spec.target_units)) == 1 else "",
+        **describe_model(model),
         "data": kind_of_data(model.spec),
         "parameters": count_parameters(model),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "ended_by_rate": model.ended_by_rate,
         "seed": cli.config.get("seed_everything"),
-        "fit_seconds": round(_timer(trainer).time_elapsed(), 1),
+        "fit_seconds": round(timer.time_elapsed(), 1),
     }
     if (peak := peak_memory_mb(trainer.strategy.root_device)) is not None:
         results["peak_memory_mb"] = round(peak)
@@ -367,12 +366,6 @@ def _write_page(cli: GraphbenchCLI) -> None:
         log.info("No test part: graphbench test --run %s --input LABELLED.csv scores a file.", run)
     else:
         log.info("Next: graphbench test --run %s", run)
-
-
-def _timer(trainer: pl.Trainer) -> Timer:
-    """Return the callback that measures the training, all parts of a continued run included."""
-    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return next(callback for callback in callbacks if isinstance(callback, Timer))
 
 
 def _save_averaged(trainer: pl.Trainer, run: RunFolder) -> None:

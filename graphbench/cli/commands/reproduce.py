@@ -80,10 +80,6 @@ def reproduce(arguments: Sequence[str]) -> int:
 
     Returns:
         0; 1 if a training failed.
-
-    Raises:
-        BadInput: an option is wrong, or does not go with the others.
-        UnknownName: there is no such table.
     """
     parser = _parser()
     options, rest = parser.parse_known_args(list(arguments))

@@ -48,9 +48,6 @@ def sweep(arguments: Sequence[str]) -> int:
 
     Returns:
         0; 1 if a training failed.
-
-    Raises:
-        BadInput: an option is wrong, before anything runs.
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))

@@ -116,11 +116,7 @@ def _with_empty_graph(value: Tensor, axis: str) -> Tensor:
 
 
 def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
-    """Return the program and a description of its inputs, as files of an export: name -> content and what is in it.
-
-    Raises:
-        BadInput: the model cannot be exported; names it and says why.
-    """
+    """Return the program and a description of its inputs, as files of an export: name -> content and what is in it."""
     program, fields = export_program(module, data.spec)
     content = io.BytesIO()
     torch.export.save(program, content)
@@ -182,11 +178,7 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
 def check_answers(
     run: Callable[[dict[str, Tensor]], Tensor], module: BenchmarkModule, fields: Fields, exporter: str
 ) -> None:
-    """Hold what was exported, and takes `fields` of a batch, against the model, on graphs of other sizes than traced.
-
-    Raises:
-        BadInput: it answers otherwise or not at all.
-    """
+    """Hold what was exported, and takes `fields` of a batch, against the model on graphs of other sizes."""
     spec, name = module.spec, type(module.architecture).__name__
     for number, sizes in enumerate((_TRACED, *_CHECKED)):
         table = _table(module, spec, sizes, seed=number + 1)
