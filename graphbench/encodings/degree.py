@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -39,10 +39,6 @@ class Degree(Encoding):
     def __init__(self, max_degree: int = 511) -> None:
         check_range(f"{self.name}: max_degree", max_degree, at_least=1, whole=True)
         self.max_degree = int(max_degree)
-
-    def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result."""
-        return {"max_degree": self.max_degree}
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """Count the ends of all edges of the table."""

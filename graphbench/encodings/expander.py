@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -57,10 +57,6 @@ class ExpanderEdges(Encoding):
     def __init__(self, degree: int = 3, seed: int = 0) -> None:
         check_range(f"{self.name}: degree", degree, at_least=1, whole=True)
         self.degree, self.seed = int(degree), int(seed)
-
-    def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result."""
-        return {"degree": self.degree, "seed": self.seed}
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """Compute one spectrum per draw and graph, O(n^3); a few draws are enough for most graphs."""

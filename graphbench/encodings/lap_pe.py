@@ -75,14 +75,6 @@ class LapPE(Encoding):
         self.normalization = normalization
         self.skip_trivial = bool(skip_trivial)
 
-    def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result."""
-        return {
-            "num_eigenvectors": self.num_eigenvectors,
-            "normalization": self.normalization,
-            "skip_trivial": self.skip_trivial,
-        }
-
     def memory(self, num_nodes: int, num_edges: int) -> int:
         """Count a dense matrix and its eigenvectors, or for large graphs some blocks of vectors."""
         if num_nodes > LARGE:
@@ -103,13 +95,7 @@ def laplacian_eigenvectors(
 ) -> tuple[Tensor, Tensor]:
     """Compute the smallest eigenvalues and their eigenvectors of many graphs, as `LapPE` describes them.
 
-    Args:
-        node_ptr: first node of each graph `[G + 1]`.
-        edge_ptr: first edge of each graph `[G + 1]`.
-        edges: source and target of each edge, numbered within its graph `[E, 2]`, int64.
-        count: columns; 0 where a graph has fewer eigenvectors.
-        normalization: as for `LapPE`.
-        skip_trivial: as for `LapPE`.
+    The graphs are those of `as_tensors`; of the `count` columns those that a graph has no eigenvectors for are 0.
 
     Returns:
         Eigenvectors `[num_nodes, count]` and eigenvalues `[G, count]`, float32.

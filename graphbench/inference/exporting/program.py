@@ -19,6 +19,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config
 
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphBatch, GraphTable
+from graphbench.contracts.encoding import encode
 from graphbench.contracts.table import GRAPH, GRAPH_DENSE
 from graphbench.errors import BadInput
 from graphbench.training.module import BenchmarkModule
@@ -213,11 +214,7 @@ def _table(module: BenchmarkModule, spec: BenchmarkSpec, sizes: Sequence[int], s
     """Random connected graphs with the features of a specification and the encodings of a model."""
     generator = torch.Generator().manual_seed(seed)
     graphs = [_graph(spec, size, generator) for size in sizes]
-    table = GraphTable.from_graphs(graphs)
-    for encoding in module.required_encodings():
-        encoded = encoding.compute(table)
-        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
-    return table
+    return encode(GraphTable.from_graphs(graphs), module.required_encodings())
 
 
 def _graph(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> dict[str, Any]:
