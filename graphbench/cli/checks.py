@@ -325,11 +325,7 @@ def meant(option: str, classes: Mapping[str, str]) -> str | None:
 
 
 def taken_by(holder: str, classes: Mapping[str, str]) -> list[str] | None:
-    """Return the options below another one; None if they cannot be read from sources.
-
-    Args:
-        holder: `data`, `model.architecture`, or one of `HOLDERS`.
-        classes: slot -> class that is named.
+    """Return the options below `data`, `model.architecture` or one of `HOLDERS`; None if sources do not show them.
 
     Examples:
         >>> taken_by("data", {"data": "CSL"})[:2]

@@ -234,10 +234,8 @@ def _moved_paths(run: RunFolder) -> dict[str, tuple[Paths, Paths]]:
     """Resolve the data's relative paths for a command that is called from another folder than its fit was.
 
     They are relative to the folder in which the fit was started, and are looked up there first; in the command's folder
-    if that one is gone, as on another machine. Of a list all paths must exist.
-
-    Returns:
-        Option of the data -> the path in the configuration, and the absolute one to use instead.
+    if that one is gone, as on another machine. Of a list all paths must exist. Returns option of the data -> the path
+    in the configuration, and the absolute one to use instead.
     """
     moved: dict[str, tuple[Paths, Paths]] = {}
     try:

@@ -282,10 +282,8 @@ def write_kept(
     """Write predictions that were scored to the run's folder.
 
     Predictions of the test split with intervals or a temperature stay, unless the weights are newer: they were asked
-    for, and are of the same model.
-
-    Returns:
-        The results, without intervals and temperature of a file that was written anew.
+    for, and are of the same model. Returns the results, without intervals and temperature of a file that was written
+    anew.
     """
     entries = {INTERVALS, TEMPERATURE} & results.keys()
     for split, frame in tables.items():

@@ -143,12 +143,7 @@ def training_facts(request: Request) -> TrainingFacts | None:
 
 
 def training_means(request: Request, predictor: Predictor) -> TrainingFacts:
-    """Return the training means as the run stores them, or compute them from its data.
-
-    Raises:
-        BadInput: the run does not store them, and its data are missing or differ.
-        CorruptData: the run stores those of other columns.
-    """
+    """Return the training means as the run stores them, or compute them from its data."""
     facts = predictor.facts
     if facts is None and request.run is not None:
         facts = TrainingFacts.read(request.run)

@@ -112,12 +112,7 @@ def is_whole(limit: float) -> bool:
 
 
 def require_whole(trainer: Any, stage: str) -> None:
-    """Refuse to score or predict a part of a split, which would count as the whole.
-
-    Args:
-        trainer: as it was built; Lightning declares no type for its limits.
-        stage: val, test or predict, whose batches the trainer may limit.
-    """
+    """Refuse to score or predict a part of a split, which would count as the whole. `stage` is val, test or predict."""
     limit = getattr(trainer, f"limit_{stage}_batches")
     if is_whole(limit):
         return
@@ -184,9 +179,6 @@ def store_findings(config: Namespace, trainer: pl.Trainer, model: BenchmarkModul
     """Write what Lightning's finders found into the configuration, so that a continued run has it.
 
     They have searched as the fit began; the model has the learning rate, and the data the batch size.
-
-    Raises:
-        BadInput: a search for a learning rate was cut short or found none.
     """
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     for callback in callbacks:

@@ -67,17 +67,7 @@ def build_of(
 ) -> tuple[dict[str, Any], BenchmarkModule, Benchmark]:
     """Build module and benchmark of a run, importing what the policy admits and nothing else.
 
-    Args:
-        folder: of the run.
-        policy: of its configuration.
-        without: options of the data that are left at their defaults.
-
-    Returns:
-        The configuration, the module and the benchmark.
-
-    Raises:
-        BadInput: the configuration names a class that may not be imported, or cannot be built.
-        CorruptData: it is damaged.
+    Options of the data in `without` are left at their defaults. Returns the configuration as well.
     """
     config = _configuration(folder)
     if without and isinstance(config["data"], dict) and isinstance(config["data"].get("init_args"), dict):

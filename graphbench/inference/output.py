@@ -34,16 +34,7 @@ def names_parts(name: str | None) -> bool:
 
 
 def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams: bool = False) -> Path:
-    """Return the file to write, after a check that it can be written.
-
-    Args:
-        name: what the command line says.
-        suffixes: types it may have.
-        streams: `-` is taken for standard output.
-
-    Raises:
-        BadInput: none is named, or its type is another, or it is a folder.
-    """
+    """Return the file to write, one of these types, or with `streams` `-` for standard output; refuse other names."""
     if not name:
         raise BadInput(f"--output is missing: name the file to write, which ends in {' or '.join(suffixes)}.")
     path = Path(name)

@@ -227,12 +227,7 @@ class PartsFolder:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, frames: Iterable[pd.DataFrame]) -> None:
-        """Write the answers of the blocks that `wanted` yielded, in their order, a part as soon as it is whole.
-
-        Raises:
-            BadInput: the columns hold values of several types, or are not those of the other parts.
-            GraphbenchError: a file cannot be written.
-        """
+        """Write the answers of the blocks that `wanted` yielded, in their order, a part as soon as it is whole."""
         waiting: list[pa.Table] = []
         start, ends, counts = 0, 0, Counts()
         try:

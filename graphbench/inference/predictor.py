@@ -207,15 +207,11 @@ class Predictor:
         counts = table.lengths(axis_of(level)).numpy()
         missing |= dict.fromkeys(np.flatnonzero(counts == 0).tolist(), f"the graph has no {level}s")
         problems |= {rows[graph]: why for graph, why in missing.items()}
-        remarks: list[str] | None = None
-        if self.facts is not None:
-            notes = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
-            remarks = [notes.get(row, "") for row in range(len(part.frame))]
-        if part.remarks is not None:
-            unseen = [part.remarks.get(row, "") for row in range(len(part.frame))]
-            pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
-            remarks = ["; ".join(filter(None, pair)) for pair in pairs]
-        answered = Answers(values, rows, counts, {}, remarks).only([row for row in rows if row not in problems])
+        noted = [] if self.facts is None else [dict(zip(rows, self.facts.outside(table, self.data), strict=True))]
+        noted += [] if part.remarks is None else [part.remarks]
+        remarks = ["; ".join(filter(None, (one.get(row) for one in noted))) for row in range(len(part.frame))]
+        answered = Answers(values, rows, counts, {}, remarks if noted else None)
+        answered = answered.only([row for row in rows if row not in problems])
         answered.problems = problems
         return answered
 

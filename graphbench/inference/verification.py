@@ -55,10 +55,8 @@ class Check:
 def verify(run: RunFolder) -> Iterator[Check]:
     """Yield the checks of a run in turn: configuration, parameters, a training step, predictions of each scored split.
 
-    Checks end where the configuration cannot be built or its data cannot be read, since all others rest on them.
-
-    Args:
-        run: its folder: `config.yaml`, `results.json`, `predictions-val.csv` and `predictions-test.csv`.
+    Checks end where the configuration cannot be built or its data cannot be read, since all others rest on them. The
+    folder has config.yaml, results.json, predictions-val.csv and predictions-test.csv.
 
     Raises:
         CorruptData: a file is damaged.

@@ -240,12 +240,8 @@ class Facts:
 def facts(configuration: Configuration, names: Iterable[str] = ()) -> Facts:
     """Read the facts of a configuration.
 
-    Args:
-        configuration: to read.
-        names: all configurations, for the one that an overlay belongs to: `sat/overlays/zinc-x2` to `sat/zinc`.
-
-    Raises:
-        BadInput: its file is damaged, or has an unknown key in `expected`.
+    Among `names`, those of all configurations, is the one that an overlay belongs to: `sat/zinc` of
+    `sat/overlays/zinc-x2`.
     """
     content = configuration.content()
     over = base_of(configuration.name, names) if configuration.is_overlay else ""

@@ -40,9 +40,6 @@ class Listing:
     def targets(self) -> Iterator[tuple[str, str]]:
         """Yield `(name, "package.module:name")` of every name, in the order of the file.
 
-        Raises:
-            OSError: the file cannot be read.
-
         Examples:
             >>> list(Listing("nn", "positional").targets())[0]
             ('DegreeEncoder', 'graphbench.nn.positional:DegreeEncoder')

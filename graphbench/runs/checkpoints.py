@@ -210,10 +210,6 @@ def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None =
     Returns:
         Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them),
         `other_shape` and `other_targets` (those that `arrange` returned); and `unused` (the module lacks them).
-
-    Raises:
-        BadInput: there is no file, or no weight in it fits.
-        CorruptData: the file cannot be read.
     """
     file = weights_file(path)
     content = load_checkpoint(file)

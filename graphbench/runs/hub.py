@@ -58,13 +58,7 @@ def is_hub_name(source: object) -> bool:
 
 
 def fetch(model: HubModel) -> Path:
-    """Fetch the files `FETCHED` of a model into the client's cache, unless they are there, and return their folder.
-
-    Raises:
-        BadInput: there is no model of graphbench with this name.
-        GraphbenchError: the Hub refuses, or cannot be reached and the model is not in the cache.
-        MissingExtra: huggingface_hub is not installed.
-    """
+    """Fetch the files `FETCHED` of a model into the client's cache, unless they are there, and return their folder."""
     options = {"revision": model.revision, "allow_patterns": list(FETCHED), "library_name": "graphbench"}
     client = _client(f"Loading {model}")
     try:

@@ -22,7 +22,7 @@ from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.command_line import CommandLine, as_word
-from graphbench.cli.complaints import of_logger, of_optimizer, of_training, reason
+from graphbench.cli.complaints import explain_training
 from graphbench.cli.console import count_parameters, peak_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.options import Request, own_parser, split
@@ -253,12 +253,8 @@ def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> G
         _check_place(cli)
     if message := explain_memory(error):
         return GraphbenchError(f"{message} {_how_to_go_on(cli.run_folder)}")
-    if of_logger(error):
-        return BadInput(f"--trainer.logger: {reason(error)}")
-    if of_optimizer(error):
-        return BadInput(f"The optimizer of --model.optimizer cannot train this model: {reason(error)}")
-    if of_training(error):
-        return BadInput(reason(error))
+    if message := explain_training(error):
+        return BadInput(message)
     if checkpoint is not None and _UNFIT in str(error.__cause__):
         trained = load_checkpoint(checkpoint).get("hyper_parameters", {})
         differing = differing_options(cli.settings()["model"], trained)[:6]
@@ -301,8 +297,7 @@ def _check_place(cli: GraphbenchCLI) -> None:
 def _finish(cli: GraphbenchCLI) -> int:
     """Validate the best checkpoint and record its scores, to compare those of `graphbench test` with.
 
-    Returns:
-        The exit code: 1 if the best score is no number.
+    Returns the exit code: 1 if the best score is no number.
     """
     trainer, model, run = cli.trainer, cli.model, cli.run_folder
     assert run is not None

@@ -40,8 +40,7 @@ _CONFIG_HEADER = ("name", "benchmark", "model", "expected", "source", "hardware"
 def list_installed(arguments: Sequence[str]) -> int:
     """Print what is registered, the installed configurations, or those with weights that their authors released.
 
-    Returns:
-        0; with `--check` 1 if something is broken or clashes.
+    Returns 1 if `--check` finds something broken or clashing, else 0.
     """
     parser = CommandParser(
         "list",

@@ -271,8 +271,7 @@ def _check_input_options(request: Request) -> None:
 def _score_input(request: Request) -> bool:
     """Score the file of `--input` whole, show the table, and record it in the run's folder `external`.
 
-    Returns:
-        Whether it was recorded: not with `--checkpoint FILE`, and not without a run in a folder to write to.
+    Returns whether it was recorded: not with `--checkpoint FILE`, and not without a run in a folder to write to.
     """
     options, run = request.options, request.run
     file = Path(options.input)

@@ -35,8 +35,7 @@ _TRAININGS = "trainings.json"
 def study(arguments: Sequence[str]) -> int:
     """Train and measure what the four questions lack, and write one page out of all that stands.
 
-    Returns:
-        0; 1 if a training or a measurement failed.
+    Returns 1 if a training or a measurement failed, else 0.
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))

@@ -45,8 +45,7 @@ _RESERVED = {
 def tune(arguments: Sequence[str]) -> int:
     """Run trials until the study has `--trials`, and write the best as `best.yaml`.
 
-    Returns:
-        0; 1 if no trial has finished.
+    Returns 1 if no trial has finished, else 0.
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))

@@ -41,8 +41,7 @@ _PLAIN = r"[^<>|`\[\]*\n\r]{0,300}"
 def run(arguments: Sequence[str]) -> int:
     """Check a run; with `--records` add it to the table that it belongs to.
 
-    Returns:
-        0; 1 if a check fails, and then nothing is added.
+    Returns 1 if a check fails, and then nothing is added, else 0.
     """
     parser = CommandParser(
         "verify",

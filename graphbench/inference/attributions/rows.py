@@ -79,12 +79,7 @@ def _graph(predictor: Predictor, part: InputPart, row: int, number: int) -> Grap
 
 
 def target_column(predictor: Predictor, name: str | None) -> int | None:
-    """Return the column of the prediction with a target's or class's name; None for the most probable class.
-
-    Raises:
-        BadInput: there are several targets and none is named.
-        UnknownName: there is no such target.
-    """
+    """Return the column of the prediction with a target's or class's name; None for the most probable class."""
     spec = predictor.data.spec
     names = list(predictor.data.target_labels() if spec.num_classes is None else predictor.classes)
     if name is None:

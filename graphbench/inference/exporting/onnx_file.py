@@ -50,16 +50,8 @@ def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[byte
 def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[str, Any]]:
     """Export the model to an ONNX file, held against the model in onnxruntime on graphs of other sizes.
 
-    What its inputs are comes with it, see `described_inputs`.
-
-    Args:
-        module: with its trained weights; in evaluation mode from now on.
-        data: its benchmark, which need not be open.
-
-    Raises:
-        BadInput: PyTorch cannot trace the model with free sizes, ONNX has no such operation, or the file answers
-            otherwise; names the architecture.
-        MissingExtra: onnx, onnxscript or onnxruntime is not installed.
+    What its inputs are comes with it, see `described_inputs`. The module is in evaluation mode from then on; data need
+    not be open. What cannot be exported is refused, as by `export_program`.
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         try:
