@@ -24,7 +24,7 @@ from graphbench.cli.command_line import (
     options_in,
     value_at,
 )
-from graphbench.cli.options import FLAGS, OWN, SEVERAL, check_needed, own_parser
+from graphbench.cli.options import FLAGS, OWN, SEVERAL, check_needed, last, own_parser
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
 from graphbench.data.files.nested import flatten
 from graphbench.errors import BadInput
@@ -74,7 +74,7 @@ def check_command(command: str, words: Sequence[str]) -> None:
     others = CommandLine.parse(rest, flags=FLAGS).located()
     # In the order of a user's mistakes: a wrong class would make all of its options look unknown.
     check_names(others)
-    folder = getattr(options, "resume" if command == "fit" else "run", None)
+    folder = last(getattr(options, "resume" if command == "fit" else "run", None))
     if command == "predict":
         for value in (value for one in line.named(*SEVERAL["predict"]) for value in one.values):
             if Path(value).is_file():

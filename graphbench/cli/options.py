@@ -18,7 +18,7 @@ import yaml
 
 from graphbench import registry
 from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_in, value_at
-from graphbench.cli.parsers import CommandParser, StoreLast, whole_number
+from graphbench.cli.parsers import CommandParser, whole_number
 from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.data.files.nested import texts_in
 from graphbench.data.parts.shares import PART_ROWS, Share
@@ -129,19 +129,22 @@ class Request:
 
     Args:
         options: the command's own options.
-        arguments: words for LightningCLI, with the run's configuration in front where a run is named.
+        typed: all other words, with the paths of configurations.
         run: the existing run that was named, if any.
-        changed: whether options were given beside the run's own configuration.
+        stored: words that stand for the run's own configuration.
         moved: relative paths of its data that are resolved elsewhere, see `_moved_paths`.
-        stored: the words of `arguments` that are the run's own configuration.
     """
 
     options: argparse.Namespace
-    arguments: list[str]
-    run: RunFolder | None
-    changed: bool = False
-    moved: dict[str, tuple[Paths, Paths]] = field(default_factory=dict)
+    typed: list[str]
+    run: RunFolder | None = None
     stored: list[str] = field(default_factory=list)
+    moved: dict[str, tuple[Paths, Paths]] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Words for LightningCLI, with the run's configuration in front."""
+        return [*self.stored, *self.typed]
 
 
 def own_parser(command: str) -> CommandParser:
@@ -152,9 +155,7 @@ def own_parser(command: str) -> CommandParser:
         if names[0] in FLAGS:
             parser.add_argument(*names, help=text, action="store_true")
         else:
-            several: dict[str, Any] = {"nargs": "+", "action": "extend"} if name == "rows" else {}
-            if names[0] in SEVERAL.get(command, ()) and not several:
-                several = {"action": StoreLast}  # of several runs, this parser sees one after the other
+            several: dict[str, Any] = {"nargs": "+", "action": "extend"} if names[0] in SEVERAL.get(command, ()) else {}
             parser.add_argument(*names, dest=name, help=text, **several)
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser
@@ -206,28 +207,34 @@ def split(parser: CommandParser, words: Sequence[str], run_option: str | None = 
     configuration names is refused.
     """
     options, unparsed = parser.parse_known_args(list(words))
-    arguments = CommandLine.parse(unparsed, flags=FLAGS).located().words
-    if any(word in ("-h", "--help") for word in arguments):
+    typed = CommandLine.parse(unparsed, flags=FLAGS).located().words
+    if any(word in ("-h", "--help") for word in typed):
         parser.print_help()
-    folder = getattr(options, run_option) if run_option else None
+    folder = last(getattr(options, run_option)) if run_option else None
     if not folder:
-        if not arguments:
+        if not typed:
             raise BadInput(
                 f"{parser.prog} needs a configuration: --config NAME_OR_FILE, or --data NAME --model.architecture NAME"
                 + (f", or --{run_option} FOLDER of an earlier run." if run_option else ".")
             )
-        import_named(arguments)
-        return Request(options, arguments, None, changed=bool(arguments))
+        import_named(typed)
+        return Request(options, typed)
     run = RunFolder.existing(folder)
-    names = trust.named_in([*arguments, getattr(options, "input", None) or ""])
+    names = trust.named_in([*typed, getattr(options, "input", None) or ""])
     # Before any class is imported: a run that somebody sent may name one whose module runs code.
     trust.require(trust.Policy.of(run.config, options.trust, names))
     moved = _moved_paths(run)
     stored = ["--config", str(run.config)]
     for name, (_, path) in moved.items():
         stored += [f"--data.{name}", path if isinstance(path, str) else json.dumps(path)]
-    import_named([*stored, *arguments])
-    return Request(options, [*stored, *arguments], run, bool(arguments), moved, stored)
+    request = Request(options, typed, run, stored, moved)
+    import_named(request.arguments)
+    return request
+
+
+def last(value: Any) -> Any:
+    """Return the last of several values of an option, or its only one."""
+    return value[-1] if isinstance(value, list) else value
 
 
 def _moved_paths(run: RunFolder) -> dict[str, tuple[Paths, Paths]]:

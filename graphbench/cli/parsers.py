@@ -18,17 +18,7 @@ ALL_OPTIONS = "`--help` lists all options; `--data.help NAME` and `--model.archi
 _KINDS = {"int": "an integer", "float": "a number"}
 
 
-class StoreLast(argparse.Action):
-    """Store a value in place of an earlier one."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        """Set the value of the option."""
-        setattr(namespace, self.dest, values)
-
-
-class _StoreOnce(StoreLast):
+class _StoreOnce(argparse.Action):
     """Store a value, and refuse a second one, by which the first would be lost."""
 
     def __call__(
@@ -40,7 +30,7 @@ class _StoreOnce(StoreLast):
             raise BadInput(f"{option} is given twice; {parser.prog} takes one: leave one of them out.")
         if option is not None:
             parser.given.add(self.dest)
-        super().__call__(parser, namespace, values, option)
+        setattr(namespace, self.dest, values)
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -225,7 +225,7 @@ def altered_options(request: Request) -> list[Difference]:
 
 def changed_options(request: Request) -> list[Difference]:
     """Compare a run's own configuration with that of the command line that continues it; refuse what cannot change."""
-    if not request.changed or request.run is None:
+    if not request.typed or request.run is None:
         return []
     changed = differing(resolve(request.stored), resolve(request.arguments))
     for one in changed:

@@ -96,9 +96,8 @@ def _member(request: Request, chosen: str, folder: Sequence[str], one_process: b
     refuse_loggers(request)
     path = checkpoint_of(request)
     same = SameData(request.run, request.options.data_changed)
-    stored = len(request.stored)
     # Behind the run's own devices, which are about its training, and before those that were typed.
-    words = [*request.arguments[:stored], *ONE_PROCESS, *request.arguments[stored:]]
+    words = [*request.stored, *ONE_PROCESS, *request.typed]
     forced = [*ONE_PROCESS, "--trainer.strategy", "auto"] if one_process else []
     cli = GraphbenchCLI([*words, *forced, *folder])
     require_whole(cli.trainer, "predict")

@@ -111,7 +111,7 @@ def open_data(predictor: Predictor, same: SameData) -> None:
 def _load(request: Request, options: Sequence[str]) -> Predictor:
     weights: str = getattr(request.options, "weights", None) or ""
     path = None if weights else checkpoint_of(request)
-    typed = CommandLine.parse(request.arguments[len(request.stored) :])
+    typed = CommandLine.parse(request.typed)
     if any(one.path.startswith("trainer.callbacks") for one in typed.options) or typed.value("trainer.callbacks"):
         raise BadInput(
             "--trainer.callbacks: no callback runs here. `graphbench test` and `graphbench predict` of a split run "

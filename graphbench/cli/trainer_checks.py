@@ -129,7 +129,7 @@ def require_whole(trainer: Any, stage: str) -> None:
 
 def refuse_loggers(request: Request) -> None:
     """Refuse a logger that was typed for a command that logs to none; that of a configuration is about its training."""
-    for one in CommandLine.parse(request.arguments[len(request.stored) :]).options:
+    for one in CommandLine.parse(request.typed).options:
         if one.path.startswith("trainer.logger") and one.value != "false":
             raise BadInput(
                 f"{one.name}: only `graphbench fit` logs to a tracker. The scores of a test are in the run's "

@@ -174,7 +174,7 @@ class _WriteConfig(pl.Callback):
     """
 
     def __init__(self, cli: GraphbenchCLI, request: Request) -> None:
-        self._cli, self._changed, self._moved = cli, request.changed, request.moved
+        self._cli, self._changed, self._moved = cli, bool(request.typed), request.moved
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Tell the model its own options before it reads the weights of another one."""

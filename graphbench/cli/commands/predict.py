@@ -161,15 +161,14 @@ def _answered(
 
 def _identity(requests: Sequence[Request]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what must be equal to go on with a table in parts, and paths, which need not be."""
-    options, first = requests[0].options, requests[0]
-    models = []
+    options, models = requests[0].options, []
     for request in requests:
         weights = Path(options.checkpoint or trained_weights(request.run or RunFolder(Path())))
         files = {"weights": weights}
         if request.run is not None:
             files |= {"configuration": request.run.config, "training": request.run.training}
         models.append({name: file_sha256(path) for name, path in files.items() if path.is_file()})
-    typed = CommandLine.parse(first.arguments[len(first.stored) :]).options
+    typed = CommandLine.parse(requests[0].typed).options
     # Whatever changes an answer: parts of two tables in one folder would look like one prediction.
     identity = {
         "input": _contents(Path(options.input)),

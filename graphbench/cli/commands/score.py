@@ -90,7 +90,7 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
 
 def _is_typed(request: Request, options: Iterable[str]) -> bool:
     """Tell whether options of the trainer were given beside the run's own configuration."""
-    line = CommandLine.parse(request.arguments[len(request.stored) :])
+    line = CommandLine.parse(request.typed)
     return any(line.value(f"trainer.{name}") is not None for name in options)
 
 
