@@ -148,11 +148,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _showed_help(name: str, words: list[str]) -> bool:
-    """Show a command's help on request, else check its words; both before torch is imported.
-
-    Returns:
-        Whether help was shown.
-    """
+    """Show a command's help if it is asked for, and tell so, else check its words; both before torch is imported."""
     from graphbench.cli.options import OWN, show_help
 
     if name not in OWN:

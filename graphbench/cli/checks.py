@@ -24,8 +24,9 @@ from graphbench.cli.command_line import (
     options_in,
     value_at,
 )
-from graphbench.cli.options import FLAGS, OWN, SEVERAL, check_needed, own_parser
+from graphbench.cli.options import FLAGS, OWN, SEVERAL, check_needed, last, own_parser
 from graphbench.cli.parsers import ALL_OPTIONS, near_options, unknown_option
+from graphbench.data.files.nested import flatten
 from graphbench.errors import BadInput
 from graphbench.registry.configurations import configurations
 from graphbench.registry.describe import options_of
@@ -66,19 +67,14 @@ _ELSEWHERE = {
 
 
 def check_command(command: str, words: Sequence[str]) -> None:
-    """Check the command line of a command that builds a model.
-
-    Raises:
-        BadInput: an option is unknown, a configuration is missing or is no mapping, or a folder holds no run.
-        UnknownName: a benchmark or architecture is not registered, or a configuration not installed.
-    """
+    """Check the command line of a command that builds a model: values, names, files, folders and options."""
     line = CommandLine.parse(words, SEVERAL.get(command, ()), FLAGS)
     _check_values(line, command)
     options, rest = own_parser(command).parse_known_args(list(words))
     others = CommandLine.parse(rest, flags=FLAGS).located()
     # In the order of a user's mistakes: a wrong class would make all of its options look unknown.
     check_names(others)
-    folder = getattr(options, "resume" if command == "fit" else "run", None)
+    folder = last(getattr(options, "resume" if command == "fit" else "run", None))
     if command == "predict":
         for value in (value for one in line.named(*SEVERAL["predict"]) for value in one.values):
             if Path(value).is_file():
@@ -95,9 +91,6 @@ def check_fit_options(command: str, words: Sequence[str], own: Iterable[str], re
     """Check the words that a command hands on to `graphbench fit`, without the command's own options.
 
     Names of its own options are suggestions; `reserved` are options of `fit` that it sets itself, and why.
-
-    Raises:
-        BadInput: an option is unknown or reserved, or a configuration is missing or is no mapping.
     """
     line = CommandLine.parse(words, flags=FLAGS)
     for one in line.options:
@@ -113,9 +106,6 @@ def check_set_once(words: Sequence[str], setters: Mapping[str, str]) -> None:
     """Refuse an option of a fit that a command sets for each of its trainings, and would override.
 
     `setters` has what sets an option, by its dotted name in any spelling.
-
-    Raises:
-        BadInput: names both.
     """
     by_path = {CommandLine.parse([f"--{option}"]).options[0].path: setter for option, setter in setters.items()}
     for one in CommandLine.parse(words, flags=FLAGS).options:
@@ -155,11 +145,7 @@ def _option_for(word: str, command: str) -> str | None:
 
 
 def check_names(line: CommandLine) -> None:
-    """Check the names of benchmarks, architectures and other classes.
-
-    Raises:
-        BadInput: a file or folder stands for a class, or a name where none belongs.
-    """
+    """Refuse a file or folder that stands for a class, and a name where none belongs."""
     for one in line.options:
         slot = one.name.removeprefix("--").removesuffix(".class_path")
         if slot in SLOTS and one.values == ("",):
@@ -250,7 +236,7 @@ def _check_order(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
 
     Files with lists are left alone, since the callbacks of several files add up.
     """
-    files = [(place, dict(_leaves(content))) for place, content in contents if place.startswith("--config ")]
+    files = [(place, _leaves(content)) for place, content in contents if place.startswith("--config ")]
     for number, (place, options) in enumerate(files):
         for later, others in files[number + 1 :]:
             if not options or any(isinstance(value, list) for value in options.values()):
@@ -262,14 +248,13 @@ def _check_order(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
                 )
 
 
-def _leaves(content: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
-    """Yield values that are no mappings, by their keys without `init_args`, except below `expected`."""
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            inside = above if key == "init_args" else f"{above}{key}."
-            yield from _leaves(value, inside) if above or key != "expected" else ()
-        else:
-            yield f"{above}{key}", value
+def _leaves(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values that are no mappings, by their keys without `init_args`, except below `expected`."""
+    return {
+        ".".join(part for part in name.split(".") if part != "init_args"): value
+        for name, value in flatten(content)
+        if not isinstance(value, Mapping) and not name.startswith("expected.")
+    }
 
 
 def _check_top_key(key: str, classes: Mapping[str, str]) -> None:
@@ -325,11 +310,7 @@ def _unknown(option: str, names: Iterable[str], classes: Mapping[str, str]) -> B
 
 
 def meant(option: str, classes: Mapping[str, str]) -> str | None:
-    """Return the option that was meant by one without its prefix, or by its name in other programs.
-
-    Args:
-        option: unknown, without dashes.
-        classes: slot -> class that is named.
+    """Return the option that was meant by one without its prefix, or by its name in other programs; None if unknown.
 
     Examples:
         >>> meant("lr", {})
@@ -344,11 +325,7 @@ def meant(option: str, classes: Mapping[str, str]) -> str | None:
 
 
 def taken_by(holder: str, classes: Mapping[str, str]) -> list[str] | None:
-    """Return the options below another one; None if they cannot be read from sources.
-
-    Args:
-        holder: `data`, `model.architecture`, or one of `HOLDERS`.
-        classes: slot -> class that is named.
+    """Return the options below `data`, `model.architecture` or one of `HOLDERS`; None if sources do not show them.
 
     Examples:
         >>> taken_by("data", {"data": "CSL"})[:2]

@@ -146,13 +146,7 @@ class CommandLine:
 
     @classmethod
     def parse(cls, words: Sequence[str], several: Collection[str] = (), flags: Collection[str] = ()) -> CommandLine:
-        """Group words into options and their values.
-
-        Args:
-            words: as typed.
-            several: options with any number of values.
-            flags: options without a value.
-        """
+        """Group words into options and their values. Options in `several` take any number of values, `flags` none."""
         options: list[Option] = []
         takes_value = False
         for word in spell_out(words):
@@ -184,12 +178,7 @@ class CommandLine:
         return CommandLine(tuple(one for one in self.options if not one.name.startswith(starts)))
 
     def located(self) -> CommandLine:
-        """Return the command line with the path of every `--config NAME`.
-
-        Raises:
-            BadInput: a name is neither a file nor an installed configuration.
-            NameClash: several distributions ship one of that name.
-        """
+        """Return the command line with the path of every `--config NAME`, see `resolve`."""
         return CommandLine(
             tuple(
                 Option(one.name, (path := str(resolve(one.value)),), (one.name, path))
@@ -249,11 +238,9 @@ class CommandLine:
         return [one for one in self.options if one.name in names]
 
     def value(self, option: str, files: bool = False) -> Any:
-        """Return the last value of a dotted option, parsed as YAML; None if unset.
+        """Return the last value of a dotted option, without dashes, parsed as YAML; None if unset.
 
-        Args:
-            option: without dashes.
-            files: read configurations as well, whose paths are `located`; else the words alone count.
+        With `files` configurations are read as well, whose paths are `located`; else the words alone count.
         """
         for one in reversed(self.options):
             if one.value and (files or one.name != "--config"):

@@ -21,6 +21,11 @@ _BUILT: dict[str, type] = {"data": Benchmark, "model.architecture": Architecture
 #: Where Lightning chooses devices, and the options by which it does.
 _DEVICES = "pytorch_lightning.trainer.connectors.accelerator_connector"
 _OF_DEVICES = ("accelerator", "devices", "num_nodes", "strategy", "precision", "plugins")
+#: Where it refuses options once it knows the data.
+_WITH_DATA = (
+    "pytorch_lightning.callbacks", "pytorch_lightning.loops", "pytorch_lightning.trainer.connectors",
+    "lightning_fabric.plugins.environments",
+)  # fmt: skip
 #: Options of the trainer that name classes, one or several.
 _BUILT_BY_LIGHTNING = ("logger", "profiler", "plugins", "callbacks")
 
@@ -28,9 +33,7 @@ _BUILT_BY_LIGHTNING = ("logger", "profiler", "plugins", "callbacks")
 def explain_construction(error: Exception, configured: Callable[[str], Any]) -> str | None:
     """Return one line for an error while data, model and trainer are built; None if it should be raised as it is.
 
-    Args:
-        error: raised by a constructor or by Lightning.
-        configured: returns the value of an option of the command line, None for unknown ones.
+    `configured` returns the value of an option of the command line, None for unknown ones.
     """
     if not isinstance(error, GraphbenchError) and _passed(error, _DEVICES):
         given = {name: _named(configured(f"trainer.{name}")) for name in _OF_DEVICES}
@@ -107,28 +110,17 @@ def reason(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def of_logger(error: BaseException) -> bool:
-    """Return whether a logger failed, such as one whose server wants a key."""
-    return _passed(error, "lightning_fabric.loggers", "pytorch_lightning.loggers")
-
-
-def of_training(error: BaseException) -> bool:
-    """Return whether Lightning refused an option once it knew the data, such as a monitor or a share of batches."""
-    refused = isinstance(error, (RuntimeError, ValueError, MisconfigurationException))
+def explain_training(error: BaseException) -> str | None:
+    """Return one line for an error of a training that a logger, an optimizer or Lightning raised; None for others."""
+    if _passed(error, "lightning_fabric.loggers", "pytorch_lightning.loggers"):  # such as one whose server wants a key
+        return f"--trainer.logger: {reason(error)}"
+    if not isinstance(error, (RuntimeError, ValueError, MisconfigurationException)):
+        return None
     last = _modules(error)[-1]
-    return refused and last.startswith(
-        (
-            "pytorch_lightning.callbacks",
-            "pytorch_lightning.loops",
-            "pytorch_lightning.trainer.connectors",
-            "lightning_fabric.plugins.environments",
-        )
-    )
-
-
-def of_optimizer(error: BaseException) -> bool:
-    """Return whether an optimizer refused the first gradients that it saw, as those of sparse tensors alone do."""
-    return isinstance(error, (RuntimeError, ValueError)) and _modules(error)[-1].startswith("torch.optim.")
+    if last.startswith("torch.optim."):  # of the first gradients, as those for sparse tensors alone refuse
+        return f"The optimizer of --model.optimizer cannot train this model: {reason(error)}"
+    # Refused once the data were known, such as a monitor or a share of batches.
+    return reason(error) if last.startswith(_WITH_DATA) else None
 
 
 def _root(error: BaseException) -> BaseException:

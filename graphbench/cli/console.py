@@ -92,12 +92,8 @@ def console(width: int = 120) -> Console:
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], corner: str | None = None) -> None:
     """Print a table; the first column is text, the others are numbers. Wide cells are folded, never cut.
 
-    Args:
-        title: above it.
-        header: names of the columns.
-        rows: cells of each.
-        corner: name of the first column of the transposed table, which is shown if this one is wider than the terminal;
-            None never to transpose.
+    `corner` names the first column of the transposed table, which is shown if this one is wider than the terminal; None
+    never to transpose.
     """
     place, table = console(), _table(title, header, rows)
     if corner is not None and Console(width=10_000, markup=False).measure(table).maximum > place.width:

@@ -114,11 +114,7 @@ class GraphbenchCLI(LightningCLI):
         parser.link_arguments("data.spec", "model.spec", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse, and turn the parser's errors into one readable line.
-
-        Raises:
-            BadInput: an option is unknown, missing, or has a value of the wrong type.
-        """
+        """Parse, and turn the parser's errors into one readable line."""
         tops = tuple(f"{parser.env_prefix}_{top}".upper() for top in (*OPTION_TOPS, "config", "seed_everything"))
         if parser.default_env and (named := [name for name in os.environ if name.startswith(tops)]):
             raise BadInput(
@@ -134,11 +130,7 @@ class GraphbenchCLI(LightningCLI):
             raise BadInput(f"--seed_everything is {seed}; expected a number from 0 to {2**32 - 1}.")
 
     def instantiate_classes(self) -> None:
-        """Build data, model and trainer, and handle signals in place of Lightning.
-
-        Raises:
-            BadInput: one of them does not take the value of an option, or needs what this machine lacks.
-        """
+        """Build data, model and trainer, and handle signals in place of Lightning."""
         # Before the model is built, which would take minutes or all memory.
         self._check_sizes()
         given = self.config
@@ -349,9 +341,6 @@ def resolve(arguments: Sequence[str]) -> dict[str, Any]:
     """Return all options of a command line with their defaults, as the plain values of a `config.yaml`.
 
     The default optimizer is written out as its class, so that naming it or not is equal.
-
-    Raises:
-        BadInput: an option is unknown, missing, or has a value of the wrong type.
     """
     config = ParsedCLI(arguments).settings()
     if config["model"].get("optimizer") in AS_FUNCTION:

@@ -18,7 +18,7 @@ import yaml
 
 from graphbench import registry
 from graphbench.cli.command_line import HOLDERS, REQUIRED, CommandLine, classes_in, value_at
-from graphbench.cli.parsers import CommandParser, StoreLast, whole_number
+from graphbench.cli.parsers import CommandParser, whole_number
 from graphbench.data.files.foreign import load_json, load_yaml
 from graphbench.data.files.nested import texts_in
 from graphbench.data.parts.shares import PART_ROWS, Share
@@ -129,19 +129,22 @@ class Request:
 
     Args:
         options: the command's own options.
-        arguments: words for LightningCLI, with the run's configuration in front where a run is named.
+        typed: all other words, with the paths of configurations.
         run: the existing run that was named, if any.
-        changed: whether options were given beside the run's own configuration.
+        stored: words that stand for the run's own configuration.
         moved: relative paths of its data that are resolved elsewhere, see `_moved_paths`.
-        stored: the words of `arguments` that are the run's own configuration.
     """
 
     options: argparse.Namespace
-    arguments: list[str]
-    run: RunFolder | None
-    changed: bool = False
-    moved: dict[str, tuple[Paths, Paths]] = field(default_factory=dict)
+    typed: list[str]
+    run: RunFolder | None = None
     stored: list[str] = field(default_factory=list)
+    moved: dict[str, tuple[Paths, Paths]] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Words for LightningCLI, with the run's configuration in front."""
+        return [*self.stored, *self.typed]
 
 
 def own_parser(command: str) -> CommandParser:
@@ -152,66 +155,45 @@ def own_parser(command: str) -> CommandParser:
         if names[0] in FLAGS:
             parser.add_argument(*names, help=text, action="store_true")
         else:
-            several: dict[str, Any] = {"nargs": "+", "action": "extend"} if name == "rows" else {}
-            if names[0] in SEVERAL.get(command, ()) and not several:
-                several = {"action": StoreLast}  # of several runs, this parser sees one after the other
+            several: dict[str, Any] = {"nargs": "+", "action": "extend"} if names[0] in SEVERAL.get(command, ()) else {}
             parser.add_argument(*names, dest=name, help=text, **several)
     parser.add_argument("--trust", action="store_true", help="import whatever the configuration of a run names")
     return parser
 
 
 def check_needed(command: str, options: argparse.Namespace) -> None:
-    """Check the options that a command cannot do without.
-
-    Raises:
-        BadInput: one is missing, or the file to write has an unknown type.
-    """
+    """Refuse options of a command that lack a needed one, or do not go with its output."""
     if command == "explain" and not options.rows:
         raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
     if command == "explain" and not options.output:
         raise BadInput("--output is missing: name the folder to write.")
-    if command == "embed" or (command == "predict" and options.input is not None):
-        from graphbench.inference.output import check_output, names_parts
+    if command not in ("predict", "embed"):
+        return
+    from graphbench.inference.output import check_output, names_parts
 
-        if command == "predict" and names_parts(options.output):
-            share_of(options)
-        else:
-            check_output(options.output, streams=command == "predict")
-    if command == "predict":
-        _check_parts(options)
-
-
-def _check_parts(options: argparse.Namespace) -> None:
-    """Refuse options of a folder of parts where another output is named.
-
-    Raises:
-        BadInput: names the first.
-    """
-    from graphbench.inference.output import names_parts
-
-    if options.input is not None and names_parts(options.output):
+    in_parts = command == "predict" and names_parts(options.output)
+    if in_parts and options.input is not None:
+        share_of(options)
         if options.input == "-":
             raise BadInput(
                 "--output DIR/ goes on after a kill, for which the input is read again, and standard input can be read "
                 "once: write it to a file, and name that with --input."
             )
         return
-    for name in ("part", "part_rows", "if_exists", *LAUNCHER_OPTIONS):
+    if command == "embed" or options.input is not None:
+        check_output(options.output, streams=command == "predict")
+    for name in ("part", "part_rows", "if_exists", *LAUNCHER_OPTIONS) if command == "predict" else ():
         if getattr(options, name) is not None:
             raise BadInput(
                 f"--{name.replace('_', '-')} is about a folder of parts: name one with --output DIR/ and an --input "
                 "FILE, or leave it out."
             )
-    if names_parts(options.output):
+    if in_parts:
         raise BadInput(f"--output {options.output}: a folder of parts is written of --input FILE, not of a split.")
 
 
 def share_of(options: argparse.Namespace) -> tuple[Share, int, bool]:
-    """Return the share of a folder of parts, the rows of a part, and whether to go on.
-
-    Raises:
-        BadInput: a value is none of those that are expected.
-    """
+    """Return the share of a folder of parts, the rows of a part, and whether to go on."""
     check_choice("--if-exists", options.if_exists or "fail", ("fail", "resume"))
     rows = PART_ROWS if options.part_rows is None else whole_number("--part-rows", options.part_rows, at_least=1)
     share = Share() if options.part is None else Share.parse(options.part)
@@ -221,78 +203,66 @@ def share_of(options: argparse.Namespace) -> tuple[Share, int, bool]:
 def split(parser: CommandParser, words: Sequence[str], run_option: str | None = "run") -> Request:
     """Split a command line, and import the classes that it names.
 
-    The configuration of an existing run, which `run_option` names, is read first.
-
-    Raises:
-        BadInput: the folder holds no run or one that may not import what it names, or a configuration is missing.
-        UnknownName: a benchmark or architecture is not registered.
+    The configuration of an existing run, which `run_option` names, is read first. A run that may not import what its
+    configuration names is refused.
     """
     options, unparsed = parser.parse_known_args(list(words))
-    arguments = CommandLine.parse(unparsed, flags=FLAGS).located().words
-    if any(word in ("-h", "--help") for word in arguments):
+    typed = CommandLine.parse(unparsed, flags=FLAGS).located().words
+    if any(word in ("-h", "--help") for word in typed):
         parser.print_help()
-    folder = getattr(options, run_option) if run_option else None
+    folder = last(getattr(options, run_option)) if run_option else None
     if not folder:
-        if not arguments:
+        if not typed:
             raise BadInput(
                 f"{parser.prog} needs a configuration: --config NAME_OR_FILE, or --data NAME --model.architecture NAME"
                 + (f", or --{run_option} FOLDER of an earlier run." if run_option else ".")
             )
-        import_named(arguments)
-        return Request(options, arguments, None, changed=bool(arguments))
+        import_named(typed)
+        return Request(options, typed)
     run = RunFolder.existing(folder)
-    names = trust.named_in([*arguments, getattr(options, "input", None) or ""])
+    names = trust.named_in([*typed, getattr(options, "input", None) or ""])
     # Before any class is imported: a run that somebody sent may name one whose module runs code.
     trust.require(trust.Policy.of(run.config, options.trust, names))
     moved = _moved_paths(run)
     stored = ["--config", str(run.config)]
     for name, (_, path) in moved.items():
         stored += [f"--data.{name}", path if isinstance(path, str) else json.dumps(path)]
-    import_named([*stored, *arguments])
-    return Request(options, [*stored, *arguments], run, bool(arguments), moved, stored)
+    request = Request(options, typed, run, stored, moved)
+    import_named(request.arguments)
+    return request
+
+
+def last(value: Any) -> Any:
+    """Return the last of several values of an option, or its only one."""
+    return value[-1] if isinstance(value, list) else value
 
 
 def _moved_paths(run: RunFolder) -> dict[str, tuple[Paths, Paths]]:
     """Resolve the data's relative paths for a command that is called from another folder than its fit was.
 
     They are relative to the folder in which the fit was started, and are looked up there first; in the command's folder
-    if that one is gone, as on another machine.
-
-    Returns:
-        Option of the data -> the path in the configuration, and the absolute one to use instead.
+    if that one is gone, as on another machine. Of a list all paths must exist. Returns option of the data -> the path
+    in the configuration, and the absolute one to use instead.
     """
+    moved: dict[str, tuple[Paths, Paths]] = {}
     try:
         started = Path(load_json(run.environment)["folder"])
         data = load_yaml(run.config.read_text(encoding="utf-8"))["data"]
-        options, benchmark = data["init_args"], data["class_path"].rpartition(".")[2]
-        names = (*_PATHS, *_PATHS_OF.get(benchmark, ()))
-        paths = {name: options[name] for name in names if isinstance(options.get(name), (str, list))}
-        return {} if started == Path.cwd() else _resolved(paths, started)
+        names = (*_PATHS, *_PATHS_OF.get(data["class_path"].rpartition(".")[2], ()))
+        for name in names if started != Path.cwd() else ():
+            given = data["init_args"].get(name)
+            files = given if isinstance(given, list) else [given]
+            if all(isinstance(file, str) for file in files) and not all(Path(file).is_absolute() for file in files):
+                resolved = [str(started / file) for file in files]
+                if all(Path(file).exists() for file in resolved):
+                    moved[name] = (given, resolved if isinstance(given, list) else resolved[0])
+        return moved
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):  # an older run, or a damaged one
         return {}
 
 
-def _resolved(paths: Mapping[str, Paths], started: Path) -> dict[str, tuple[Paths, Paths]]:
-    """Return relative paths that exist below `started` as they are given, and resolved; of a list all of its paths."""
-    moved: dict[str, tuple[Paths, Paths]] = {}
-    for name, given in paths.items():
-        files = [given] if isinstance(given, str) else given
-        named = all(isinstance(file, str) for file in files)
-        if named and not all(Path(file).is_absolute() for file in files):
-            resolved = [str(started / file) for file in files]
-            if all(Path(file).exists() for file in resolved):
-                moved[name] = (given, resolved[0] if isinstance(given, str) else resolved)
-    return moved
-
-
 def import_named(words: Sequence[str]) -> None:
-    """Import every registered class that a command line, with the paths of its configurations, names.
-
-    Raises:
-        UnknownName: `data` or `model.architecture` names an unregistered class.
-        BrokenPlugin: a named class cannot be imported.
-        BadInput: a configuration cannot be read, or has an unknown key below `expected`.
-    """
+    """Import every registered class that a command line, with the paths of its configurations, names."""
     line = CommandLine.parse(words)
     texts = {word for one in line.options for word in (one.name, *one.values)}
     for place, content in line.contents:
@@ -314,9 +284,6 @@ def with_optimizer(words: Sequence[str]) -> list[str]:
 
     A default in the parser would keep the options of one class for the next that is named, such as the weight decay of
     AdamW for Adam.
-
-    Args:
-        words: the command line after the command.
 
     Examples:
         >>> with_optimizer(["--model.optimizer.lr", "3e-4"])

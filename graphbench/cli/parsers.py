@@ -15,37 +15,22 @@ from graphbench.errors import BadInput, check_choice, check_range
 
 #: How to list all options of a command that builds a model.
 ALL_OPTIONS = "`--help` lists all options; `--data.help NAME` and `--model.architecture.help NAME` those of a class."
-#: Entry of a namespace while it is parsed: options that have a value.
-_GIVEN = "given twice?"
 _KINDS = {"int": "an integer", "float": "a number"}
 
 
-class StoreLast(argparse.Action):
-    """Store a value in place of an earlier one."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        """Set the value of the option."""
-        setattr(namespace, self.dest, values)
-
-
-class _StoreOnce(StoreLast):
+class _StoreOnce(argparse.Action):
     """Store a value, and refuse a second one, by which the first would be lost."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        """Set the value of the option.
-
-        Raises:
-            BadInput: it was given before.
-        """
-        if option is not None and self.dest in (given := vars(namespace).setdefault(_GIVEN, set())):
+        """Set the value of the option, and refuse one that was given before."""
+        assert isinstance(parser, CommandParser)
+        if option is not None and self.dest in parser.given:
             raise BadInput(f"{option} is given twice; {parser.prog} takes one: leave one of them out.")
         if option is not None:
-            given.add(self.dest)
-        super().__call__(parser, namespace, values, option)
+            parser.given.add(self.dest)
+        setattr(namespace, self.dest, values)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -65,6 +50,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, command: str, **options: Any) -> None:
         self.actions: list[argparse.Action] = []
+        #: Options that have a value already, while words are parsed.
+        self.given: set[str] = set()
         self._words: list[str] = []
         super().__init__(prog=f"graphbench {command}", allow_abbrev=False, **options)
         for name in (None, "store"):
@@ -81,11 +68,7 @@ class CommandParser(argparse.ArgumentParser):
         return [name[2:] for action in self.actions for name in action.option_strings if name.startswith("--")]
 
     def parse_args(self, args: Sequence[str], namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        """Parse a whole command line.
-
-        Raises:
-            BadInput: an option is unknown or missing, or a value has the wrong type.
-        """
+        """Parse a whole command line; refuse what is unknown, missing or of the wrong type."""
         if not {"-h", "--help"} & set(args):
             self._refuse_unknown(_options_in(spell_out(args)))
         options, rest = self.parse_known_args(args, namespace)
@@ -96,14 +79,10 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str], namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the command's own options, and return the other words.
-
-        Raises:
-            BadInput: an option is missing, or a value is empty or has the wrong type.
-        """
+        """Parse the command's own options, and return the other words."""
         self._words = spell_out(args)
+        self.given.clear()
         options, rest = super().parse_known_args(self._words, namespace)
-        options.__dict__.pop(_GIVEN, None)
         for action in self.actions:
             value = getattr(options, action.dest, None)
             if value == "" or (isinstance(value, list) and "" in value):
@@ -111,11 +90,7 @@ class CommandParser(argparse.ArgumentParser):
         return options, rest
 
     def error(self, message: str) -> NoReturn:
-        """Raise argparse's error as one line.
-
-        Raises:
-            BadInput: always.
-        """
+        """Raise argparse's error as one line, a `BadInput`."""
         if match := re.fullmatch(r"the following arguments are required: (.+)", message, re.DOTALL):
             self._refuse_missing(match[1].split(", "))
         name, _, problem = message.removeprefix("argument ").partition(": ")
@@ -168,10 +143,7 @@ def _options_in(words: Sequence[str]) -> list[str]:
 def near_options(option: str, names: Iterable[str], prefix: str = "") -> str:
     """Ask whether a similar option was meant; "" if none is similar or begins so.
 
-    Args:
-        option: without dashes.
-        names: all options, without dashes.
-        prefix: of all names, such as `data.`.
+    Names, without dashes, all begin with the prefix, such as `data.`.
 
     Examples:
         >>> near_options("batch_sze", ["batch_size", "root"], "data.")
@@ -196,9 +168,6 @@ def unknown_option(option: str, names: Iterable[str], hint: str = ALL_OPTIONS) -
 def whole_number(option: str, text: str, at_least: int) -> int:
     """Parse an integer.
 
-    Raises:
-        BadInput: the text is no integer, or a smaller one.
-
     Examples:
         >>> whole_number("--steps", "12", at_least=2)
         12
@@ -214,8 +183,7 @@ def whole_number(option: str, text: str, at_least: int) -> int:
 def folder_to_write(option: str, name: str | Path) -> Path:
     """Return the path of a folder that exists or can be made.
 
-    Raises:
-        BadInput: the path is a file or below one, not writable, or reads as an option.
+    A file, a place below one, a folder that is not writable and what reads as an option are refused.
     """
     path = Path(name)
     if str(path).startswith("-"):
@@ -235,11 +203,7 @@ def folder_to_write(option: str, name: str | Path) -> Path:
 
 
 def file_to_write(option: str, name: str | Path) -> Path:
-    """Return the path of a file that can be written; it may exist.
-
-    Raises:
-        BadInput: the path is a folder, or see `folder_to_write` for the folder around it.
-    """
+    """Return the path of a file that can be written, and may exist; for the folder around it see `folder_to_write`."""
     path = Path(name)
     if path.is_dir():
         raise BadInput(f"{option} {path}: this is a folder; name a file.")

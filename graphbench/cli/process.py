@@ -162,9 +162,6 @@ def cores_are_shared(groups: Path = _CONTROL_GROUPS) -> bool:
 
     They do where this is one of several ranks, where a container grants less time than it has cores, and where the
     load of the last minute is unknown or more than half a process per core.
-
-    Args:
-        groups: folder in which Linux reports the time that a container gets.
     """
     if "LOCAL_RANK" in os.environ or not hasattr(os, "getloadavg"):
         return True

@@ -137,12 +137,9 @@ class OrderlyStop(pl.Callback):
         self.place: Place | None = None
 
     def compare(self, trainer: pl.Trainer, whole: bool = False) -> None:
-        """Compare notes, and leave if the run's folder is gone.
+        """Compare notes, and raise `FolderLost` if the run's folder was moved or removed.
 
         `whole` tells whether a checkpoint written now would hold all that a run needs to go on.
-
-        Raises:
-            FolderLost: the folder was moved or removed.
         """
         lost = self.place is not None and not is_in_place(self.place)
         notes = torch.tensor([self._signals.noted, lost])
@@ -198,11 +195,7 @@ class FolderLost(GraphbenchError):
 
 
 class FolderWatch(pl.Callback):
-    """Check the run's folder before other callbacks write at the end of a validation or an epoch.
-
-    Args:
-        stop: compares the notes of all processes.
-    """
+    """Check the run's folder before other callbacks write at the end of a validation or an epoch."""
 
     def __init__(self, stop: OrderlyStop) -> None:
         self._stop = stop
@@ -224,9 +217,6 @@ def check_shared(run: Path, group: dist.ProcessGroup | None = None, patience: fl
         run: the folder, as each process calls it; the first one has written its configuration.
         group: of all processes, over gloo.
         patience: seconds until another host may see a new file; network file systems remember what was missing.
-
-    Raises:
-        BadInput: in every process, that some of them do not see it.
     """
     end = time.monotonic() + patience
     while not (is_seen := RunFolder(run).config.is_file()) and time.monotonic() < end:

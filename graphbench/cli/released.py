@@ -29,13 +29,7 @@ def check_weights(request: Request) -> None:
 
 
 def load_released(cli: GraphbenchCLI, named: str) -> None:
-    """Give the model of a recipe the weights that its authors released: `official`, or a file of the same layout.
-
-    Raises:
-        BadInput: the recipe names no released weights, there is no such file, or the weights are of another model.
-        CorruptData: the file is damaged, or not the one that was released.
-        MissingData: it could not be fetched; the message says from where to get it and where to put it.
-    """
+    """Give the model of a recipe the weights that its authors released: `official`, or a file of the same layout."""
     expected: Expected = cli.config_init["expected"]
     released = expected.chosen.weights
     if released is None:

@@ -77,11 +77,7 @@ class Start:
     epochs: int
 
     def refuse_past(self, trainer: pl.Trainer, run: RunFolder) -> None:
-        """Refuse a length that the run has passed.
-
-        Raises:
-            BadInput: `max_epochs` or `max_steps` is below what was trained.
-        """
+        """Refuse a length that the run has passed."""
         epochs, steps = trainer.max_epochs, trainer.max_steps
         whole = "Give the length of the whole run, including the part that is trained."
         if epochs is not None and -1 < epochs <= self.epoch:
@@ -165,10 +161,6 @@ def without_repeats(words: Sequence[str], config: Mapping[str, Any]) -> list[str
 
     A list that the command line itself gives, by a file or whole, replaces the run's: what is appended to it stays.
 
-    Args:
-        words: of the command that began the run, each configuration by the path of its file.
-        config: configuration of the run.
-
     Examples:
         >>> words = ["--trainer.callbacks+=Timer", "--trainer.callbacks.interval", "epoch", "--trainer.max_epochs", "9"]
         >>> without_repeats(words, {"trainer": {"callbacks": [{"class_path": "pytorch_lightning.callbacks.Timer"}]}})
@@ -210,9 +202,6 @@ def recipe_of(words: Sequence[str]) -> list[str]:
     """Return the words that name the recipe: the files up to the last one that says what is expected.
 
     Files behind that one, and all options, alter the recipe.
-
-    Raises:
-        BadInput: a file cannot be read.
     """
     line = CommandLine.parse(words)
     files = line.named("--config")
@@ -224,9 +213,6 @@ def altered_options(request: Request) -> list[Difference]:
     """Return the options that decide a score and differ from those of the recipe or run that a command line names.
 
     A recipe that leaves the architecture open, such as `equal-budget/zinc`, is altered by none.
-
-    Raises:
-        BadInput: an option is unknown, missing, or has a value of the wrong type.
     """
     recipe = request.stored or recipe_of(request.arguments)
     if not recipe or recipe == request.arguments:
@@ -238,12 +224,8 @@ def altered_options(request: Request) -> list[Difference]:
 
 
 def changed_options(request: Request) -> list[Difference]:
-    """Compare a run's own configuration with that of the command line that continues it.
-
-    Raises:
-        BadInput: an option cannot change within a run; names it, both values and what would be right.
-    """
-    if not request.changed or request.run is None:
+    """Compare a run's own configuration with that of the command line that continues it; refuse what cannot change."""
+    if not request.typed or request.run is None:
         return []
     changed = differing(resolve(request.stored), resolve(request.arguments))
     for one in changed:

@@ -45,24 +45,13 @@ def refuse_other_source(runs: Iterable[RunFolder], data: Any, advice: str) -> No
     """Refuse to stand runs beside others, or to count them as done, if the source of their data has changed since.
 
     Runs of earlier versions, and those of data that say nothing of their source, pass.
-
-    Args:
-        runs: begun or finished, of any split.
-        data: the benchmark as it is now.
-        advice: what to do, for the message.
-
-    Raises:
-        BadInput: names the run and what differs.
     """
     records = [(run, record) for run in runs if (record := _read_record(run)) is not None]
     now = source_of(data) if records else {}
     for run, record in records:
-        changed = [
-            f"{name} is {_shorten(now[name])} instead of {_shorten(value)}"
-            for name, value in _flat_source(record.get("source", {})).items()
-            if name in now and name.partition(".")[0] not in _OF_SPLITS and now[name] != value
-        ]
-        if changed:
+        before = _flat_source(record.get("source", {}))
+        shared = (name for name in before if name in now and name.partition(".")[0] not in _OF_SPLITS)
+        if changed := _changes(before, now, shared):
             raise BadInput(f"{run.path} was trained on other data: {'; '.join(changed[:_NAMED])}. {advice}")
 
 
@@ -98,8 +87,7 @@ class SameData(pl.Callback):
     def compare(self, fingerprint: Mapping[str, Any], speak: bool = True) -> None:
         """Compare data with those of the training, by `Benchmark.fingerprint`; a second call does nothing.
 
-        Raises:
-            BadInput: the data differ, and that is not accepted.
+        Others are refused, unless they are accepted.
         """
         if self.run is None or self.fresh or self._compared:
             return
@@ -179,11 +167,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         dict(flatten({"benchmark": one.get("benchmark"), "version": one.get("version")} | dict(one.get("source", {}))))
         for one in (before, now)
     )
-    lines = [
-        f"{name} is {_shorten(source_now.get(name))} instead of {_shorten(source.get(name))}"
-        for name in dict.fromkeys((*source, *source_now))
-        if source.get(name) != source_now.get(name)
-    ]
+    lines = _changes(source, source_now, dict.fromkeys((*source, *source_now)))
     resized = False
     for name, split in splits.items():
         other = splits_now.get(name, {"graphs": 0, "content": ""})
@@ -203,10 +187,15 @@ def other_batches(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
         ['unit is deviation instead of radius']
     """
     first, second = dict(before.get(_BATCHES) or {}), dict(now.get(_BATCHES) or {})
+    return _changes(first, second, (name for name in first if name in second))
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Describe which of some entries have another value now."""
     return [
-        f"{name} is {_shorten(second[name])} instead of {_shorten(value)}"
-        for name, value in first.items()
-        if name in second and second[name] != value
+        f"{name} is {_shorten(now.get(name))} instead of {_shorten(before.get(name))}"
+        for name in names
+        if now.get(name) != before.get(name)
     ]
 
 

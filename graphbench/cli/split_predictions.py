@@ -40,11 +40,7 @@ INTERVALS, TEMPERATURE = "intervals", "temperature"
 
 
 def predict_split(requests: Sequence[Request], chosen: str) -> int:
-    """Predict a split with the runs of some requests, and write the table.
-
-    Raises:
-        BadInput: several runs but no output are named, or the models cannot answer together.
-    """
+    """Predict a split with the runs of some requests, and write the table."""
     first = requests[0]
     if len(requests) > 1 and not first.options.output:
         raise BadInput("--output is missing: predictions of several runs have no folder of their own.")
@@ -79,11 +75,7 @@ class _Member:
     same: SameData
 
     def predict(self, outputs: bool) -> dict[str, Tensor]:
-        """Return the columns of the split from all processes, sorted by graph and node.
-
-        Args:
-            outputs: whether to add a column of the head's outputs.
-        """
+        """Return the columns of the split from all processes, by graph and node; with `outputs` the head's as well."""
         cli = self.cli
         cli.model.predicts_outputs = outputs
         batches = cli.trainer.predict(cli.model, cli.datamodule, ckpt_path=str(self.checkpoint), weights_only=True)
@@ -104,9 +96,8 @@ def _member(request: Request, chosen: str, folder: Sequence[str], one_process: b
     refuse_loggers(request)
     path = checkpoint_of(request)
     same = SameData(request.run, request.options.data_changed)
-    stored = len(request.stored)
     # Behind the run's own devices, which are about its training, and before those that were typed.
-    words = [*request.arguments[:stored], *ONE_PROCESS, *request.arguments[stored:]]
+    words = [*request.stored, *ONE_PROCESS, *request.typed]
     forced = [*ONE_PROCESS, "--trainer.strategy", "auto"] if one_process else []
     cli = GraphbenchCLI([*words, *forced, *folder])
     require_whole(cli.trainer, "predict")
@@ -290,10 +281,8 @@ def write_kept(
     """Write predictions that were scored to the run's folder.
 
     Predictions of the test split with intervals or a temperature stay, unless the weights are newer: they were asked
-    for, and are of the same model.
-
-    Returns:
-        The results, without intervals and temperature of a file that was written anew.
+    for, and are of the same model. Returns the results, without intervals and temperature of a file that was written
+    anew.
     """
     entries = {INTERVALS, TEMPERATURE} & results.keys()
     for split, frame in tables.items():

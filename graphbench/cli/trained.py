@@ -36,6 +36,7 @@ from graphbench.inference.loading import load_weights
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint, no_checkpoint, trained_weights
 from graphbench.runs.holding import InUse, refuse_writer
+from graphbench.training.module import BenchmarkModule
 
 log = logging.getLogger(__name__)
 #: One process, since nothing gathers the answers of several.
@@ -50,12 +51,7 @@ Answer = Callable[[Any], pd.DataFrame]
 
 
 def checkpoint_of(request: Request) -> Path:
-    """Return `--checkpoint FILE`, else the run's best checkpoint (or, without one, its last).
-
-    Raises:
-        BadInput: none was named, or the file is missing.
-        CorruptData: the file cannot be read.
-    """
+    """Return `--checkpoint FILE`, else the run's best checkpoint (or, without one, its last)."""
     named = request.options.checkpoint
     if named is None and request.run is None:
         raise BadInput(
@@ -78,11 +74,7 @@ def checkpoint_of(request: Request) -> Path:
 
 
 def predictor_of(request: Request, devices: str = "1") -> Predictor:
-    """Load a run's model for new inputs; its own data stay closed. `devices` is that of the trainer, for one device.
-
-    Raises:
-        BadInput: the command line names both an input and a split, callbacks, or no checkpoint.
-    """
+    """Load a run's model for new inputs; its own data stay closed. `devices` is that of the trainer, for one device."""
     if getattr(request.options, "split", None) is not None:
         raise BadInput("--input and --split exclude each other: name the input or the split.")
     predictor = _load(request, ["--trainer.devices", devices])
@@ -99,11 +91,7 @@ def on_split(request: Request) -> Predictor:
 
 
 def chosen_split(options: argparse.Namespace) -> str:
-    """Return the split of a command without `--input`.
-
-    Raises:
-        BadInput: there is no such split, or an option about the input was given.
-    """
+    """Return the split of a command without `--input`."""
     if options.smiles_column:
         raise BadInput("--smiles-column names a column of --input FILE, which is missing.")
     chosen: str = options.split or "test"
@@ -112,11 +100,7 @@ def chosen_split(options: argparse.Namespace) -> str:
 
 
 def open_data(predictor: Predictor, same: SameData) -> None:
-    """Open a run's own data and compare them with those of its training.
-
-    Raises:
-        BadInput: they cannot be read, or differ.
-    """
+    """Open a run's own data, and compare them with those of its training, see `SameData`."""
     predictor.data.prepare_data()
     predictor.data.setup("predict")
     same.compare(predictor.data.fingerprint())
@@ -125,7 +109,7 @@ def open_data(predictor: Predictor, same: SameData) -> None:
 def _load(request: Request, options: Sequence[str]) -> Predictor:
     weights: str = getattr(request.options, "weights", None) or ""
     path = None if weights else checkpoint_of(request)
-    typed = CommandLine.parse(request.arguments[len(request.stored) :])
+    typed = CommandLine.parse(request.typed)
     if any(one.path.startswith("trainer.callbacks") for one in typed.options) or typed.value("trainer.callbacks"):
         raise BadInput(
             "--trainer.callbacks: no callback runs here. `graphbench test` and `graphbench predict` of a split run "
@@ -157,12 +141,7 @@ def training_facts(request: Request) -> TrainingFacts | None:
 
 
 def training_means(request: Request, predictor: Predictor) -> TrainingFacts:
-    """Return the training means as the run stores them, or compute them from its data.
-
-    Raises:
-        BadInput: the run does not store them, and its data are missing or differ.
-        CorruptData: the run stores those of other columns.
-    """
+    """Return the training means as the run stores them, or compute them from its data."""
     facts = predictor.facts
     if facts is None and request.run is not None:
         facts = TrainingFacts.read(request.run)
@@ -216,6 +195,18 @@ def may_keep(run: RunFolder) -> bool:
     return True
 
 
+def describe_model(module: BenchmarkModule) -> dict[str, Any]:
+    """Name model, benchmark and metric, as all records of scores do."""
+    spec = module.spec
+    return {
+        "benchmark": spec.name,
+        "architecture": type(module.architecture).__name__,
+        "metric": spec.metric,
+        "higher_is_better": spec.higher_is_better,
+        "unit": spec.target_units[0] if len(set(spec.target_units)) == 1 else "",
+    }
+
+
 def write_page(run: RunFolder) -> None:
     """Rewrite the report of a run."""
     from graphbench.report import write_report  # imports matplotlib
@@ -230,12 +221,7 @@ def write_page(run: RunFolder) -> None:
 def chosen_devices(words: Sequence[str], device: torch.device) -> list[str]:
     """Return the value of `--trainer.devices` for each process; one entry if one device answers.
 
-    Args:
-        words: what was typed, with its configurations; the run's own one is about its training.
-        device: of the model in this process, for its kind.
-
-    Raises:
-        BadInput: there are fewer devices, or the option is not understood.
+    Configurations are read as well as words; the run's own one is about its training.
 
     Examples:
         >>> chosen_devices(["--trainer.devices", "2"], torch.device("cpu")), chosen_devices([], torch.device("cpu"))

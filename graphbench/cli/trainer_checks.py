@@ -45,11 +45,7 @@ _LENGTHS = ("max_epochs", "max_steps", "limit_train_batches")
 def check_trainer(
     config: Mapping[str, Any], callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace], model: BenchmarkModule
 ) -> None:
-    """Check the options of a trainer: arguments of `Trainer`, and the callbacks as they were built and as `parsed`.
-
-    Raises:
-        BadInput: names the option, its value and what would be right.
-    """
+    """Check the options of a trainer: arguments of `Trainer`, and the callbacks as they were built and as `parsed`."""
     for name, least in _LEAST.items():
         if config.get(name) is not None:
             check_range(f"--trainer.{name}", config[name], at_least=least)
@@ -94,13 +90,6 @@ def check_launcher(trainer: pl.Trainer, strategy: Any) -> None:
     """Refuse strategies that fork or spawn their processes, such as `ddp_spawn` and `ddp_notebook`.
 
     The model that they train, its scores and the signals that it gets stay in those processes.
-
-    Args:
-        trainer: as it was built.
-        strategy: its option.
-
-    Raises:
-        BadInput: names the strategy and what would be right.
     """
     launcher = trainer.strategy.launcher
     if launcher is not None and not hasattr(launcher, "cluster_environment"):
@@ -111,11 +100,7 @@ def check_launcher(trainer: pl.Trainer, strategy: Any) -> None:
 
 
 def check_processes(count: int) -> None:
-    """Refuse many more processes on the CPU than it has cores: Lightning would start them all.
-
-    Raises:
-        BadInput: names the number and the most.
-    """
+    """Refuse many more processes on the CPU than it has cores: Lightning would start them all."""
     most = max(8, os.cpu_count() or 1)
     if count > most:
         raise BadInput(f"--trainer.devices is {count}: that many processes on the CPU; expected at most {most} here.")
@@ -127,15 +112,7 @@ def is_whole(limit: float) -> bool:
 
 
 def require_whole(trainer: Any, stage: str) -> None:
-    """Refuse to score or predict a part of a split, which would count as the whole.
-
-    Args:
-        trainer: as it was built; Lightning declares no type for its limits.
-        stage: val, test or predict, whose batches the trainer may limit.
-
-    Raises:
-        BadInput: names the option.
-    """
+    """Refuse to score or predict a part of a split, which would count as the whole. `stage` is val, test or predict."""
     limit = getattr(trainer, f"limit_{stage}_batches")
     if is_whole(limit):
         return
@@ -151,12 +128,8 @@ def require_whole(trainer: Any, stage: str) -> None:
 
 
 def refuse_loggers(request: Request) -> None:
-    """Refuse a logger that was typed for a command that logs to none; that of a configuration is about its training.
-
-    Raises:
-        BadInput: names the option.
-    """
-    for one in CommandLine.parse(request.arguments[len(request.stored) :]).options:
+    """Refuse a logger that was typed for a command that logs to none; that of a configuration is about its training."""
+    for one in CommandLine.parse(request.typed).options:
         if one.path.startswith("trainer.logger") and one.value != "false":
             raise BadInput(
                 f"{one.name}: only `graphbench fit` logs to a tracker. The scores of a test are in the run's "
@@ -206,9 +179,6 @@ def store_findings(config: Namespace, trainer: pl.Trainer, model: BenchmarkModul
     """Write what Lightning's finders found into the configuration, so that a continued run has it.
 
     They have searched as the fit began; the model has the learning rate, and the data the batch size.
-
-    Raises:
-        BadInput: a search for a learning rate was cut short or found none.
     """
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     for callback in callbacks:
@@ -228,9 +198,6 @@ def store_findings(config: Namespace, trainer: pl.Trainer, model: BenchmarkModul
 
 def stored_findings(config: Mapping[str, Any]) -> list[str]:
     """Return what finders found for a run as options, to follow the command that began it.
-
-    Args:
-        config: configuration of the run.
 
     Examples:
         >>> trainer = {"callbacks": [{"class_path": "pytorch_lightning.callbacks.BatchSizeFinder"}]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -52,8 +53,6 @@ class Encoding(ABC):
         >>> from graphbench.contracts import GraphTable
         >>> class OutDegree(Encoding):
         ...     layout = {"out_degree": Column("node")}
-        ...     def parameters(self):
-        ...         return {}
         ...     def compute(self, graphs):
         ...         tail = graphs.batch(range(len(graphs))).edge_index[0]
         ...         return Encoded({"out_degree": tail.bincount(minlength=int(graphs.num_nodes.sum()))})
@@ -72,9 +71,16 @@ class Encoding(ABC):
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
 
-    @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result, as JSON values."""
+        """Every option that changes the result, as JSON values: by default all options, as attributes of their names.
+
+        Raises:
+            BadInput: an option is no attribute, so that a class has to say what its options are.
+        """
+        options = inspect.signature(type(self)).parameters
+        if missing := [name for name in options if not hasattr(self, name)]:
+            raise BadInput(f"{self.name} must define parameters(): its option {missing[0]} is no attribute.")
+        return {name: getattr(self, name) for name in options}
 
     @property
     @abstractmethod
@@ -163,10 +169,7 @@ def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
     """
     named = [(part,) if isinstance(part, Encoding) else declared_encodings(part) for part in parts]
     encodings = merge_encodings(chain.from_iterable(named))
-    table = graph_table(batch)
-    for encoding in encodings:
-        encoded = encoding.compute(table)
-        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+    table = encode(graph_table(batch), encodings)
     layout = {name: column for encoding in encodings for name, column in encoding.layout.items()}
     gathered, device, out = table.batch(range(len(table))), device_of(batch), _encodable(batch, layout)
     axes = {column.axis for column in layout.values()} - {NODE, EDGE}
@@ -195,12 +198,16 @@ def _encodable(graphs: Graphs, layout: Mapping[str, Column]) -> Graphs:
     return out  # type: ignore[return-value]
 
 
-def check_encoded(batch: Data, module: nn.Module) -> None:
-    """Refuse graphs without the fields of the encodings that a module reads.
+def encode(table: GraphTable, encodings: Iterable[Encoding]) -> GraphTable:
+    """Return the table with the fields of these encodings."""
+    for encoding in encodings:
+        encoded = encoding.compute(table)
+        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
+    return table
 
-    Raises:
-        BadInput: names the fields and the call that adds them.
-    """
+
+def check_encoded(batch: Data, module: nn.Module) -> None:
+    """Refuse graphs without the fields of the encodings that a module reads, and name the call that adds them."""
     for encoding in merge_encodings(declared_encodings(module)):
         missing = [name for name in encoding.layout if name not in batch]
         if missing:

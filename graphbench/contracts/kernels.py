@@ -45,10 +45,8 @@ def operation(namespace: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Make a function an operation of `torch.ops.<namespace>` that kernels can replace.
 
     The schema is read from the annotations. A call costs two microseconds more than that of the function. Programs that
-    torch.compile and torch.export make hold what the function is made of, so that they load without graphbench.
-
-    Args:
-        namespace: name of the library, `graphbench` or the package of a plug-in.
+    torch.compile and torch.export make hold what the function is made of, so that they load without graphbench. The
+    namespace is `graphbench`, or the package of a plug-in.
 
     Examples:
         >>> @operation("an_example")
@@ -159,14 +157,7 @@ def one_operation(
 
 
 def plain_form(name: str) -> Callable[..., Any]:
-    """Return the function in plain torch behind an operation, for kernels that leave some inputs to it.
-
-    Args:
-        name: as torch's dispatcher has it, such as `graphbench::sum_neighbours`.
-
-    Raises:
-        KeyError: no such operation was defined yet.
-    """
+    """Return the function in plain torch behind an operation such as `graphbench::sum_neighbours`, for its kernels."""
     return _PLAIN[name]
 
 
@@ -182,11 +173,7 @@ def _library(namespace: str) -> torch.library.Library:
 
 
 def kernels_run() -> bool:
-    """Tell whether a package with kernels is installed and in use.
-
-    Raises:
-        BadInput: the environment variable `GRAPHBENCH_KERNELS` has an unknown value.
-    """
+    """Tell whether a package with kernels is installed and in use."""
     return _are_wanted() and bool(register_kernels())
 
 
@@ -199,11 +186,7 @@ def _are_wanted() -> bool:
 
 @cache
 def register_kernels() -> tuple[str, ...]:
-    """Let all installed packages register their kernels, at the first call.
-
-    Returns:
-        Names of their entry points.
-    """
+    """Let all installed packages register their kernels, at the first call; returns the names of their entry points."""
     for entry in _entry_points():
         entry.load()()
     return tuple(entry.name for entry in _entry_points())

@@ -106,12 +106,7 @@ def size_blocks(
 ) -> Iterator[SizeBlock]:
     """Split a table into blocks of equal graph size, each of at most `max_entries` node pairs (or one graph).
 
-    Graphs without nodes are in no block.
-
-    Args:
-        graphs: the table.
-        max_entries: node pairs of a block.
-        chosen: mask of the graphs to split `[G]`; all by default.
+    Graphs without nodes are in no block. `chosen` is a mask of the graphs to split `[G]`; all by default.
 
     Raises:
         BadInput: an edge names a node that its graph does not have.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 import torch
 
@@ -34,18 +34,11 @@ class Degree(Encoding):
         {'out_degree': tensor([1, 2, 1], dtype=torch.int16), 'in_degree': tensor([1, 2, 1], dtype=torch.int16)}
     """
 
+    layout: ClassVar[Mapping[str, Column]] = {"in_degree": Column(NODE), "out_degree": Column(NODE)}
+
     def __init__(self, max_degree: int = 511) -> None:
         check_range(f"{self.name}: max_degree", max_degree, at_least=1, whole=True)
         self.max_degree = int(max_degree)
-
-    def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result."""
-        return {"max_degree": self.max_degree}
-
-    @property
-    def layout(self) -> Mapping[str, Column]:
-        """One number per node and direction."""
-        return {"in_degree": Column(NODE), "out_degree": Column(NODE)}
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """Count the ends of all edges of the table."""

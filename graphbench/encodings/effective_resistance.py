@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -39,15 +39,7 @@ class EffectiveResistance(Encoding):
 
     #: Stored for pairs that no path joins.
     disconnected: ClassVar[float] = -1.0
-
-    def parameters(self) -> dict[str, Any]:
-        """Return no options: there are none."""
-        return {}
-
-    @property
-    def layout(self) -> Mapping[str, Column]:
-        """One row per node pair."""
-        return {"effective_resistance": Column(PAIR)}
+    layout: ClassVar[Mapping[str, Column]] = {"effective_resistance": Column(PAIR)}
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """Invert one Cholesky factor per block of graphs of one size, O(n^3) per graph."""

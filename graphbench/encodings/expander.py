@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -51,18 +51,12 @@ class ExpanderEdges(Encoding):
         tensor([6])
     """
 
+    #: Pairs of nodes, as `edge_index` before it is transposed.
+    layout: ClassVar[Mapping[str, Column]] = {"expander_edges": Column("expander", index_of=NODE)}
+
     def __init__(self, degree: int = 3, seed: int = 0) -> None:
         check_range(f"{self.name}: degree", degree, at_least=1, whole=True)
         self.degree, self.seed = int(degree), int(seed)
-
-    def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result."""
-        return {"degree": self.degree, "seed": self.seed}
-
-    @property
-    def layout(self) -> Mapping[str, Column]:
-        """Pairs of nodes, as `edge_index` before it is transposed."""
-        return {"expander_edges": Column("expander", index_of=NODE)}
 
     def compute(self, graphs: GraphTable) -> Encoded:
         """Compute one spectrum per draw and graph, O(n^3); a few draws are enough for most graphs."""

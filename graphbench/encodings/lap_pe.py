@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
@@ -64,6 +64,7 @@ class LapPE(Encoding):
 
     #: 2: eigenvalues are distinct down to differences of 1e-11 of the largest, not 1e-8.
     version = 2
+    layout: ClassVar[Mapping[str, Column]] = {"lap_pe_vectors": Column(NODE), "lap_pe_values": Column(GRAPH)}
 
     def __init__(
         self, num_eigenvectors: int = 8, normalization: Normalization = "none", skip_trivial: bool = False
@@ -73,19 +74,6 @@ class LapPE(Encoding):
         self.num_eigenvectors = int(num_eigenvectors)
         self.normalization = normalization
         self.skip_trivial = bool(skip_trivial)
-
-    def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result."""
-        return {
-            "num_eigenvectors": self.num_eigenvectors,
-            "normalization": self.normalization,
-            "skip_trivial": self.skip_trivial,
-        }
-
-    @property
-    def layout(self) -> Mapping[str, Column]:
-        """Vectors per node, values per graph."""
-        return {"lap_pe_vectors": Column(NODE), "lap_pe_values": Column(GRAPH)}
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
         """Count a dense matrix and its eigenvectors, or for large graphs some blocks of vectors."""
@@ -107,13 +95,7 @@ def laplacian_eigenvectors(
 ) -> tuple[Tensor, Tensor]:
     """Compute the smallest eigenvalues and their eigenvectors of many graphs, as `LapPE` describes them.
 
-    Args:
-        node_ptr: first node of each graph `[G + 1]`.
-        edge_ptr: first edge of each graph `[G + 1]`.
-        edges: source and target of each edge, numbered within its graph `[E, 2]`, int64.
-        count: columns; 0 where a graph has fewer eigenvectors.
-        normalization: as for `LapPE`.
-        skip_trivial: as for `LapPE`.
+    The graphs are those of `as_tensors`; of the `count` columns those that a graph has no eigenvectors for are 0.
 
     Returns:
         Eigenvectors `[num_nodes, count]` and eigenvalues `[G, count]`, float32.

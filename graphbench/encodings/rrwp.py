@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -49,10 +49,6 @@ class RRWP(Encoding):
         check_choice(f"{self.name}: rows", rows, get_args(Rows))
         self.num_steps = int(num_steps)
         self.rows: Rows = rows
-
-    def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result."""
-        return {"num_steps": self.num_steps, "rows": self.rows}
 
     @property
     def layout(self) -> Mapping[str, Column]:

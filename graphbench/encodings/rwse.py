@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -45,18 +45,11 @@ class RWSE(Encoding):
                 [0.0000, 0.5000]])
     """
 
+    layout: ClassVar[Mapping[str, Column]] = {"rwse": Column(NODE)}
+
     def __init__(self, num_steps: int = 20) -> None:
         check_range(f"{self.name}: num_steps", num_steps, at_least=1, whole=True)
         self.num_steps = int(num_steps)
-
-    def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result."""
-        return {"num_steps": self.num_steps}
-
-    @property
-    def layout(self) -> Mapping[str, Column]:
-        """One row per node."""
-        return {"rwse": Column(NODE)}
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
         """Count powers of a dense matrix, or for large graphs the walks from one block of nodes."""
@@ -74,14 +67,7 @@ class RWSE(Encoding):
 def random_walks(node_ptr: Tensor, edge_ptr: Tensor, edges: Tensor, num_steps: int) -> Tensor:
     """Compute the probability that a random walk is back after 1 .. num_steps steps, for every node of many graphs.
 
-    Args:
-        node_ptr: first node of each graph `[G + 1]`.
-        edge_ptr: first edge of each graph `[G + 1]`.
-        edges: source and target of each edge, numbered within its graph `[E, 2]`, int64.
-        num_steps: longest walk.
-
-    Returns:
-        `[num_nodes, num_steps]`, float32.
+    The graphs are those of `as_tensors`; the result is `[num_nodes, num_steps]`, float32.
 
     Examples:
         >>> random_walks(torch.tensor([0, 2]), torch.tensor([0, 2]), torch.tensor([[0, 1], [1, 0]]), 3)

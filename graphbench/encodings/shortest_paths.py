@@ -141,12 +141,8 @@ def shortest_paths(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Compute distances of all pairs of nodes, and the edges that begin shortest paths, as `ShortestPaths` describes.
 
-    Args:
-        node_ptr: first node of each graph `[G + 1]`.
-        edge_ptr: first edge of each graph `[G + 1]`.
-        edges: source and target of each edge, numbered within its graph `[E, 2]`, int64.
-        max_distance: larger distances are stored as this one, and those of pairs that no path joins as one more.
-        with_steps: list the edges; otherwise the last four tensors are of length 0, or zeros.
+    The graphs are those of `as_tensors`. Distances above `max_distance` are stored as this one, and those of pairs that
+    no path joins as one more. Without `with_steps` the last four tensors are of length 0, or zeros.
 
     Returns:
         Distances `[pairs]`, uint8 or int16; number of steps of each graph, int64 `[G]`; and for each step the number of

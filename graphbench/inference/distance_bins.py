@@ -38,11 +38,9 @@ Fit = Callable[[np.ndarray, str], Conformal]
 
 
 def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
-    """Return the largest distance of each bin but the last, for bins of equally many rows.
+    """Return the largest distance of each bin but the last, for bins of equally many of the validation rows `[n]`.
 
-    Args:
-        distances: of the validation rows `[n]`.
-        coverage: a bin has at least twice as many rows as it needs, and at least 50.
+    A bin has at least twice as many rows as its coverage needs, and at least 50.
 
     Raises:
         BadInput: the rows, or their distances, make fewer than two bins.

@@ -12,7 +12,6 @@ import pandas as pd
 
 from graphbench.contracts import Encoded, Encoding, InputPart
 from graphbench.contracts.benchmark import Wanted
-from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.encode import encode_in_memory, with_encoding
 from graphbench.errors import BadInput, GraphbenchError, check_choice
 from graphbench.inference.answers import Answers, agreed, answer_table
@@ -28,12 +27,11 @@ from graphbench.inference.predictor import (
     readers_of,
     several,
     side_by_side,
+    targets_of,
     whole,
 )
 
 SPREAD = "spread"
-#: What the members of an ensemble share, see `_kinds`.
-_KINDS = ("benchmark", "task", "list of targets", "list of units", "list of classes", "list of spreads")
 #: What intervals may depend on -> kinds of tasks.
 INTERVALS_BY = {"distance": ("regression", "classification"), "spread": ("regression",), "class": ("classification",)}
 #: Tasks whose outputs are logits.
@@ -68,11 +66,12 @@ class Ensemble:
         self.intervals: Intervals | ClassSets | DistanceBins | None = None
         self.temperature: Temperature | None = None
         for member, name in zip(self.members[1:], self.names[1:], strict=True):
-            for what, ours, theirs in zip(_KINDS, _kinds(self.first), _kinds(member), strict=True):
-                if ours != theirs:
+            theirs = _kinds(member)
+            for what, ours in _kinds(self.first).items():
+                if ours != theirs[what]:
                     raise BadInput(
                         f"An ensemble needs one {what}: {self.names[0]} has {_listed(ours)}, {name} has "
-                        f"{_listed(theirs)}."
+                        f"{_listed(theirs[what])}."
                     )
         self.first.check_task()
 
@@ -252,14 +251,14 @@ class Ensemble:
         stated, spec = parse_coverage(coverage), self.first.data.spec
         self._check_intervals(by)
         means, spreads, targets, places, start = [], [], [], [], 0
-        for views, y in self._validation("--interval"):
+        for views in self._validation("--interval"):
             mean, spread, answers = self.answers(views)
             means.append(mean)
             spreads.append(spread)
-            targets.append(y[answers.rows])
+            targets.append(targets_of(views[0], answers, self.first.level))
             # Rows of the split, by which their distances are looked up.
             places.append(np.array(answers.rows, dtype=np.int64) + start)
-            start += len(y)
+            start += len(views[0].frame)
         names = self.first.data.target_labels()
         values, truth, spread = map(np.concatenate, (means, targets, spreads))
         values = values[:, : self.first.predicted]
@@ -316,22 +315,20 @@ class Ensemble:
         if spec.kind not in _WITH_LOGITS:
             raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
         outputs, targets = [], []
-        for views, y in self._validation("--calibrate"):
+        for views in self._validation("--calibrate"):
             logits, answers = self._agreed(views, "output")
             outputs.append(pooled(np.stack([log_probabilities(one, spec) for one in logits])))
-            targets.append(_targets_of(views[0], y, answers, self.first.level))
+            targets.append(targets_of(views[0], answers, self.first.level))
         self.temperature = Temperature.fit(np.concatenate(outputs), np.concatenate(targets))
         return self.temperature
 
-    def _validation(self, option: str) -> Iterator[tuple[list[InputPart], np.ndarray]]:
-        """Parts of the validation split as each member reads them, and their targets."""
+    def _validation(self, option: str) -> Iterator[list[InputPart]]:
+        """Parts of the validation split as each member reads them; `option` needs it, for messages."""
         for member, name in zip(self.members, self.names, strict=True):
             if "val" not in getattr(member.data, "tables", {}):
                 raise BadInput(f"{option}: the data of {name} are not open; call setup() of its `data` first.")
         self.require_one_split("val", option)
-        for views in self.parts_of("val"):
-            targets = views[0].table.columns["y"].numpy()
-            yield views, targets.reshape(len(targets), -1)
+        return self.parts_of("val")
 
     def parts_of(self, split: str) -> Iterator[list[InputPart]]:
         """Return the graphs of a split of the members' open data; see `require_one_split`."""
@@ -356,22 +353,18 @@ class Ensemble:
                 )
 
 
-def _kinds(member: Predictor) -> tuple[Any, ...]:
-    """Return what members must share, in the order of `_KINDS`."""
-    spec, data = member.data.spec, member.data
-    classes = tuple(member.classes) if spec.num_classes is not None else ()
-    spreads = member.module.task.spread_names
-    return spec.name, spec.task, data.target_labels(), spec.target_units, classes, spreads
+def _kinds(member: Predictor) -> dict[str, Any]:
+    """Return what members must share, by its name in messages."""
+    spec = member.data.spec
+    return {
+        "benchmark": spec.name,
+        "task": spec.task,
+        "list of targets": member.data.target_labels(),
+        "list of units": spec.target_units,
+        "list of classes": tuple(member.classes) if spec.num_classes is not None else (),
+        "list of spreads": member.module.task.spread_names,
+    }
 
 
 def _listed(value: Any) -> str:
     return (", ".join(map(str, value[:8])) or "none") if isinstance(value, tuple) else str(value)
-
-
-def _targets_of(view: InputPart, y: np.ndarray, answers: Answers, level: str) -> np.ndarray:
-    """Targets of the answered rows, of all their nodes or edges where those are predicted."""
-    if level not in (NODE, EDGE):
-        return np.asarray(y[answers.rows])
-    counts = view.table.lengths(level).numpy()
-    answered = np.isin(np.arange(len(counts)), answers.rows)
-    return np.asarray(y[np.repeat(answered, counts)])

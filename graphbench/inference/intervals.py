@@ -32,10 +32,7 @@ from graphbench.errors import BadInput
 
 
 def parse_coverage(text: str | float) -> Fraction:
-    """Parse a coverage as the decimal number that was written, so that no rank is off by rounding.
-
-    Raises:
-        BadInput: it is no number between 0 and 1.
+    """Parse a coverage as the decimal number that was written, so that no rank is off by rounding; refuse others.
 
     Examples:
         >>> parse_coverage("0.9"), parse_coverage(0.55)

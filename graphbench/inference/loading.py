@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from graphbench.runs.hub import HubModel, fetch, is_hub_name
 from graphbench.runs.trust import Policy, enforced
 from graphbench.runs.weights import SUFFIX
 from graphbench.training.module import BenchmarkModule
+from graphbench.training.quiet import silenced
 
 log = logging.getLogger(__name__)
 
@@ -66,17 +66,7 @@ def build_of(
 ) -> tuple[dict[str, Any], BenchmarkModule, Benchmark]:
     """Build module and benchmark of a run, importing what the policy admits and nothing else.
 
-    Args:
-        folder: of the run.
-        policy: of its configuration.
-        without: options of the data that are left at their defaults.
-
-    Returns:
-        The configuration, the module and the benchmark.
-
-    Raises:
-        BadInput: the configuration names a class that may not be imported, or cannot be built.
-        CorruptData: it is damaged.
+    Options of the data in `without` are left at their defaults. Returns the configuration as well.
     """
     config = _configuration(folder)
     if without and isinstance(config["data"], dict) and isinstance(config["data"].get("init_args"), dict):
@@ -89,12 +79,7 @@ def build_of(
 
 
 def load_weights(module: BenchmarkModule, checkpoint: Path) -> None:
-    """Give a module the weights of a checkpoint, all of them.
-
-    Raises:
-        BadInput: there is no such file, or it belongs to another model.
-        CorruptData: the file is damaged.
-    """
+    """Give a module the weights of a checkpoint, all of them."""
     content = load_checkpoint(checkpoint)
     try:
         module.on_load_checkpoint(content)
@@ -172,21 +157,10 @@ def _trainer(config: dict[str, Any], accelerator: str) -> pl.Trainer:
     """Device and precision; Lightning's lines about them are held back."""
     precision = (config.get("trainer") or {}).get("precision")
     try:
-        with _quiet("pytorch_lightning.utilities.rank_zero"):
+        with silenced(("pytorch_lightning.utilities.rank_zero",), logging.WARNING):
             return pl.Trainer(
                 accelerator=accelerator, devices=1, precision=precision, logger=False, enable_checkpointing=False,
                 enable_progress_bar=False, enable_model_summary=False,
             )  # fmt: skip
     except (MisconfigurationException, ValueError) as error:
         raise BadInput(f"accelerator={accelerator!r}, precision={precision!r}: {error}") from error
-
-
-@contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

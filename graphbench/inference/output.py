@@ -34,16 +34,7 @@ def names_parts(name: str | None) -> bool:
 
 
 def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams: bool = False) -> Path:
-    """Return the file to write, after a check that it can be written.
-
-    Args:
-        name: what the command line says.
-        suffixes: types it may have.
-        streams: `-` is taken for standard output.
-
-    Raises:
-        BadInput: none is named, or its type is another, or it is a folder.
-    """
+    """Return the file to write, one of these types, or with `streams` `-` for standard output; refuse other names."""
     if not name:
         raise BadInput(f"--output is missing: name the file to write, which ends in {' or '.join(suffixes)}.")
     path = Path(name)
@@ -100,10 +91,7 @@ class Counts:
 def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd.DataFrame], None]) -> None:
     """Write tables of equal columns one after the other; a file that was there stays until the new one is whole.
 
-    Args:
-        frames: taken one by one.
-        path: `.csv`, `.parquet` or `STANDARD_OUTPUT`, which shows every table at once.
-        after: called with every table that was written.
+    A `.csv` or `.parquet` file, or `STANDARD_OUTPUT`, which shows every table at once; `after` is called with each.
 
     Raises:
         BadInput: a column holds values of several types, which a Parquet file cannot.
@@ -160,11 +148,7 @@ def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[p
 
 
 def to_arrow(frame: pd.DataFrame, schema: pa.Schema | None) -> pa.Table:
-    """Convert a table for a Parquet file.
-
-    Args:
-        frame: the table.
-        schema: types of the columns; those that the values suggest if None.
+    """Convert a table for a Parquet file, by the types of `schema`, or those that the values suggest if it is None.
 
     Raises:
         BadInput: a column holds values of several types, or there are other columns.

@@ -209,12 +209,6 @@ class PartsFolder:
         """Yield the blocks that this process answers, out of those of the whole input.
 
         Nothing is read where all parts of all shares are there.
-
-        Args:
-            blocks: as `Ensemble.read_input` yields them.
-
-        Raises:
-            BadInput: a part is shorter than a block.
         """
         if self._rows:
             return
@@ -233,12 +227,7 @@ class PartsFolder:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, frames: Iterable[pd.DataFrame]) -> None:
-        """Write the answers of the blocks that `wanted` yielded, in their order, a part as soon as it is whole.
-
-        Raises:
-            BadInput: the columns hold values of several types, or are not those of the other parts.
-            GraphbenchError: a file cannot be written.
-        """
+        """Write the answers of the blocks that `wanted` yielded, in their order, a part as soon as it is whole."""
         waiting: list[pa.Table] = []
         start, ends, counts = 0, 0, Counts()
         try:

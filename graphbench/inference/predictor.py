@@ -207,15 +207,11 @@ class Predictor:
         counts = table.lengths(axis_of(level)).numpy()
         missing |= dict.fromkeys(np.flatnonzero(counts == 0).tolist(), f"the graph has no {level}s")
         problems |= {rows[graph]: why for graph, why in missing.items()}
-        remarks: list[str] | None = None
-        if self.facts is not None:
-            notes = dict(zip(rows, self.facts.outside(table, self.data), strict=True))
-            remarks = [notes.get(row, "") for row in range(len(part.frame))]
-        if part.remarks is not None:
-            unseen = [part.remarks.get(row, "") for row in range(len(part.frame))]
-            pairs = zip(remarks or [""] * len(unseen), unseen, strict=True)
-            remarks = ["; ".join(filter(None, pair)) for pair in pairs]
-        answered = Answers(values, rows, counts, {}, remarks).only([row for row in rows if row not in problems])
+        noted = [] if self.facts is None else [dict(zip(rows, self.facts.outside(table, self.data), strict=True))]
+        noted += [] if part.remarks is None else [part.remarks]
+        remarks = ["; ".join(filter(None, (one.get(row) for one in noted))) for row in range(len(part.frame))]
+        answered = Answers(values, rows, counts, {}, remarks if noted else None)
+        answered = answered.only([row for row in rows if row not in problems])
         answered.problems = problems
         return answered
 
@@ -262,13 +258,18 @@ class Predictor:
 
     def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
         """Answer one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
-        batch = self.data.on_before_batch_transfer(batch, 0)  # Lightning's hooks, which only its loops would call
-        batch = self.data.transfer_batch_to_device(batch, self.device, 0)
-        batch = self._precision.convert_input(self.data.on_after_batch_transfer(batch, 0))
+        batch = self._precision.convert_input(on_device(self.data, batch, self.device))
         context: AbstractContextManager[None] = self._precision.predict_step_context()
         with context:
             values = answer(batch)
             return (values if values.dtype == torch.float64 else values.float()).cpu().numpy()
+
+
+def on_device(data: Benchmark, batch: GraphBatch, device: torch.device) -> GraphBatch:
+    """Prepare a batch for the model by Lightning's hooks, which only its loops would call."""
+    batch = data.transfer_batch_to_device(data.on_before_batch_transfer(batch, 0), device, 0)
+    ready: GraphBatch = data.on_after_batch_transfer(batch, 0)
+    return ready
 
 
 def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[InputPart]:
@@ -298,11 +299,7 @@ def readers_of(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]
 
 
 def side_by_side(readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
-    """Parts of one input as several models read it, side by side.
-
-    Raises:
-        GraphbenchError: they differ in their rows: the input changes while it is read.
-    """
+    """Parts of one input as several models read it, side by side; an input that changes meanwhile is refused."""
     for views in zip_longest(*readings):
         if len({-1 if view is None else len(view.frame) for view in views}) > 1:
             raise GraphbenchError("The models of the ensemble read different rows from one input.")
@@ -331,6 +328,13 @@ def axis_of(level: str) -> str:
     return {"node": NODE_AXIS, "edge": EDGE}.get(level, GRAPH)
 
 
+def targets_of(part: InputPart, answers: Answers, level: str) -> np.ndarray:
+    """Targets of the answered rows, of all their nodes or edges where those are predicted `[values, T]`."""
+    counts = part.table.lengths(axis_of(level)).numpy()
+    answered = np.repeat(np.isin(part.rows, answers.rows), counts)
+    return np.asarray(part.table.columns["y"].numpy().reshape(int(counts.sum()), -1)[answered])
+
+
 def _out_of_memory(error: BaseException) -> bool:
     # On a processor torch raises a RuntimeError of no kind of its own.
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
@@ -352,11 +356,7 @@ def several(inputs: Any) -> Sequence[Any]:
 
 
 def whole(frames: Iterable[pd.DataFrame], inputs: Any) -> pd.DataFrame:
-    """Join the tables of the parts of some inputs: indexed by the input's number, or its label in a column of pandas.
-
-    Raises:
-        BadInput: there is no input.
-    """
+    """Join the tables of the parts of inputs, indexed by the input's number, or its label in a column of pandas."""
     tables, first = [], 0
     for frame in frames:  # each numbers its own rows
         tables.append(frame.set_axis(frame.index + first))

@@ -55,17 +55,15 @@ class Check:
 def verify(run: RunFolder) -> Iterator[Check]:
     """Yield the checks of a run in turn: configuration, parameters, a training step, predictions of each scored split.
 
-    Checks end where the configuration cannot be built or its data cannot be read, since all others rest on them.
-
-    Args:
-        run: its folder: `config.yaml`, `results.json`, `predictions-val.csv` and `predictions-test.csv`.
+    Checks end where the configuration cannot be built or its data cannot be read, since all others rest on them. The
+    folder has config.yaml, results.json, predictions-val.csv and predictions-test.csv.
 
     Raises:
         CorruptData: a file is damaged.
     """
     name = "configuration"
     try:
-        config, module, data = _built(run)
+        config, module, data = build_of(run, Policy.of(run.config, remembered=False), without=_PLACES)
         results = run.read_results()
         yield Check(name, f"{type(module.architecture).__name__} on {module.spec.name}")
         yield _parameters(module, results)
@@ -80,11 +78,6 @@ def verify(run: RunFolder) -> Iterator[Check]:
     yield _step(module, data, config.get("trainer") or {})
     for split in ("val", "test"):
         yield _predictions(run, module, data, split, results.get(split) or {})
-
-
-def _built(run: RunFolder) -> tuple[dict[str, Any], BenchmarkModule, Benchmark]:
-    config, module, data = build_of(run, Policy.of(run.config, remembered=False), without=_PLACES)
-    return config, module, data
 
 
 def _parameters(module: BenchmarkModule, results: Mapping[str, Any]) -> Check:

@@ -240,12 +240,8 @@ class Facts:
 def facts(configuration: Configuration, names: Iterable[str] = ()) -> Facts:
     """Read the facts of a configuration.
 
-    Args:
-        configuration: to read.
-        names: all configurations, for the one that an overlay belongs to: `sat/overlays/zinc-x2` to `sat/zinc`.
-
-    Raises:
-        BadInput: its file is damaged, or has an unknown key in `expected`.
+    Among `names`, those of all configurations, is the one that an overlay belongs to: `sat/zinc` of
+    `sat/overlays/zinc-x2`.
     """
     content = configuration.content()
     over = base_of(configuration.name, names) if configuration.is_overlay else ""
@@ -254,8 +250,8 @@ def facts(configuration: Configuration, names: Iterable[str] = ()) -> Facts:
     return Facts(
         kind,
         over,
-        _class(content.get("data")),
-        _class(model.get("architecture") if isinstance(model, Mapping) else None),
+        class_name(content.get("data")),
+        class_name(model.get("architecture") if isinstance(model, Mapping) else None),
         Expected.parse(content.get("expected"), str(configuration.path)),
     )
 
@@ -274,7 +270,7 @@ def base_of(name: str, names: Iterable[str]) -> str:
     return max(fitting, key=len, default="")
 
 
-def _class(value: Any) -> str:
-    """Return the last part of a class in a configuration."""
+def class_name(value: Any) -> str:
+    """Return the last part of the class that a value in a configuration names, as text or in a mapping; "" without."""
     name = value.get("class_path") if isinstance(value, Mapping) else value
     return name.rpartition(".")[2] if isinstance(name, str) else ""

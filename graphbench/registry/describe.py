@@ -106,9 +106,7 @@ def options_of(target: str) -> dict[str, str] | None:
     """Return the options of the constructor of `"package.module:Class"`: name -> its docstring, or "".
 
     Options of the base are included if the constructor takes `**options`, but for those that it gives the base itself.
-
-    Returns:
-        None if the source does not show all options.
+    None if the source does not show all options.
 
     Examples:
         >>> list(options_of("graphbench.training.optim:Schedule"))[:3]

@@ -287,8 +287,7 @@ class Comparison:
 def compare(expected: Expected, obtained: Obtained) -> Comparison | None:
     """Compare a run with the score that its configuration expects.
 
-    Returns:
-        None if no score is expected, the run is altered, or the metric was not scored.
+    None if no score is expected, the run is altered, or the metric was not scored.
 
     Examples:
         >>> expected = Expected("test/MAE", 0.070, 0.004, "GraphGPS, table 2", epochs=2000)

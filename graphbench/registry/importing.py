@@ -51,13 +51,8 @@ def limited_to(gate: Gate | None) -> Iterator[None]:
 def check(path: str, *, listed: bool = True, shown: str = "") -> None:
     """Refuse a name that may not be imported.
 
-    Args:
-        path: dotted.
-        listed: whether the gate's own list counts; not for functions called with arguments of the configuration.
-        shown: the name for the message; `path` by default.
-
-    Raises:
-        BadInput: the gate does not admit it.
+    `listed` tells whether the gate's own list counts: not for functions called with arguments of the configuration.
+    `shown` is the name for the message.
     """
     gate = _gate.get()
     if gate is not None:

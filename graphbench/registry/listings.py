@@ -40,9 +40,6 @@ class Listing:
     def targets(self) -> Iterator[tuple[str, str]]:
         """Yield `(name, "package.module:name")` of every name, in the order of the file.
 
-        Raises:
-            OSError: the file cannot be read.
-
         Examples:
             >>> list(Listing("nn", "positional").targets())[0]
             ('DegreeEncoder', 'graphbench.nn.positional:DegreeEncoder')
@@ -126,10 +123,6 @@ PLUGINS: dict[str, dict[str, str]] = {
 
 def supplier(group: str, name: str) -> str | None:
     """Return the distribution of this project that registers a name, if any.
-
-    Args:
-        group: architectures, benchmarks, encodings, tasks, callbacks, configs, tables or weights.
-        name: of a class, or of a configuration or table, `gps/zinc`.
 
     Examples:
         >>> supplier("architectures", "GPS"), supplier("configs", "sft/zinc"), supplier("architectures", "Mine")

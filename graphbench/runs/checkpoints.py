@@ -122,11 +122,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def check_instantiator(content: Any, path: str | Path) -> None:
-    """Refuse a checkpoint, or hyper-parameters, with a function that Lightning before 2.6.6 would call for the module.
-
-    Raises:
-        BadInput: hyper-parameters name another function than Lightning's own.
-    """
+    """Refuse a checkpoint, or hyper-parameters, with a function that Lightning before 2.6.6 would call for it."""
     if not isinstance(content, Mapping):
         return
     for hyper_parameters in (content, *(content.get(key) for key in _HYPER_PARAMETERS)):
@@ -214,10 +210,6 @@ def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None =
     Returns:
         Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them),
         `other_shape` and `other_targets` (those that `arrange` returned); and `unused` (the module lacks them).
-
-    Raises:
-        BadInput: there is no file, or no weight in it fits.
-        CorruptData: the file cannot be read.
     """
     file = weights_file(path)
     content = load_checkpoint(file)

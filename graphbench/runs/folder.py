@@ -76,11 +76,7 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
-        """Open the folder of an earlier run.
-
-        Raises:
-            BadInput: there is no run in it.
-        """
+        """Open the folder of an earlier run; refuse one without."""
         run = cls(Path(path))
         run.finish_writing()
         if not run.config.is_file():
@@ -123,16 +119,13 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self, new: bool = False) -> Iterator[Place]:
-        """Lock the folder, created if missing, until the block or the process ends.
+        """Lock the folder, created if missing, until the block or the process ends, see `locked`.
 
         The block gets its place, which detects that the folder was moved or removed.
 
         Args:
             new: the folder was created for this run; like one created here it is removed if the block leaves nothing
                 in it to continue or to read.
-
-        Raises:
-            BadInput: another process, which is named, writes here; or the folder is not writable.
         """
         new = new or not self.path.exists()
         with locked(self.path) as place:
@@ -191,12 +184,7 @@ class RunFolder:
         return self.path / f"predictions-{split}.csv"
 
     def note_environment(self, step: int, now: Mapping[str, Any]) -> None:
-        """Record code and versions that a run resumes with, if they have changed.
-
-        Args:
-            step: at which it resumes.
-            now: from `describe_environment`.
-        """
+        """Record code and versions, by `describe_environment`, that a run resumes with, if they have changed."""
         try:
             stored = load_json(self.environment)
             last = [stored, *stored.get("continued", [])][-1]

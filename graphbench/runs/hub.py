@@ -34,9 +34,6 @@ class HubModel:
     def parse(cls, text: str) -> HubModel:
         """Parse `hf:owner/name`.
 
-        Raises:
-            BadInput: the text has another form.
-
         Examples:
             >>> HubModel.parse("hf:mine/gps-zinc@v2")
             HubModel(name='mine/gps-zinc', revision='v2')
@@ -61,13 +58,7 @@ def is_hub_name(source: object) -> bool:
 
 
 def fetch(model: HubModel) -> Path:
-    """Fetch the files `FETCHED` of a model into the client's cache, unless they are there, and return their folder.
-
-    Raises:
-        BadInput: there is no model of graphbench with this name.
-        GraphbenchError: the Hub refuses, or cannot be reached and the model is not in the cache.
-        MissingExtra: huggingface_hub is not installed.
-    """
+    """Fetch the files `FETCHED` of a model into the client's cache, unless they are there, and return their folder."""
     options = {"revision": model.revision, "allow_patterns": list(FETCHED), "library_name": "graphbench"}
     client = _client(f"Loading {model}")
     try:
@@ -81,16 +72,9 @@ def fetch(model: HubModel) -> Path:
 
 
 def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
-    """Upload a folder as one commit; the model is created if missing, and its other files stay.
+    """Upload a folder of `graphbench export` as one commit, and return its address; other files of the model stay.
 
-    Args:
-        folder: written by `graphbench export`.
-        model: with a revision, that branch.
-        message: of the commit.
-        private: create a missing model for its owner alone; an existing one keeps its visibility.
-
-    Returns:
-        The address of the commit.
+    A missing model is created, with `private` for its owner alone; the revision of the model is a branch.
 
     Raises:
         GraphbenchError: the Hub refuses or cannot be reached.

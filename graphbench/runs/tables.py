@@ -105,12 +105,7 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, 
 
 
 def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Append rows to a table, created if missing in an existing folder.
-
-    Raises:
-        ValueError: a row has a column that is not among `columns`.
-        OSError: the file cannot be written.
-    """
+    """Append rows to a table, created if missing in an existing folder."""
     with path.open("a", newline="", encoding="utf-8") as file:
         file.write(_as_csv(columns, rows, header=not file.tell()))
 

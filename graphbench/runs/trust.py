@@ -89,11 +89,7 @@ class Policy:
     ) -> Policy:
         """Make the policy for the configuration of a run, which admits everything if its checksum is stored.
 
-        Args:
-            config: the file.
-            trust: whether the user trusts it.
-            paths: dotted paths on the user's own command line.
-            remembered: whether a stored checksum counts.
+        `paths` are dotted ones on the user's own command line; a stored checksum counts if `remembered`.
 
         Raises:
             BadInput: the file is no YAML mapping, or without `trust` names other files or has another form than

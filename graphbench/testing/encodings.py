@@ -23,7 +23,7 @@ from graphbench.contracts import (
     Representation,
 )
 from graphbench.testing.architectures import ArchitectureContract
-from graphbench.testing.tiny import permute_nodes, tiny_spec, tiny_table
+from graphbench.testing.tiny import encode, permute_nodes, tiny_spec, tiny_table
 
 
 class EncodingContract:
@@ -73,10 +73,10 @@ class EncodingContract:
     def test_chunks_do_not_matter(self) -> None:
         """A graph is encoded the same alone, in a part of the table and in the whole."""
         table, encoding = self.make_table(sizes=[5, 3, 1, 12, 6]), self.make_encoding()
-        whole = _joined(encoding, table)
+        whole = encode(table, [encoding])
         for name in encoding.layout:
             for cuts in ([0, 2, 5], [0, 1, 2, 3, 4, 5]):
-                pieces = [_joined(encoding, table.slice(a, b)) for a, b in pairwise(cuts)]
+                pieces = [encode(table.slice(a, b), [encoding]) for a, b in pairwise(cuts)]
                 chunked = torch.cat([piece.columns[name] for piece in pieces])
                 self._assert_close(chunked, whole.columns[name], f"{name} in chunks {cuts}")
 
@@ -99,8 +99,8 @@ class EncodingContract:
         if not self.equivariant:
             raise SkipTest("not equivariant by its definition")
         table, encoding = self.make_table(), self.make_encoding()
-        expected, _ = permute_nodes(_joined(encoding, table))
-        actual = _joined(encoding, permute_nodes(table)[0])
+        expected, _ = permute_nodes(encode(table, [encoding]))
+        actual = encode(permute_nodes(table)[0], [encoding])
         for name in encoding.layout:
             self._assert_close(actual.columns[name], expected.columns[name], f"{name} under another node order")
 
@@ -108,11 +108,6 @@ class EncodingContract:
         torch.testing.assert_close(
             actual, expected, rtol=self.tolerance, atol=self.tolerance, msg=lambda text: f"{what} differ.\n{text}"
         )
-
-
-def _joined(encoding: Encoding, table: GraphTable) -> GraphTable:
-    encoded = encoding.compute(table)
-    return table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
 
 
 def _check_encoded(encoding: Encoding, encoded: Encoded, table: GraphTable) -> None:

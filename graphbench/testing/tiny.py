@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphbench.contracts import Architecture, BenchmarkSpec, Column, Encoding, Features, GraphBatch, GraphTable
+from graphbench.contracts import Architecture, BenchmarkSpec, Column, Features, GraphBatch, GraphTable
+from graphbench.contracts.encoding import encode
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE, PAIR
 
@@ -113,14 +114,6 @@ def _target(spec: BenchmarkSpec, rows: int, generator: torch.Generator) -> Tenso
     return torch.randn(rows, spec.num_targets, generator=generator)
 
 
-def encode(table: GraphTable, encodings: Iterable[Encoding]) -> GraphTable:
-    """Return the table with the fields of these encodings."""
-    for encoding in encodings:
-        encoded = encoding.compute(table)
-        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
-    return table
-
-
 def tiny_batch(architecture: Architecture, num_graphs: int = 4, seed: int = 0) -> GraphBatch:
     """Make a batch of tiny graphs with all that an architecture reads: features and encodings."""
     table = encode(tiny_table(architecture.spec, num_graphs, seed), architecture.required_encodings())
@@ -164,8 +157,7 @@ def permute_edges(table: GraphTable, seed: int = 0) -> tuple[GraphTable, Tensor]
 def _permute(table: GraphTable, axis: str, seed: int) -> tuple[GraphTable, list[Tensor], Tensor]:
     """Put the rows of an axis in another order within each graph, and renumber what points at them.
 
-    Returns:
-        The table, the order of each graph, and for every row the one it came from.
+    Returns the table, the order of each graph, and for every row the one it came from.
     """
     generator, starts = torch.Generator().manual_seed(seed), table.ptr[axis][:-1]
     orders = [torch.randperm(size, generator=generator) for size in table.lengths(axis).tolist()]

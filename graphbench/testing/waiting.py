@@ -22,9 +22,6 @@ def check_reads_nothing(model: nn.Module, batch: GraphBatch, loss: Callable[[Rep
     A program runs ahead of a graphics card until it reads a number from it, or a shape that depends on numbers
     (`int(x)`, `x[mask]`, `nonzero`, `unique`, `bincount`). On this device all of these are errors, on any machine. The
     model stays there.
-
-    Raises:
-        AssertionError: something is read; the cause says where.
     """
     model, batch = model.to(META), batch.to(META)
     try:

@@ -57,11 +57,7 @@ CALLBACKS = (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the script of a shell, or with `--words` the completions of its last word.
-
-    Raises:
-        BadInput: the shell is not supported.
-    """
+    """Print the script of a shell, or with `--words` the completions of its last word."""
     if arguments[:1] == ["--words"]:
         print("\n".join(completions(arguments[1:])))
         return 0
@@ -81,8 +77,7 @@ def run(arguments: Sequence[str]) -> int:
 def completions(words: Sequence[str]) -> list[str]:
     """Return the completions of the last word; none if the shell should offer files.
 
-    Args:
-        words: after `graphbench`, the last one possibly incomplete. bash splits `--a=b` at its sign.
+    bash splits `--a=b` at its sign.
 
     Examples:
         >>> completions(["prep"])

@@ -36,13 +36,7 @@ _OF_METHOD: dict[str, tuple[Method, str]] = {"steps": ("integrated_gradients", "
 
 
 def explain(arguments: Sequence[str]) -> int:
-    """Write attributions of some rows as tables and drawings.
-
-    Raises:
-        BadInput: an option is missing or of another method, a row cannot be explained, or integrated gradients do not
-            reach the features that the model reads.
-        MissingExtra: integrated gradients need captum, which is not installed.
-    """
+    """Write attributions of some rows as tables and drawings."""
     request = split(own_parser("explain"), arguments)
     options = request.options
     numbers = [whole_number("--rows", text, at_least=0) for text in options.rows or ()]

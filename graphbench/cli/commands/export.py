@@ -17,12 +17,7 @@ _LICENCE = "licence of the weights for the card, in the Hub's spelling, such as 
 
 
 def export(arguments: Sequence[str]) -> int:
-    """Write a run's best model as a folder: safetensors, configuration, scores and a card.
-
-    Raises:
-        BadInput: there is no such run, the output is taken, or the model cannot be exported in this format.
-        MissingExtra: ONNX needs a package that is not installed.
-    """
+    """Write a run's best model as a folder: safetensors, configuration, scores and a card."""
     parser = CommandParser(
         "export",
         description="Write a run's best model into a folder: weights as safetensors, its configuration, scores and a "
@@ -52,12 +47,7 @@ def export(arguments: Sequence[str]) -> int:
 
 
 def push(arguments: Sequence[str]) -> int:
-    """Upload a run, or a folder of `graphbench export`, to the Hub.
-
-    Raises:
-        BadInput: the folder holds neither, or the name is none of the Hub.
-        GraphbenchError: the Hub refuses or cannot be reached.
-    """
+    """Upload a run, or a folder of `graphbench export`, to the Hub."""
     parser = CommandParser(
         "push",
         description="Put a trained model on the Hugging Face Hub, where graphbench.load('hf:owner/name') finds it. Log "

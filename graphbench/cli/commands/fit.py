@@ -22,7 +22,7 @@ from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.command_line import CommandLine, as_word
-from graphbench.cli.complaints import of_logger, of_optimizer, of_training, reason
+from graphbench.cli.complaints import explain_training
 from graphbench.cli.console import count_parameters, highest_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.options import Request, own_parser, split
@@ -31,7 +31,7 @@ from graphbench.cli.process import Stopped, exit_code, shared_exit_code
 from graphbench.cli.ranks import FolderLost, is_in_place, join_again, lost_folder
 from graphbench.cli.resume import altered_options, changed_options, find_start, without_repeats
 from graphbench.cli.same_data import SameData
-from graphbench.cli.trained import write_page
+from graphbench.cli.trained import describe_model, write_page
 from graphbench.cli.trainer_checks import store_findings, stored_findings
 from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
@@ -174,7 +174,7 @@ class _WriteConfig(pl.Callback):
     """
 
     def __init__(self, cli: GraphbenchCLI, request: Request) -> None:
-        self._cli, self._changed, self._moved = cli, request.changed, request.moved
+        self._cli, self._changed, self._moved = cli, bool(request.typed), request.moved
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write configuration and environment of a new run, and the hyper-parameters of every run."""
@@ -252,12 +252,8 @@ def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> G
         _check_place(cli)
     if message := explain_memory(error):
         return GraphbenchError(f"{message} {_how_to_go_on(cli.run_folder)}")
-    if of_logger(error):
-        return BadInput(f"--trainer.logger: {reason(error)}")
-    if of_optimizer(error):
-        return BadInput(f"The optimizer of --model.optimizer cannot train this model: {reason(error)}")
-    if of_training(error):
-        return BadInput(reason(error))
+    if message := explain_training(error):
+        return BadInput(message)
     if checkpoint is not None and _UNFIT in str(error.__cause__):
         trained = load_checkpoint(checkpoint).get("hyper_parameters", {})
         differing = differing_options(cli.settings()["model"], trained)[:6]
@@ -300,24 +296,22 @@ def _check_place(cli: GraphbenchCLI) -> None:
 def _finish(cli: GraphbenchCLI) -> int:
     """Validate the best checkpoint and record its scores, to compare those of `graphbench test` with.
 
-    Returns:
-        The exit code: 1 if the best score is no number.
+    Returns the exit code: 1 if the best score is no number.
     """
     trainer, model, run = cli.trainer, cli.model, cli.run_folder
     assert run is not None
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    # Of the training, all parts of a continued run included.
+    timer = next(callback for callback in callbacks if isinstance(callback, Timer))
     results: dict[str, Any] = {
-        "benchmark": model.spec.name,
-        "architecture": type(model.architecture).__name__,
-        "metric": model.spec.metric,
-        "higher_is_better": model.spec.higher_is_better,
-        "unit": model.spec.target_units[0] if len(set(model.spec.target_units)) == 1 else "",
+        **describe_model(model),
         "data": kind_of_data(model.spec),
         "parameters": count_parameters(model),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "ended_by_rate": model.ended_by_rate,
         "seed": cli.config.get("seed_everything"),
-        "fit_seconds": round(_timer(trainer).time_elapsed(), 1),
+        "fit_seconds": round(timer.time_elapsed(), 1),
     }
     if (peak := highest_memory_mb(trainer.strategy.root_device)) is not None:
         results["peak_memory_mb"] = round(peak)
@@ -366,12 +360,6 @@ def _write_page(cli: GraphbenchCLI) -> None:
         log.info("No test part: graphbench test --run %s --input LABELLED.csv scores a file.", run)
     else:
         log.info("Next: graphbench test --run %s", run)
-
-
-def _timer(trainer: pl.Trainer) -> Timer:
-    """Return the callback that measures the training, all parts of a continued run included."""
-    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return next(callback for callback in callbacks if isinstance(callback, Timer))
 
 
 def _save_averaged(trainer: pl.Trainer, run: RunFolder) -> None:

@@ -40,12 +40,7 @@ _CONFIG_HEADER = ("name", "benchmark", "model", "expected", "source", "hardware"
 def list_installed(arguments: Sequence[str]) -> int:
     """Print what is registered, the installed configurations, or those with weights that their authors released.
 
-    Returns:
-        0; with `--check` 1 if something is broken or clashes.
-
-    Raises:
-        UnknownName: there is no such group.
-        BadInput: a configuration is damaged.
+    Returns 1 if `--check` finds something broken or clashing, else 0.
     """
     parser = CommandParser(
         "list",
@@ -257,11 +252,7 @@ def _config_as_json(configuration: Configuration, about: Facts) -> dict[str, Any
 
 
 def show_config(arguments: Sequence[str]) -> int:
-    """Print a configuration, or copy it to a file.
-
-    Raises:
-        BadInput: no configuration has the name, or the file to write exists.
-    """
+    """Print a configuration, or copy it to a file."""
     parser = CommandParser(
         "config",
         description="Print an installed configuration. `graphbench list configs` shows their names.",

@@ -46,11 +46,7 @@ class Names:
 
     @classmethod
     def parse(cls, text: str) -> Names:
-        """Parse `my-model`, `my_model`, `graphbench-my-model` or `MyModel`, which keeps its capitals.
-
-        Raises:
-            BadInput: the text is no such name, or the class would shadow one of Python or graphbench.
-        """
+        """Parse `my-model`, `my_model`, `graphbench-my-model` or `MyModel`, which keeps its capitals."""
         split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", text)
         name = split.replace("_", "-").lower().removeprefix("graphbench-")
         if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or name == "graphbench":
@@ -87,14 +83,7 @@ def _check_free(names: Names) -> None:
 
 
 def write_plugin(name: str, directory: Path) -> Path:
-    """Write the distribution into a new folder `graphbench-NAME` of `directory`.
-
-    Returns:
-        The new folder.
-
-    Raises:
-        BadInput: the name is invalid or taken, or the folder exists.
-    """
+    """Write the distribution into a new folder `graphbench-NAME` of `directory`, and return that folder."""
     names = Names.parse(name)
     _check_free(names)
     folder = folder_to_write("--directory", directory) / names.distribution

@@ -22,8 +22,8 @@ import torch
 
 import graphbench
 from graphbench.cli.command_line import CommandLine
-from graphbench.cli.options import FLAGS, OWN, SEVERAL, Request, own_parser, share_of, split
-from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write
+from graphbench.cli.options import FLAGS, SEVERAL, Request, own_parser, share_of, split
+from graphbench.cli.parsers import file_to_write, folder_to_write
 from graphbench.cli.split_predictions import learn_from_validation, names_of, predict_split
 from graphbench.cli.trained import (
     Answer,
@@ -57,12 +57,7 @@ log = logging.getLogger(__name__)
 
 
 def predict(arguments: Sequence[str]) -> int:
-    """Predict a user's input, or a split, with the best checkpoint of a run, or of several together.
-
-    Raises:
-        BadInput: the input, split or file type is unknown, the benchmark cannot read new inputs, or the runs cannot
-            answer together.
-    """
+    """Predict a user's input, or a split, with the best checkpoint of a run, or of several together."""
     requests = _requests(arguments)
     options = requests[0].options
     if options.input is not None:
@@ -76,21 +71,16 @@ def predict(arguments: Sequence[str]) -> int:
 
 
 def _requests(arguments: Sequence[str]) -> list[Request]:
-    """Return the command line once for each run that it names.
-
-    Raises:
-        BadInput: a run is named twice, or a checkpoint is named beside several runs.
-    """
-    parser = CommandParser("predict", add_help=False)
-    help_text = OWN["predict"]["run"]
-    parser.add_argument("--run", "--run-folder", dest="run", nargs="+", action="extend", default=[], help=help_text)
-    options, rest = parser.parse_known_args(list(arguments))
-    if not options.run:
-        return [split(own_parser("predict"), rest)]
+    """Return the command line once for each run that it names; refuse a run that is named twice."""
+    line = CommandLine.parse(arguments, SEVERAL["predict"], FLAGS)
+    runs = [run for one in line.named(*SEVERAL["predict"]) for run in one.values]
+    if not runs:
+        return [split(own_parser("predict"), arguments)]
     # Each run's own configuration goes in front of what was typed.
-    requests = [split(own_parser("predict"), ["--run", run, *rest]) for run in options.run]
+    rest = line.without(*SEVERAL["predict"]).words
+    requests = [split(own_parser("predict"), ["--run", run, *rest]) for run in runs]
     places = [request.run.path.resolve() for request in requests if request.run is not None]
-    for number, (place, name) in enumerate(zip(places, options.run, strict=True)):
+    for number, (place, name) in enumerate(zip(places, runs, strict=True)):
         if place in places[:number]:
             raise BadInput(f"--run names {name} twice: a model does not differ from itself.")
     if len(requests) > 1 and requests[0].options.checkpoint is not None:
@@ -133,14 +123,7 @@ def _predict_in_parts(requests: Sequence[Request], arguments: Sequence[str]) -> 
 
 
 def _launch(options: argparse.Namespace, cluster: Cluster, arguments: Sequence[str]) -> int:
-    """Write a table in parts by jobs, a share each.
-
-    Returns:
-        0; 1 if parts are missing.
-
-    Raises:
-        BadInput: a share or no number of shares is named, or parts are there and nobody said to go on.
-    """
+    """Write a table in parts by jobs, a share each; returns 1 if parts are missing, else 0."""
     if options.part is not None:
         raise BadInput(f"--part {options.part}: with --launcher submitit every job gets a share; leave it out.")
     _, _, resume = share_of(options)
@@ -178,15 +161,14 @@ def _answered(
 
 def _identity(requests: Sequence[Request]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what must be equal to go on with a table in parts, and paths, which need not be."""
-    options, first = requests[0].options, requests[0]
-    models = []
+    options, models = requests[0].options, []
     for request in requests:
         weights = Path(options.checkpoint or trained_weights(request.run or RunFolder(Path())))
         files = {"weights": weights}
         if request.run is not None:
             files |= {"configuration": request.run.config, "training": request.run.training}
         models.append({name: file_sha256(path) for name, path in files.items() if path.is_file()})
-    typed = CommandLine.parse(first.arguments[len(first.stored) :]).options
+    typed = CommandLine.parse(requests[0].typed).options
     # Whatever changes an answer: parts of two tables in one folder would look like one prediction.
     identity = {
         "input": _contents(Path(options.input)),
@@ -265,11 +247,7 @@ def _rereadable(source: str, times: int) -> Iterator[str]:
 
 
 def embed(arguments: Sequence[str]) -> int:
-    """Write representations of graphs or nodes, of a user's input or a split, by a run's best checkpoint.
-
-    Raises:
-        BadInput: an option is unknown or missing, or the benchmark cannot read new inputs.
-    """
+    """Write representations of graphs or nodes, of a user's input or a split, by a run's best checkpoint."""
     request = split(own_parser("embed"), arguments)
     options = request.options
     level: Level = options.level or "graph"

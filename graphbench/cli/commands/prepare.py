@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.console import show_table
@@ -15,7 +15,6 @@ from graphbench.cli.options import FLAGS, own_parser, split
 from graphbench.contracts import Benchmark
 from graphbench.data.parts import kept
 from graphbench.data.parts.shares import AUTO, Share, alone
-from graphbench.data.store import Store
 from graphbench.errors import BadInput
 from graphbench.experiments.launchers import Cluster, Unit, launch
 
@@ -24,11 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare(arguments: Sequence[str]) -> int:
-    """Fill the store for a configuration, or do a share of that, and show the sizes of its splits.
-
-    Raises:
-        BadInput: an option is wrong, or the benchmark cannot be prepared in parts.
-    """
+    """Fill the store for a configuration, or do a share of that, and show the sizes of its splits."""
     request = split(own_parser("prepare"), arguments)
     options = request.options
     share, cluster = None if options.part is None else Share.parse(options.part), Cluster.of(options)
@@ -65,31 +60,17 @@ def prepare(arguments: Sequence[str]) -> int:
     return 0
 
 
-@runtime_checkable
-class _Dividable(Protocol):
-    """Data that several jobs can prepare, as those of `GraphBenchmark`."""
-
-    store: Store
-
-    def prepare_share(self, share: Share) -> int: ...
-
-
-def _dividable(data: Benchmark) -> _Dividable:
-    """Return the data if several jobs can prepare them.
-
-    Raises:
-        BadInput: they cannot.
-    """
-    if isinstance(data, _Dividable):
+def _dividable(data: Benchmark) -> Any:
+    """Return the data, and refuse those that several jobs cannot prepare, as they can those of `GraphBenchmark`."""
+    if hasattr(data, "prepare_share"):
         return data
     raise BadInput(f"{data.spec.name} cannot be prepared in parts: leave --part and --launcher out.")
 
 
-def _launch(data: _Dividable, cluster: Cluster, arguments: Sequence[str]) -> int:
+def _launch(data: Any, cluster: Cluster, arguments: Sequence[str]) -> int:
     """Prepare data by jobs: shares of the table, then shares of the encodings, and last what joins them.
 
-    Returns:
-        0; 1 if the last job has failed.
+    Returns 1 if the last job has failed, else 0.
     """
     words = ("prepare", *CommandLine.parse(arguments, flags=FLAGS).without("--launcher").words)
     folder = data.store.root / kept.ROOM / f"prepare-{hashlib.sha256(repr(words).encode()).hexdigest()[:12]}"

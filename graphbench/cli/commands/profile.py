@@ -95,10 +95,6 @@ def profile(arguments: Sequence[str]) -> int:
     """Train some steps and show time by part, throughput, peak memory and operations by submodule.
 
     With `--card-memory` show what a step takes on a card of that size instead.
-
-    Raises:
-        BadInput: `--steps` is no number above the warm-up's, `--depth` is below 1, `--output` is no file that can be
-            written, or `--card-memory` is no size, or is given beside one of them.
     """
     parser = own_parser("profile")
     request = split(parser, arguments)
@@ -147,11 +143,8 @@ def _training_batch(cli: GraphbenchCLI, device: torch.device, batch: GraphBatch 
 
 def _count_memory(cli: GraphbenchCLI) -> dict[str, Any]:
     """Count the memory of a step on the first training batch by the shapes of its tensors, or say why not."""
-    cli.datamodule.trainer = cli.trainer
-    cli.datamodule.prepare_data()
-    cli.datamodule.setup("fit")
-    cli.trainer.strategy.connect(cli.model)
     try:
+        _opened(cli)
         memory = count_memory(cli, _training_batch(cli, torch.device("cpu")))
     except (BadInput, RuntimeError) as error:
         return {"memory_mb": None, "activations_mb": None, "no_memory": str(error).strip().rpartition("\n")[2]}
@@ -208,10 +201,6 @@ def count_operations(model: nn.Module, batch: GraphBatch) -> dict[str, int]:
 
     Matrix products, convolutions and PyTorch's fused attention count; elementwise operations do not (norms,
     activations, distances and the maxima of maxout scores among them). Modules of a list are summed up under `*`.
-
-    Args:
-        model: takes a batch.
-        batch: on the model's device.
 
     Returns:
         Dotted name -> operations, `""` for the whole model; modules without operations are left out.
@@ -270,9 +259,6 @@ def params(arguments: Sequence[str]) -> int:
 def parse_memory(text: str) -> int:
     """Return the bytes of a size with its unit.
 
-    Raises:
-        BadInput: it is none.
-
     Examples:
         >>> parse_memory("80GB"), parse_memory("1.5 GiB")
         (80000000000, 1610612736)
@@ -285,19 +271,9 @@ def parse_memory(text: str) -> int:
 
 
 def estimate(request: Request, card: int) -> int:
-    """Show what a step on the largest training batch takes, by part, and the largest batch size that fits.
-
-    Args:
-        request: the command line.
-        card: bytes of the card.
-    """
+    """Show what a step on the largest training batch takes of a card's bytes, and the largest batch size that fits."""
     cli = GraphbenchCLI([*request.arguments, *_HERE])
-    # As `fit` does before it asks for data; nothing is trained here.
-    cli.trainer.strategy.connect(cli.model)
-    cli.datamodule.trainer = cli.trainer
-    cli.datamodule.prepare_data()
-    cli.datamodule.setup("fit")
-    loader = cli.datamodule.train_dataloader()
+    loader = _opened(cli)
     rows = largest_batch(loader)
     batch = _training_batch(cli, torch.device("cpu"), None if rows is None else _load(loader, rows))
     memory = count_memory(cli, batch)
@@ -315,11 +291,19 @@ def estimate(request: Request, card: int) -> int:
     return 0
 
 
+def _opened(cli: GraphbenchCLI) -> Any:
+    """Return the loader of training batches, with the data opened as `fit` does before it asks for them."""
+    cli.trainer.strategy.connect(cli.model)
+    cli.datamodule.trainer = cli.trainer
+    cli.datamodule.prepare_data()
+    cli.datamodule.setup("fit")
+    return cli.datamodule.train_dataloader()
+
+
 def largest_batch(loader: object) -> list[int] | None:
     """Return the rows of the batch of an epoch that takes most memory when it is padded.
 
-    Returns:
-        None where batches are not made of whole graphs.
+    None where batches are not made of whole graphs.
     """
     if not isinstance(loader, GraphLoader) or loader.cut is not None:
         return None
@@ -342,11 +326,7 @@ def _largest(card: int, graphs: int, once: int, twice: int) -> str:
 
 
 def count_memory(cli: GraphbenchCLI, batch: GraphBatch) -> StepMemory:
-    """Count a step in a child process; with numbers if shapes depend on them.
-
-    Raises:
-        BadInput: the precision is mixed, or a shape depends on numbers that only a real step has.
-    """
+    """Count a step in a child process, with numbers if shapes depend on them; refuse mixed precision."""
     precision = cli.trainer.precision_plugin
     if isinstance(precision, MixedPrecision):
         raise BadInput(

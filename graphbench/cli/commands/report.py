@@ -17,11 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Write a page about runs, and the result table as Markdown, CSV and LaTeX, from their folders alone.
-
-    Raises:
-        BadInput: a folder holds no run, or the output is a file or named like one.
-    """
+    """Write a page about runs, and the result table as Markdown, CSV and LaTeX, from their folders alone."""
     parser = CommandParser(
         "report",
         description="Compare runs on one HTML page without scripts or network. Runs that differ only in their seed "
@@ -63,11 +59,7 @@ def _is_comparison(folder: str) -> bool:
 
 
 def status(arguments: Sequence[str]) -> int:
-    """Show the units of a sweep, a study, a published table or a prediction, from their folder alone.
-
-    Raises:
-        BadInput: the folder is none of them.
-    """
+    """Show the units of a sweep, a study, a published table or a prediction, from their folder alone."""
     parser = CommandParser(
         "status",
         description="Show how far the trainings of a sweep or of a published table, the trials of a study, or the "

@@ -76,15 +76,7 @@ def _parser() -> CommandParser:
 
 
 def reproduce(arguments: Sequence[str]) -> int:
-    """List tables, or train what they lack and write them.
-
-    Returns:
-        0; 1 if a training failed.
-
-    Raises:
-        BadInput: an option is wrong, or does not go with the others.
-        UnknownName: there is no such table.
-    """
+    """List tables, or train what they lack and write them; returns 1 if a training failed, else 0."""
     parser = _parser()
     options, rest = parser.parse_known_args(list(arguments))
     extra = []

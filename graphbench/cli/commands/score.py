@@ -19,7 +19,15 @@ from graphbench.cli.released import OFFICIAL, check_weights, load_released
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
 from graphbench.cli.split_predictions import KeepPredictions, write_kept
-from graphbench.cli.trained import checkpoint_of, may_keep, open_data, predictor_of, write_page, written_together
+from graphbench.cli.trained import (
+    checkpoint_of,
+    describe_model,
+    may_keep,
+    open_data,
+    predictor_of,
+    write_page,
+    written_together,
+)
 from graphbench.cli.trainer_checks import is_whole, refuse_loggers, require_whole
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import write_text
@@ -82,7 +90,7 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
 
 def _is_typed(request: Request, options: Iterable[str]) -> bool:
     """Tell whether options of the trainer were given beside the run's own configuration."""
-    line = CommandLine.parse(request.arguments[len(request.stored) :])
+    line = CommandLine.parse(request.typed)
     return any(line.value(f"trainer.{name}") is not None for name in options)
 
 
@@ -129,26 +137,29 @@ def _score_splits(
         return False
     log_bounds(cli.model, splits)
     others = baselines_of(cli.model, cli.datamodule, splits)
-    comparison = _beside_expected(cli, request, scores)
     stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
+    comparison = _beside_expected(cli, request, scores, stored)
     _show(cli, scores, others, comparison, stored.get("fit_seconds"))
     # Scores of a named checkpoint are not those of the run, which its results and report are about.
     if request.run is None or staged is None or request.options.checkpoint is not None:
         return False
-    _compare_validation(request.run, scores)
+    if "val" in scores and stored.get("val") is not None:
+        log.info("Validation scores %s those stored at the end of fit.", _agreement(stored["val"], scores["val"]))
     if "test" in scores:
-        results = _results(request.run, scores, others, comparison, "; ".join(same.differences), undefined)
-        staged.write_results(write_kept(tables, results, request.run, staged))
+        results = {name: value for name, value in stored.items() if name not in ("expected", "data_changed")}
+        results |= {"test": dict(scores["test"]), "baselines": others}
+        results |= {} if comparison is None else {"expected": comparison.as_dict()}
+        results |= {"data_changed": "; ".join(same.differences)} if same.differences else {}
+        staged.write_results(write_kept(tables, results | {"undefined": undefined}, request.run, staged))
     request.run.report.unlink(missing_ok=True)  # an old report must not survive a kill before the next one is written
     return True
 
 
 def _beside_expected(
-    cli: GraphbenchCLI, request: Request, scores: Mapping[str, Mapping[str, float]]
+    cli: GraphbenchCLI, request: Request, scores: Mapping[str, Mapping[str, float]], stored: Mapping[str, Any]
 ) -> Comparison | None:
     """Compare the score with the one that the configuration expects; None if it expects none of these."""
     expected: Expected = cli.config_init["expected"]
-    stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
     if request.options.weights == OFFICIAL:  # trained as the recipe says, by its authors
         stored = {"epochs": expected.epochs, "steps": expected.steps}
     obtained = Obtained(
@@ -168,28 +179,6 @@ def _beside_expected(
         shown = "; ".join(changes[:_MOST_ALTERED])
         log.info("No score is expected of a run that alters its recipe: %s%s.", shown, more)
     return compare(expected, obtained)
-
-
-def _compare_validation(run: RunFolder, scores: Mapping[str, Mapping[str, float]]) -> None:
-    stored = run.read_results().get("val")
-    if stored is not None and "val" in scores:
-        log.info("Validation scores %s those stored at the end of fit.", _agreement(stored, scores["val"]))
-
-
-def _results(
-    run: RunFolder,
-    scores: Mapping[str, Mapping[str, float]],
-    others: Baselines,
-    comparison: Comparison | None,
-    data_changed: str,
-    undefined: Mapping[str, str],
-) -> dict[str, Any]:
-    """Return the run's results with those of the test."""
-    results = {name: value for name, value in run.read_results().items() if name not in ("expected", "data_changed")}
-    results |= {"test": dict(scores["test"]), "baselines": others}
-    results |= {} if comparison is None else {"expected": comparison.as_dict()}
-    results |= {"data_changed": data_changed} if data_changed else {}
-    return results | {"undefined": dict(undefined)}
 
 
 def _agreement(stored: Mapping[str, Any], scores: Mapping[str, float]) -> str:
@@ -283,11 +272,7 @@ def _check_input_options(request: Request) -> None:
 def _score_input(request: Request) -> bool:
     """Score the file of `--input` whole, show the table, and record it in the run's folder `external`.
 
-    Returns:
-        Whether it was recorded: not with `--checkpoint FILE`, and not without a run in a folder to write to.
-
-    Raises:
-        BadInput: scores of another file have this name; or see `ExternalScores.frames`.
+    Returns whether it was recorded: not with `--checkpoint FILE`, and not without a run in a folder to write to.
     """
     options, run = request.options, request.run
     file = Path(options.input)
@@ -356,16 +341,7 @@ def _open_own_data(request: Request, predictor: Predictor) -> bool:
 
 
 def _external_record(predictor: Predictor, name: str, source: Mapping[str, Any], result: ExternalResult) -> str:
-    spec = predictor.data.spec
-    facts = {
-        "name": name,
-        **source,
-        "benchmark": spec.name,
-        "architecture": type(predictor.module.architecture).__name__,
-        "metric": spec.metric,
-        "higher_is_better": spec.higher_is_better,
-        "unit": spec.target_units[0] if len(set(spec.target_units)) == 1 else "",
-    }
+    facts = {"name": name, **source, **describe_model(predictor.module)}
     return json.dumps(facts | asdict(result), indent=2, allow_nan=False) + "\n"
 
 

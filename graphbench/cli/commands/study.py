@@ -38,11 +38,7 @@ _TRAININGS = "trainings.json"
 def study(arguments: Sequence[str]) -> int:
     """Train and measure what the four questions lack, and write one page out of all that stands.
 
-    Returns:
-        0; 1 if a training or a measurement failed.
-
-    Raises:
-        BadInput: an option is wrong, before anything runs.
+    Returns 1 if a training or a measurement failed, else 0.
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))
@@ -53,10 +49,14 @@ def study(arguments: Sequence[str]) -> int:
         raise BadInput("graphbench study needs --model NAME_OR_FILE: a recipe, and overlays of it behind.")
     check_range("--jobs", options.jobs, at_least=1, whole=True)
     check_fit_options("study", [*words_of(options.model, ()), *words], parser.names, RESERVED)
-    further = [folder_of_runs(folder) for folder in options.runs]
+    for folder in options.runs:
+        if not Path(folder).is_dir():
+            raise BadInput(
+                f"--runs {folder}: there is no such folder. Name one that holds runs, such as that of a sweep."
+            )
     rows = _study(options, words).rows()
     seeds = parse_numbers("--seeds", ",".join(options.seeds))
-    plan = planned(rows, seeds, output, Standing(output, further))
+    plan = planned(rows, seeds, output, Standing(output, [Path(folder) for folder in options.runs]))
     _check_data(plan, output)
     measured = {row: output / "cost" / f"{row.name}.json" for row in rows if row.question == "cost" and not row.why}
     trainings = list({one.folder: one.training for one in plan if one.folder == one.training.folder(output)}.values())
@@ -160,17 +160,6 @@ def _check_data(plan: Sequence[Planned], output: Path) -> None:
         if runs:
             data = build("study", of_it[0].training.arguments(output)).datamodule
             refuse_other_source(runs, data, "Restore the data, or name another --output and leave this run out.")
-
-
-def folder_of_runs(name: str) -> Path:
-    """Return the path of an existing folder.
-
-    Raises:
-        BadInput: there is none.
-    """
-    if not Path(name).is_dir():
-        raise BadInput(f"--runs {name}: there is no such folder. Name one that holds runs, such as that of a sweep.")
-    return Path(name)
 
 
 def _show(plan: Sequence[Planned], measured: Mapping[Row, Path]) -> None:

@@ -47,11 +47,7 @@ _REPLICATES = ("seed_everything", "data.fold", "data.split_seed", "expected")
 def sweep(arguments: Sequence[str]) -> int:
     """Train and test models x variations x seeds x folds, then write the report over all of them.
 
-    Returns:
-        0; 1 if a training failed.
-
-    Raises:
-        BadInput: an option is wrong, before anything runs.
+    Returns 1 if a training failed, else 0.
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))

@@ -46,12 +46,7 @@ _RESERVED = {
 def tune(arguments: Sequence[str]) -> int:
     """Run trials until the study has `--trials`, and write the best as `best.yaml`.
 
-    Returns:
-        0; 1 if no trial has finished.
-
-    Raises:
-        BadInput: an option or the space is wrong, or the folder holds another study, before anything runs.
-        Stopped: a signal ended a trial, which the same command continues.
+    Returns 1 if no trial has finished, else 0.
     """
     parser = _parser()
     options, words = parser.parse_known_args(list(arguments))
@@ -101,8 +96,7 @@ def tune(arguments: Sequence[str]) -> int:
 def _launch(folder: Path, cluster: Cluster, workers: int, arguments: Sequence[str]) -> int:
     """Run workers of the study as jobs; the last one that ends writes the best configuration.
 
-    Returns:
-        0; 1 if a worker has failed, or there is no best configuration.
+    Returns 1 if a worker has failed, or there is none, else 0.
     """
     words = ("tune", *CommandLine.parse(arguments).without("--launcher").words)
     names = [f"worker-{number}" for number in range(1, workers + 1)]

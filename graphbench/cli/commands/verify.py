@@ -29,7 +29,7 @@ from graphbench.experiments.budget import (
 )
 from graphbench.experiments.records import Record, record_of
 from graphbench.inference.verification import Check, verify
-from graphbench.registry.configurations import Configuration, configurations, facts
+from graphbench.registry.configurations import Configuration, class_name, configurations, facts
 from graphbench.runs import RunFolder, trust
 from graphbench.runs.differences import differing
 
@@ -41,12 +41,7 @@ _PLAIN = r"[^<>|`\[\]*\n\r]{0,300}"
 def run(arguments: Sequence[str]) -> int:
     """Check a run; with `--records` add it to the table that it belongs to.
 
-    Returns:
-        0; 1 if a check fails, and then nothing is added.
-
-    Raises:
-        BadInput: there is no run in the folder, or `--records` or `--by` is wrong or alone.
-        CorruptData: a file of the run is damaged.
+    Returns 1 if a check fails, and then nothing is added, else 0.
     """
     parser = CommandParser(
         "verify",
@@ -82,10 +77,12 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     if options.records is None:
         return 0
-    table, problems = _table_of(folder)
+    content = load_yaml(folder.config.read_text(encoding="utf-8"))
+    table, problems = _table_of(folder, content)
     if not _show([Check(f"budget of {table.name}", "; ".join(problems) or "kept", not problems)]):
         return 1
-    record, path = _record(folder, table, options.by, options.name), record_file(Path(options.records), table.name)
+    record = _record(folder, content, table, options.by, options.name)
+    path = record_file(Path(options.records), table.name)
     add_records([record], path)
     log.info("Added: %s, seed %d, to %s", record.name, record.seed, path)
     return 0
@@ -100,15 +97,10 @@ def _show(checks: Any) -> bool:
     return holds
 
 
-def _table_of(folder: RunFolder) -> tuple[Configuration, list[str]]:
-    """Find the table on whose benchmark a run is, and describe how the run leaves its budget.
-
-    Raises:
-        BadInput: no table is about this benchmark.
-    """
-    content = _content(folder)
+def _table_of(folder: RunFolder, content: Mapping[str, Any]) -> tuple[Configuration, list[str]]:
+    """Find the table on whose benchmark a run is, and describe how its configuration leaves the table's budget."""
     tables = {name: each[0] for name, each in configurations().items() if name.startswith(PREFIX)}
-    benchmark = _class(content["data"])
+    benchmark = class_name(content["data"])
     matching = [one for one in tables.values() if facts(one).benchmark == benchmark]
     if not matching:
         raise BadInput(f"No table is about {benchmark}. Tables: {', '.join(tables)}.")
@@ -125,10 +117,9 @@ def _table_of(folder: RunFolder) -> tuple[Configuration, list[str]]:
     return table, problems
 
 
-def _record(folder: RunFolder, table: Configuration, by: str, name: str | None) -> Record:
-    """Make the record of a run that has passed all checks."""
-    content = _content(folder)
-    model, given = _class(content["model"]["architecture"]), _given(content)
+def _record(folder: RunFolder, content: Mapping[str, Any], table: Configuration, by: str, name: str | None) -> Record:
+    """Make the record of a run that has passed all checks, of its configuration."""
+    model, given = class_name(content["model"]["architecture"]), _given(content)
     default = inspect.signature(registry.load("architectures", model).__init__).parameters
     changed = {option: value for option, value in given.items() if value != default[option].default}
     shared = shared_options(given.keys(), given.get("hidden_dim", 0))
@@ -136,7 +127,7 @@ def _record(folder: RunFolder, table: Configuration, by: str, name: str | None) 
     words = [f"--model.architecture={model}"]
     words += [f"--model.architecture.init_args.{option}={value}" for option, value in (shared | changed).items()]
     fields = {
-        "experiment": EXPERIMENT.format(benchmark=_class(content["data"])),
+        "experiment": EXPERIMENT.format(benchmark=class_name(content["data"])),
         "name": name or (f"{model} ({variant})" if variant else model),
         "recipe": (table.name,),
         "options": tuple(words),
@@ -156,17 +147,5 @@ def _record(folder: RunFolder, table: Configuration, by: str, name: str | None) 
     return Record.parse(record.as_dict(), str(folder.path))
 
 
-def _content(folder: RunFolder) -> dict[str, Any]:
-    """Read a configuration that `verify` has built."""
-    content: dict[str, Any] = load_yaml(folder.config.read_text(encoding="utf-8"))
-    return content
-
-
 def _given(content: Mapping[str, Any]) -> dict[str, Any]:
     return dict(content["model"]["architecture"].get("init_args") or {})
-
-
-def _class(value: Any) -> str:
-    """Return the last part of a class that a configuration names."""
-    path: str = value["class_path"] if isinstance(value, Mapping) else value
-    return path.rpartition(".")[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -77,6 +77,14 @@ class Substructures(Encoding):
         tensor([0, 1, 2], dtype=torch.int32)
     """
 
+    #: Columns on two further axes, "substructure" and "member".
+    layout: ClassVar[Mapping[str, Column]] = {
+        "substructure_type": Column("substructure"),
+        "substructure_size": Column("substructure"),
+        "member_node": Column("member", index_of="node"),
+        "member_substructure": Column("member", index_of="substructure"),
+    }
+
     def __init__(
         self,
         cycles: Sequence[int] = (3, 4, 5, 6, 7, 8),
@@ -133,16 +141,6 @@ class Substructures(Encoding):
             "max_per_pattern": self.max_per_pattern,
             "max_partial": self.max_partial,
             "seed": self.seed,
-        }
-
-    @property
-    def layout(self) -> Mapping[str, Column]:
-        """Columns on two further axes, "substructure" and "member"."""
-        return {
-            "substructure_type": Column("substructure"),
-            "substructure_size": Column("substructure"),
-            "member_node": Column("member", index_of="node"),
-            "member_substructure": Column("member", index_of="substructure"),
         }
 
     def compute(self, graphs: GraphTable) -> Encoded:

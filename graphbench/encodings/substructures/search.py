@@ -157,9 +157,7 @@ def stars(graphs: FlatGraphs, leaves: Sequence[int], caps: Caps) -> Matches:
     """Find induced stars: a centre and neighbours of it that are pairwise non-adjacent.
 
     A row is a centre with leaves l_1 < l_2 < ..; it grows by every later neighbour of the centre that no leaf touches.
-
-    Returns:
-        pattern -> centre and leaves of its matches `[R, 1 + leaves]`.
+    Returns pattern -> centre and leaves of its matches `[R, 1 + leaves]`.
     """
     matches: Matches = {}
     centre = torch.repeat_interleave(torch.arange(graphs.num_nodes), graphs.degree)

@@ -52,9 +52,7 @@ class MyersonValues:
 def myerson(question: Question, samples: int) -> MyersonValues:
     """Myerson values of the nodes of one graph.
 
-    Args:
-        question: a prediction of the graph.
-        samples: random orders where there are more connected sets than these would ask for, at least 2.
+    They are exact unless there are more connected sets than so many random orders, at least 2, would ask for.
 
     Raises:
         BadInput: the graph is too large.

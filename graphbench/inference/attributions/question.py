@@ -92,12 +92,7 @@ class Question:
             return explained(self.module, batch, self.node)
 
     def masked(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        """F where some nodes and edges keep their vectors and all others have those of the reference, float64 `[k]`.
-
-        Args:
-            nodes: which nodes keep them `[k, n]`, bool.
-            edges: which edges `[k, m]`, bool.
-        """
+        """F `[k]` where some nodes `[k, n]` and edges `[k, m]` keep their vectors; all others have the reference's."""
         at_once = max(1, min(_COPIES, _ROWS // max(self.num_nodes + self.num_edges, 1)))
         values = [self._masked(*part) for part in zip(nodes.split(at_once), edges.split(at_once), strict=True)]
         return torch.cat(values) if values else torch.zeros(0, dtype=torch.float64)

@@ -18,7 +18,7 @@ from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing,
 from graphbench.errors import BadInput, UnknownName
 from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.attributions.attribution import Attribution, Method, attribute
-from graphbench.inference.predictor import lacking
+from graphbench.inference.predictor import lacking, on_device
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +50,7 @@ def choose_rows(
 ) -> list[ChosenRow]:
     """Choose the rows to explain, with their graphs; what follows the last of them is not read.
 
-    Args:
-        predictor: knows the benchmark and its encodings.
-        parts: the input.
-        numbers: of the rows, from 0.
-        smiles: column of the input that has SMILES, or the SMILES of all rows; None without.
-
-    Raises:
-        BadInput: a row is not there, or has no graph; says why.
+    Rows are numbered from 0; `smiles` are those of all rows, or the column of the input that has them, or None.
     """
     chosen: dict[int, ChosenRow] = {}
     start = 0
@@ -86,12 +79,7 @@ def _graph(predictor: Predictor, part: InputPart, row: int, number: int) -> Grap
 
 
 def target_column(predictor: Predictor, name: str | None) -> int | None:
-    """Return the column of the prediction with a target's or class's name; None for the most probable class.
-
-    Raises:
-        BadInput: there are several targets and none is named.
-        UnknownName: there is no such target.
-    """
+    """Return the column of the prediction with a target's or class's name; None for the most probable class."""
     spec = predictor.data.spec
     names = list(predictor.data.target_labels() if spec.num_classes is None else predictor.classes)
     if name is None:
@@ -132,12 +120,7 @@ def explain_row(predictor: Predictor, row: ChosenRow, wanted: Wanted) -> Attribu
     """Attributions of one row, or of one of its nodes; warns where integrated gradients do not add up."""
 
     def copies(count: int) -> GraphBatch:
-        data = predictor.data
-        # The hooks by which Lightning's loops would prepare a batch.
-        batch = data.on_before_batch_transfer(row.table.batch([0] * count), 0)
-        batch = data.transfer_batch_to_device(batch, predictor.device, 0)
-        ready: GraphBatch = data.on_after_batch_transfer(batch, 0)
-        return ready
+        return on_device(predictor.data, row.table.batch([0] * count), predictor.device)
 
     attribution = attribute(
         predictor.module, copies, wanted.facts, wanted.target, wanted.method, wanted.steps, wanted.samples, wanted.node

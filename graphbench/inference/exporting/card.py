@@ -26,9 +26,6 @@ def model_card(
 
     The benchmark need not be open. `files` says what is in those beside the card; the licence of the weights is in the
     Hub's spelling (`apache-2.0`), None where nobody stated one.
-
-    Raises:
-        CorruptData: a record of the run cannot be read.
     """
     spec, results = data.spec, run.read_results()
     architecture = type(module.architecture).__name__

@@ -87,11 +87,7 @@ def export_folder(
 
 
 def check_free(output: Path) -> None:
-    """Refuse a place where something is.
-
-    Raises:
-        BadInput: it is a file, or a folder with files.
-    """
+    """Refuse a place where something is."""
     if output.is_file():
         raise BadInput(f"--output {output}: this is a file; name a folder, which is made where it is missing.")
     if output.is_dir() and any(output.iterdir()):

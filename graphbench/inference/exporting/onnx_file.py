@@ -39,12 +39,7 @@ _NUMBERS = {GRAPH: "graphs", NODE: "nodes", EDGE: "edges", "pointer": "graphs_an
 
 
 def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
-    """Return ONNX file and description of its inputs, as files of an export: name -> content and what is in it.
-
-    Raises:
-        BadInput: the model cannot be exported; names it and says why.
-        MissingExtra: onnx, onnxscript or onnxruntime is not installed.
-    """
+    """Return ONNX file and description of its inputs, as files of an export: name -> content and what is in it."""
     content, description = export_onnx(module, data)
     return {
         FILE: (content, "the computation, for onnxruntime.InferenceSession(FILE)"),
@@ -55,16 +50,8 @@ def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[byte
 def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[str, Any]]:
     """Export the model to an ONNX file, held against the model in onnxruntime on graphs of other sizes.
 
-    What its inputs are comes with it, see `described_inputs`.
-
-    Args:
-        module: with its trained weights; in evaluation mode from now on.
-        data: its benchmark, which need not be open.
-
-    Raises:
-        BadInput: PyTorch cannot trace the model with free sizes, ONNX has no such operation, or the file answers
-            otherwise; names the architecture.
-        MissingExtra: onnx, onnxscript or onnxruntime is not installed.
+    What its inputs are comes with it, see `described_inputs`. The module is in evaluation mode from then on; data need
+    not be open. What cannot be exported is refused, as by `export_program`.
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         try:
@@ -101,11 +88,7 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
 
 
 def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
-    """Return a function that computes the answers of a batch by onnxruntime on a CPU.
-
-    Args:
-        content: of an ONNX file.
-    """
+    """Return a function that answers a batch by onnxruntime on a CPU, of the content of an ONNX file."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

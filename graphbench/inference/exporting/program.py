@@ -19,6 +19,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config
 
 from graphbench.contracts import Benchmark, BenchmarkSpec, Features, GraphBatch, GraphTable
+from graphbench.contracts.encoding import encode
 from graphbench.contracts.table import GRAPH, GRAPH_DENSE
 from graphbench.errors import BadInput
 from graphbench.training.module import BenchmarkModule
@@ -116,11 +117,7 @@ def _with_empty_graph(value: Tensor, axis: str) -> Tensor:
 
 
 def program_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[bytes, str]]:
-    """Return the program and a description of its inputs, as files of an export: name -> content and what is in it.
-
-    Raises:
-        BadInput: the model cannot be exported; names it and says why.
-    """
+    """Return the program and a description of its inputs, as files of an export: name -> content and what is in it."""
     program, fields = export_program(module, data.spec)
     content = io.BytesIO()
     torch.export.save(program, content)
@@ -182,11 +179,7 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
 def check_answers(
     run: Callable[[dict[str, Tensor]], Tensor], module: BenchmarkModule, fields: Fields, exporter: str
 ) -> None:
-    """Hold what was exported, and takes `fields` of a batch, against the model, on graphs of other sizes than traced.
-
-    Raises:
-        BadInput: it answers otherwise or not at all.
-    """
+    """Hold what was exported, and takes `fields` of a batch, against the model on graphs of other sizes."""
     spec, name = module.spec, type(module.architecture).__name__
     for number, sizes in enumerate((_TRACED, *_CHECKED)):
         table = _table(module, spec, sizes, seed=number + 1)
@@ -221,11 +214,7 @@ def _table(module: BenchmarkModule, spec: BenchmarkSpec, sizes: Sequence[int], s
     """Random connected graphs with the features of a specification and the encodings of a model."""
     generator = torch.Generator().manual_seed(seed)
     graphs = [_graph(spec, size, generator) for size in sizes]
-    table = GraphTable.from_graphs(graphs)
-    for encoding in module.required_encodings():
-        encoded = encoding.compute(table)
-        table = table.with_columns(encoded.columns, encoding.layout, encoded.ptr)
-    return table
+    return encode(GraphTable.from_graphs(graphs), module.required_encodings())
 
 
 def _graph(spec: BenchmarkSpec, num_nodes: int, generator: torch.Generator) -> dict[str, Any]:
