@@ -15,8 +15,7 @@ import pandas as pd
 import torch
 
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
-from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, number_array
-from graphbench.benchmarks.graphs.inspection import POSITION
+from graphbench.benchmarks.graphs.features import POSITION, FeaturePlan, feature_arrays, number_array
 from graphbench.benchmarks.graphs.node_names import read_node_names
 from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, undirected
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
