@@ -66,14 +66,9 @@ def split_outcomes(outcomes: Sequence[Made | str]) -> tuple[dict[int, Made], dic
 def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Iterator[InputPart]:
     """Add the column `y` to the graphs of an input: NaN (or class -1) where a cell is empty.
 
-    Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers)
-    of training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored, and a line says how many
+    Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers) of
+    training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored, and a line says how many
     there are. A cell that holds something else is a problem of its row.
-
-    Args:
-        parts: of the input.
-        data: names the targets and classes; its targets belong to graphs.
-        source: the input, for messages.
 
     Raises:
         BadInput: targets belong to nodes, or the input lacks a target's column.
@@ -155,12 +150,9 @@ def is_graph(thing: Any) -> bool:
 def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterator[InputPart]:
     """Read graphs in parts of `size`; one that does not fit the specification is a problem of its row.
 
-    Args:
-        graphs: `Data` or networkx graphs. Their fields have the names of a batch: `x`, `x_dense`, `pos`, `edge_attr`,
-            `edge_dense`; `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`. An edge of an
-            undirected networkx graph counts in both directions.
-        spec: with the fields that must be present.
-        size: graphs per part.
+    Fields of `Data` and networkx graphs have the names of a batch: `x`, `x_dense`, `pos`, `edge_attr`, `edge_dense`;
+    `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`. An edge of an undirected networkx graph
+    counts in both directions.
     """
     for number, thing in enumerate(graphs):
         if not is_graph(thing):

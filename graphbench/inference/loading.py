@@ -67,10 +67,7 @@ def build_of(
 ) -> tuple[dict[str, Any], BenchmarkModule, Benchmark]:
     """Build module and benchmark of a run, importing what the policy admits and nothing else.
 
-    Args:
-        folder: of the run.
-        policy: of its configuration.
-        without: options of the data that are left at their defaults.
+    Options of the data in `without` are left at their defaults.
 
     Returns:
         The configuration, the module and the benchmark.

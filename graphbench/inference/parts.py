@@ -210,9 +210,6 @@ class PartsFolder:
 
         Nothing is read where all parts of all shares are there.
 
-        Args:
-            blocks: as `Ensemble.read_input` yields them.
-
         Raises:
             BadInput: a part is shorter than a block.
         """

@@ -191,12 +191,7 @@ class RunFolder:
         return self.path / f"predictions-{split}.csv"
 
     def note_environment(self, step: int, now: Mapping[str, Any]) -> None:
-        """Record code and versions that a run resumes with, if they have changed.
-
-        Args:
-            step: at which it resumes.
-            now: from `describe_environment`.
-        """
+        """Record code and versions `now` that a run resumes with at a step, if they have changed."""
         try:
             stored = load_json(self.environment)
             last = [stored, *stored.get("continued", [])][-1]

@@ -20,12 +20,7 @@ _NAME = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w./-]+))?", r
 
 @dataclass(frozen=True)
 class HubModel:
-    """A model on the Hub.
-
-    Args:
-        name: `owner/name`.
-        revision: branch, tag or commit; None for the newest.
-    """
+    """A model on the Hub: `owner/name`, and a branch, tag or commit; None for the newest."""
 
     name: str
     revision: str | None = None
@@ -83,11 +78,8 @@ def fetch(model: HubModel) -> Path:
 def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
     """Upload a folder as one commit; the model is created if missing, and its other files stay.
 
-    Args:
-        folder: written by `graphbench export`.
-        model: with a revision, that branch.
-        message: of the commit.
-        private: create a missing model for its owner alone; an existing one keeps its visibility.
+    The folder is that of `graphbench export`; a revision of the model is that branch. A missing model is created
+    `private` for its owner alone, an existing one keeps its visibility.
 
     Returns:
         The address of the commit.

@@ -37,10 +37,7 @@ def _safetensors(purpose: str) -> Any:
 def save_weights(state: Mapping[str, Any], path: Path, about: Mapping[str, str] | None = None) -> None:
     """Write a `state_dict`, with a copy of each tensor that shares memory.
 
-    Args:
-        state: tensors, and extra states of plain values.
-        path: the file.
-        about: further texts for the header.
+    `about` has further texts for the header.
 
     Raises:
         BadInput: an extra state is no plain value.

@@ -94,14 +94,7 @@ class FeaturePlan:
 
 @dataclass(frozen=True)
 class FeatureRequest:
-    """Options that decide about features.
-
-    Args:
-        wanted: columns by level; None for the default.
-        categorical, continuous: columns to read as such.
-        normalized: divide the real numbers of nodes by their sums.
-        positions: whether `pos` holds coordinates; None to decide by its presence.
-    """
+    """Options that decide about features: of each level the columns `wanted`, None for the default."""
 
     wanted: Mapping[str, Sequence[str] | None]
     categorical: Sequence[str]

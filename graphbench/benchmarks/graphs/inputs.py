@@ -129,11 +129,7 @@ def _no_graph() -> GraphTable:
 
 
 class GraphInputs(NodeLevel):
-    """Base of `Graphs`: reads new graphs.
-
-    Args:
-        options: see `NodeLevel`.
-    """
+    """Base of `Graphs`: reads new graphs. Options are those of `NodeLevel`."""
 
     #: Set by `Graphs`: features of each level, the target, and options of edges.
     _plan: dict[str, FeaturePlan]
@@ -167,11 +163,6 @@ class GraphInputs(NodeLevel):
 
         JSON lines and folders of networkx files are read graph by graph, tables in chunks where their rows are grouped
         by graph, so that they may be larger than memory. Other sources are read whole.
-
-        Args:
-            source: as the option of this name.
-            column: None, as graphs are in no column.
-            size: graphs per part.
 
         Raises:
             BadInput: the source cannot be read, its graphs lack a column, or one is named.

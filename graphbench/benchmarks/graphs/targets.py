@@ -77,15 +77,10 @@ def find_target(
 ) -> Target:
     """Find the target and its task.
 
-    Args:
-        raw: the graphs.
-        wanted: columns by name, `y:4` for one column of a matrix; by default `y`, `edge_label` or `edge_y` of edges,
-            pairs of links, or the one column of the graphs that has no other use.
-        task: overrides the inferred one.
-        num_classes: overrides the number of classes.
-        other: columns of graphs with another use, such as the split.
-        missing: values that mean no target, beside usual words; by default -1 of classes, too, see `MISSING_WORDS`.
-        skip: allow graphs without a target.
+    Columns are named as `y:4` for one column of a matrix; by default they are `y`, `edge_label` or `edge_y` of edges,
+    pairs of links, or the one column of the graphs that has no `other` use, such as the split. `missing` values mean no
+    target, beside usual words; by default so does -1 of classes, see `MISSING_WORDS`. With `skip`, graphs may have
+    none.
 
     Raises:
         UnknownName: there is no such column.

@@ -26,9 +26,7 @@ _AT_ONCE = 16
 def integrated_gradients(question: Question, steps: int) -> tuple[Tensor, Tensor | None]:
     """Values of the nodes `[n]` and of the directed edges `[m]`, None where the model reads no features of edges.
 
-    Args:
-        question: a prediction of one graph.
-        steps: nodes of the quadrature; more make the sum more exact.
+    More `steps`, nodes of the quadrature, make the sum more exact.
 
     Raises:
         MissingExtra: captum is not installed.

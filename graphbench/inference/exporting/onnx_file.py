@@ -55,11 +55,8 @@ def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[byte
 def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[str, Any]]:
     """Export the model to an ONNX file, held against the model in onnxruntime on graphs of other sizes.
 
-    What its inputs are comes with it, see `described_inputs`.
-
-    Args:
-        module: with its trained weights; in evaluation mode from now on.
-        data: its benchmark, which need not be open.
+    What its inputs are comes with it, see `described_inputs`. The module is in evaluation mode from then on; its
+    benchmark need not be open.
 
     Raises:
         BadInput: PyTorch cannot trace the model with free sizes, ONNX has no such operation, or the file answers
@@ -101,11 +98,7 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
 
 
 def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
-    """Return a function that computes the answers of a batch by onnxruntime on a CPU.
-
-    Args:
-        content: of an ONNX file.
-    """
+    """Return a function that computes the answers of an ONNX file for a batch by onnxruntime on a CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -76,10 +76,6 @@ class PlainTensors(nn.Module):
 
     A program counts on no size of 0 or 1, which PyTorch treats as special cases. So that one graph, or a graph of one
     node, is none, a graph without nodes joins the batch and every graph is padded by a node: both change no answer.
-
-    Args:
-        module: the model.
-        fields: what it is given.
     """
 
     def __init__(self, module: BenchmarkModule, fields: Fields) -> None:
