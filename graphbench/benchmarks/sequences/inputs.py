@@ -7,6 +7,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.inputs import split_outcomes
+from graphbench.benchmarks.inputs import parts_of_items
 from graphbench.benchmarks.sequences.base import SequenceBenchmark, SequenceTable, token_table
 from graphbench.benchmarks.superpixels.images import image_files, read_image
 from graphbench.contracts import InputPart
@@ -122,11 +123,8 @@ class ImageInput(SequenceBenchmark):
         return self._read(*image_files(Path(source), column, self.spec.name), size)
 
     def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
-        for start in range(0, len(files), size):
-            chosen = files[start : start + size]
-            sequences, problems = split_outcomes([self._sequence(file) for file in chosen])
-            frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in chosen]}, dtype=object)
-            yield InputPart(frame, _tokens_table(list(sequences.values()), False), list(sequences), problems)
+        frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in files]}, dtype=object)
+        return parts_of_items(self._sequence, files, frame, size, partial(_tokens_table, pairs=False))
 
     def _sequence(self, file: Path) -> Tokens | str:
         """Read the pixels of an image, or describe the problem."""

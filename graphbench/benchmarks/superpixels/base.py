@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, fields
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,14 @@ from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.gnn_benchmark_files import Graph
-from graphbench.benchmarks.inputs import split_outcomes
+from graphbench.benchmarks.inputs import parts_of_items
 from graphbench.benchmarks.superpixels.images import LabelledImages, image_files, read_image
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable, InputPart
 from graphbench.contracts.table import EDGE, GRAPH, NODE, Column
 from graphbench.data.splits import check_fractions, random_split
-from graphbench.data.worker_pool import available_cores, map_in_processes, ordered_map
+from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, CorruptData, GraphbenchError, MissingExtra, check_range
 
 _CHUNK = 100  # images per job: a few tenths of a second; another number would shuffle nodes otherwise
@@ -98,14 +96,10 @@ class SuperpixelBenchmark(GraphBenchmark):
         return self._read(*image_files(Path(source), column, self.spec.name), size)
 
     def _read(self, files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
-        names = [file.relative_to(root).as_posix() for file in files]
+        frame = pd.DataFrame({"file": [file.relative_to(root).as_posix() for file in files]}, dtype=object)
         cut = partial(cut_image, self.settings, self.graph_seed, self.colour)
-        workers = min(available_cores(), len(files) // 8)
-        with closing(ordered_map(cut, files, workers, f"Superpixels of {root}")) as results:
-            for start in range(0, len(files), size):
-                graphs, problems = split_outcomes(list(islice(results, size)))
-                frame = pd.DataFrame({"file": names[start : start + size]}, dtype=object)
-                yield InputPart(frame, to_table(_concatenate(list(graphs.values()))), list(graphs), problems)
+        build = lambda graphs: to_table(_concatenate(graphs))  # noqa: E731
+        return parts_of_items(cut, files, frame, size, build, f"Superpixels of {root}", workers=None)
 
 
 def cut_image(settings: SlicSettings, graph_seed: int, colour: bool, file: Path) -> SuperpixelGraphs | str:
