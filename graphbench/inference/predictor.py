@@ -242,7 +242,9 @@ class Predictor:
                 try:
                     values = self._forward(table.batch(graphs), answer)
                 except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                    if not _out_of_memory(error):
+                    # On a processor torch raises a RuntimeError of no kind of its own.
+                    of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+                    if not of_memory and "can't allocate memory" not in str(error):
                         raise
                     if len(graphs) > 1:
                         # Halved until it fits, as the memory that a batch takes is known only by trying.
@@ -329,11 +331,6 @@ def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
 def axis_of(level: str) -> str:
     """Return the axis of the rows that are predicted."""
     return {"node": NODE_AXIS, "edge": EDGE}.get(level, GRAPH)
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    # On a processor torch raises a RuntimeError of no kind of its own.
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
 def several(inputs: Any) -> Sequence[Any]:

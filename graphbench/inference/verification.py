@@ -57,7 +57,7 @@ def verify(run: RunFolder) -> Iterator[Check]:
     """
     name = "configuration"
     try:
-        config, module, data = _built(run)
+        config, module, data = build_of(run, Policy.of(run.config, remembered=False), without=_PLACES)
         results = run.read_results()
         yield Check(name, f"{type(module.architecture).__name__} on {module.spec.name}")
         yield _parameters(module, results)
@@ -72,11 +72,6 @@ def verify(run: RunFolder) -> Iterator[Check]:
     yield _step(module, data, config.get("trainer") or {})
     for split in ("val", "test"):
         yield _predictions(run, module, data, split, results.get(split) or {})
-
-
-def _built(run: RunFolder) -> tuple[dict[str, Any], BenchmarkModule, Benchmark]:
-    config, module, data = build_of(run, Policy.of(run.config, remembered=False), without=_PLACES)
-    return config, module, data
 
 
 def _parameters(module: BenchmarkModule, results: Mapping[str, Any]) -> Check:
