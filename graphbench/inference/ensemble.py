@@ -12,7 +12,6 @@ import pandas as pd
 
 from graphbench.contracts import Encoded, Encoding, InputPart
 from graphbench.contracts.benchmark import Wanted
-from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.encode import encode_in_memory, with_encoding
 from graphbench.errors import BadInput, GraphbenchError, check_choice
 from graphbench.inference.answers import Answers, agreed, answer_table
@@ -28,6 +27,7 @@ from graphbench.inference.predictor import (
     readers_of,
     several,
     side_by_side,
+    targets_of,
     whole,
 )
 
@@ -249,14 +249,14 @@ class Ensemble:
         stated, spec = parse_coverage(coverage), self.first.data.spec
         self._check_intervals(by)
         means, spreads, targets, places, start = [], [], [], [], 0
-        for views, y in self._validation("--interval"):
+        for views in self._validation("--interval"):
             mean, spread, answers = self.answers(views)
             means.append(mean)
             spreads.append(spread)
-            targets.append(y[answers.rows])
+            targets.append(targets_of(views[0], answers, self.first.level))
             # Rows of the split, by which their distances are looked up.
             places.append(np.array(answers.rows, dtype=np.int64) + start)
-            start += len(y)
+            start += len(views[0].rows)
         names = self.first.data.target_labels()
         values, truth, spread = map(np.concatenate, (means, targets, spreads))
         values = values[:, : self.first.predicted]
@@ -313,22 +313,20 @@ class Ensemble:
         if spec.kind not in _WITH_LOGITS:
             raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
         outputs, targets = [], []
-        for views, y in self._validation("--calibrate"):
+        for views in self._validation("--calibrate"):
             logits, answers = self._agreed(views, "output")
             outputs.append(pooled(np.stack([log_probabilities(one, spec) for one in logits])))
-            targets.append(_targets_of(views[0], y, answers, self.first.level))
+            targets.append(targets_of(views[0], answers, self.first.level))
         self.temperature = Temperature.fit(np.concatenate(outputs), np.concatenate(targets))
         return self.temperature
 
-    def _validation(self, option: str) -> Iterator[tuple[list[InputPart], np.ndarray]]:
-        """Parts of the validation split as each member reads them, and their targets."""
+    def _validation(self, option: str) -> Iterator[list[InputPart]]:
+        """Parts of the validation split as each member reads them."""
         for member, name in zip(self.members, self.names, strict=True):
             if "val" not in getattr(member.data, "tables", {}):
                 raise BadInput(f"{option}: the data of {name} are not open; call setup() of its `data` first.")
         self.require_one_split("val", option)
-        for views in self.parts_of("val"):
-            targets = views[0].table.columns["y"].numpy()
-            yield views, targets.reshape(len(targets), -1)
+        yield from self.parts_of("val")
 
     def parts_of(self, split: str) -> Iterator[list[InputPart]]:
         """Return the graphs of a split of the members' open data; see `require_one_split`."""
@@ -359,12 +357,3 @@ def _kinds(member: Predictor) -> tuple[Any, ...]:
 
 def _listed(value: Any) -> str:
     return (", ".join(map(str, value[:8])) or "none") if isinstance(value, tuple) else str(value)
-
-
-def _targets_of(view: InputPart, y: np.ndarray, answers: Answers, level: str) -> np.ndarray:
-    """Targets of the answered rows, of all their nodes or edges where those are predicted."""
-    if level not in (NODE, EDGE):
-        return np.asarray(y[answers.rows])
-    counts = view.table.lengths(level).numpy()
-    answered = np.isin(np.arange(len(counts)), answers.rows)
-    return np.asarray(y[np.repeat(answered, counts)])

@@ -15,7 +15,7 @@ from graphbench.data.columns import exact_numbers
 from graphbench.errors import BadInput
 from graphbench.inference.answers import Answers, answer_table
 from graphbench.inference.columns import target_columns
-from graphbench.inference.predictor import Predictor, axis_of
+from graphbench.inference.predictor import Predictor, targets_of
 from graphbench.training.baselines import scores_of_predictions
 
 IN_TRAINING = "in_training"
@@ -137,10 +137,7 @@ class ExternalScores:
         width = 1 if spec.num_classes is not None else spec.num_targets
         if "y" not in part.table.columns:
             return np.full((len(answers.values), width), np.nan)
-        counts = part.table.lengths(axis_of(self.predictor.level)).numpy()
-        answered = np.isin(part.rows, answers.rows)
-        y = part.table.columns["y"].numpy().reshape(int(counts.sum()), -1)[np.repeat(answered, counts)]
-        y = y.astype(np.float64)
+        y = targets_of(part, answers, self.predictor.level).astype(np.float64)
         # Classes are integers in tables, negative where unknown.
         return np.where(y < 0, np.nan, y) if spec.num_classes is not None else y
 

@@ -333,6 +333,14 @@ def axis_of(level: str) -> str:
     return {"node": NODE_AXIS, "edge": EDGE}.get(level, GRAPH)
 
 
+def targets_of(part: InputPart, answers: Answers, level: str) -> np.ndarray:
+    """Return the targets of the answered rows, or of their nodes or edges where those are predicted `[values, T]`."""
+    counts = part.table.lengths(axis_of(level)).numpy()
+    answered = np.isin(part.rows, answers.rows)
+    y: np.ndarray = part.table.columns["y"].numpy().reshape(int(counts.sum()), -1)
+    return y[np.repeat(answered, counts)]
+
+
 def several(inputs: Any) -> Sequence[Any]:
     """Return a sequence of inputs; a single one is wrapped, and a table is not taken for its column names."""
     if isinstance(inputs, (pd.DataFrame, dict)):
