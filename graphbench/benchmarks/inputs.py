@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +22,7 @@ from graphbench.contracts.pyg import check_single, named_features
 from graphbench.contracts.table import GRAPH
 from graphbench.data.checks import check_graphs
 from graphbench.data.columns import exact_numbers
+from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, parse_cells, split_signs
 from graphbench.tables.formats import SEPARATOR
@@ -27,6 +31,7 @@ from graphbench.tables.reader import as_texts
 
 logger = logging.getLogger(__name__)
 
+Item = TypeVar("Item")
 Made = TypeVar("Made")
 _SHOWN = 20  # columns that a message names
 _WIDTH = 60  # characters of a cell that a message quotes
@@ -57,23 +62,35 @@ def input_files(source: Path, suffixes: Sequence[str], what: str) -> tuple[list[
     return files, source
 
 
-def split_outcomes(outcomes: Sequence[Made | str]) -> tuple[dict[int, Made], dict[int, str]]:
-    """Separate what was made of the rows of a part from the reasons why nothing was made, both by row."""
-    made = {row: outcome for row, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
-    return made, {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, str)}
+def parts_of_items(
+    read: Callable[[Item], Made | str],
+    items: Sequence[Item],
+    frame: pd.DataFrame,
+    size: int,
+    build: Callable[[list[Made]], GraphTable],
+    description: str = "",
+    workers: int | None = 1,
+) -> Iterator[InputPart]:
+    """Yield the graphs of items in parts of `size`, a row of the frame each; a text that `read` returns is a problem.
+
+    They are read in this process, or in so many `workers`: None for all cores where there are many items.
+    """
+    count = min(available_cores(), len(items) // 8) if workers is None else workers
+    with closing(ordered_map(read, items, count, description)) as results:
+        for start in range(0, len(items), size):
+            outcomes = list(islice(results, size))
+            made = {row: outcome for row, outcome in enumerate(outcomes) if not isinstance(outcome, str)}
+            problems = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, str)}
+            rows = frame.iloc[start : start + size].reset_index(drop=True)
+            yield InputPart(rows, build(list(made.values())), list(made), problems)
 
 
 def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Iterator[InputPart]:
     """Add the column `y` to the graphs of an input: NaN (or class -1) where a cell is empty.
 
-    Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers)
-    of training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored, and a line says how many
+    Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers) of
+    training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored, and a line says how many
     there are. A cell that holds something else is a problem of its row.
-
-    Args:
-        parts: of the input.
-        data: names the targets and classes; its targets belong to graphs.
-        source: the input, for messages.
 
     Raises:
         BadInput: targets belong to nodes, or the input lacks a target's column.
@@ -155,12 +172,9 @@ def is_graph(thing: Any) -> bool:
 def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterator[InputPart]:
     """Read graphs in parts of `size`; one that does not fit the specification is a problem of its row.
 
-    Args:
-        graphs: `Data` or networkx graphs. Their fields have the names of a batch: `x`, `x_dense`, `pos`, `edge_attr`,
-            `edge_dense`; `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`. An edge of an
-            undirected networkx graph counts in both directions.
-        spec: with the fields that must be present.
-        size: graphs per part.
+    Fields of `Data` and networkx graphs have the names of a batch: `x`, `x_dense`, `pos`, `edge_attr`, `edge_dense`;
+    `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`. An edge of an undirected networkx graph
+    counts in both directions.
     """
     for number, thing in enumerate(graphs):
         if not is_graph(thing):
@@ -168,27 +182,21 @@ def read_graphs(graphs: Sequence[Any], spec: BenchmarkSpec, size: int) -> Iterat
                 f"{spec.name}: input {number} is of type {type(thing).__name__}; expected torch_geometric.data.Data or "
                 "a networkx graph."
             )
-    for start in range(0, len(graphs), size):
-        chosen = graphs[start : start + size]
-        fields: dict[int, dict[str, Any]] = {}
-        problems: dict[int, str] = {}
-        for row, graph in enumerate(chosen):
-            try:
-                fields[row] = _fields(graph, spec)
-                check_graphs(GraphTable.from_graphs([fields[row]]), spec, "input")
-            except (BadInput, ValueError, TypeError, RuntimeError, IndexError, KeyError) as error:
-                fields.pop(row, None)
-                problems[row] = str(error).removeprefix("input: ").replace("graph 0 ", "the graph ")
-        frame = pd.DataFrame(index=pd.RangeIndex(len(chosen)))
-        yield InputPart(frame, GraphTable.from_graphs(fields.values()), list(fields), problems)
+    frame = pd.DataFrame(index=pd.RangeIndex(len(graphs)))
+    yield from parts_of_items(partial(_fields, spec), graphs, frame, size, GraphTable.from_graphs)
 
 
-def _fields(graph: Any, spec: BenchmarkSpec) -> dict[str, Any]:
-    """Return the fields of the specification for `GraphTable.from_graphs`."""
-    data = graph if isinstance(graph, Data) else from_networkx(graph)
-    check_single(data, "the input")
-    count = data.num_nodes
-    if not count:
-        raise BadInput("the graph has no nodes")
-    edges = data.edge_index if data.edge_index is not None else torch.empty(2, 0, dtype=torch.int64)
-    return {"num_nodes": count, "edge_index": edges} | named_features(data, spec, count, edges.shape[1])
+def _fields(spec: BenchmarkSpec, graph: Any) -> dict[str, Any] | str:
+    """Return the fields of the specification for `GraphTable.from_graphs`, or why the graph does not fit it."""
+    try:
+        data = graph if isinstance(graph, Data) else from_networkx(graph)
+        check_single(data, "the input")
+        count = data.num_nodes
+        if not count:
+            return "the graph has no nodes"
+        edges = data.edge_index if data.edge_index is not None else torch.empty(2, 0, dtype=torch.int64)
+        fields = {"num_nodes": count, "edge_index": edges} | named_features(data, spec, count, edges.shape[1])
+        check_graphs(GraphTable.from_graphs([fields]), spec, "input")
+    except (BadInput, ValueError, TypeError, RuntimeError, IndexError, KeyError) as error:
+        return str(error).removeprefix("input: ").replace("graph 0 ", "the graph ")
+    return fields

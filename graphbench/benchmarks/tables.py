@@ -61,13 +61,8 @@ def tables_in_parts(
 ) -> Iterator[GraphTable]:
     """Convert the graphs of a published file to tables, some at a time.
 
-    Args:
-        graphs: as the file holds them.
-        convert: some of them to a table.
-        place: of the graphs, for errors, in front of their numbers.
-        name: of what is read, for the progress bar.
-        owner: of the format, for errors.
-        size: graphs per table.
+    `place` of the graphs stands in errors in front of their numbers, `owner` is that of the format, and `name` is shown
+    beside the progress bar.
 
     Raises:
         CorruptData: names the graphs that cannot be converted.

@@ -212,11 +212,7 @@ class GraphDataset(Dataset):
     """The graphs of a table as a data set of PyG: `dataset[3]`, `dataset[:10]`, `len(dataset)`, transforms.
 
     Real numbers stand in `x` and `edge_attr` where the specification has no categories, as PyG's users call them.
-
-    Args:
-        table: the graphs, with the fields of encodings.
-        spec: what their features are called.
-        transform: changes a graph each time it is taken.
+    `transform` changes a graph each time it is taken.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table

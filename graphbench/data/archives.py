@@ -126,12 +126,7 @@ def unpack_member(opened: zipfile.ZipFile, member: str, target: Path) -> None:
 
 
 def read_tar(archive: Path, wanted: Callable[[str], bool], publisher: str) -> Iterator[tuple[str, bytes]]:
-    """Read path and content of some files of a packed tar archive, in its order, without writing files.
-
-    Args:
-        archive: `.tar.gz`.
-        wanted: selects files by path.
-        publisher: source of the archive, for messages.
+    """Read path and content of the `wanted` files of a `.tar.gz` archive, in its order, without writing files.
 
     Raises:
         CorruptData: it is damaged, or breaks the limits of this module.

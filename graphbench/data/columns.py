@@ -124,12 +124,7 @@ def split_bounds(values: np.ndarray, signs: np.ndarray) -> dict[str, np.ndarray]
 def relative_weights(
     given: Sequence[float] | Mapping[str, float] | None, names: Sequence[str], kind: str
 ) -> tuple[float, ...]:
-    """Return the weight of each target in the loss, with mean 1; empty where none is given.
-
-    Args:
-        given: one for each target in their order, or by name; the others then weigh 1.
-        names: of the targets.
-        kind: of the task.
+    """Return the weight of each target in the loss, with mean 1; by name, the others weigh 1. Empty for None.
 
     Raises:
         BadInput: they are of other targets, negative or all 0, or there are no several targets to weigh.

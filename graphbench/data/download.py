@@ -214,7 +214,8 @@ def _publish(files: Mapping[str, Path], folder: Path, sums: Mapping[str, str]) -
         share(file, folder)
         make_folder((folder / name).parent)
         file.replace(folder / name)
-    _record(folder, sums)
+    merged = _recorded(folder) | dict(sums)
+    write_shared(folder / SUMS, "".join(f"{checksum}  {name}\n" for name, checksum in sorted(merged.items())))
 
 
 def _secure(url: str) -> str:
@@ -296,12 +297,6 @@ def _recorded(folder: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise CorruptData(f"{folder / SUMS} cannot be read ({error}). Delete it where the files are right.") from error
     return {name: checksum for checksum, _, name in (line.partition("  ") for line in lines) if name}
-
-
-def _record(folder: Path, sums: Mapping[str, str]) -> None:
-    """Record checksums beside the files."""
-    merged = _recorded(folder) | dict(sums)
-    write_shared(folder / SUMS, "".join(f"{checksum}  {name}\n" for name, checksum in sorted(merged.items())))
 
 
 def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False) -> dict[str, str]:

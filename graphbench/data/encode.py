@@ -77,14 +77,7 @@ def encode_share(
 ) -> int:
     """Compute a share of the parts from which `encode` then writes the encoding; with the same bits as without parts.
 
-    Args:
-        table: see `encode`, as the other arguments.
-        encoding: to compute.
-        store: of the parts.
-        key: names the content of `table`.
-        share: which parts.
-        describe: name of the graphs, for messages.
-        workers: processes at most; all cores by default.
+    Arguments are those of `encode`.
 
     Returns:
         Number of parts, of all shares, that are still missing.

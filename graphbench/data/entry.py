@@ -78,11 +78,7 @@ class _Stream:
 
 
 class EntryWriter:
-    """Fills the folder of a new entry; arrays may be larger than memory.
-
-    Args:
-        folder: an empty folder that no other process reads.
-    """
+    """Fills the empty folder of a new entry; arrays may be larger than memory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -262,10 +258,7 @@ def _already_verified(folder: Path, arrays: Mapping[str, Any]) -> bool:
 def verify(folder: Path, arrays: Mapping[str, Any], full_below: int) -> None:
     """Check sizes; also headers and checksums, unless a large entry is unchanged since they were last checked.
 
-    Args:
-        folder: the entry.
-        arrays: the manifest's record of every array.
-        full_below: bytes; smaller entries are checked completely each time.
+    Entries of fewer bytes than `full_below` are checked completely each time.
 
     Raises:
         CorruptData: a file is damaged; with its name and fault.

@@ -48,12 +48,7 @@ class PackedBatch:
 
     @classmethod
     def pack(cls, batch: GraphBatch, pin_memory: bool = False) -> PackedBatch:
-        """Copy the tensors of a batch, which lie on the CPU, into one buffer.
-
-        Args:
-            batch: the graphs.
-            pin_memory: take page-locked memory, from which copies to a GPU do not block.
-        """
+        """Copy the tensors of a batch on the CPU into one buffer, which copies to a GPU do not wait for if pinned."""
         fields = batch.to_dict()
         tensors = {name: value.contiguous() for name, value in fields.items() if isinstance(value, Tensor)}
         parts, end = {}, 0
@@ -78,10 +73,8 @@ class PackedBatch:
     def to(self, device: torch.device, stream: torch.cuda.Stream | None = None) -> PackedBatch:
         """Copy to a GPU, all tensors at once; from page-locked memory the copy does not block.
 
-        Args:
-            device: the GPU.
-            stream: to copy on, beside what the GPU computes; its current stream waits for the copy. By default the copy
-                takes its turn on the current stream.
+        With a `stream` it is copied beside what the GPU computes, and its current stream waits; by default the copy
+        takes its turn on the current stream.
         """
         if stream is None:
             return PackedBatch(self.buffer.to(device, non_blocking=True), self.parts, self.others)
@@ -243,9 +236,7 @@ class GraphLoader:
         """Take the place of loaders of the same batches, as a loop makes them that asks for one in every epoch.
 
         Their workers end, else there would be more with each epoch; and the shuffle goes on, else it would be one.
-
-        Args:
-            loaders: those that are replaced are taken out.
+        Loaders that are replaced are taken out of the list.
         """
         order = self.batch_sampler
         for one in [one for one in loaders if one.table is self.table and one.batch_sampler.shuffle == order.shuffle]:

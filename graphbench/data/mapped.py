@@ -76,8 +76,7 @@ def trim_mapped(limit: int = RESIDENT_LIMIT) -> bool:
 class Prefetcher:
     """Prefetch all rows of a batch at once, so that the disk serves them in parallel.
 
-    Args:
-        table: any table; only its columns in very large maps of this process are prefetched.
+    Only columns in very large maps of this process are prefetched.
     """
 
     def __init__(self, table: GraphTable) -> None:

@@ -99,11 +99,8 @@ def compute_digest(path: Path, algorithm: str) -> str:
 def remembered_sha256(path: Path, store: Path) -> str:
     """Return the SHA-256 of a file; that of a large one is computed once for each size, inode and time of change.
 
-    A file that was changed in the last seconds is always read, and so is one that changes while it is read.
-
-    Args:
-        path: of the file.
-        store: folder of the store, where the checksum is cached unless it is read-only.
+    A file that was changed in the last seconds is always read, and so is one that changes while it is read. The folder
+    of the store keeps the checksum, unless it is read-only.
 
     Raises:
         MissingData: there is no such file.

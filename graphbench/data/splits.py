@@ -173,15 +173,9 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
     """Return one split of a k-fold cross-validation, whose test parts hold every graph once.
 
     The graphs are cut into `folds` parts of nearly one size. Part `fold` tests, the next one (after the last, the
-    first) validates, and the others train.
-
-    Args:
-        num_graphs: rows to split.
-        folds: parts, three or more.
-        fold: number of the split, from 0.
-        seed: decides about the parts; all folds of one seed belong together.
-        groups: label of every row, such as a scaffold; rows of one label stay together. The largest group goes first,
-            each into the part that is smallest by then; groups of one size come in an order that `seed` decides.
+    first) validates, and the others train. Folds are three or more, and all of one seed belong together. Rows of one
+    label in `groups`, such as a scaffold, stay together: the largest group goes first, each into the part that is
+    smallest by then; groups of one size come in an order that `seed` decides.
 
     Raises:
         BadInput: there are fewer graphs or groups than folds.
@@ -266,12 +260,7 @@ def complete_split(
 
     Without `train`, all rows that are in no other split train. Other missing splits are cut from the training part, in
     the shares of `fractions`; a missing split without a share stays empty. Where only training is given, the rows
-    outside of it are split, if there are any.
-
-    Args:
-        parts: masks `[rows]` of the given splits, at least one.
-        fractions: shares of train, val and test.
-        cut: cuts rows into parts.
+    outside of it are split, if there are any. `parts` are masks `[rows]` of the given splits, at least one.
 
     Raises:
         BadInput: too few rows are left.
@@ -364,11 +353,7 @@ def check_split(
 ) -> None:
     """Check that every part has rows, that all rows exist, and that none is used twice.
 
-    Args:
-        split: name -> row numbers.
-        num_graphs: rows in all.
-        complete: whether every row must be used.
-        empty: parts that may have no row.
+    With `complete` every row must be used; parts in `empty` may have none.
 
     Raises:
         BadInput: naming the part and the first offending row.

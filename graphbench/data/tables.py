@@ -39,13 +39,9 @@ def _smallest(dtype: torch.dtype, low: int, high: int) -> torch.dtype:
 
 
 class Selection:
-    """Some graphs of a table that is larger than memory, copied a part at a time whenever they are iterated over.
+    """Chosen rows of a table that is larger than memory, copied a part at a time whenever they are iterated over.
 
     The integers of all parts have the smallest dtype that holds those of the selection, as `narrow` gives the whole.
-
-    Args:
-        table: whose columns may be memory-mapped.
-        rows: of the graphs, in the order wanted.
 
     Examples:
         >>> path = {"num_nodes": 3, "edge_index": torch.tensor([[0, 1], [1, 2]])}
@@ -115,14 +111,10 @@ class _Pointers:
 def write_table(
     writer: EntryWriter, split: str, chunks: GraphTable | Iterable[GraphTable], may_be_empty: bool = False
 ) -> None:
-    """Store one split.
+    """Store one split; the entry may already hold others.
 
-    Args:
-        writer: of the entry; may already hold other splits.
-        split: its name.
-        chunks: the table, or consecutive parts of one that is larger than memory. The integers of a whole table are
-            stored in the smallest dtype that holds them; parts keep their dtypes.
-        may_be_empty: accept a table without a graph.
+    `chunks` are the table, or consecutive parts of one that is larger than memory. The integers of a whole table are
+    stored in the smallest dtype that holds them; parts keep their dtypes.
 
     Raises:
         BadInput: there is no graph, or parts differ in their columns.

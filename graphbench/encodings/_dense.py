@@ -106,7 +106,7 @@ def size_blocks(
 ) -> Iterator[SizeBlock]:
     """Split a table into blocks of equal graph size, each of at most `max_entries` node pairs (or one graph).
 
-    Graphs without nodes are in no block. `chosen` is a mask of the graphs to split `[G]`; all by default.
+    Graphs without nodes are in no block. `chosen` masks the graphs to split `[G]`.
 
     Raises:
         BadInput: an edge names a node that its graph does not have.
@@ -200,14 +200,10 @@ def inverse_root(degree: Tensor) -> Tensor:
 def smallest_eigenpairs(matrices: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Compute the `count` smallest eigenvalues and orthonormal eigenvectors of positive semi-definite matrices.
 
-    Each eigenspace gets the pivoted Cholesky factor of its projector P as basis: the pivot is the node with the
-    largest P_ii (the first of equals), its vector P e_i / sqrt(P_ii), which is then projected out of P. So a vector
-    leans on one node as far as its eigenspace allows and is positive there; a simple eigenvector has its largest
-    entry positive. The basis depends on the order of nodes only where nodes are symmetric.
-
-    Args:
-        matrices: symmetric, float64 `[b, n, n]`.
-        count: at most n.
+    Each eigenspace gets the pivoted Cholesky factor of its projector P as basis: the pivot is the node with the largest
+    P_ii (the first of equals), its vector P e_i / sqrt(P_ii), which is then projected out of P. So a vector leans on
+    one node as far as its eigenspace allows and is positive there; a simple eigenvector has its largest entry positive.
+    The basis depends on the order of nodes only where nodes are symmetric. Matrices are float64 `[b, n, n]`.
 
     Returns:
         Eigenvalues `[b, count]`, ascending, those within rounding of 0 set to 0; eigenvectors `[b, n, count]`.

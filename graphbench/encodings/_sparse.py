@@ -67,7 +67,7 @@ def return_probabilities(adjacency: csr_array, num_steps: int) -> Tensor:
 
     Walks from some nodes at a time, sparse at first, since those of one or two steps reach few nodes. Where A is
     symmetric, D^-1 A is similar to S = D^-1/2 A D^-1/2, and half of the steps suffice: (S^2j)_ii = |S^j e_i|^2 and
-    (S^(2j+1))_ii = <S^j e_i, S^(j+1) e_i>.
+    (S^(2j+1))_ii = <S^j e_i, S^(j+1) e_i>. `adjacency [n, n]` counts edges i -> j.
     """
     size = adjacency.shape[0]
     # Weights of parallel edges count: S needs A = A^T, not only the same pairs.

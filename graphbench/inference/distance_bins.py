@@ -69,9 +69,7 @@ def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
 class DistanceBins:
     """Intervals or sets of each bin of distances to the training set.
 
-    Args:
-        edges: largest distance of each bin but the last, ascending.
-        bins: the intervals or sets of each.
+    `edges` are the largest distance of each bin but the last, ascending.
 
     Examples:
         >>> near, far = (Intervals(Fraction(9, 10), ("y",), (width,), (99,)) for width in (1.0, 2.0))

@@ -131,10 +131,7 @@ class Ensemble:
         return distances[:, None]
 
     def answers(self, views: Sequence[InputPart]) -> tuple[np.ndarray, np.ndarray, Answers]:
-        """Answer a part with every model.
-
-        Args:
-            views: the part as each model reads it.
+        """Answer a part, given as each model reads it, with every model.
 
         Returns:
             Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
@@ -323,7 +320,7 @@ class Ensemble:
         return self.temperature
 
     def _validation(self, option: str) -> Iterator[list[InputPart]]:
-        """Parts of the validation split as each member reads them; `option` needs it, for messages."""
+        """Parts of the validation split as each member reads them."""
         for member, name in zip(self.members, self.names, strict=True):
             if "val" not in getattr(member.data, "tables", {}):
                 raise BadInput(f"{option}: the data of {name} are not open; call setup() of its `data` first.")
@@ -335,11 +332,7 @@ class Ensemble:
         return side_by_side([parts_of_split(member.data, split) for member in self.members])
 
     def require_one_split(self, split: str, purpose: str) -> None:
-        """Refuse members whose open data have different graphs in a split.
-
-        Args:
-            split: which one.
-            purpose: what needs it, for the message.
+        """Refuse members whose open data have different graphs in a split, which `purpose` needs.
 
         Raises:
             BadInput: names two that differ.

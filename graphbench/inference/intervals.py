@@ -64,11 +64,7 @@ def conformal_quantile(
 ) -> float:
     """Return the score of `conformal_rank` among those that are no NaN.
 
-    Args:
-        scores: of rows that no model was trained on `[n]`.
-        coverage: of a new row.
-        target: what has the scores, for messages.
-        rows: which rows these are, for messages.
+    Scores `[n]` are of `rows` that no model was trained on, the coverage is that of a new one.
 
     Raises:
         BadInput: they are too few for the coverage.

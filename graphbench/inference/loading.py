@@ -66,7 +66,14 @@ def build_of(
 ) -> tuple[dict[str, Any], BenchmarkModule, Benchmark]:
     """Build module and benchmark of a run, importing what the policy admits and nothing else.
 
-    Options of the data in `without` are left at their defaults. Returns the configuration as well.
+    Options of the data in `without` are left at their defaults.
+
+    Returns:
+        The configuration, the module and the benchmark.
+
+    Raises:
+        BadInput: the configuration names a class that may not be imported, or cannot be built.
+        CorruptData: it is damaged.
     """
     config = _configuration(folder)
     if without and isinstance(config["data"], dict) and isinstance(config["data"].get("init_args"), dict):

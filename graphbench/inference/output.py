@@ -34,7 +34,11 @@ def names_parts(name: str | None) -> bool:
 
 
 def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams: bool = False) -> Path:
-    """Return the file to write, one of these types, or with `streams` `-` for standard output; refuse other names."""
+    """Return the file to write, after a check that it can be written; with `streams`, `-` is standard output.
+
+    Raises:
+        BadInput: none is named, or its type is another, or it is a folder.
+    """
     if not name:
         raise BadInput(f"--output is missing: name the file to write, which ends in {' or '.join(suffixes)}.")
     path = Path(name)
@@ -52,11 +56,7 @@ def check_output(name: str | None, suffixes: tuple[str, ...] = SUFFIXES, streams
 class Counts:
     """Rows of predictions, those without one, and those unlike the training graphs.
 
-    Args:
-        rows: of all.
-        without: rows that have a problem.
-        outside: rows that have a remark.
-        columns: names of the columns of problems and of remarks.
+    `columns` are those of problems and of remarks.
     """
 
     rows: int = 0
@@ -91,7 +91,8 @@ class Counts:
 def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd.DataFrame], None]) -> None:
     """Write tables of equal columns one after the other; a file that was there stays until the new one is whole.
 
-    A `.csv` or `.parquet` file, or `STANDARD_OUTPUT`, which shows every table at once; `after` is called with each.
+    `path` is `.csv`, `.parquet` or `STANDARD_OUTPUT`, which shows every table at once; `after` is called with every
+    table that was written.
 
     Raises:
         BadInput: a column holds values of several types, which a Parquet file cannot.
@@ -148,7 +149,7 @@ def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[p
 
 
 def to_arrow(frame: pd.DataFrame, schema: pa.Schema | None) -> pa.Table:
-    """Convert a table for a Parquet file, by the types of `schema`, or those that the values suggest if it is None.
+    """Convert a table for a Parquet file, with the types that its values suggest if there is no schema.
 
     Raises:
         BadInput: a column holds values of several types, or there are other columns.

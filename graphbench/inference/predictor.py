@@ -238,7 +238,9 @@ class Predictor:
                 try:
                     values = self._forward(table.batch(graphs), answer)
                 except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                    if not _out_of_memory(error):
+                    # On a processor torch raises a RuntimeError of no kind of its own.
+                    of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+                    if not of_memory and "can't allocate memory" not in str(error):
                         raise
                     if len(graphs) > 1:
                         # Halved until it fits, as the memory that a batch takes is known only by trying.
@@ -329,10 +331,11 @@ def axis_of(level: str) -> str:
 
 
 def targets_of(part: InputPart, answers: Answers, level: str) -> np.ndarray:
-    """Targets of the answered rows, of all their nodes or edges where those are predicted `[values, T]`."""
+    """Return the targets of the answered rows, or of their nodes or edges where those are predicted `[values, T]`."""
     counts = part.table.lengths(axis_of(level)).numpy()
-    answered = np.repeat(np.isin(part.rows, answers.rows), counts)
-    return np.asarray(part.table.columns["y"].numpy().reshape(int(counts.sum()), -1)[answered])
+    answered = np.isin(part.rows, answers.rows)
+    y: np.ndarray = part.table.columns["y"].numpy().reshape(int(counts.sum()), -1)
+    return y[np.repeat(answered, counts)]
 
 
 def _out_of_memory(error: BaseException) -> bool:

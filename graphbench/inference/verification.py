@@ -39,13 +39,7 @@ _ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check.
-
-    Args:
-        name: of the check.
-        text: what was found.
-        holds: whether the record stands up to it.
-    """
+    """The outcome of one check: what was found, and whether the record stands up to it."""
 
     name: str
     text: str
@@ -56,7 +50,7 @@ def verify(run: RunFolder) -> Iterator[Check]:
     """Yield the checks of a run in turn: configuration, parameters, a training step, predictions of each scored split.
 
     Checks end where the configuration cannot be built or its data cannot be read, since all others rest on them. The
-    folder has config.yaml, results.json, predictions-val.csv and predictions-test.csv.
+    folder has `config.yaml`, `results.json`, `predictions-val.csv` and `predictions-test.csv`.
 
     Raises:
         CorruptData: a file is damaged.

@@ -38,11 +38,7 @@ def node_pairs(batch: GraphBatch, num_pairs: int) -> tuple[Tensor, Tensor]:
 
 
 class PathSteps:
-    """The first steps of all shortest paths of a batch, see `ShortestPaths`; K of them, by pair.
-
-    Args:
-        batch: with the steps of `ShortestPaths`, in any order.
-    """
+    """The first steps of all shortest paths of a batch, see `ShortestPaths`; K of them, by pair, in any order."""
 
     def __init__(self, batch: GraphBatch) -> None:
         source, target = batch.edge_index[:, batch.path_step_edge]

@@ -37,14 +37,7 @@ _OVERLAYS = "overlays"
 
 @dataclass(frozen=True)
 class Configuration:
-    """One file of settings.
-
-    Args:
-        name: as `--config` takes it, such as `gps/zinc`.
-        path: the file.
-        distribution: name of the distribution that ships it.
-        version: its version.
-    """
+    """One file of settings, named as `--config` takes it, such as `gps/zinc`, and the distribution that ships it."""
 
     name: str
     path: Path
@@ -240,8 +233,10 @@ class Facts:
 def facts(configuration: Configuration, names: Iterable[str] = ()) -> Facts:
     """Read the facts of a configuration.
 
-    Among `names`, those of all configurations, is the one that an overlay belongs to: `sat/zinc` of
-    `sat/overlays/zinc-x2`.
+    `names` are all configurations, for the one that an overlay belongs to: `sat/overlays/zinc-x2` to `sat/zinc`.
+
+    Raises:
+        BadInput: its file is damaged, or has an unknown key in `expected`.
     """
     content = configuration.content()
     over = base_of(configuration.name, names) if configuration.is_overlay else ""

@@ -229,17 +229,7 @@ class Obtained:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A score beside the expected one.
-
-    Args:
-        metric: as it is logged.
-        obtained: score of the run.
-        value: expected score.
-        sd: its standard deviation, if known.
-        source: reference of the expected score.
-        better: improvement of the run; negative if it is worse.
-        obstacles: reasons why the two are not comparable.
-    """
+    """A score beside the expected one: improvement (negative if worse), or obstacles to a comparison."""
 
     metric: str
     obtained: float

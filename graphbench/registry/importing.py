@@ -62,10 +62,7 @@ def check(path: str, *, listed: bool = True, shown: str = "") -> None:
 def import_object(module: str, name: str, *, listed: bool = True) -> Any:
     """Import an object, checking both its name and its definition: `admitted.module.os.system` is `os.system`.
 
-    Args:
-        module: dotted.
-        name: in it; with dots for parts of a class.
-        listed: see `check`.
+    The name has dots for parts of a class; about `listed` see `check`.
 
     Raises:
         BadInput: the gate does not admit it.

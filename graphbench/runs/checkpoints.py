@@ -199,13 +199,9 @@ _NOT_LOADED = (
 def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None = None) -> dict[str, list[str]]:
     """Copy the weights of a checkpoint into `module` where name and shape agree, and log the others.
 
-    PyTorch's extra state of modules, such as options, is not copied: it belongs to the trained model.
-
-    Args:
-        module: target.
-        path: source, see `weights_file`.
-        arrange: puts tensors of the file into the module's order, given with what the file's model was made, and
-            returns names that are not to be loaded.
+    PyTorch's extra state of modules, such as options, is not copied: it belongs to the trained model. `arrange` puts
+    tensors of the file into the module's order, given with what the file's model was made, and returns names that are
+    not to be loaded.
 
     Returns:
         Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them),

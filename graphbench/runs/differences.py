@@ -56,10 +56,8 @@ NOTHING = _Nothing()
 class Difference:
     """An option with different values in two configurations.
 
-    Args:
-        option: dotted, as on the command line; a class among several is part of it: `trainer.callbacks.Timer.interval`.
-        before: its value in the first; `NOTHING` for an item that only the second has.
-        now: its value in the second.
+    An option is dotted, as on the command line; a class among several is part of it:
+    `trainer.callbacks.Timer.interval`. `NOTHING` stands before an item that only the second has.
     """
 
     option: str

@@ -184,7 +184,7 @@ class RunFolder:
         return self.path / f"predictions-{split}.csv"
 
     def note_environment(self, step: int, now: Mapping[str, Any]) -> None:
-        """Record code and versions, by `describe_environment`, that a run resumes with, if they have changed."""
+        """Record code and versions `now` that a run resumes with at a step, if they have changed."""
         try:
             stored = load_json(self.environment)
             last = [stored, *stored.get("continued", [])][-1]

@@ -43,9 +43,6 @@ class Place:
 
     Device and inode identify a folder; while it is open, the system does not reuse its inode.
 
-    Args:
-        path: an existing folder.
-
     Raises:
         OSError: it cannot be opened.
 

@@ -20,12 +20,7 @@ _NAME = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w./-]+))?", r
 
 @dataclass(frozen=True)
 class HubModel:
-    """A model on the Hub.
-
-    Args:
-        name: `owner/name`.
-        revision: branch, tag or commit; None for the newest.
-    """
+    """A model on the Hub: `owner/name`, and a branch, tag or commit; None for the newest."""
 
     name: str
     revision: str | None = None
@@ -74,7 +69,11 @@ def fetch(model: HubModel) -> Path:
 def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
     """Upload a folder of `graphbench export` as one commit, and return its address; other files of the model stay.
 
-    A missing model is created, with `private` for its owner alone; the revision of the model is a branch.
+    The folder is that of `graphbench export`; a revision of the model is that branch. A missing model is created
+    `private` for its owner alone, an existing one keeps its visibility.
+
+    Returns:
+        The address of the commit.
 
     Raises:
         GraphbenchError: the Hub refuses or cannot be reached.

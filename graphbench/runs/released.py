@@ -39,12 +39,9 @@ def read_released(path: Path, member: str | None = None) -> Mapping[str, Any]:
     """Read a checkpoint that `torch.save` wrote elsewhere, onto the CPU.
 
     Only tensors and plain values are read. Options and optimizers of training programs are objects of their classes,
-    which a checkpoint names; an `Unread` stands in the place of each, and nothing is imported.
-
-    Args:
-        path: the file.
-        member: if `path` is an archive: pattern of the checkpoint's path in it. Of several the one with the largest
-            number in its name counts, `149.ckpt` before `50.ckpt`.
+    which a checkpoint names; an `Unread` stands in the place of each, and nothing is imported. `member` is the pattern
+    of the checkpoint's path if the file is an archive. Of several the one with the largest number in its name counts,
+    `149.ckpt` before `50.ckpt`.
 
     Raises:
         BadInput: there is no such file.

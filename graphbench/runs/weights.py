@@ -35,7 +35,9 @@ def _safetensors(purpose: str) -> Any:
 
 
 def save_weights(state: Mapping[str, Any], path: Path, about: Mapping[str, str] | None = None) -> None:
-    """Write a `state_dict`, with a copy of each tensor that shares memory; `about` are further texts for the header.
+    """Write a `state_dict`, with a copy of each tensor that shares memory.
+
+    `about` has further texts for the header.
 
     Raises:
         BadInput: an extra state is no plain value.

@@ -25,11 +25,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Missing:
-    """Words and numbers that stand for a missing value.
-
-    Args:
-        words: in lower case.
-        numbers: however they are written.
+    """Words, in lower case, and numbers, however they are written, that stand for a missing value.
 
     Examples:
         >>> usual, further, none = Missing.of(None), Missing.of([-999, "not tested"]), Missing.of([])
@@ -102,14 +98,10 @@ def parse_cells(
     num_classes: int = 0,
     classes: Mapping[str, int] | None = None,
 ) -> tuple[np.ndarray, list[tuple[int, str, str]]]:
-    """Parse target columns into numbers.
+    """Parse the cells of T target columns into numbers.
 
-    Args:
-        columns: name of each of T targets -> its cells.
-        kind: see `parse_number`.
-        missing: cells that hold no target; names of classes come first.
-        num_classes: of a classification.
-        classes: name -> number of the class; empty if the cells hold the numbers.
+    Kinds are those of `parse_number`. Names of `classes`, empty if the cells hold the numbers, come before `missing`
+    words.
 
     Returns:
         float64 `[rows, T]`, NaN where a cell is missing or faulty; and row, fault and text of each faulty cell, column
@@ -142,10 +134,7 @@ def parse_cells(
 def parse_number(text: str, kind: str, num_classes: int = 0) -> tuple[float, str]:
     """Return the number in a cell, and the cell's fault ("" for none).
 
-    Args:
-        text: the cell.
-        kind: regression takes finite numbers; classification `0 .. num_classes - 1`; multilabel 0, 1, true and false.
-        num_classes: of a classification.
+    A regression takes finite numbers, a classification `0 .. num_classes - 1`, and multilabel 0, 1, true and false.
 
     Examples:
         >>> parse_number("1e3", "regression"), parse_number("2", "multilabel")

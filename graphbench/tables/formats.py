@@ -114,12 +114,8 @@ def open_format(
 ) -> tuple[str, list[str], Callable[..., Iterator[Rows]]]:
     """Open a file of a format.
 
-    Args:
-        path: the file.
-        suffix: of the format.
-        key: name of the column of SMILES or records.
-        wanted: columns by which the separator of text is detected.
-        notes: receives differences from a plain file, in words.
+    `key` is the name of the column of SMILES or records. The separator of text is detected by the columns `wanted`;
+    `notes` receives differences from a plain file, in words.
 
     Returns:
         The separator of text, else ""; the header; and a function that takes a number of rows and yields such parts.

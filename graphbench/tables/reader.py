@@ -113,15 +113,8 @@ def open_table(
     `.smi`, `.smiles` and `.txt` have a SMILES and optionally a name (column `_Name`) on each line, unless the first
     line begins with the word `key`. `.sdf`, `.sd` and `.mol` have records, which become the column `key`, with names in
     `_Name` and properties. Files of text may be packed (`.gz`), and in UTF-8 or UTF-16. Blank lines and rows of a sheet
-    are skipped.
-
-    Args:
-        path: the file.
-        key: required column, and its name in formats without names; "" for tables that need none.
-        others: further required columns.
-        formats: suffixes that are accepted.
-        what: kind of the content, for messages.
-        optional: columns that are located if they exist.
+    are skipped. The column `key`, "" for tables that need none, and `others` are required; `optional` ones are located
+    if they exist. `formats` are suffixes that are accepted, and messages name the content `what`.
 
     Raises:
         BadInput: there is no such file, its format is unknown or broken, or a wanted column is missing or repeated.

@@ -30,9 +30,7 @@ def smiles_and_name(line: str) -> tuple[str, str]:
 def smiles_rows(lines: Iterable[str], key: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (line, cells) of a SMILES file, the header first: that of the file, or `key` and `NAME`.
 
-    Args:
-        lines: of the file; blank ones are skipped.
-        key: first word of a header.
+    A header has `key` as its first word; blank lines are skipped.
 
     Examples:
         >>> list(smiles_rows(["CCO the spirit", "", "CC"], "smiles"))

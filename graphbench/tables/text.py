@@ -48,12 +48,7 @@ def encoding_of(head: bytes) -> str:
 
 @contextlib.contextmanager
 def open_text(path: Path, newline: str | None = "", errors: str = "strict") -> Iterator[IO[str]]:
-    """Open a text file; a packed one (`.gz`) within the limits of archives.
-
-    Args:
-        path: the file.
-        newline: see `open`.
-        errors: handling of bytes of another encoding, see `open`.
+    """Open a text file as `open` does; a packed one (`.gz`) within the limits of archives.
 
     Raises:
         BadInput: it is in another encoding, or damaged.

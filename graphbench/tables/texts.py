@@ -13,9 +13,6 @@ import numpy as np
 class Texts(Sequence[str]):
     """A sequence of texts as one array of bytes: 8 bytes and its UTF-8 for each, where a `str` in a list has 57 more.
 
-    Args:
-        texts: the first ones.
-
     Examples:
         >>> texts = Texts(["C", "CCO"])
         >>> texts.extend(["O"])

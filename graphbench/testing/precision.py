@@ -8,7 +8,6 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.precision import MixedPrecision
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch
@@ -66,12 +65,9 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
         loader: DataLoader[GraphBatch] = DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
         trainer.fit(module, loader, loader)
     assert len(watch.losses) == 2, f"{len(watch.losses)} steps were trained, not two"
-    assert torch.tensor([*watch.losses, *_scores(trainer)]).isfinite().all(), f"losses {watch.losses} are not finite"
+    scores = [value.double() for name, value in trainer.callback_metrics.items() if name.endswith("/loss")]
+    assert torch.tensor([*watch.losses, *scores]).isfinite().all(), f"losses {watch.losses} are not finite"
     after = dict(module.named_parameters())
     for name, parameter in after.items():
         assert parameter.isfinite().all(), f"{name} is not finite after two steps"
     assert any(not torch.equal(before[name], after[name].detach().double()) for name in before), "no weight changed"
-
-
-def _scores(trainer: pl.Trainer) -> list[Tensor]:
-    return [value.double() for name, value in trainer.callback_metrics.items() if name.endswith("/loss")]

@@ -63,10 +63,7 @@ class Patterns:
 class Chunk:
     """Graphs that are sampled together; the same chunk gives the same graphs in every process.
 
-    Args:
-        seeds: of the random numbers.
-        count: graphs.
-        patterns: pattern of each graph `[count]`; None for CLUSTER.
+    `patterns` has the pattern of each graph `[count]`; None for CLUSTER.
     """
 
     seeds: tuple[int, ...]

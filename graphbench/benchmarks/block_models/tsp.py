@@ -129,13 +129,7 @@ class TSP(GraphBenchmark):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Graphs that one process samples and solves.
-
-    Args:
-        seed: of the random numbers.
-        size: graphs.
-        num_nodes: fewest and most points of each.
-    """
+    """Graphs that one process samples and solves: `size` of them, of so many points, fewest and most."""
 
     seed: tuple[int, ...]
     size: int

@@ -31,12 +31,8 @@ def addresses(part: str) -> dict[str, str]:
 def read_part(part: str, root: Path, target: Target, level: str, advice: str = "") -> dict[str, Iterator[GraphTable]]:
     """Fetch the files of a part to `root/ECHO/PART` unless they are there, and read each split in tables.
 
-    Args:
-        part: see `addresses`.
-        root: folder of all data.
-        target: takes a graph's float64 `y [rows, columns]`.
-        level: node or graph, what the target belongs to.
-        advice: for a machine without a network, in whole sentences.
+    `part` is one of `addresses`, `target` takes a graph's float64 `y [rows, columns]`, and `level` is node or graph,
+    what that target belongs to.
 
     Raises:
         MissingData: a file could not be fetched; says where to put it.

@@ -21,12 +21,7 @@ _NODES = (1.5, 3.0)  # of a caterpillar, lobster or tree, in diameters
 
 
 def sample_topology(family: str, diameter: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
-    """Sample a connected graph of a family that has exactly this diameter.
-
-    Args:
-        family: one of `FAMILIES`.
-        diameter: in hops, at least `SHORTEST`.
-        rng: random numbers.
+    """Sample a connected graph of one of `FAMILIES` that has exactly this diameter, at least `SHORTEST`.
 
     Returns:
         The number of nodes n, and each edge once `[m, 2]`; nodes are numbered at random.
@@ -41,15 +36,10 @@ def sample_topology(family: str, diameter: int, rng: np.random.Generator) -> tup
 
 
 def measure(nodes: int, edges: np.ndarray, source: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Compute eccentricities and the distances from one node by breadth-first search from all nodes at once.
+    """Compute eccentricities, and distances from `source`, in a graph of edges `[m, 2]`, each of them once.
 
     After t steps, row v of a bit matrix has the nodes within t hops of v: the eccentricity of v is the first t for
     which its row is full, and its distance from the source the first t for which it has the source's bit.
-
-    Args:
-        nodes: number of nodes n.
-        edges: each edge once `[m, 2]`.
-        source: where distances start.
 
     Returns:
         Eccentricities and distances in hops, int64 `[n]` each; -1 where a node is not reached.

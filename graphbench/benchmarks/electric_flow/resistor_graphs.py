@@ -156,10 +156,6 @@ class TableWiring(Wiring):
 
     They are made simple and undirected; graphs with one node or several components are left out, since no current can
     flow between their parts.
-
-    Args:
-        table: the graphs.
-        name: of the benchmark, for messages.
     """
 
     def __init__(self, table: GraphTable, name: str) -> None:

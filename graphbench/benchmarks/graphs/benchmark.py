@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -14,15 +14,9 @@ import torch
 
 from graphbench.benchmarks.graphs import specs
 from graphbench.benchmarks.graphs.by_nodes.level import keep_targets
-from graphbench.benchmarks.graphs.features import FeaturePlan
+from graphbench.benchmarks.graphs.features import FeaturePlan, FeatureRequest
 from graphbench.benchmarks.graphs.inputs import GraphInputs, option_in_errors
-from graphbench.benchmarks.graphs.inspection import (
-    FeatureRequest,
-    size_facts,
-    split_facts,
-    summary_rows,
-    summary_text,
-)
+from graphbench.benchmarks.graphs.inspection import size_facts, split_facts, summary_rows, summary_text
 from graphbench.benchmarks.graphs.node_names import node_name_arrays
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.readers.sources import Source, open_source, source_by_split
@@ -290,8 +284,8 @@ class Graphs(GraphInputs):
         for name, array in node_name_arrays(raw).items():
             writer.append(name, array)
         writer.meta |= {
-            "target": target.as_json(),
-            "plans": {level: plan.as_json() for level, plan in plans.items()},
+            "target": asdict(target),
+            "plans": {level: asdict(plan) for level, plan in plans.items()},
             "log10": log10_targets(raw, target, self.log10),
             "coordinates": self.wanted.coordinates(raw),
             **split_facts(units, request, target, rows),

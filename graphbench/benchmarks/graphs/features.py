@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphbench.benchmarks.graphs.raw import RawGraphs, as_rows
+from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
+from graphbench.benchmarks.graphs.targets import Target
 from graphbench.contracts import Features
+from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.columns import single_numbers
 from graphbench.errors import BadInput
 
+POSITION = "pos"
 MAX_CATEGORIES = 65_536  # largest vocabulary of a column of integers
 
 
@@ -54,13 +58,9 @@ class FeaturePlan:
     left_out: tuple[tuple[str, str], ...] = ()
     normalized: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values, for the store."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> FeaturePlan:
-        """Build a plan from what `as_json` returned."""
+        """Build a plan from its fields in the store."""
         columns = tuple(
             FeatureColumn(one["name"], one["width"], tuple(one["sizes"]), tuple(one["values"]))
             for one in record["columns"]
@@ -92,90 +92,133 @@ class FeaturePlan:
         return Features(dense=len(names), names=tuple(names))
 
 
-def plan_features(
-    raw: RawGraphs,
-    level: str,
-    wanted: Sequence[str] | None,
-    categorical: Collection[str],
-    continuous: Collection[str],
-    taken: Collection[str],
-    normalized: bool = False,
-) -> FeaturePlan:
-    """Choose the features of a level.
+@dataclass(frozen=True)
+class FeatureRequest:
+    """Options that decide about features: of each level the columns `wanted`, None for the default."""
 
-    Args:
-        raw: the graphs.
-        level: "node", "edge" or "graph".
-        wanted: columns by name; by default those of the source, or all that have no other use.
-        categorical: columns of real numbers to read as categories.
-        continuous: columns of integers to read as numbers.
-        taken: columns that are targets, masks or positions.
-        normalized: see `FeaturePlan`.
+    wanted: Mapping[str, Sequence[str] | None]
+    categorical: Sequence[str]
+    continuous: Sequence[str]
+    normalized: bool
+    positions: bool | None
 
-    Raises:
-        UnknownName: there is no such column.
-        BadInput: a column cannot be read as requested, or numbers cannot be normalized; names the row.
-    """
-    chosen = raw.features.get(level) if wanted is None else wanted
-    present = (*raw.columns[level], *(name for at, name in raw.faults if at == level))
-    names = [name for name in present if name not in taken] if chosen is None else list(chosen)
-    columns, left_out = [], []
-    for name in names:
-        values = _column_values(raw, level, name)
-        # Texts that hardly repeat are names: as categories they would say nothing about a new graph.
-        if chosen is None and values.dtype == object:
-            distinct = len({value for value in values.reshape(-1) if value is not None})
-            if distinct > max(2, len(values) // 2):
-                left_out.append((name, f"{distinct:,} different texts in {len(values):,} rows"))
-                continue
-        columns.append(_column(raw, level, name, values, categorical, continuous))
-    unread = f"not asked for; --data.{level}_features"
-    left_out += [(name, raw.faults.get((level, name), unread)) for name in present if name not in (*names, *taken)]
-    plan = FeaturePlan(level, tuple(columns), tuple(left_out), normalized)
-    if normalized:
-        feature_arrays(raw, plan)  # raises where they cannot be normalized
-    return plan
+    def coordinates(self, raw: RawGraphs) -> int:
+        """Return the width of positions; 0 without them.
+
+        Raises:
+            BadInput: positions are requested, but missing or no numbers.
+        """
+        values = raw.columns[NODE].get(POSITION)
+        if values is not None and values.ndim == 2 and values.dtype.kind == "f":
+            return 0 if self.positions is False else int(values.shape[1])
+        if self.positions:
+            raise BadInput(f"positions: {raw.origin} has no column {POSITION} of real numbers, [nodes, width].")
+        return 0
+
+    def plans(self, raw: RawGraphs, target: Target, other: Mapping[str, Sequence[str]]) -> dict[str, FeaturePlan]:
+        """Choose the features of nodes, edges and graphs, without the `other` columns of each level, which have a use.
+
+        Raises:
+            BadInput: a requested column has another use, is both categorical and continuous, or one of them and no
+                feature; columns of graphs are requested where whole graphs have no target.
+            UnknownName: there is no such column.
+        """
+        for name in (*self.categorical, *self.continuous):
+            if name not in raw.columns[EDGE] and name not in raw.columns[GRAPH]:
+                raw.column(NODE, name)  # raises, with near matches
+        both = sorted(set(self.categorical) & set(self.continuous))
+        if both:
+            raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
+        if self.wanted[GRAPH] and target.level != GRAPH:
+            raise BadInput(
+                f"graph_features stand beside the whole graph, which has no target here: that is of {target.level}s. "
+                "Repeat them in a column of nodes."
+            )
+        taken: dict[str, set[str]] = {
+            GRAPH: _masks(raw, GRAPH),
+            NODE: _masks(raw, NODE),
+            EDGE: _masks(raw, EDGE) if target.level == EDGE else set(),
+        }
+        if self.coordinates(raw):
+            taken[NODE].add(POSITION)
+        if target.level in taken:
+            taken[target.level] |= {*target.names, *(name.partition(":")[0] for name in target.names)}
+        plans = {}
+        for level in (NODE, EDGE, GRAPH):
+            wanted = self.wanted[level]
+            taken[level].update(other.get(level, ()))
+            if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
+                raise BadInput(
+                    f"{level}_features: {leak[0]} is the target, a split, a weight or a position, so it is no feature."
+                )
+            plans[level] = self._plan(raw, level, taken[level])
+        used = {column.name for plan in plans.values() for column in plan.columns}
+        if idle := [name for name in (*self.categorical, *self.continuous) if name not in used]:
+            raise BadInput(
+                f"categorical and continuous say how features are read, but {idle[0]} is none here. Name it in "
+                "node_features, edge_features or graph_features, too."
+            )
+        return plans
+
+    def _plan(self, raw: RawGraphs, level: str, taken: Collection[str]) -> FeaturePlan:
+        """Choose among the columns of a level that are not `taken`."""
+        wanted = self.wanted[level]
+        chosen = raw.features.get(level) if wanted is None else wanted
+        present = (*raw.columns[level], *(name for at, name in raw.faults if at == level))
+        names = [name for name in present if name not in taken] if chosen is None else list(chosen)
+        columns, left_out = [], []
+        for name in names:
+            values = _column_values(raw, level, name)
+            # Texts that hardly repeat are names: as categories they would say nothing about a new graph.
+            if chosen is None and values.dtype == object:
+                distinct = len({value for value in values.reshape(-1) if value is not None})
+                if distinct > max(2, len(values) // 2):
+                    left_out.append((name, f"{distinct:,} different texts in {len(values):,} rows"))
+                    continue
+            columns.append(self._column(raw, level, name, values))
+        unread = f"not asked for; --data.{level}_features"
+        left_out += [(name, raw.faults.get((level, name), unread)) for name in present if name not in (*names, *taken)]
+        plan = FeaturePlan(level, tuple(columns), tuple(left_out), self.normalized and level == NODE)
+        if plan.normalized:
+            feature_arrays(raw, plan)  # raises where they cannot be normalized
+        return plan
+
+    def _column(self, raw: RawGraphs, level: str, name: str, values: np.ndarray) -> FeatureColumn:
+        if values.ndim > 2:
+            raise BadInput(f"{raw.origin}: {name} has {values.ndim} dimensions; features have one row per {level}.")
+        width = 1 if values.ndim == 1 else values.shape[1]
+        if values.dtype == object:
+            if name in self.continuous or values.ndim > 1:
+                raise BadInput(f"{raw.origin}: {name} is text, which cannot be read as numbers.")
+            _refuse(raw, level, name, np.array([value is None for value in values], dtype=bool), "is missing")
+            vocabulary = tuple(sorted(set(values.tolist())))
+            return FeatureColumn(name, 1, (len(vocabulary),), vocabulary)
+        if name in self.continuous or (values.dtype.kind == "f" and name not in self.categorical):
+            _refuse_infinite(raw, level, name, values)
+            return FeatureColumn(name, width)
+        if values.dtype.kind == "f":
+            _refuse(raw, level, name, ~(np.isfinite(values) & (values % 1 == 0)), "is no whole number")
+        _refuse(
+            raw, level, name, values < 0, "is negative; categories count from 0. Read it as a number with "
+            f"--data.continuous '[{name}]'",
+        )  # fmt: skip
+        tops = as_rows(values).max(0, initial=0).astype(np.int64)
+        if len(tops) and int(tops.max()) >= MAX_CATEGORIES:
+            raise BadInput(
+                f"{raw.origin}: {name} of {level}s reaches {int(tops.max()):,}, which is too many for categories. Read "
+                f"it as a number with --data.continuous '[{name}]', or leave it out with --data.{level}_features."
+            )
+        return FeatureColumn(name, width, tuple(2 if values.dtype == bool else int(top) + 1 for top in tops))
+
+
+def _masks(raw: RawGraphs, level: str) -> set[str]:
+    return {*split_masks(raw, level).values(), *filter(None, (counted_mask(raw, level),))}
 
 
 def _column_values(raw: RawGraphs, level: str, name: str) -> np.ndarray:
     """Return a column `[rows]` or `[rows, width]`; texts of whole graphs, one in a row of values, are `[rows]`."""
     values = raw.column(level, name)
     return values[:, 0] if values.dtype == object and values.ndim == 2 and values.shape[1] == 1 else values
-
-
-def _column(
-    raw: RawGraphs,
-    level: str,
-    name: str,
-    values: np.ndarray,
-    categorical: Collection[str],
-    continuous: Collection[str],
-) -> FeatureColumn:
-    if values.ndim > 2:
-        raise BadInput(f"{raw.origin}: {name} has {values.ndim} dimensions; features have one row per {level}.")
-    width = 1 if values.ndim == 1 else values.shape[1]
-    if values.dtype == object:
-        if name in continuous or values.ndim > 1:
-            raise BadInput(f"{raw.origin}: {name} is text, which cannot be read as numbers.")
-        _refuse(raw, level, name, np.array([value is None for value in values], dtype=bool), "is missing")
-        vocabulary = tuple(sorted(set(values.tolist())))
-        return FeatureColumn(name, 1, (len(vocabulary),), vocabulary)
-    if name in continuous or (values.dtype.kind == "f" and name not in categorical):
-        _refuse_infinite(raw, level, name, values)
-        return FeatureColumn(name, width)
-    if values.dtype.kind == "f":
-        _refuse(raw, level, name, ~(np.isfinite(values) & (values % 1 == 0)), "is no whole number")
-    _refuse(
-        raw, level, name, values < 0, "is negative; categories count from 0. Read it as a number with "
-        f"--data.continuous '[{name}]'",
-    )  # fmt: skip
-    tops = as_rows(values).max(0, initial=0).astype(np.int64)
-    if len(tops) and int(tops.max()) >= MAX_CATEGORIES:
-        raise BadInput(
-            f"{raw.origin}: {name} of {level}s reaches {int(tops.max()):,}, which is too many for categories. Read it "
-            f"as a number with --data.continuous '[{name}]', or leave it out with --data.{level}_features."
-        )
-    return FeatureColumn(name, width, tuple(2 if values.dtype == bool else int(top) + 1 for top in tops))
 
 
 def _refuse(raw: RawGraphs, level: str, name: str, wrong: np.ndarray, fault: str) -> None:

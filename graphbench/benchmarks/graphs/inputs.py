@@ -15,8 +15,7 @@ import pandas as pd
 import torch
 
 from graphbench.benchmarks.graphs.by_nodes.level import NodeLevel
-from graphbench.benchmarks.graphs.features import FeaturePlan, feature_arrays, number_array
-from graphbench.benchmarks.graphs.inspection import POSITION
+from graphbench.benchmarks.graphs.features import POSITION, FeaturePlan, feature_arrays, number_array
 from graphbench.benchmarks.graphs.node_names import read_node_names
 from graphbench.benchmarks.graphs.raw import RawGraphs, RawPart, undirected
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
@@ -130,11 +129,7 @@ def _no_graph() -> GraphTable:
 
 
 class GraphInputs(NodeLevel):
-    """Base of `Graphs`: reads new graphs.
-
-    Args:
-        options: see `NodeLevel`.
-    """
+    """Base of `Graphs`: reads new graphs. Options are those of `NodeLevel`."""
 
     #: Set by `Graphs`: features of each level, the target, and options of edges.
     _plan: dict[str, FeaturePlan]
@@ -168,11 +163,6 @@ class GraphInputs(NodeLevel):
 
         JSON lines and folders of networkx files are read graph by graph, tables in chunks where their rows are grouped
         by graph, so that they may be larger than memory. Other sources are read whole.
-
-        Args:
-            source: as the option of this name.
-            column: None, as graphs are in no column.
-            size: graphs per part.
 
         Raises:
             BadInput: the source cannot be read, its graphs lack a column, or one is named.

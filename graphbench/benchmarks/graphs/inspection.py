@@ -4,110 +4,25 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from graphbench.benchmarks.graphs.features import FeaturePlan, plan_features
-from graphbench.benchmarks.graphs.missing import MISSING_WORDS, class_name
+from graphbench.benchmarks.graphs.features import FeaturePlan
 from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs, edges_one_way
 from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, num_given_splits
+from graphbench.benchmarks.graphs.target_columns import MISSING_WORDS, class_name
 from graphbench.benchmarks.graphs.targets import Target, labelled
 from graphbench.contracts import SPLITS, BenchmarkSpec
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.errors import BadInput
 
-POSITION = "pos"
 _SHOWN = 8  # names in a cell of the summary
 _WIDTH = 120  # characters of the summary
 Row = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class FeatureRequest:
-    """Options that decide about features.
-
-    Args:
-        wanted: columns by level; None for the default.
-        categorical, continuous: columns to read as such.
-        normalized: divide the real numbers of nodes by their sums.
-        positions: whether `pos` holds coordinates; None to decide by its presence.
-    """
-
-    wanted: Mapping[str, Sequence[str] | None]
-    categorical: Sequence[str]
-    continuous: Sequence[str]
-    normalized: bool
-    positions: bool | None
-
-    def coordinates(self, raw: RawGraphs) -> int:
-        """Return the width of positions; 0 without them.
-
-        Raises:
-            BadInput: positions are requested, but missing or no numbers.
-        """
-        values = raw.columns[NODE].get(POSITION)
-        if values is not None and values.ndim == 2 and values.dtype.kind == "f":
-            return 0 if self.positions is False else int(values.shape[1])
-        if self.positions:
-            raise BadInput(f"positions: {raw.origin} has no column {POSITION} of real numbers, [nodes, width].")
-        return 0
-
-    def plans(self, raw: RawGraphs, target: Target, other: Mapping[str, Sequence[str]]) -> dict[str, FeaturePlan]:
-        """Choose the features of nodes, edges and graphs, without the `other` columns of each level, which have a use.
-
-        Raises:
-            BadInput: a requested column has another use, is both categorical and continuous, or one of them and no
-                feature; columns of graphs are requested where whole graphs have no target.
-            UnknownName: there is no such column.
-        """
-        for name in (*self.categorical, *self.continuous):
-            if name not in raw.columns[EDGE] and name not in raw.columns[GRAPH]:
-                raw.column(NODE, name)  # raises, with near matches
-        both = sorted(set(self.categorical) & set(self.continuous))
-        if both:
-            raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
-        if self.wanted[GRAPH] and target.level != GRAPH:
-            raise BadInput(
-                f"graph_features stand beside the whole graph, which has no target here: that is of {target.level}s. "
-                "Repeat them in a column of nodes."
-            )
-        taken: dict[str, set[str]] = {
-            GRAPH: _masks(raw, GRAPH),
-            NODE: _masks(raw, NODE),
-            EDGE: _masks(raw, EDGE) if target.level == EDGE else set(),
-        }
-        if self.coordinates(raw):
-            taken[NODE].add(POSITION)
-        if target.level in taken:
-            taken[target.level] |= {*target.names, *(name.partition(":")[0] for name in target.names)}
-        plans = {}
-        for level in (NODE, EDGE, GRAPH):
-            wanted = self.wanted[level]
-            taken[level].update(other.get(level, ()))
-            if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
-                raise BadInput(
-                    f"{level}_features: {leak[0]} is the target, a split, a weight or a position, so it is no feature."
-                )
-            normalized = self.normalized and level == NODE
-            options = (wanted, self.categorical, self.continuous, taken[level], normalized)
-            plans[level] = plan_features(raw, level, *options)
-        used = {column.name for plan in plans.values() for column in plan.columns}
-        if idle := [name for name in (*self.categorical, *self.continuous) if name not in used]:
-            raise BadInput(
-                f"categorical and continuous say how features are read, but {idle[0]} is none here. Name it in "
-                "node_features, edge_features or graph_features, too."
-            )
-        return plans
-
-
-def _masks(raw: RawGraphs, level: str) -> set[str]:
-    return {*split_masks(raw, level).values(), *filter(None, (counted_mask(raw, level),))}
 
 
 def unused_masks(raw: RawGraphs, request: SplitRequest, target: Target, level: str) -> list[tuple[str, str]]:
@@ -234,15 +149,10 @@ def _feature_rows(plan: FeaturePlan) -> list[Row]:
     if features.dense:
         parts.append(f"{features.dense} continuous")
     rows = [(f"{plan.level} features", " and ".join(parts) or "none", ", ".join(_shorten(features.names)))]
-    return rows + _left_out_rows(plan.left_out, "  left out")
-
-
-def _left_out_rows(left_out: Sequence[Sequence[str]], title: str) -> list[Row]:
-    """Return one row for each reason why columns are not read."""
     names: dict[str, list[str]] = {}
-    for name, why in left_out:
+    for name, why in plan.left_out:
         names.setdefault(why, []).append(name)
-    return [(title, ", ".join(_shorten(named)), why) for why, named in names.items()]
+    return rows + [("  left out", ", ".join(_shorten(named)), why) for why, named in names.items()]
 
 
 def _shorten(items: Sequence[str]) -> list[str]:

@@ -1,16 +1,24 @@
-"""Read the columns of a target by their names: numbers, text, and bounds of numbers."""
+"""Read the cells of a target: its columns by name, numbers and bounds in text, and which cells are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphbench.benchmarks.graphs.missing import bounds_as_numbers, text_as_numbers
 from graphbench.benchmarks.graphs.raw import LEVELS, RawGraphs, as_rows
+from graphbench.benchmarks.graphs.splits.masks import counted_rows
 from graphbench.contracts.table import NODE
 from graphbench.errors import BadInput
+from graphbench.tables.cells import RULE, Missing, as_number, split_signs
+
+_SHOWN = 8  # words that a message names
+UNLABELLED = -1  # class of a row without a target
+#: Values that mean a missing target, for messages.
+MISSING_WORDS = f"-1 beside two or more classes of which none is negative, {RULE}"
 
 
 def split_name(raw: RawGraphs, name: str) -> tuple[str, int | None]:
@@ -20,33 +28,9 @@ def split_name(raw: RawGraphs, name: str) -> tuple[str, int | None]:
     return (base, int(number)) if base and number.isdecimal() and not is_column else (name, None)
 
 
-def target_values(
-    raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] = (), bounds: bool = False
-) -> np.ndarray:
-    """Return the columns side by side `[rows, width]`; text of numbers and `missing` words becomes numbers.
-
-    With `bounds`, so does text of numbers and bounds (`>10`).
-
-    Raises:
-        BadInput: one has no column of that number, or they mix text and numbers.
-    """
-    parts = list(target_parts(raw, level, names))
-    if bounds:
-        parts = [bounds_as_numbers(part, missing)[0] for part in parts]
-    parts = [text_as_numbers(part, missing) for part in parts]
-    if len({part.dtype == object for part in parts}) > 1:
-        raise BadInput(f"target: {', '.join(names)} are text and numbers; a task predicts one kind.")
-    return np.concatenate(parts, axis=1)
-
-
 def takes_bounds(task: str | None) -> bool:
     """Return whether text of bounds is a target of a task."""
     return task is not None and task.endswith("-regression")
-
-
-def bound_signs(raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any]) -> np.ndarray:
-    """Return the signs of bounds among the cells of columns, int8 `[rows, width]`."""
-    return np.concatenate([bounds_as_numbers(part, missing)[1] for part in target_parts(raw, level, names)], axis=1)
 
 
 def target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[np.ndarray]:
@@ -62,3 +46,131 @@ def target_parts(raw: RawGraphs, level: str, names: Sequence[str]) -> Iterator[n
                 raise BadInput(f"target {name}: {base} has {values.shape[1]} columns, numbered from 0.")
             values = values[:, number : number + 1]
         yield values
+
+
+def words_for_missing(parts: Iterable[np.ndarray], missing: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Return the values that mean no target: `missing`, and usual words for it in columns of text `[rows, width]`.
+
+    Examples:
+        >>> words_for_missing([np.array([["ND"], ["wet"]], dtype=object)], [-999])
+        (-999, 'ND')
+    """
+    rule = Missing.of(missing)
+    cells = (cell for part in parts if part.dtype == object for cell in part.ravel().tolist())
+    words = {cell for cell in cells if isinstance(cell, str) and cell in rule}
+    return (*(missing or ()), *sorted(words - set(missing or ())))
+
+
+def text_as_numbers(values: np.ndarray, missing: Sequence[Any], bounds: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Convert text `[rows, width]` of numbers, words for missing ones and, with `bounds`, bounds such as `>10`.
+
+    Returns:
+        The numbers, NaN where missing, and the signs of bounds int8 `[rows, width]`, see `split_signs`. Text with other
+        words, and text that holds numbers alone, come back as they are, with signs of 0.
+
+    Examples:
+        >>> numbers, signs = text_as_numbers(np.array([["1.5"], [">10"], ["ND"]], dtype=object), ["ND"], bounds=True)
+        >>> numbers.tolist(), signs.tolist()
+        ([[1.5], [10.0], [nan]], [[0], [1], [0]])
+    """
+    signs = np.zeros(values.shape, dtype=np.int8)
+    if values.dtype != object:
+        return values, signs
+    cells, words = values.ravel().tolist(), set(map(str, missing))
+    texts = ["" if cell is None else str(cell) for cell in cells]
+    absent = np.array([cell is None or text in words for cell, text in zip(cells, texts, strict=True)], dtype=bool)
+    stripped, found = split_signs({"": texts}) if bounds else ({"": texts}, signs)
+    numbers = np.array([as_number(text) for text in stripped[""]])
+    if np.isnan(numbers[~absent]).any() or not (found.any() or words.intersection(map(str, cells))):
+        return values, signs
+    numbers[absent] = np.nan
+    return numbers.reshape(values.shape), found.reshape(values.shape)
+
+
+class Cells(NamedTuple):
+    """Cells of target columns, side by side.
+
+    Args:
+        values: numbers, NaN where missing, or text of dtype object `[rows, width]`.
+        signs: of bounds, int8 `[rows, width]`; the value is then the bound.
+        marked: cells with a value that means a missing target, or in a row that does not count `[rows, width]`.
+    """
+
+    values: np.ndarray
+    signs: np.ndarray
+    marked: np.ndarray
+
+    @property
+    def absent(self) -> np.ndarray:
+        """Return the mask of missing cells: those that are marked, and those without a value `[rows, width]`."""
+        if self.values.dtype != object:
+            return self.marked | np.isnan(self.values.astype(float))
+        empty = np.array([value is None for value in self.values.ravel()], dtype=bool)
+        return self.marked | empty.reshape(self.values.shape)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Return the numbers and bounds, NaN where missing: float64 `[rows, width]`."""
+        return np.where(self.absent, np.nan, self.values.astype(np.float64))
+
+
+def read_cells(
+    raw: RawGraphs, level: str, names: Sequence[str], missing: Sequence[Any] = (), bounds: bool = False
+) -> Cells:
+    """Read columns by name; text of numbers and `missing` words becomes numbers, with `bounds` that of bounds too.
+
+    Raises:
+        BadInput: one has no column of that number, or they mix text and numbers.
+    """
+    parts, signs = zip(
+        *(text_as_numbers(part, missing, bounds) for part in target_parts(raw, level, names)), strict=True
+    )
+    if len({part.dtype == object for part in parts}) > 1:
+        raise BadInput(f"target: {', '.join(names)} are text and numbers; a task predicts one kind.")
+    values = np.concatenate(parts, axis=1)
+    marked = np.zeros(values.shape, dtype=bool)
+    counted = counted_rows(raw, level)
+    if counted is not None:
+        marked[~counted] = True
+    for value in missing:
+        marked |= (
+            np.asarray([[class_name(cell) == str(value) for cell in row] for row in values.tolist()], dtype=bool)
+            if values.dtype == object
+            else values == as_number(value)
+        )
+    return Cells(values, np.concatenate(signs, axis=1), marked)
+
+
+def refuse_odd_words(raw: RawGraphs, level: str, names: Sequence[str], cells: Cells) -> None:
+    """Refuse text of which most cells are numbers and the others unknown words."""
+    if cells.values.dtype != object:
+        return
+    odd = [
+        (row, name, str(cell))
+        for row, (texts, hidden) in enumerate(zip(cells.values.tolist(), cells.absent.tolist(), strict=True))
+        for name, cell, left_out in zip(names, texts, hidden, strict=False)
+        if not left_out and math.isnan(as_number(cell))
+    ]
+    if odd and len(odd) < (~cells.absent).sum() / 2:
+        row, name, word = odd[0]
+        words = json.dumps(sorted({word for _, _, word in odd})[:_SHOWN], ensure_ascii=False)
+        raise BadInput(
+            f"{raw.place(level, row)}: the target {name} is {word!r}, though most are numbers. If it means a "
+            f"missing target: --data.missing '{words}'; if these are classes: --data.task {level}-classification."
+        )
+
+
+def usual_missing(values: np.ndarray) -> tuple[int, ...]:
+    """Return -1 where it means that there is no class; see `MISSING_WORDS`."""
+    if values.dtype == object or values.shape[1] != 1:
+        return ()
+    present = values[~np.isnan(values.astype(float))]
+    # Beside classes from 0 on, -1 is PyG's and OGB's mark of no label; beside other negative numbers it is a class.
+    others = present[present != UNLABELLED]
+    two_or_more = len(others) and others.min() >= 0 and others.min() < others.max()
+    return (UNLABELLED,) if two_or_more and len(others) < len(present) else ()
+
+
+def class_name(value: Any) -> str:
+    """Format a class as text; whole numbers without a decimal point."""
+    return str(int(value)) if isinstance(value, float | bool) else str(value)

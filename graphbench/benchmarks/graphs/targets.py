@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
-from graphbench.benchmarks.graphs.missing import (
-    UNLABELLED,
-    class_name,
-    empty_cells,
-    marked_cells,
-    refuse_odd_words,
-    usual_missing,
-    words_for_missing,
-)
 from graphbench.benchmarks.graphs.raw import LEVELS, LINK, RawGraphs, as_rows
 from graphbench.benchmarks.graphs.target_columns import (
-    bound_signs,
+    UNLABELLED,
+    Cells,
+    class_name,
+    read_cells,
+    refuse_odd_words,
     split_name,
     takes_bounds,
     target_parts,
-    target_values,
+    usual_missing,
+    words_for_missing,
 )
 from graphbench.benchmarks.graphs.tasks import METRICS, infer_task, is_one_hot
 from graphbench.contracts.spec import TaskName
@@ -64,13 +60,9 @@ class Target:
     missing: tuple[Any, ...] = ()
     one_hot: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values, for the store."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Target:
-        """Build a target from what `as_json` returned."""
+        """Build a target from its fields in the store."""
         return cls(**record | {name: tuple(record[name]) for name in ("names", "classes", "missing")})
 
 
@@ -85,15 +77,10 @@ def find_target(
 ) -> Target:
     """Find the target and its task.
 
-    Args:
-        raw: the graphs.
-        wanted: columns by name, `y:4` for one column of a matrix; by default `y`, `edge_label` or `edge_y` of edges,
-            pairs of links, or the one column of the graphs that has no other use.
-        task: overrides the inferred one.
-        num_classes: overrides the number of classes.
-        other: columns of graphs with another use, such as the split.
-        missing: values that mean no target, beside usual words; by default -1 of classes, too, see `MISSING_WORDS`.
-        skip: allow graphs without a target.
+    Columns are named as `y:4` for one column of a matrix; by default they are `y`, `edge_label` or `edge_y` of edges,
+    pairs of links, or the one column of the graphs that has no `other` use, such as the split. `missing` values mean no
+    target, beside usual words; by default so does -1 of classes, see `MISSING_WORDS`. With `skip`, graphs may have
+    none.
 
     Raises:
         UnknownName: there is no such column.
@@ -107,18 +94,17 @@ def find_target(
     level = _common_level(raw, names, task)
     # In this order: words for missing values make bounds readable, which decide the task, which decides about -1.
     words = words_for_missing(target_parts(raw, level, names), missing)
-    bounded = task is None and bool(bound_signs(raw, level, names, words).any())
+    cells = read_cells(raw, level, names, words, bounds=task is None or takes_bounds(task))
+    bounded = task is None and bool(cells.signs.any())
     task = cast("TaskName", f"{level}-regression") if bounded else task
-    values = target_values(raw, level, names, words, bounds=takes_bounds(task))
-    marked = marked_cells(raw, level, values, words)
-    present = ~(marked | empty_cells(values)).all(1)
+    values, present = cells.values, ~cells.absent.all(1)
     if not present.any():
         raise BadInput(f"{raw.origin}: {', '.join(names)} is missing everywhere.")
     if task not in _CLASSES:
-        refuse_odd_words(raw, level, names, values, marked)
+        refuse_odd_words(raw, level, names, cells)
     one_hot, why = is_one_hot(values[present]), "numbers and bounds" if bounded else "as asked"
     if task is None:
-        task, why = infer_task(raw, level, names, values[~marked.all(1)], one_hot)
+        task, why = infer_task(raw, level, names, values[~cells.marked.all(1)], one_hot)
     if task.partition("-")[0] != level:
         raise BadInput(f"task={task} does not fit {', '.join(names)}, which belongs to each {level}.")
     _refuse_columns_of_classes(names, values, task, one_hot)
@@ -132,7 +118,7 @@ def find_target(
         return replace(target, width=1, classes=classes, num_classes=count)
     if num_classes is not None:
         raise BadInput(f"num_classes belongs to a classification, not to task={task}.")
-    _check_numbers(raw, target, values)
+    _check_numbers(raw, target)
     return replace(target, one_hot=False)
 
 
@@ -208,15 +194,14 @@ def check_columns(raw: RawGraphs, target: Target) -> None:
         raw.column(NODE if in_nodes else target.level, base)
 
 
+def read_target(raw: RawGraphs, target: Target) -> Cells:
+    """Read the cells of a target."""
+    return read_cells(raw, target.level, target.names, target.missing, takes_bounds(target.task))
+
+
 def labelled(raw: RawGraphs, target: Target) -> np.ndarray:
     """Return the mask of graphs, nodes or edges with a target `[rows]` that counts and is not missing."""
-    return np.asarray(~_absent(raw, target).all(1))
-
-
-def _absent(raw: RawGraphs, target: Target) -> np.ndarray:
-    """Return the mask of missing cells of a target `[rows, width]`."""
-    values = target_values(raw, target.level, target.names, target.missing, takes_bounds(target.task))
-    return empty_cells(values) | marked_cells(raw, target.level, values, target.missing)
+    return np.asarray(~read_target(raw, target).absent.all(1))
 
 
 def _check_complete(raw: RawGraphs, target: Target) -> None:
@@ -224,7 +209,7 @@ def _check_complete(raw: RawGraphs, target: Target) -> None:
     if not without.size:
         return
     row = int(without[0])
-    value = target_values(raw, target.level, target.names, target.missing, takes_bounds(target.task))[row]
+    value = read_target(raw, target).values[row]
     note = f" ({value[0]})" if target.missing and value.size == 1 and value[0] in target.missing else ""
     marked = f", or read {target.missing[0]} as any other value with --data.missing '[]'" if note else ""
     raise BadInput(
@@ -235,7 +220,7 @@ def _check_complete(raw: RawGraphs, target: Target) -> None:
 
 def _class_values(raw: RawGraphs, target: Target) -> np.ndarray:
     """Return the class of each row as in the source `[rows]`; of one-hot columns its number."""
-    values = target_values(raw, target.level, target.names, target.missing)
+    values = read_target(raw, target).values
     return np.nan_to_num(values).argmax(1) if target.one_hot else values[:, 0]
 
 
@@ -266,15 +251,16 @@ def _classes(raw: RawGraphs, target: Target, num_classes: int | None) -> tuple[t
     return () if counts_from_0 else tuple(class_name(value) for value in classes), len(classes)
 
 
-def _check_numbers(raw: RawGraphs, target: Target, values: np.ndarray) -> None:
+def _check_numbers(raw: RawGraphs, target: Target) -> None:
     """Refuse texts, infinite numbers, and flags that are neither 0 nor 1."""
-    if values.dtype == object:
+    cells = read_target(raw, target)
+    if cells.values.dtype == object:
         raise BadInput(f"target: {', '.join(target.names)} is text, which task={target.task} cannot predict.")
-    numbers = np.where(_absent(raw, target), np.nan, values.astype(float))
-    _refuse_rows(raw, target, np.asarray(np.isinf(numbers).any(1)), values, "is infinite")
+    numbers = cells.numbers
+    _refuse_rows(raw, target, np.asarray(np.isinf(numbers).any(1)), cells.values, "is infinite")
     if target.task.endswith("-multilabel"):
         wrong = ~((numbers == 0) | (numbers == 1) | np.isnan(numbers))
-        _refuse_rows(raw, target, wrong.any(1), values, "is neither 0 nor 1")
+        _refuse_rows(raw, target, wrong.any(1), cells.values, "is neither 0 nor 1")
 
 
 def _refuse_rows(raw: RawGraphs, target: Target, wrong: np.ndarray, values: np.ndarray, fault: str) -> None:
@@ -308,11 +294,10 @@ def log10_targets(raw: RawGraphs, target: Target, wanted: Sequence[str]) -> tupl
         raise BadInput(
             f"log10={list(wanted)}: expected targets of a regression, of {', '.join(names)} ({target.task})."
         )
-    values = target_values(raw, target.level, target.names, target.missing, bounds=True)
-    numbers = np.where(_absent(raw, target), np.nan, values.astype(float))
+    cells = read_target(raw, target)
     chosen = tuple(name in wanted for name in names)
-    wrong = (numbers <= 0) & np.array(chosen)
-    _refuse_rows(raw, target, wrong.any(1), values, "is not above 0, so that it has no log10")
+    wrong = (cells.numbers <= 0) & np.array(chosen)
+    _refuse_rows(raw, target, wrong.any(1), cells.values, "is not above 0, so that it has no log10")
     return chosen
 
 
@@ -327,10 +312,8 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
     if target.level == "link":
         return None
     if target.task not in _CLASSES:
-        values = target_values(raw, target.level, target.names, target.missing, takes_bounds(target.task))
-        values = np.where(_absent(raw, target), np.nan, values.astype(np.float64))
-        signs = bound_signs(raw, target.level, target.names, target.missing) if takes_bounds(target.task) else 0
-        return target.level, exact_numbers(np.where(signs == 0, values, np.nan))
+        cells = read_target(raw, target)
+        return target.level, exact_numbers(np.where(cells.signs == 0, cells.numbers, np.nan))
     classes, rows = _class_values(raw, target), labelled(raw, target)
     if target.one_hot or not target.classes:
         return target.level, np.where(rows, classes, UNLABELLED).astype(np.int64)[:, None]
@@ -345,12 +328,10 @@ def bound_arrays(raw: RawGraphs, target: Target) -> dict[str, tuple[str, np.ndar
     """Return `y`, `y_lower` and `y_upper` with their level where some targets are bounds; nothing elsewhere."""
     if target.level == "link" or not takes_bounds(target.task):
         return {}
-    signs = bound_signs(raw, target.level, target.names, target.missing)
-    if not signs.any():
+    cells = read_target(raw, target)
+    if not cells.signs.any():
         return {}
-    values = target_values(raw, target.level, target.names, target.missing, bounds=True)
-    numbers = np.where(_absent(raw, target), np.nan, values.astype(np.float64))
-    return {name: (target.level, column) for name, column in split_bounds(numbers, signs).items()}
+    return {name: (target.level, column) for name, column in split_bounds(cells.numbers, cells.signs).items()}
 
 
 def is_symmetric(raw: RawGraphs, values: np.ndarray) -> bool:

@@ -354,13 +354,8 @@ def maxmin_split(
 
     The picks of `maxmin_picks` test in their order until their share is reached, from a first one by `seed`; then they
     validate. So do `MaxMinSplitter` of DeepChem and `maxmin_train_valid_test_split` of scikit-fingerprints. Test
-    molecules differ from each other as much as possible; each of them may have neighbours in training.
-
-    Args:
-        smiles: of each molecule.
-        groups: label of every row; rows of one label stay together, and are picked by the first. None for none.
-        parts: name -> share of the rows, which add up to 1.
-        seed: decides about the first pick.
+    molecules differ from each other as much as possible; each of them may have neighbours in training. `parts` are
+    shares that add up to 1. Rows of one label in `groups` stay together, and are picked by the first.
 
     Returns:
         Rows of each part, ascending.

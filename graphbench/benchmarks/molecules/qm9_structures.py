@@ -224,14 +224,11 @@ def _read_one(recipe: StructureRecipe, record: Record) -> _Structure:
     )
 
 
-def _name(row: int, record: Record) -> str:
-    return quote(record.smiles) if isinstance(record, PackRecord) else f"record {row + 1:,}"
-
-
 def read_structures(recipe: StructureRecipe, chunk: tuple[int, Sequence[Record]]) -> Structures:
     """Read the records `chunk[1]`, which begin at row `chunk[0]` of the input."""
     start, records = chunk
-    by_row, problems = read_each(partial(_read_one, recipe), records, start, _name)
+    name = lambda row, one: quote(one.smiles) if isinstance(one, PackRecord) else f"record {row + 1:,}"  # noqa: E731
+    by_row, problems = read_each(partial(_read_one, recipe), records, start, name)
     molecules = {row: structure.molecule for row, structure in by_row.items()}
     columns = Recipe(recipe.features, "smallest_rings" if recipe.terms else None)
     arrays = stack_molecules(columns, molecules, problems)

@@ -14,9 +14,7 @@ from graphbench.errors import CorruptData, MissingData
 class Files:
     """Files below one folder, on disk or in an archive; other processes unpickle it and open the archive again.
 
-    Args:
-        path: the folder, or the archive.
-        prefix: folder inside the archive; None if `path` is a folder.
+    `prefix` is the folder inside the archive; None if `path` is a folder.
     """
 
     path: Path

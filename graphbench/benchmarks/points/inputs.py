@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import tokenize
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,12 +15,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from graphbench.benchmarks.inputs import input_files, split_outcomes
+from graphbench.benchmarks.inputs import input_files, parts_of_items
 from graphbench.benchmarks.points.base import PointCloudBenchmark, cloud_table
 from graphbench.benchmarks.points.files import Files, bytes_of_name, shown_name
 from graphbench.benchmarks.points.meshes import Floats, MeshChunk, clouds_of_meshes, to_unit_sphere
-from graphbench.contracts import InputPart
-from graphbench.data.worker_pool import available_cores, ordered_map
+from graphbench.contracts import GraphTable, InputPart
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 
 MESH, ARRAY = ".off", ".npy"
@@ -69,8 +66,9 @@ class ShapeInput(PointCloudBenchmark):
             raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
         files, root = input_files(Path(source), SUFFIXES, "shapes")
         names = [file.relative_to(root).as_posix() for file in files]
-        rows = [{"file": shown_name(name)} for name in names]
-        return _parts(partial(_read_shape, root, self.sampling()), names, rows, size, shown_name(f"Points of {source}"))
+        frame = pd.DataFrame({"file": list(map(shown_name, names))}, dtype=object)
+        read = partial(_read_shape, root, self.sampling())
+        return parts_of_items(read, names, frame, size, _table_of, shown_name(f"Points of {source}"), workers=None)
 
     def read_objects(self, objects: Sequence[Any], size: int = _SIZE) -> Iterator[InputPart]:
         """Read arrays or tensors `[points, 6]`, x y z and the normal of each point, see `read_input`."""
@@ -82,29 +80,15 @@ class ShapeInput(PointCloudBenchmark):
                 )
         arrays = [item.detach().cpu().numpy() if isinstance(item, torch.Tensor) else item for item in objects]
         read = partial(_read_array, self.sampling())
-        return _parts(read, list(enumerate(arrays)), [{} for _ in arrays], size, "Points of arrays", workers=1)
+        return parts_of_items(read, list(enumerate(arrays)), pd.DataFrame(index=range(len(arrays))), size, _table_of)
 
 
 #: Points and normals of a shape, each float16 `[points, 3]`, or the problem.
 Outcome = tuple[np.ndarray, np.ndarray] | str
 
 
-def _parts(
-    read: Callable[[Any], Outcome],
-    jobs: Sequence[Any],
-    rows: Sequence[dict[str, str]],
-    size: int,
-    description: str,
-    workers: int | None = None,
-) -> Iterator[InputPart]:
-    count = min(available_cores(), len(jobs) // 8) if workers is None else workers
-    with closing(ordered_map(read, jobs, count, description)) as results:
-        for start in range(0, len(jobs), size):
-            outcomes = list(islice(results, size))
-            clouds, problems = split_outcomes(outcomes)
-            frame = pd.DataFrame(list(rows[start : start + size]), index=range(len(outcomes)), dtype=object)
-            points, normals = ([cloud[part] for cloud in clouds.values()] for part in (0, 1))
-            yield InputPart(frame, cloud_table(points, normals, None), list(clouds), problems)
+def _table_of(clouds: Sequence[tuple[np.ndarray, np.ndarray]]) -> GraphTable:
+    return cloud_table([points for points, _ in clouds], [normals for _, normals in clouds], None)
 
 
 def _read_shape(root: Path, sampling: Sampling, name: str) -> Outcome:

@@ -132,13 +132,9 @@ def sample_surfaces(
     """Sample points uniformly by area from several surfaces at once, with the normals of their triangles.
 
     A triangle is chosen in proportion to its area; a point in it is `a + (1 - sqrt(r1)) (b - a) + sqrt(r1) r2 (c - a)`
-    with r1 and r2 uniform on 0 to 1 (Osada et al., "Shape Distributions", 2002).
-
-    Args:
-        corners: of all triangles `[T, 3, 3]`, counter-clockwise as seen from outside.
-        owner: surface of each triangle `[T]`, ascending; every number from 0 must own a triangle with an area.
-        count: points per surface.
-        generator: of the random numbers.
+    with r1 and r2 uniform on 0 to 1 (Osada et al., "Shape Distributions", 2002). `corners` of all triangles `[T, 3, 3]`
+    are counter-clockwise as seen from outside; `owner` has the surface of each `[T]`, ascending, and every number from
+    0 must own a triangle with an area.
 
     Returns:
         Points `[S, count, 3]`, unit normals `[S, count, 3]`, and the triangle of each `[S, count]`.

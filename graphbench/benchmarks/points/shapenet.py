@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from graphbench.benchmarks.inputs import input_files
+from graphbench.benchmarks.inputs import input_files, parts_of_items
 from graphbench.benchmarks.points import specs
 from graphbench.benchmarks.points.base import WHOLE, PointCloudBenchmark, Rotations
 from graphbench.benchmarks.points.files import Files, bytes_of_name, find_files, shown_name
@@ -108,7 +108,9 @@ class ShapeNetPart(PointCloudBenchmark):
         """
         if column is not None:
             raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
-        return _new_shapes(*input_files(Path(source), (ARRAY, *TEXTS), "shapes"), size)
+        files, root = input_files(Path(source), (ARRAY, *TEXTS), "shapes")
+        frame = pd.DataFrame({"file": [shown_name(file.relative_to(root).as_posix()) for file in files]}, dtype=object)
+        return parts_of_items(_read_shape, files, frame, size, _table_of)
 
     def source_key(self) -> dict[str, Any]:
         """Return the published set and the order of points: a prepared store needs no file of it."""
@@ -148,27 +150,25 @@ def _to_table(shapes: Shapes) -> GraphTable:
     return make_table(columns, shapes.sizes)
 
 
-def _new_shapes(files: Sequence[Path], root: Path, size: int) -> Iterator[InputPart]:
-    for start in range(0, len(files), size):
-        chosen = files[start : start + size]
-        clouds: dict[int, tuple[np.ndarray, int]] = {}
-        problems: dict[int, str] = {}
-        for row, file in enumerate(chosen):
-            try:
-                clouds[row] = _new_shape(file)
-            except (GraphbenchError, OSError, MemoryError) as error:
-                problems[row] = shown_name(str(error)) or "it needs more memory than available"
-        points = np.concatenate([values for values, _ in clouds.values()] or [np.zeros((0, 6))])
-        shapes = Shapes(
-            points[:, :3].astype(np.float16),
-            points[:, 3:].astype(np.float16),
-            np.zeros(0, dtype=np.uint8),
-            np.array([category for _, category in clouds.values()], dtype=np.uint8),
-            np.array([len(values) for values, _ in clouds.values()], dtype=np.int64),
-        )
-        whole = {WHOLE: torch.ones(len(clouds), 1, dtype=torch.uint8)}
-        frame = pd.DataFrame({"file": [shown_name(file.relative_to(root).as_posix()) for file in chosen]}, dtype=object)
-        yield InputPart(frame, _to_table(shapes).with_columns(whole, {WHOLE: Column(GRAPH)}), list(clouds), problems)
+def _table_of(clouds: Sequence[tuple[np.ndarray, int]]) -> GraphTable:
+    points = np.concatenate([values for values, _ in clouds] or [np.zeros((0, 6))])
+    shapes = Shapes(
+        points[:, :3].astype(np.float16),
+        points[:, 3:].astype(np.float16),
+        np.zeros(0, dtype=np.uint8),
+        np.array([category for _, category in clouds], dtype=np.uint8),
+        np.array([len(values) for values, _ in clouds], dtype=np.int64),
+    )
+    return _to_table(shapes).with_columns(
+        {WHOLE: torch.ones(len(clouds), 1, dtype=torch.uint8)}, {WHOLE: Column(GRAPH)}
+    )
+
+
+def _read_shape(file: Path) -> tuple[np.ndarray, int] | str:
+    try:
+        return _new_shape(file)
+    except (GraphbenchError, OSError, MemoryError) as error:
+        return shown_name(str(error)) or "it needs more memory than available"
 
 
 def _new_shape(file: Path) -> tuple[np.ndarray, int]:

@@ -7,6 +7,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.inputs import split_outcomes
+from graphbench.benchmarks.inputs import parts_of_items
 from graphbench.benchmarks.sequences.base import SequenceBenchmark, SequenceTable, token_table
 from graphbench.benchmarks.superpixels.images import IMAGES, as_pixels, check_images, image_files
 from graphbench.contracts import InputPart
@@ -130,10 +131,7 @@ class ImageInput(SequenceBenchmark):
         return self._read(objects, pd.DataFrame(index=range(len(objects))), size)
 
     def _read(self, images: Sequence[Any], rows: pd.DataFrame, size: int) -> Iterator[InputPart]:
-        for start in range(0, len(images), size):
-            sequences, problems = split_outcomes([self._sequence(image) for image in images[start : start + size]])
-            frame = rows.iloc[start : start + size].reset_index(drop=True)
-            yield InputPart(frame, _tokens_table(list(sequences.values()), False), list(sequences), problems)
+        return parts_of_items(self._sequence, images, rows, size, partial(_tokens_table, pairs=False))
 
     def _sequence(self, image: object) -> Tokens | str:
         """Read the pixels of an image, see `as_pixels`, or describe the problem."""

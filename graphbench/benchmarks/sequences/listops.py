@@ -111,11 +111,7 @@ class ListOps(TextInput):
 class Grammar:
     """Limits of the sampled expressions.
 
-    Args:
-        max_depth: depth of nested lists, counting one for the digits.
-        max_arguments: most arguments of a list.
-        min_length: expressions have more tokens than this.
-        max_length: expressions have fewer tokens than this.
+    Expressions have more tokens than `min_length` and fewer than `max_length`; depth counts one for the digits.
     """
 
     max_depth: int = 10

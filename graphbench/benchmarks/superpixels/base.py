@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, fields
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,14 +17,14 @@ from torch import Tensor
 
 from graphbench.benchmarks.base import GraphBenchmark
 from graphbench.benchmarks.gnn_benchmark_files import Graph
-from graphbench.benchmarks.inputs import is_graph, split_outcomes
+from graphbench.benchmarks.inputs import is_graph, parts_of_items
 from graphbench.benchmarks.superpixels.images import IMAGES, LabelledImages, as_pixels, check_images, image_files
 from graphbench.benchmarks.superpixels.slic import ImageChunk, SlicSettings, SuperpixelGraphs, superpixel_graphs
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import SPLITS, GraphTable, InputPart
 from graphbench.contracts.table import EDGE, GRAPH, NODE, Column
 from graphbench.data.splits import check_fractions, random_split
-from graphbench.data.worker_pool import available_cores, map_in_processes, ordered_map
+from graphbench.data.worker_pool import map_in_processes
 from graphbench.errors import BadInput, GraphbenchError, MissingExtra, check_range
 
 _CHUNK = 100  # images per job: a few tenths of a second; another number would shuffle nodes otherwise
@@ -112,11 +110,11 @@ class SuperpixelBenchmark(GraphBenchmark):
 
     def _read(self, images: Sequence[Any], rows: pd.DataFrame, description: str, size: int) -> Iterator[InputPart]:
         cut = partial(cut_image, self.settings, self.graph_seed, self.colour)
-        with closing(ordered_map(cut, images, min(available_cores(), len(images) // 8), description)) as results:
-            for start in range(0, len(images), size):
-                graphs, problems = split_outcomes(list(islice(results, size)))
-                frame = rows.iloc[start : start + size].reset_index(drop=True)
-                yield InputPart(frame, to_table(_concatenate(list(graphs.values()))), list(graphs), problems)
+
+        def build(graphs: list[SuperpixelGraphs]) -> GraphTable:
+            return to_table(_concatenate(graphs))
+
+        return parts_of_items(cut, images, rows, size, build, description, workers=None)
 
 
 def cut_image(settings: SlicSettings, graph_seed: int, colour: bool, image: object) -> SuperpixelGraphs | str:

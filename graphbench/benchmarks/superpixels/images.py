@@ -46,12 +46,7 @@ class LabelledImages:
 
 
 class ImageFiles(Sequence[np.ndarray]):
-    """Images that are opened on access, so that a folder may be larger than memory.
-
-    Args:
-        files: one image each, in any format that Pillow reads.
-        colour: give three channels instead of one.
-    """
+    """Images in files, opened on access, so that a folder may be larger than memory; three channels with `colour`."""
 
     def __init__(self, files: Sequence[Path], colour: bool) -> None:
         self.files, self.colour = list(files), colour

@@ -27,12 +27,8 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def foreign(what: str | Path, advice: str = "", is_not: str = "cannot be read") -> Iterator[None]:
     """Turn what readers raise on damaged content into a `CorruptData`; graphbench's own errors pass.
 
-    A decoder raises whatever the altered bytes lead it to: a list of its errors is never complete.
-
-    Args:
-        what: the file, or a part of it.
-        advice: what to do, as a whole sentence.
-        is_not: what is wrong with it, in words.
+    A decoder raises whatever the altered bytes lead it to: a list of its errors is never complete. A message is `what`,
+    what it `is_not` in words, and `advice` as a whole sentence.
 
     Raises:
         CorruptData: in one line, with the kind of the error and the first line of its message.
@@ -94,10 +90,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
 def load_pickle(file: IO[bytes], allowed: Mapping[tuple[str, str], Any], **options: Any) -> Any:
     """Load a pickle that may use the allowed globals alone.
 
-    Args:
-        file: opened for reading.
-        allowed: module and name of a global -> what to use in its place; None for itself.
-        **options: of `pickle.Unpickler`.
+    `allowed` has module and name of a global, and what to use in its place, None for itself.
 
     Raises:
         pickle.UnpicklingError: the file names another global.

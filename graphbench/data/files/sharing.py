@@ -26,9 +26,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 def share(path: Path, folder: Path) -> None:
     """Let the group of a shared folder read and write what this process has made in it.
 
-    Args:
-        path: a file, or a folder of files.
-        folder: its parent. A sticky one (`/tmp`) is not shared.
+    `folder` is the parent of the file or folder; a sticky one (`/tmp`) is not shared.
     """
     place = folder.stat()
     if os.name != "posix" or not place.st_mode & stat.S_IWGRP or place.st_mode & stat.S_ISVTX:

@@ -28,11 +28,7 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
     """Open a file that replaces `path` when the block succeeds; until then and after an error the old one stays.
 
     It is written in the same folder, so that the last step is a rename on one file system, and synced before that step,
-    so that a power cut leaves a whole file as well.
-
-    Args:
-        path: the file to replace.
-        keep: where the old file goes when the new one is whole.
+    so that a power cut leaves a whole file as well. The old file goes to `keep` when the new one is whole.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written to.

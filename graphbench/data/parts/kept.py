@@ -25,12 +25,7 @@ Span = tuple[int, int]
 
 
 class KeptParts:
-    """The parts of one entry.
-
-    Args:
-        store: of the entry.
-        key: of the entry.
-    """
+    """The parts of the entry of a store that has this key."""
 
     def __init__(self, store: Store, key: Mapping[str, Any]) -> None:
         self.folder = store.root / ROOM / store.folder(key).name
@@ -52,13 +47,7 @@ class KeptParts:
     def fill(
         self, spans: Sequence[Span], share: Share, build: Callable[[Span, EntryWriter], None], describe: str
     ) -> int:
-        """Compute those parts of a share that are missing.
-
-        Args:
-            spans: of all parts.
-            share: every so many of them.
-            build: writes a part.
-            describe: name of the entry, for messages.
+        """Compute those parts of a share that are missing; `build` writes one.
 
         Returns:
             Number of parts, of all shares, that are still missing.

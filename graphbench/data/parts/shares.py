@@ -23,11 +23,7 @@ _OF_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RUN
 
 @dataclass(frozen=True)
 class Share:
-    """Every `count`-th part of an input, so that shares need no number of rows.
-
-    Args:
-        number: of the share, 1 to `count`.
-        count: of the shares.
+    """Share `number`, from 1, of `count`: every `count`-th part of an input, so that no number of rows is needed.
 
     Examples:
         >>> [part for part in range(7) if Share(2, 3).has(part)]
@@ -46,11 +42,7 @@ class Share:
 
     @classmethod
     def parse(cls, text: str, variables: Mapping[str, str] = os.environ) -> Share:
-        """Parse the value of `--part`.
-
-        Args:
-            text: as `3/8`, or `auto` for the task of a SLURM array, the rank of torchrun or srun, or both.
-            variables: of the environment.
+        """Parse `3/8`, or `auto` for the task of a SLURM array, the rank of torchrun or srun, or both.
 
         Raises:
             BadInput: it is something else, or no launcher has set its variables.

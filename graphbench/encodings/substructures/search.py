@@ -70,11 +70,8 @@ class Caps:
 def _random_subset(graphs: FlatGraphs, nodes: Tensor, limit: int | None, salt: int) -> tuple[Tensor | None, int]:
     """Draw at most `limit` rows per graph uniformly, in unchanged order; also count the graphs that had more.
 
-    Args:
-        graphs: the graphs.
-        nodes: `[R, size]`, rows of one graph side by side, all rows distinct.
-        limit: rows to keep per graph; None keeps all.
-        salt: purpose of the draw.
+    Rows `nodes [R, size]` of one graph are side by side, and all are distinct; None keeps all. `salt` is the purpose of
+    the draw.
     """
     if limit is None or len(nodes) <= limit:
         return None, 0
@@ -109,15 +106,10 @@ def _row_hash(graphs: FlatGraphs, nodes: Tensor, salt: int) -> Tensor:
 def paths_and_cycles(graphs: FlatGraphs, paths: Sequence[int], cycles: Sequence[int], caps: Caps) -> Matches:
     """Find induced paths and chordless cycles, each once.
 
-    A row is an induced path v_1 .. v_k, found from both of its ends. A neighbour w of v_k that touches none of
-    v_2 .. v_{k-1} prolongs the path when it does not touch v_1 either, and else closes a chordless cycle of k + 1
-    nodes. Kept are paths with v_1 < v_k, and cycles where v_1 is the smallest node and v_2 < w.
-
-    Args:
-        graphs: the graphs.
-        paths: nodes of the wanted paths, each at least 2.
-        cycles: nodes of the wanted cycles, each at least 3.
-        caps: limits.
+    A row is an induced path v_1 .. v_k, found from both of its ends. A neighbour w of v_k that touches none of v_2 ..
+    v_{k-1} prolongs the path when it does not touch v_1 either, and else closes a chordless cycle of k + 1 nodes. Kept
+    are paths with v_1 < v_k, and cycles where v_1 is the smallest node and v_2 < w. `paths` and `cycles` are the
+    numbers of nodes that are wanted, from 2 and from 3 on.
 
     Returns:
         pattern -> nodes of its matches `[R, size]`.
@@ -195,10 +187,7 @@ def _cycles_once(nodes: Tensor, row: Tensor, new: Tensor) -> Tensor:
 def hop_neighbourhoods(graphs: FlatGraphs, radius: int, max_size: int | None = None) -> tuple[NodeSets, int]:
     """Find the nodes within `radius` edges of each node, the node included: one set per node.
 
-    Args:
-        graphs: the graphs.
-        radius: edges.
-        max_size: larger balls are cut to this many nodes, nearest first and ties at random, so they stay connected.
+    Larger balls are cut to `max_size` nodes, nearest first and ties at random, so they stay connected.
 
     Returns:
         the sets, and the number of graphs in which a ball was cut.

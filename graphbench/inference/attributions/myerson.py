@@ -52,7 +52,7 @@ class MyersonValues:
 def myerson(question: Question, samples: int) -> MyersonValues:
     """Myerson values of the nodes of one graph.
 
-    They are exact unless there are more connected sets than so many random orders, at least 2, would ask for.
+    `samples` random orders are taken where there are more connected sets than these would ask for, at least 2.
 
     Raises:
         BadInput: the graph is too large.
@@ -91,10 +91,7 @@ def neighbours_of(edge_index: Tensor, num_nodes: int) -> list[int]:
 def values_of(worth: Worth, neighbours: Sequence[int], samples: int) -> MyersonValues:
     """Myerson values of any game, exact where that takes no more coalitions than `samples` orders.
 
-    Args:
-        worth: of connected coalitions.
-        neighbours: of each of n players, as a coalition.
-        samples: random orders, at least 2.
+    `worth` is of connected coalitions, `neighbours` of each of n players, as a coalition.
 
     Examples:
         A path of three players, whose ends are worth 1 together: the one between them makes it possible.

@@ -34,10 +34,7 @@ _WORDS: dict[Method, str] = {
 class ChosenRow:
     """A row of an input with its graph.
 
-    Args:
-        number: of the row, from 0.
-        table: the graph alone, with encodings.
-        smiles: of the molecule; None where there is none.
+    The table is the graph alone, with encodings; rows are numbered from 0.
     """
 
     number: int
@@ -50,7 +47,10 @@ def choose_rows(
 ) -> list[ChosenRow]:
     """Choose the rows to explain, with their graphs; what follows the last of them is not read.
 
-    Rows are numbered from 0; `smiles` are those of all rows, or the column of the input that has them, or None.
+    Numbers of rows count from 0; `smiles` is the column of the input that has SMILES, or the SMILES of all rows.
+
+    Raises:
+        BadInput: a row is not there, or has no graph; says why.
     """
     chosen: dict[int, ChosenRow] = {}
     start = 0

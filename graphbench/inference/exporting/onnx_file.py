@@ -50,8 +50,13 @@ def onnx_files(module: BenchmarkModule, data: Benchmark) -> dict[str, tuple[byte
 def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[str, Any]]:
     """Export the model to an ONNX file, held against the model in onnxruntime on graphs of other sizes.
 
-    What its inputs are comes with it, see `described_inputs`. The module is in evaluation mode from then on; data need
-    not be open. What cannot be exported is refused, as by `export_program`.
+    What its inputs are comes with it, see `described_inputs`. The module is in evaluation mode from then on; its
+    benchmark need not be open.
+
+    Raises:
+        BadInput: PyTorch cannot trace the model with free sizes, ONNX has no such operation, or the file answers
+            otherwise; names the architecture.
+        MissingExtra: onnx, onnxscript or onnxruntime is not installed.
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         try:
@@ -88,7 +93,7 @@ def export_onnx(module: BenchmarkModule, data: Benchmark) -> tuple[bytes, dict[s
 
 
 def session(content: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
-    """Return a function that answers a batch by onnxruntime on a CPU, of the content of an ONNX file."""
+    """Return a function that computes the answers of an ONNX file for a batch by onnxruntime on a CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -77,10 +77,6 @@ class PlainTensors(nn.Module):
 
     A program counts on no size of 0 or 1, which PyTorch treats as special cases. So that one graph, or a graph of one
     node, is none, a graph without nodes joins the batch and every graph is padded by a node: both change no answer.
-
-    Args:
-        module: the model.
-        fields: what it is given.
     """
 
     def __init__(self, module: BenchmarkModule, fields: Fields) -> None:
@@ -133,7 +129,9 @@ def described_inputs(module: BenchmarkModule, data: Benchmark, fields: Fields) -
     inputs = {name: _described(name, axis, data.spec) for name, axis in fields.axes.items()}
     batch = _table(module, data.spec, _EXAMPLE).batch(range(len(_EXAMPLE)))
     for name, value in fields.values(batch).items():
-        shown = {"dtype": str(value.dtype).removeprefix("torch."), "shape": _shape(name, value)}
+        free = 1 if name == "edge_index" else 0
+        shape = ["any" if place == free else size for place, size in enumerate(value.shape)]
+        shown = {"dtype": str(value.dtype).removeprefix("torch."), "shape": shape}
         inputs[name] |= shown | {"example": value.tolist()}
     names = data.class_labels() if data.spec.num_classes else data.target_labels()
     return {"inputs": inputs, "outputs": list(names), "example": answers_of(module, batch).tolist()}
@@ -269,8 +267,3 @@ def _described(name: str, axis: str, spec: BenchmarkSpec) -> dict[str, Any]:
         description["values"] = [f"0 .. {size - 1}" for size in features[name].vocabularies]
         description["names"] = list(features[name].names[: len(features[name].vocabularies)])
     return description
-
-
-def _shape(name: str, value: Tensor) -> list[int | str]:
-    free = 1 if name == "edge_index" else 0
-    return ["any" if place == free else size for place, size in enumerate(value.shape)]

@@ -68,12 +68,8 @@ def neighbors(edges: IncomingEdges, num_neighbors: Sequence[int], seed: int) -> 
     """Cut nodes with some of their neighbours, hop by hop (GraphSAGE; Hamilton et al. 2017).
 
     Each node is expanded once, in the hop in which it is first met, as in PyG's `NeighborLoader`. The random numbers of
-    a batch depend on the seed and on its nodes in their order, which another epoch shuffles anew.
-
-    Args:
-        edges: of the whole graph.
-        num_neighbors: at most so many neighbours of each node in every hop, -1 for all.
-        seed: of the random numbers.
+    a batch depend on the seed and on its nodes in their order, which another epoch shuffles anew. `num_neighbors` is
+    the most of each node in every hop, -1 for all.
     """
 
     def cut(nodes: Tensor) -> Piece:

@@ -85,15 +85,10 @@ class IncomingEdges:
 
 
 def draw_distinct(sizes: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw `count` different numbers below each of `sizes`, every set of them with equal probability.
+    """Draw `count` different numbers below each of `sizes [rows]`, at least `count`, every set with equal probability.
 
     Floyd's algorithm (Bentley and Floyd, "Programming Pearls: a sample of brilliance", 1987), for all rows at once: for
     `top = size - count, ..., size - 1`, draw a number from 0 to `top`, and take `top` itself where it was drawn before.
-
-    Args:
-        sizes: `[rows]`, each at least `count`.
-        count: numbers of each row.
-        rng: draws.
 
     Returns:
         `[rows, count]`.
@@ -114,11 +109,7 @@ def draw_distinct(sizes: np.ndarray, count: int, rng: np.random.Generator) -> np
 def write_incoming(writer: EntryWriter, edge_index: Tensor, num_nodes: int, block: int = _BLOCK) -> None:
     """Store the edges by target, see `IncomingEdges`; edges to one node keep their order.
 
-    Args:
-        writer: of an entry of the store.
-        edge_index: sources and targets `[E, 2]`, may be memory-mapped.
-        num_nodes: N.
-        block: edges that are in memory at a time, and those of one node.
+    Sources and targets `[E, 2]` may be memory-mapped; `block` edges are in memory at a time, and those of one node.
     """
     sources, targets = edge_index[:, 0].numpy(), edge_index[:, 1].numpy()
     starts = range(0, len(targets), block)

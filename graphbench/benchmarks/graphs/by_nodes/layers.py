@@ -45,13 +45,9 @@ def represent_nodes(
 ) -> Tensor:
     """Run steps one after the other, each over all nodes; exact, whatever the blocks.
 
-    Args:
-        table: of one graph, with targets.
-        edges: of the graph.
-        steps: of `Architecture.node_steps`.
-        folder: for files, as large as the widest two states of all nodes together.
-        move: brings a batch to device and precision of the model.
-        block: numbers in the messages of a block; by default `BLOCK`.
+    `table` is of one graph, with targets. `folder` takes files as large as the widest two states of all nodes together,
+    `move` brings a batch to device and precision of the model, and `block` counts the numbers in the messages of a
+    block, `BLOCK` by default.
 
     Returns:
         Nodes `[N, dim]`, memory-mapped.

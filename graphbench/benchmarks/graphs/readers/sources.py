@@ -59,12 +59,9 @@ def open_source(
 ) -> Source:
     """Find the reader for a source; nothing is read yet.
 
-    Args:
-        source: a path, a name, or graphs themselves.
-        arguments: of a named data set or function.
-        directed: whether edges of lists and tables lead one way only.
-        root: folder of downloaded files.
-        checksum: SHA-256 of a file, for the key.
+    A source is a path, a name with its `arguments`, or graphs themselves. `directed` says that edges of lists and
+    tables lead one way only, `root` is the folder of downloads, and `checksum` computes the SHA-256 of a file for the
+    key.
 
     Raises:
         BadInput: it is a file of an unknown format, or an unknown name; lists the formats.

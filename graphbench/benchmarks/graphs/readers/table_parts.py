@@ -47,13 +47,7 @@ def parts_of_tables(folder: Path, directed: bool, size: int, rows: int = CHUNK) 
     """Read the graphs of `read_tables` in parts; an invalid row is an error of its graph alone.
 
     In memory are a chunk and a part of each table, and 8 bytes for each graph while the order is checked. The log says
-    why tables are read whole.
-
-    Args:
-        folder: of the tables.
-        directed: see `read_tables`.
-        size: graphs per part.
-        rows: per chunk of a table.
+    why tables are read whole. A part has `size` graphs, a chunk of a table `rows` rows.
 
     Raises:
         BadInput: a file is no table, a column is missing, or a row names an unknown graph; names file and line.

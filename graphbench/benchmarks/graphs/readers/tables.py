@@ -89,10 +89,8 @@ def unknown_graph_error(path: Path, row: int, name: object) -> BadInput:
 class SortedRows:
     """A table sorted by graph.
 
-    Args:
-        path: file of the table.
-        frame: its rows; the index holds their numbers in the file.
-        graph: number of the graph of each row, ascending.
+    The index of the frame holds the numbers of its rows in the file, `graph` the number of the graph of each row,
+    ascending.
     """
 
     path: Path

@@ -124,7 +124,9 @@ def checked_downloads(what: str, base: Path) -> Iterator[None]:
 
     def download(url: str, folder: str, log: bool = True, filename: str | None = None) -> str:
         """Replace `download_url` of PyG and OGB."""
-        place, name = Path(folder), filename or _file_of(url)
+        # As PyG names the file of an address.
+        last = url.rpartition("/")[2]
+        place, name = Path(folder), filename or (last if last.startswith("?") else last.partition("?")[0])
         place.mkdir(parents=True, exist_ok=True)
         top = base if place.is_relative_to(base) else place
         fetching.on = True
@@ -156,12 +158,6 @@ def checked_downloads(what: str, base: Path) -> Iterator[None]:
         stack.enter_context(_replaced("torch_geometric", copy, cp))
         stack.enter_context(_no_connections(what, lambda: getattr(fetching, "on", False)))
         yield
-
-
-def _file_of(url: str) -> str:
-    """Return the name that PyG gives the file of an address."""
-    last = url.rpartition("/")[2]
-    return last if last.startswith("?") else last.partition("?")[0]
 
 
 @contextlib.contextmanager

@@ -86,14 +86,7 @@ def split_links(raw: RawGraphs, request: SplitRequest) -> RawGraphs:
 
 
 def _given(raw: RawGraphs, words: np.ndarray, link_of: np.ndarray, count: int, level: str) -> dict[str, np.ndarray]:
-    """Return the links of each split by a word for each row of the source; an empty one belongs to no split.
-
-    Args:
-        raw: the graph.
-        words: of the rows.
-        link_of: number of each row's link, -1 for none.
-        count: number of links.
-        level: of the rows, for messages.
+    """Return the links of each split by a word for each row of the source, whose links are `link_of`, -1 for none.
 
     Raises:
         BadInput: a word names no split, two rows of a link differ, or a split has no link.

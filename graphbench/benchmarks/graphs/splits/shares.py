@@ -21,16 +21,10 @@ def group_numbers(values: np.ndarray) -> np.ndarray:
 
 
 def stratified_split(classes: np.ndarray, fractions: Sequence[float], seed: int, names: Sequence[str] = SPLITS) -> Rows:
-    """Give every split its share of every class at random, within one row of it.
+    """Give every split its share of every class `[R]` at random, within one row of it.
 
     The remainder of a class goes to the splits that are furthest behind their share of all rows. A class with at least
     as many rows as there are splits is in each of them.
-
-    Args:
-        classes: of each row `[R]`.
-        fractions: share of each split; one with share 0 stays empty.
-        seed: of the order.
-        names: of the splits.
 
     Examples:
         >>> classes = np.array([0] * 96 + [1] * 4)

@@ -39,10 +39,7 @@ def ridge_baseline(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit ridge regressions on Morgan counts, one per target, with the penalty of the smallest validation MAE.
 
-    Args:
-        smiles: molecules of each split.
-        targets: `[M]` or `[M, T]` of train and val, NaN where unknown.
-        alphas: penalties to try.
+    Targets of train and val are `[M]` or `[M, T]`, NaN where unknown.
 
     Returns:
         Predictions `[M, T]` of val and test; NaN for a target that training lacks.
@@ -68,12 +65,8 @@ def logistic_baseline(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit logistic regressions on Morgan counts, with the penalty of the smallest validation log loss.
 
-    Args:
-        smiles: molecules of each split.
-        targets: of train and val: classes `[M]` or `[M, 1]`, -1 where unknown; or labels 0 and 1 `[M, T]`, NaN where
-            unknown, each fitted alone.
-        num_classes: of a classification; None for labels.
-        inverse_penalties: to try.
+    Targets of train and val are classes `[M]` or `[M, 1]`, -1 where unknown; or, where `num_classes` is None, labels 0
+    and 1 `[M, T]`, NaN where unknown, each fitted alone.
 
     Returns:
         Probabilities for val and test: of classes `[M, C]`, of labels `[M, T]`.

@@ -208,13 +208,9 @@ def parse_times(
 ) -> tuple[np.ndarray, list[RowProblem]]:
     """Parse the time of every row: float64 `[rows]`, larger for what is later, NaN where faulty; and the problems.
 
-    Args:
-        rows: of the file.
-        name: of the column.
-        form: of the dates, as `%d/%m/%Y` of Python's `strptime`. Without it the column holds numbers, such as years, or
-            dates of ISO 8601 (`2021`, `2021-03`, `2021-03-04`, `2021-03-04 12:00`), those without a zone in UTC.
-            `03/04/2021` is none of these, since it means one day in London and another in Boston.
-        missing: words for an empty cell.
+    Dates have the `form` `%d/%m/%Y` of Python's `strptime`. Without it the column holds numbers, such as years, or
+    dates of ISO 8601 (`2021`, `2021-03`, `2021-03-04`, `2021-03-04 12:00`), those without a zone in UTC. `03/04/2021`
+    is none of these, since it means one day in London and another in Boston.
     """
     texts = rows.columns[name]
     lacking = np.array([text in missing for text in texts], dtype=bool)

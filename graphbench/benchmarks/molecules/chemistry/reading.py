@@ -197,13 +197,8 @@ def read_molecules(
 ) -> MoleculeArrays:
     """Read SMILES on all cores: the readable molecules in input order, and the problems of the others.
 
-    Args:
-        smiles: one per molecule.
-        recipe: values to compute.
-        num_workers: processes; None for one per core, 0 to read in this process.
-        track: shows a progress bar over chunks.
-        description: of the progress bar.
-        first: row of the first molecule in the whole input.
+    `num_workers` is the number of processes: None for one per core, 0 to read in this process. `track` shows a progress
+    bar over chunks, and `first` is the row of the first molecule in the whole input.
     """
     parts: Iterable[MoleculeArrays] = read_parts(
         smiles, recipe, num_workers=num_workers, description=description, first=first

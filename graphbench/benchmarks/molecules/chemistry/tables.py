@@ -97,9 +97,8 @@ def subset(table: GraphTable, rows: np.ndarray | Tensor) -> GraphTable:
 def join_tables(tables: Sequence[GraphTable], kept: KeptParts | None = None) -> GraphTable:
     """Join tables of the same columns, graphs of the first in front.
 
-    Args:
-        tables: their columns may be memory-mapped.
-        kept: where the joined table goes if there is more than one part of graphs; None for all in memory.
+    Columns may be memory-mapped. `kept` takes the joined table if there is more than one part of graphs; without it all
+    are in memory.
     """
     first = tables[0]
     if kept is not None and len(spans_of(sum(map(len, tables)))) > 1:
@@ -144,11 +143,7 @@ def read_kept(
 ) -> tuple[MoleculeArrays, Graphs]:
     """Read molecules as `read_molecules`; of more than one part the graphs stay on the disk.
 
-    Args:
-        smiles: of each molecule.
-        recipe: values to compute.
-        track: shows progress.
-        kept: parts that have been read, and those that are read now; None reads all into memory.
+    `kept` has the parts that have been read, and gets those that are read now; None reads all into memory.
 
     Returns:
         The values of all readable molecules, without graphs where there are several parts; and how to get the graphs.

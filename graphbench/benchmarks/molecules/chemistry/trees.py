@@ -45,13 +45,8 @@ def fit_trees(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit one model per target on its known training rows, and predict val and test.
 
-    Args:
-        kind: of the trees.
-        features: of train, val and test `[M, columns]`; NaN where unknown.
-        targets: of train: numbers `[M, T]`, NaN where unknown; classes `[M, 1]`, negative where unknown; or labels 0
-            and 1 `[M, T]`, NaN where unknown.
-        num_classes: of a classification.
-        labels: the targets are labels.
+    `features` of train, val and test are `[M, columns]`, NaN where unknown. Targets of train are numbers `[M, T]`, NaN
+    where unknown; classes `[M, 1]`, negative where unknown; or with `labels` 0 and 1 `[M, T]`, NaN where unknown.
 
     Returns:
         Predictions of val and test: numbers `[M, T]`, NaN for a target that training lacks; probabilities of classes

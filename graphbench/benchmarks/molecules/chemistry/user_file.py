@@ -188,10 +188,7 @@ def read_file_share(request: FileRequest, share: Share, kept: KeptParts, track: 
 def read_user_file(request: FileRequest, track: Track | None = None, kept: KeptParts | None = None) -> UserMolecules:
     """Read and check a file of molecules.
 
-    Args:
-        request: of the file.
-        track: shows progress.
-        kept: parts in the store, on which the graphs of a large file stay; None for all in memory.
+    The graphs of a large file stay on `kept` parts in the store; without them all are in memory.
 
     Raises:
         BadInput: a problem with the file as a whole, or (with `on_error="stop"`) with any row; the message counts
