@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -174,12 +175,13 @@ def _short_name(name: str) -> str:
 
 
 def short_value(name: str, value: str) -> str:
-    """Shorten a class to its name, a long path to its end, and any other long value to its beginning."""
+    """Shorten a class to its name, a long path of folders or modules to its end, any other long value to its start."""
     if name.endswith("class_path"):
         value = value.rpartition(".")[2]
     if len(value) <= _LONGEST_VALUE:
         return value
-    return f"…{value[1 - _LONGEST_VALUE :]}" if "/" in value else f"{value[: _LONGEST_VALUE - 1]}…"
+    is_path = "/" in value or re.fullmatch(r"\w+(\.\w+)+", value)
+    return f"…{value[1 - _LONGEST_VALUE :]}" if is_path else f"{value[: _LONGEST_VALUE - 1]}…"
 
 
 def on_same_data(groups: Sequence[Group]) -> list[list[Group]]:

@@ -79,6 +79,11 @@ class Run:
         start = self.results.get("epochs_from", 0)  # older versions counted from 0 and did not say so
         return int(best) + (start == 0) if is_number(best) and math.isfinite(best) else None
 
+    @property
+    def diverged(self) -> str:
+        """Return why the fit ended at a step that is not finite, or nothing."""
+        return str(self.results.get("diverged") or "")
+
     def scores(self, split: str) -> dict[str, float]:
         """Return scores of the best checkpoint on a split, by name without the split."""
         return numbers(self.results.get(split), split)
@@ -206,6 +211,8 @@ def _load_results(run: Run) -> None:
         if is_number(value) and value < 0:
             run.problems.append(f"{path.name}: {key} is {value:g}, which cannot be; it is left out.")
             del run.results[key]
+    if run.diverged:
+        run.problems.append(f"The run diverged. {run.diverged.partition('. ')[0]}.")
     by_reason: dict[str, list[str]] = {}
     for name, reason in run.undefined.items():
         by_reason.setdefault(reason, []).append(name)
@@ -266,11 +273,12 @@ def curves_of(table: RunTable) -> Curves:
     their step: step s of a run with S steps per epoch at `(s + 1) / S`.
 
     Raises:
-        ValueError: the table has no column `step` or `epoch`.
+        ValueError: the table has no column `step`.
     """
-    missing = {"step", "epoch"} - set(table.columns)
-    if missing:
-        raise ValueError(f"no column {' and '.join(sorted(missing))}")
+    if "step" not in table.columns:
+        raise ValueError("no column step")
+    if "epoch" not in table.columns:  # stopped, or diverged, within the first epoch
+        return {}
     logged = pd.DataFrame(table.rows, columns=list(table.columns), dtype=str)
     step, epoch = (pd.to_numeric(logged[name], errors="coerce") for name in ("step", "epoch"))
     epoch = epoch + 1 if bool((epoch == 0).any()) else epoch  # older versions counted from 0

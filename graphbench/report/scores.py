@@ -242,19 +242,25 @@ def result_table(groups: Sequence[Group], name: str) -> ResultTable:
         key = f"val/{metric}"
         return sign * row.scores[key].mean if row.is_finite(key) else math.inf
 
-    models = _compare_to_best(sorted(map(_row, groups), key=rank), metric)
+    models = _compare_to_best(sorted((_row(group, metric) for group in groups), key=rank), metric)
     rows = sorted([*models, *_baselines(groups)], key=rank)
     return ResultTable(name, metric, higher, unit, _quantities(runs, metric, unit), tuple(rows))
 
 
-def _row(group: Group) -> Row:
+def _row(group: Group, metric: str) -> Row:
     names = dict.fromkeys(f"{split}/{name}" for run in group.runs for split in SCORED for name in run.scores(split))
     names |= dict.fromkeys(name for run in group.runs for name in run.undefined)
+    if metric and any(run.diverged for run in group.runs):
+        names |= {f"val/{metric}": None}
     count = len(group.runs)
     scores = {}
     for key in names:
         split, _, name = key.partition("/")
-        values = tuple(run.scores(split)[name] for run in group.runs if name in run.scores(split))
+        # A diverged run has no score, which must not flatter the mean of the others.
+        found = (
+            run.scores(split).get(name, math.nan if split == "val" and run.diverged else None) for run in group.runs
+        )
+        values = tuple(value for value in found if value is not None)
         scores[key] = Score(values, count, sum(key in run.undefined for run in group.runs))
     for key in _MEASURED:
         scores[key] = Score(tuple(_measured(group.runs, key)), count)

@@ -111,7 +111,8 @@ def _gaps(table: ResultTable, quantity: Quantity) -> list[str]:
     gaps = []
     untested = [row.label for row in _validated(table) if f"test/{table.metric}" not in row.scores]
     if untested:
-        whose = "" if len(untested) == len(table.groups) else f" by {', '.join(untested)}"
+        tested = any(f"test/{table.metric}" in row.scores for row in _models(table))
+        whose = f" by {', '.join(untested)}" if tested else ""
         gaps.append(f"the test split{whose} (graphbench test --run FOLDER)")
     if not any(row.kind == "baseline" for row in table.rows):
         gaps.append("baselines")

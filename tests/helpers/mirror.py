@@ -206,6 +206,7 @@ TESTS_OF = {
     "plugins/weights/tests/test_configuration.py": "configs/molecules.yaml, on classes, labels and gaps",
     "plugins/weights/tests/test_molecules_base.py": "plugins/weights/weights/molecules-base.safetensors",
     "tests/docs/test_lightning.py": "docs/lightning.md",
+    "tests/docs/test_markdown.py": "tables and commands of all pages",
     "tests/docs/test_how_to.py": "docs/how-to/",
     "plugins/baselines/tests/test_all_architectures.py": "the contract, for every architecture of the package",
     "plugins/baselines/tests/test_counts.py": "published parameter counts",

@@ -73,6 +73,14 @@ def test_of_a_long_path_the_end_is_shown(make_run):
     assert groups[0].label == "GPS (start …e/checkpoints/best.ckpt)"
 
 
+def test_of_a_long_name_in_a_module_the_end_is_shown(make_run):
+    one = make_run("a", optimizer="graphbench.training.module.adam_w")
+    two = make_run("b", optimizer="graphbench.training.module.sgd")
+    labels = [group.label for group in group_runs(load_runs([one, two]))]
+    assert "module.adam_w" in labels[0]
+    assert "module.sgd" in labels[1]
+
+
 def test_a_run_without_configuration_joins_nobody(make_run):
     folders = [make_run(name, seed=seed) for seed, name in enumerate("abc")]
     for folder in folders[1:]:

@@ -167,6 +167,17 @@ def test_a_diverged_run_says_when(make_run):
     assert "2 of 3 epochs, first in epoch 2" in problem
 
 
+def test_a_run_that_diverged_in_its_first_epoch_says_so(make_run):
+    folder = make_run("a")
+    folder.results.write_text(
+        '{"diverged": "Step 2 (epoch 1): the loss is nan; layers.0. Graphs: 73. A lower rate may help."}'
+    )
+    folder.metrics.write_text("lr-AdamW/rest,step\n0.1,0\n")
+    first, second = load_run(folder, "a").problems
+    assert first == "The run diverged. Step 2 (epoch 1): the loss is nan; layers.0."
+    assert "no finished epoch" in second
+
+
 def test_the_word_nan_is_a_logged_value(make_run):
     folder = make_run("a")
     folder.metrics.write_text("step,epoch,train/loss\n9,0,1.0\n19,1,nan\n29,2,nan\n")

@@ -104,6 +104,16 @@ def test_a_diverged_seed_is_not_averaged_away(make_run):
     assert math.isnan(table.best.scores["val/MAE"].mean)
 
 
+@pytest.mark.parametrize("kept", [{}, {"val": {"val/MAE": 0.6}}])
+def test_a_seed_that_diverged_before_its_scores_is_not_averaged_away(make_run, kept):
+    """Of a finished run that went on and diverged the scores stay."""
+    one, other = make_run("a", seed=0), make_run("b", seed=1)
+    other.results.write_text(json.dumps({"diverged": "Step 2: the loss is nan. Graphs: 7."} | kept))
+    (table,) = result_tables([one, other])
+    cells = dict(zip(table.header(), next(line for line in table.lines() if "baseline" not in line[0]), strict=True))
+    assert cells["validation MAE"] == ("0.6500 ± 0.0707" if kept else "not finite (1 of 2 runs)")
+
+
 def test_every_benchmark_has_its_table(make_run):
     other = make_run("b", results={"benchmark": "ZINC"})
     tables = result_tables([make_run("a"), other])

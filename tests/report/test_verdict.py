@@ -80,6 +80,7 @@ def test_only_models_with_a_score_are_counted(make_run):
 def test_untested_models_are_named(make_run):
     runs = [make_run("a", scores=(0.3, None)), make_run("b", architecture="GCN", scores=(0.4, 0.5))]
     assert "the test split by GPS" in said(*runs)
+    assert "the test split (" in said(runs[0], make_run("e", architecture="SFT", scores=(0.4, None)))
     runs = [make_run("c", scores=(0.7, 0.9)), make_run("d", architecture="SAT", scores=(0.8, None))]
     assert "the test split by SAT" in said(*runs)
 
