@@ -35,7 +35,7 @@ from graphbench.cli.console import count_parameters, in_terminal
 from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, own_parser, split, with_optimizer
 from graphbench.cli.parse_errors import explain
 from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
-from graphbench.cli.trainer_checks import check_launcher, check_trainer
+from graphbench.cli.trainer_checks import check_launcher, check_trainer, whole_numbers_first
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
@@ -63,6 +63,7 @@ _MOST = {"layers": 1000, "_dim": 4096, "heads": 4096}
 _NOT_WRITTEN = "Unable to serialize instance"
 #: The most of any other number but a seed: no tensor is larger.
 _MOST_OF_ALL = 2**31 - 1
+whole_numbers_first(pl.Trainer.__init__)
 
 
 class GraphbenchCLI(LightningCLI):

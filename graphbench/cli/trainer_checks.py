@@ -8,8 +8,10 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, get_args
 
 import pytorch_lightning as pl
 import torch
@@ -40,6 +42,19 @@ _INSTEAD = {
 _PROFILERS = ("simple", "advanced", "pytorch")
 #: Options of a training that has no step where they are 0.
 _LENGTHS = ("max_epochs", "max_steps", "limit_train_batches")
+
+
+def whole_numbers_first(function: Callable[..., Any]) -> None:
+    """Let options that take whole numbers and shares be read as whole numbers where they are written so.
+
+    `limit_val_batches: 1` is one batch, and 1.0 is all. The parser takes the first type of a union that fits, and of
+    equal unions `typing` returns the one that was made first, which in scikit-learn begins with `float`.
+    """
+    hints = function.__annotations__
+    for name, hint in hints.items():
+        kinds = get_args(hint)
+        if int in kinds and float in kinds:
+            hints[name] = reduce(or_, sorted(kinds, key=lambda kind: kind is float))
 
 
 def check_trainer(

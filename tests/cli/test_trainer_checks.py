@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import types
 from collections.abc import Iterable
+from typing import Optional, Union
 
 import pandas as pd
 import pytest
@@ -12,9 +14,11 @@ import pytorch_lightning as pl
 import torch
 import yaml
 from command_line import SMALL_MODEL
+from jsonargparse import ArgumentParser
 from quick import slow
 
 from graphbench.cli import main
+from graphbench.cli.trainer_checks import whole_numbers_first
 
 STOP = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor"]
 KEEP = ["--trainer.callbacks+=ModelCheckpoint", "--trainer.callbacks.monitor"]
@@ -227,3 +231,26 @@ def test_a_run_that_validated_a_part_is_validated_alike(data_options, tmp_path, 
         assert "--trainer.limit_val_batches 1.0" in capsys.readouterr().err
     assert main(["validate", "--run", str(run), "--trainer.limit_val_batches", "1.0"]) == 0
     assert "a part of the split" not in capsys.readouterr().err
+
+
+def test_whole_numbers_stay_whole_whatever_other_libraries_import():
+    def trainer(limit=None, name=""):
+        pass
+
+    trainer.__annotations__ = {"limit": Optional[Union[float, int]], "name": str}  # noqa: UP007, UP045
+    whole_numbers_first(trainer)
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_function_arguments(trainer)
+    for text, value in (("1", 1), ("1.0", 1.0), ("0.5", 0.5), ("null", None)):
+        limit = parser.parse_args(["--limit", text]).limit
+        assert (limit, type(limit)) == (value, type(value))
+
+
+@pytest.mark.slow
+def test_a_limit_is_a_number_of_batches_behind_scikit_learn(tmp_path):
+    script = "import sys, sklearn.metrics; from graphbench.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["fit", "--config", "quickstart", "--trainer.limit_val_batches", "1", "--print_config"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert type(yaml.safe_load(done.stdout)["trainer"]["limit_val_batches"]) is int
