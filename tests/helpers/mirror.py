@@ -195,6 +195,8 @@ TESTS_OF = {
     "tests/benchmarks/graphs/readers/test_hostile_tables.py": "graphbench/tables/, of nodes and edges",
     "tests/callbacks/test_other_modules.py": "graphbench/callbacks/probe.py",
     "tests/training/test_plain_loaders.py": "graphbench/training/module.py",
+    "tests/training/test_as_one_process.py": "trainings on several processes, against one",
+    "tests/training/tasks/test_interrupted_scores.py": "graphbench/training/tasks/scores.py, from one loop to the next",
     "tests/training/test_same_steps.py": "steps of a training however it is carried out, with every architecture",
     "tests/cli/test_written_together.py": "commands killed between their files",
     "tests/docs/test_readme.py": "README.md",

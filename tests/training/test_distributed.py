@@ -12,7 +12,6 @@ from pytorch_lightning.strategies import DDPStrategy
 from sharded import ShardedOnCpu
 from tiny_fits import TinyData, made
 from torch import distributed, nn
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from two_processes import on_two
 
@@ -261,15 +260,18 @@ def test_two_processes_train_every_architecture(tmp_path, name, options):
 def sharded(tmp_path, name, options):
     """Losses, and weights of every parameter, after two steps of FSDP; numbers of parameters here and in the whole."""
 
+    class Count(pl.Callback):
+        def on_train_end(self, trainer, pl_module):
+            self.here = sum(parameter.numel() for parameter in trainer.strategy.model.parameters())
+
+    count = Count()
+
     def whole(fit):
-        model = fit.strategy.model
-        here = sum(parameter.numel() for parameter in model.parameters())
-        with FullyShardedDataParallel.summon_full_params(model, writeback=False):
-            weights = {key: value.detach().clone() for key, value in fit.lightning_module.named_parameters()}
-        return {"here": here, "whole": sum(map(torch.numel, weights.values())), "weights": weights}
+        weights = {key: value.detach() for key, value in fit.lightning_module.named_parameters()}
+        return {"here": count.here, "whole": sum(map(torch.numel, weights.values())), "weights": weights}
 
     strategy = ShardedOnCpu(sharding_strategy="FULL_SHARD")  # as in the configuration trainer/fsdp
-    return trained(tmp_path, name, options, found=whole, strategy=strategy)
+    return trained(tmp_path, name, options, found=whole, strategy=strategy, callbacks=[count])
 
 
 EVERY = [pytest.param(name, {}, marks=pytest.mark.slow) for name in sorted(registry.architectures())]
