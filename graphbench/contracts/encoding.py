@@ -75,12 +75,12 @@ class Encoding(ABC):
         """Every option that changes the result, as JSON values: by default all options, as attributes of their names.
 
         Raises:
-            BadInput: an option is no attribute, so that a class has to say what its options are.
+            BadInput: an option is no attribute of the object, so that a class has to say what its options are.
         """
-        options = inspect.signature(type(self)).parameters
-        if missing := [name for name in options if not hasattr(self, name)]:
+        options, own = inspect.signature(type(self)).parameters, vars(self)  # not `name` or `layout` of the class
+        if missing := [name for name in options if name not in own]:
             raise BadInput(f"{self.name} must define parameters(): its option {missing[0]} is no attribute.")
-        return {name: getattr(self, name) for name in options}
+        return {name: own[name] for name in options}
 
     @property
     @abstractmethod

@@ -8,6 +8,7 @@ import pytest
 
 from graphbench import registry
 from graphbench.contracts import Encoding, PositionalEncoder
+from graphbench.errors import BadInput
 from graphbench.testing import EncodingContract, PositionalEncoderContract
 
 #: Encodings whose values depend on the order of nodes, with the reason.
@@ -55,3 +56,25 @@ def _contract(name, encoder):
 
 for _name, _encoder in _registered(PositionalEncoder):
     globals()[f"Test{_name}"] = _contract(_name, _encoder)
+
+
+def test_options_are_attributes_or_the_class_says_what_they_are():
+    class Walks(Encoding):
+        version = 1
+        layout = {}  # noqa: RUF012
+        scale = 2.0
+
+        def __init__(self, steps, scale=1.0):
+            self.steps, self._scale = steps, scale
+
+        def compute(self, table):
+            raise NotImplementedError
+
+    class Scaled(Walks):
+        def __init__(self, steps, scale=1.0):
+            super().__init__(steps)
+            self.scale = scale
+
+    with pytest.raises(BadInput, match="scale"):  # that of the class is no option
+        Walks(3).parameters()
+    assert Scaled(3, 0.5).parameters() == {"steps": 3, "scale": 0.5}
