@@ -161,8 +161,8 @@ class ResultTable:
     @property
     def other_choices(self) -> dict[str, str]:
         """Return label -> metric of the groups whose checkpoints were chosen by another than the table's metric."""
-        own = {group.label: str(group.runs[0].results.get("metric") or self.metric) for group in self.groups}
-        return {label: metric for label, metric in own.items() if metric != self.metric}
+        metrics = {group.label: str(group.runs[0].results.get("metric") or self.metric) for group in self.groups}
+        return {label: metric for label, metric in metrics.items() if metric != self.metric}
 
     @property
     def comparisons(self) -> list[Row]:
@@ -257,10 +257,10 @@ def _row(group: Group, metric: str) -> Row:
     for key in names:
         split, _, name = key.partition("/")
         # A diverged run has no score, which must not flatter the mean of the others.
-        found = (
+        given = (
             run.scores(split).get(name, math.nan if split == "val" and run.diverged else None) for run in group.runs
         )
-        values = tuple(value for value in found if value is not None)
+        values = tuple(value for value in given if value is not None)
         scores[key] = Score(values, count, sum(key in run.undefined for run in group.runs))
     for key in _MEASURED:
         scores[key] = Score(tuple(_measured(group.runs, key)), count)

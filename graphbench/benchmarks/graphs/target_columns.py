@@ -79,12 +79,12 @@ def text_as_numbers(values: np.ndarray, missing: Sequence[Any], bounds: bool = F
     cells, words = values.ravel().tolist(), set(map(str, missing))
     texts = ["" if cell is None else str(cell) for cell in cells]
     absent = np.array([cell is None or text in words for cell, text in zip(cells, texts, strict=True)], dtype=bool)
-    stripped, found = split_signs({"": texts}) if bounds else ({"": texts}, signs)
+    stripped, read_signs = split_signs({"": texts}) if bounds else ({"": texts}, signs)
     numbers = np.array([as_number(text) for text in stripped[""]])
-    if np.isnan(numbers[~absent]).any() or not (found.any() or words.intersection(map(str, cells))):
+    if np.isnan(numbers[~absent]).any() or not (read_signs.any() or words.intersection(map(str, cells))):
         return values, signs
     numbers[absent] = np.nan
-    return numbers.reshape(values.shape), found.reshape(values.shape)
+    return numbers.reshape(values.shape), read_signs.reshape(values.shape)
 
 
 class Cells(NamedTuple):
