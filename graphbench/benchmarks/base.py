@@ -74,6 +74,7 @@ class GraphBenchmark(Benchmark):
     takes_graphs: ClassVar[bool] = True
     #: Inputs of `read_objects`, for messages; empty where inputs come from files alone.
     python_input: ClassVar[str] = "graphs of PyG or networkx with the features of the benchmark"
+    _told_of_mixing = False
     #: Number of invalid rows that `read` skipped at the user's request; the report shows it.
     left_out: int = 0
     #: Splits that may be empty: those with share 0 of a user's data.
@@ -364,7 +365,8 @@ class GraphBenchmark(Benchmark):
         if self.trainer is None or self.trainer.lightning_module is None:
             return False
         batch_norms = any(isinstance(module, _BatchNorm) for module in self.trainer.lightning_module.modules())
-        if batch_norms:
+        if batch_norms and not self._told_of_mixing:
+            self._told_of_mixing = True  # once, however many loaders are made
             logger.info("%s: the model has batch norms, so training batches mix graphs of all sizes", self.spec.name)
         return not batch_norms
 
