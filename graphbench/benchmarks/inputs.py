@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from graphbench.contracts.pyg import check_single, named_features
 from graphbench.contracts.table import GRAPH
 from graphbench.data.checks import check_graphs
 from graphbench.data.columns import exact_numbers
+from graphbench.data.files.listing import files_below
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, parse_cells, split_signs
@@ -55,11 +56,21 @@ def input_files(source: Path, suffixes: Sequence[str], what: str) -> tuple[list[
         return [source], source.parent
     if not source.is_dir():
         raise BadInput(f"{source}: there is no such folder or file; {what} are read from {formats}.")
-    # Sorted, as file systems list in any order, and predictions have the order of their inputs.
-    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
+    files = files_with(source, suffixes)
     if not files:
         raise BadInput(f"{source} holds no {what} ({formats}).")
     return files, source
+
+
+def files_with(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    """List the files below a folder whose suffix is one of these, see `files_below`; a line counts the others."""
+    files = files_below(folder)
+    chosen = [file for file in files if file.suffix.lower() in suffixes]
+    if chosen and len(chosen) < len(files):
+        others = sorted({file.suffix or "no suffix" for file in files if file.suffix.lower() not in suffixes})
+        shown = ", ".join(others[:_SHOWN])
+        logger.info("%s: files of other formats are left out: %d (%s)", folder, len(files) - len(chosen), shown)
+    return chosen
 
 
 def parts_of_items(
