@@ -101,7 +101,8 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
 
     Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers) of
     training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored, and a line says how many
-    there are. A cell that holds something else is a problem of its row.
+    there are. A cell that holds something else is a problem of its row. Inputs that are files have the class whose name
+    the nearest folder has, as in a training folder, and none without such a folder below `source`.
 
     Raises:
         BadInput: targets belong to nodes, or the input lacks a target's column.
@@ -111,7 +112,9 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
     commas: bool | None = None  # until a cell of the first parts decides it; "1500" reads alike either way
     num_bounds = 0
     for part in parts:
-        columns = input_cells(part.frame, data.target_labels(), source, "which the model was trained to predict")
+        columns = _classes_by_folder(part.frame, data) or input_cells(
+            part.frame, data.target_labels(), source, "which the model was trained to predict"
+        )
         signs: np.ndarray | None = None
         if data.spec.kind == "regression":
             columns, signs = split_signs(columns)
@@ -123,6 +126,15 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
         yield _labelled(part, columns, data, signs)
     if num_bounds:
         logger.info("%s: %d targets are bounds (such as >10), which no score counts", source, num_bounds)
+
+
+def _classes_by_folder(frame: pd.DataFrame, data: Benchmark) -> dict[str, list[str]] | None:
+    """Return the class of each file by its folders, "" for none of them; None if the rows are no files."""
+    if list(frame.columns) != ["file"] or not data.spec.num_classes:
+        return None
+    classes, (target,) = set(data.class_labels()), data.target_labels()
+    folders = (reversed(name.split("/")[:-1]) for name in frame["file"])
+    return {target: [next((folder for folder in path if folder in classes), "") for path in folders]}
 
 
 def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose: str) -> dict[str, list[str]]:
