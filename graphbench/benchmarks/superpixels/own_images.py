@@ -108,7 +108,7 @@ class Superpixels(SuperpixelBenchmark):
 
     def _rows(self, folders: ImageFolder) -> dict[str, np.ndarray]:
         if folders.splits is None:
-            return stratified_rows(folders.labels, self.fractions, self.split_seed)
+            return stratified_rows(folders.labels, self.fractions, self.split_seed, folders.classes)
         return {name: np.flatnonzero(folders.splits == name) for name in SPLITS}
 
     def image_key(self) -> dict[str, Any]:

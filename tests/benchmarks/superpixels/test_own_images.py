@@ -132,7 +132,7 @@ def test_damaged_image_is_named_and_nothing_is_stored(tmp_path):
         ({"num_segments": 0}, "num_segments must be an integer of at least 1"),
         ({"compactness": 0.0}, "compactness must be above 0"),
         ({"fractions": (0.5, 0.5, 0.5)}, "add up to 1"),
-        ({"fractions": (0.95, 0.025, 0.025)}, "Class 0 has too few images"),
+        ({"fractions": (0.95, 0.025, 0.025)}, r"fractions=\[0.95, 0.025, 0.025\]: class bright has too few images, 10"),
     ],
 )
 def test_options_out_of_range_are_refused(folder, tmp_path, options, message):
