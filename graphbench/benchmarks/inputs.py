@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from graphbench.contracts.pyg import check_single, named_features
 from graphbench.contracts.table import GRAPH
 from graphbench.data.checks import check_graphs
 from graphbench.data.columns import exact_numbers
+from graphbench.data.files.listing import files_below
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput
 from graphbench.tables.cells import Missing, parse_cells, split_signs
@@ -55,11 +56,21 @@ def input_files(source: Path, suffixes: Sequence[str], what: str) -> tuple[list[
         return [source], source.parent
     if not source.is_dir():
         raise BadInput(f"{source}: there is no such folder or file; {what} are read from {formats}.")
-    # Sorted, as file systems list in any order, and predictions have the order of their inputs.
-    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
+    files = files_with(source, suffixes)
     if not files:
         raise BadInput(f"{source} holds no {what} ({formats}).")
     return files, source
+
+
+def files_with(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    """List the files below a folder whose suffix is one of these, see `files_below`; a line counts the others."""
+    files = files_below(folder)
+    chosen = [file for file in files if file.suffix.lower() in suffixes]
+    if chosen and len(chosen) < len(files):
+        others = sorted({file.suffix or "no suffix" for file in files if file.suffix.lower() not in suffixes})
+        shown = ", ".join(others[:_SHOWN])
+        logger.info("%s: files of other formats are left out: %d (%s)", folder, len(files) - len(chosen), shown)
+    return chosen
 
 
 def parts_of_items(
@@ -90,7 +101,8 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
 
     Cells are read as those of a training file: targets by their names in any case, classes by the names (or numbers) of
     training. Numbers that are bounds (`>10`) count as empty, since they cannot be scored, and a line says how many
-    there are. A cell that holds something else is a problem of its row.
+    there are. A cell that holds something else is a problem of its row. Inputs that are files have the class whose name
+    the nearest folder has, as in a training folder, and none without such a folder below `source`.
 
     Raises:
         BadInput: targets belong to nodes, or the input lacks a target's column.
@@ -100,7 +112,9 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
     commas: bool | None = None  # until a cell of the first parts decides it; "1500" reads alike either way
     num_bounds = 0
     for part in parts:
-        columns = input_cells(part.frame, data.target_labels(), source, "which the model was trained to predict")
+        columns = _classes_by_folder(part.frame, data) or input_cells(
+            part.frame, data.target_labels(), source, "which the model was trained to predict"
+        )
         signs: np.ndarray | None = None
         if data.spec.kind == "regression":
             columns, signs = split_signs(columns)
@@ -112,6 +126,15 @@ def with_labels(parts: Iterable[InputPart], data: Benchmark, source: str) -> Ite
         yield _labelled(part, columns, data, signs)
     if num_bounds:
         logger.info("%s: %d targets are bounds (such as >10), which no score counts", source, num_bounds)
+
+
+def _classes_by_folder(frame: pd.DataFrame, data: Benchmark) -> dict[str, list[str]] | None:
+    """Return the class of each file by its folders, "" for none of them; None if the rows are no files."""
+    if list(frame.columns) != ["file"] or not data.spec.num_classes:
+        return None
+    classes, (target,) = set(data.class_labels()), data.target_labels()
+    folders = (reversed(name.split("/")[:-1]) for name in frame["file"])
+    return {target: [next((folder for folder in path if folder in classes), "") for path in folders]}
 
 
 def input_cells(frame: pd.DataFrame, names: Sequence[str], source: str, purpose: str) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ the given generator.
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from torch.nn.functional import pad
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import pointer
 from graphbench.errors import BadInput, check_choice, check_range
+
+logger = logging.getLogger(__name__)
 
 #: "FC": all pairs. "CSL": a cycle and links that skip an even number of nodes. "ER": Erdős-Rényi. "grid": the most
 #: square grid. "regular": random regular. The last three are sampled among connected graphs.
@@ -169,6 +172,8 @@ class TableWiring(Wiring):
         connected = (_num_components(sizes, graph, tail, head) == 1) & (sizes > 1)
         if not bool(connected.any()):
             raise BadInput(f"{name} has no connected graph with an edge: no current can flow in any of them.")
+        if left_out := int((~connected).sum()):
+            logger.info("%s: graphs without edges or not connected are left out: %d of %d", name, left_out, len(sizes))
         edges = torch.bincount(graph, minlength=len(table))
         chosen = connected[graph]
         self._tail, self._head = tail[chosen], head[chosen]

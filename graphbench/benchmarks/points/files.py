@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphbench.data.archives import BAD_ZIP, damaged_zip, open_zip
+from graphbench.data.files.listing import files_below
 from graphbench.errors import CorruptData, MissingData
 
 
@@ -23,7 +24,7 @@ class Files:
     def names(self) -> list[str]:
         """List the paths of all files below the folder, with forward slashes, sorted."""
         if self.prefix is None:
-            return sorted(file.relative_to(self.path).as_posix() for file in self.path.rglob("*") if file.is_file())
+            return sorted(file.relative_to(self.path).as_posix() for file in files_below(self.path))
         with open_zip(self.path) as archive:
             start = self.prefix + "/"
             return sorted(n.removeprefix(start) for n in archive.namelist() if n.startswith(start) and n[-1] != "/")

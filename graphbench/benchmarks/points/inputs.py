@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ MESH, ARRAY = ".off", ".npy"
 TEXTS = (".xyz", ".txt", ".csv", ".pts")
 SUFFIXES = (MESH, ARRAY, *TEXTS)
 _COLUMNS = 6  # x y z and the normal
+_NAMES = ("x", "y", "z", "nx", "ny", "nz")
 _LENGTHS = (0.9, 1.1)  # mean length of normals, unlike that of colours or angles
 _LARGEST = float(np.finfo(np.float16).max)  # stored in half precision
 _REAL = "iuf"  # kinds of dtypes of real numbers
@@ -59,8 +61,8 @@ class ShapeInput(PointCloudBenchmark):
 
         Points of a mesh (`.off`) are sampled by area. A file of points has six numbers for each, x y z and the normal
         of length 1: an array of NumPy `[points, 6]` (`.npy`), or a line each (`.xyz`, `.txt`, `.csv`, `.pts`),
-        separated by blanks or commas. Larger clouds than the benchmark's are sampled; a smaller cloud keeps its size. A
-        file has no `column`.
+        separated by blanks or commas; a header may name the columns in another order, see `read_points`. Larger clouds
+        than the benchmark's are sampled; a smaller cloud keeps its size. A file has no `column`.
         """
         if column is not None:
             raise BadInput(f"{self.spec.name} reads a file for each shape, which has no column {column!r}.")
@@ -112,9 +114,19 @@ def _read_array(sampling: Sampling, job: tuple[int, np.ndarray]) -> Outcome:
 
 
 def read_points(file: Path) -> np.ndarray:
-    """Read the numbers of NumPy's array or of a text, whose first line may be a header, a row for each point."""
+    """Read the numbers of NumPy's array or of a text, a row for each point.
+
+    The first line of a text may be a header. Where that has the names x, y, z, nx, ny and nz, their columns are taken
+    in this order, wherever they stand.
+
+    Raises:
+        BadInput: the header names x, y and z, but not all of these, and not in their places.
+        CorruptData: the file holds no table of numbers.
+    """
     try:
         return _array(file) if file.suffix.lower() == ARRAY else _table(file.read_text(encoding="utf-8-sig"))
+    except BadInput:
+        raise
     except _BAD_ARRAY as error:  # UnicodeDecodeError is a ValueError
         reason = str(error).partition(";")[0].partition("\n")[0]
         raise CorruptData(f"the file cannot be read as points ({reason})") from error
@@ -133,13 +145,26 @@ def _table(text: str) -> np.ndarray:
     text = text.lstrip()
     first = text.partition("\n")[0]
     separator = next((mark for mark in (",", ";") if mark in first), None)
-    header = not any(map(_is_number, first.replace(separator or " ", " ").split()))
+    words = [word.strip(" \"'\r#/").lower() for word in first.lstrip("#/ ").split(separator)]
+    header = not any(map(_is_number, words))
+    columns = _columns(words) if header else None
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # NumPy only warns of a text without numbers
         try:
-            return np.loadtxt(io.StringIO(text), delimiter=separator, skiprows=int(header), ndmin=2)
+            values = np.loadtxt(io.StringIO(text), delimiter=separator, skiprows=int(header), usecols=columns, ndmin=2)
         except UserWarning as warning:
             raise ValueError("it holds no numbers") from warning
+    return values
+
+
+def _columns(header: Sequence[str]) -> list[int] | None:
+    """Return where the columns x, y, z and of the normal stand; None if the header does not name them."""
+    if set(_NAMES) <= set(header):
+        return [header.index(name) for name in _NAMES]
+    misplaced = any(name in _NAMES and name != right for name, right in zip_longest(header, _NAMES))
+    if misplaced and set(_NAMES[:3]) <= set(header):  # else a remark in words
+        raise BadInput(f"the header is {' '.join(header)}; expected {' '.join(_NAMES)}, in any order, or none of them")
+    return None
 
 
 def _is_number(word: str) -> bool:

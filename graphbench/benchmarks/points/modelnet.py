@@ -105,7 +105,7 @@ class ModelNet40(ShapeInput):
     def _listed(self, files: Files, split: str) -> list[tuple[str, int]]:
         """List files and classes of a published split, in the order of their names."""
         classes = {name: number for number, name in enumerate(self.spec.target_names)}
-        paths = [name.split("/") for name in files.names() if name.endswith(".off")]
+        paths = [name.split("/") for name in files.names() if name.lower().endswith(".off")]
         return [("/".join(path), classes[path[0]]) for path in paths if path[0] in classes and path[1:2] == [split]]
 
     def _drawn(self, files: Files, shapes: list[tuple[str, int]]) -> Iterator[GraphTable]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from graphbench.benchmarks.inputs import parts_of_items
+from graphbench.benchmarks.inputs import files_with, parts_of_items
 from graphbench.benchmarks.sequences.base import SequenceBenchmark, SequenceTable, token_table
 from graphbench.benchmarks.superpixels.images import IMAGES, as_pixels, check_images, image_files
 from graphbench.contracts import InputPart
@@ -176,7 +176,7 @@ def _read_lines(lines: Iterable[str], column: str, size: int) -> Iterator[Frame]
 
 
 def _read_folder(folder: Path, size: int) -> Iterator[Frame]:
-    files = sorted(path for path in folder.rglob(f"*{_LINES}") if path.is_file())
+    files = files_with(folder, (_LINES,))
     for start in range(0, len(files), size):
         chosen = files[start : start + size]
         names = [file.relative_to(folder).as_posix() for file in chosen]

@@ -15,6 +15,7 @@ from graphbench.benchmarks.sequences.inputs import ImageInput
 from graphbench.benchmarks.superpixels.images import LabelledImages
 from graphbench.benchmarks.superpixels.readers import CHECKSUMS, idx_checksums, read_cifar10, read_idx_folder
 from graphbench.contracts import GraphTable
+from graphbench.errors import BadInput
 
 _CHUNK = 5_000  # images per table
 _FASHION_ORIGIN = "https://github.com/zalandoresearch/fashion-mnist or the Debian package dataset-fashion-mnist"
@@ -39,6 +40,12 @@ class _SequentialImages(ImageInput):
     def read(self) -> Mapping[str, Iterator[GraphTable]]:
         """Read the images."""
         parts = self.images()
+        if len(parts["train"]) <= self.held_out:
+            raise BadInput(
+                f"images={self.folder}: it holds {len(parts['train']):,} training images, of which the last "
+                f"{self.held_out:,} would validate. {self.spec.name} is of {sum(self.spec.split_sizes or ()):,} images "
+                "in all; Superpixels reads sets of any size."
+            )
         train, val = np.split(np.arange(len(parts["train"])), [-self.held_out])
         splits = {"train": parts["train"].select(train), "val": parts["train"].select(val), "test": parts["test"]}
         return {split: _tables(images) for split, images in splits.items()}
@@ -76,7 +83,7 @@ class SequentialFashionMNIST(_SequentialImages):
     """Fashion-MNIST as sequences of 784 grey values; ten classes of clothes. Stands in for SequentialImage offline.
 
     Scores cannot be compared with those of CIFAR-10. The last 5,000 training images validate. Reads any set in MNIST's
-    four IDX files with ten classes of 28 x 28 pixels.
+    four IDX files with 60,000 training and 10,000 test images of 28 x 28 pixels in ten classes.
 
     Args:
         images: folder with the four files; by default `root`/FashionMNIST/raw.

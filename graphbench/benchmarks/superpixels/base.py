@@ -171,8 +171,14 @@ def leading_validation(train: LabelledImages, test: LabelledImages, share: int) 
     return {"train": train.select(rest), "val": train.select(val), "test": test}
 
 
-def stratified_rows(labels: np.ndarray, fractions: Sequence[float], seed: int) -> dict[str, np.ndarray]:
-    """Split rows at random with the same shares of every class: ascending rows of each split."""
+def stratified_rows(
+    labels: np.ndarray, fractions: Sequence[float], seed: int, classes: Sequence[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Split rows at random with the same shares of every class: ascending rows of each split.
+
+    Raises:
+        BadInput: a class has too few rows; named as in `classes`, else by its number.
+    """
     shares: dict[str, float] = dict(zip(SPLITS, check_fractions(fractions), strict=True))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
     for label in np.unique(labels):
@@ -180,7 +186,11 @@ def stratified_rows(labels: np.ndarray, fractions: Sequence[float], seed: int) -
         try:
             split = random_split(len(rows), shares, seed + int(label))
         except BadInput as error:
-            raise BadInput(f"Class {int(label)} has too few images. {error}") from error
+            name = int(label) if classes is None else classes[int(label)]
+            raise BadInput(
+                f"fractions={list(fractions)}: class {name} has too few images, {len(rows)}. {error} Add images of it "
+                "or leave a part out: its share may be 0."
+            ) from error
         for name in SPLITS:
             parts[name].append(rows[split[name].numpy()])
     return {name: np.sort(np.concatenate(rows)) for name, rows in parts.items()}

@@ -6,16 +6,24 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from graphbench.benchmarks.inputs import input_files
+from graphbench.benchmarks.inputs import files_with, input_files
 from graphbench.contracts import SPLITS
 from graphbench.data.files.foreign import foreign
 from graphbench.errors import BadInput, CorruptData, MissingData
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+
+#: Pillow's modes of 32 bits for a pixel; those of 16 bits begin with "I;".
+_DEEP = {"I", "F"}
+#: A photograph of a phone or stereo camera, whose further pictures are previews or other views of the same.
+_STEREO = "MPO"
 
 #: Images that come from Python, for messages.
 IMAGES = "images of Pillow, or arrays of uint8 pixels [height, width] or [height, width, 3]"
@@ -71,18 +79,37 @@ class ImageFiles(Sequence[np.ndarray]):
 
 
 def read_image(file: Path, colour: bool) -> np.ndarray:
-    """Read an image as uint8 `[height, width]`, or `[height, width, 3]` with `colour`."""
+    """Read an image as uint8 `[height, width]`, or `[height, width, 3]` with `colour`.
+
+    Pixels are read as they are stored: transparency and an orientation noted in EXIF change nothing.
+
+    Raises:
+        BadInput: the file holds several pictures, or more than 8 bits for grey.
+        CorruptData: the file cannot be read.
+    """
     from PIL import Image  # slow to import and seldom needed
 
     with foreign(file, is_not="cannot be read as an image"), Image.open(file) as image:
-        return np.asarray(image.convert("RGB" if colour else "L"))
+        frames = getattr(image, "n_frames", 1)
+        if frames > 1 and image.format != _STEREO:
+            raise BadInput(f"{file} holds {frames} pictures, one after the other: save each as a file.")
+        return _as_bytes(image, colour, str(file))
+
+
+def _as_bytes(image: Image.Image, colour: bool, name: str) -> np.ndarray:
+    if image.mode in _DEEP or image.mode.startswith("I;"):
+        raise BadInput(
+            f"{name} has more than 8 bits for a pixel (Pillow's mode {image.mode}), of which values above 255 would be "
+            "cut off: scale it to 0 to 255 and save it with 8 bits."
+        )
+    return np.asarray(image.convert("RGB" if colour else "L"))
 
 
 def as_pixels(image: object, colour: bool) -> np.ndarray:
     """Return the pixels of a file, of an image of Pillow or of an array, as `read_image` does.
 
     Raises:
-        BadInput: they cannot be read, are no uint8 numbers, or look like a row of a colour image.
+        BadInput: they cannot be read, have more than 8 bits, or look like a row of a colour image.
 
     Examples:
         >>> as_pixels(np.array([[[255, 0, 0], [0, 0, 255]]], dtype=np.uint8), colour=False)
@@ -93,8 +120,8 @@ def as_pixels(image: object, colour: bool) -> np.ndarray:
     if isinstance(image, Path):
         try:
             return read_image(image, colour)
-        except CorruptData as error:
-            raise BadInput(str(error).replace(f"{image} cannot", "the file cannot")) from error
+        except (BadInput, CorruptData) as error:
+            raise BadInput(str(error).replace(f"{image} ", "the file ", 1)) from error
     if isinstance(image, np.ndarray):
         shape = list(image.shape)
         if image.dtype != np.uint8 or not image.size:
@@ -105,7 +132,7 @@ def as_pixels(image: object, colour: bool) -> np.ndarray:
             raise BadInput(f"an image is [height, width], [height, width, 3] or [height, width, 4], not {shape}")
         image = Image.fromarray(image)
     assert isinstance(image, Image.Image)
-    return np.asarray(image.convert("RGB" if colour else "L"))
+    return _as_bytes(image, colour, "the image")
 
 
 def check_images(objects: Sequence[object], name: str) -> None:
@@ -159,22 +186,35 @@ class ImageFolder:
 
 
 def find_images(root: Path) -> ImageFolder:
-    """List a folder: `CLASS/IMAGE`, or `train/CLASS/IMAGE`, `val/CLASS/IMAGE` and `test/CLASS/IMAGE`."""
+    """List a folder: `CLASS/IMAGE`, or `train/CLASS/IMAGE`, `val/CLASS/IMAGE` and `test/CLASS/IMAGE`.
+
+    Raises:
+        MissingData: there is no such folder.
+        BadInput: an image lies elsewhere in it, or a class has none.
+    """
     if not root.is_dir():
         raise MissingData(f"{root}: there is no such folder. It should hold a folder of images for each class.")
     has_splits = all((root / split).is_dir() for split in SPLITS)
     parents = {split: root / split for split in SPLITS} if has_splits else {"": root}
     folders = [path for parent in parents.values() for path in parent.iterdir() if path.is_dir()]
     classes = sorted({folder.name for folder in folders if not folder.name.startswith(".")})
-    files, labels, splits = [], [], []
-    for split, parent in parents.items():
-        for number, name in enumerate(classes):  # in every split, so that a class has one number in all of them
-            images = sorted(p for p in (parent / name).glob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
-            if not images:
-                raise BadInput(f"{parent / name} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
-            files += images
-            labels += [number] * len(images)
-            splits += [split] * len(images)
     if not classes:
         raise BadInput(f"{root} holds no class folders: images belong into {root / 'CLASS'}, a folder for each class.")
-    return ImageFolder(root, tuple(classes), tuple(files), np.array(labels), np.array(splits) if has_splits else None)
+    images: dict[Path, list[Path]] = {parent / name: [] for parent in parents.values() for name in classes}
+    listed = files_with(root, IMAGE_SUFFIXES)
+    if strays := [file for file in listed if file.parent not in images]:
+        layout = " or ".join(f"{split}/CLASS" for split in SPLITS) if has_splits else "CLASS"
+        splits_too = "" if has_splits else f" A split needs all of the folders {', '.join(SPLITS)}, in lower case."
+        raise BadInput(
+            f"{root}: images outside of the class folders: {len(strays):,}, such as {strays[0].relative_to(root)}. Put "
+            f"them into {layout}, not deeper and not beside it, or somewhere else.{splits_too}"
+        )
+    for file in listed:
+        images[file.parent].append(file)
+    if empty := next((folder for folder, files in images.items() if not files), None):
+        raise BadInput(f"{empty} holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
+    files = tuple(file for folder in images for file in images[folder])
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = np.array([numbers[file.parent.name] for file in files])
+    splits = np.array([file.parent.parent.name for file in files]) if has_splits else None
+    return ImageFolder(root, tuple(classes), files, labels, splits)

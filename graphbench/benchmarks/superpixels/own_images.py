@@ -28,7 +28,8 @@ class Superpixels(SuperpixelBenchmark):
     Made as `MNISTSuperpixels` (or, with `colour`, `num_segments=150`, `compactness=10` and `surplus=50`, as
     `CIFAR10Superpixels`). The folder holds MNIST's four IDX files (the first twelfth of the training images validates),
     or `train/CLASS/`, `val/CLASS/` and `test/CLASS/`, or `CLASS/`, split at random with the same shares of every class.
-    Classes are numbered in the order of their names.
+    Classes are numbered in the order of their names. Hidden files are left out; images elsewhere in the folder, of more
+    than 8 bits for grey, or several in one file, are refused. Transparency and EXIF's orientation change nothing.
 
     Args:
         images: the folder.
@@ -107,7 +108,7 @@ class Superpixels(SuperpixelBenchmark):
 
     def _rows(self, folders: ImageFolder) -> dict[str, np.ndarray]:
         if folders.splits is None:
-            return stratified_rows(folders.labels, self.fractions, self.split_seed)
+            return stratified_rows(folders.labels, self.fractions, self.split_seed, folders.classes)
         return {name: np.flatnonzero(folders.splits == name) for name in SPLITS}
 
     def image_key(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from graphbench.cli.trained import (
     training_facts,
 )
 from graphbench.contracts import InputPart
+from graphbench.data.files.listing import files_below
 from graphbench.data.package_files import file_sha256
 from graphbench.data.parts.shares import AUTO, alone
 from graphbench.errors import BadInput, check_choice
@@ -192,7 +193,7 @@ def _contents(source: Path) -> dict[str, Any]:
         return {"bytes": source.stat().st_size, "sha256": file_sha256(source)}
     if not source.is_dir():
         return {"name": str(source)}
-    files = sorted(path for path in source.rglob("*") if path.is_file())
+    files = files_below(source, hidden=True)
     stamps = [(str(path.relative_to(source)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     listing = hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
     return {"files": len(files), "bytes": sum(size for _, size, _ in stamps), "listing": listing}

@@ -90,7 +90,7 @@ def test_orders_are_uniform_permutations():
     assert (counts / 6000 - 1 / 6).abs().max() < 0.02
 
 
-def test_graphs_of_a_table_are_made_simple_and_connected():
+def test_graphs_of_a_table_are_made_simple_and_connected(caplog):
     def graph(n, edges):
         return {"num_nodes": n, "edge_index": torch.tensor(edges).t()}
 
@@ -98,7 +98,9 @@ def test_graphs_of_a_table_are_made_simple_and_connected():
     two_parts = graph(4, [[0, 1], [1, 0], [2, 3], [3, 2]])
     directed_cycle = graph(5, [[i, (i + 1) % 5] for i in range(5)])
     single = {"num_nodes": 1, "edge_index": torch.zeros(2, 0, dtype=torch.int64)}
-    wiring = TableWiring(GraphTable.from_graphs([path, two_parts, single, directed_cycle]), "mine")
+    with caplog.at_level("INFO"):
+        wiring = TableWiring(GraphTable.from_graphs([path, two_parts, single, directed_cycle]), "mine")
+    assert caplog.messages == ["mine: graphs without edges or not connected are left out: 2 of 4"]
     assert (wiring.max_nodes, wiring.max_edges) == (5, 5)
     generator = stream(CPU, 2)
     graphs = as_networkx(wiring.draw(200, generator).shuffled(generator))

@@ -242,6 +242,31 @@ def test_text_without_numbers_is_told(tmp_path, text):
         read_points(tmp_path / "a.xyz")
 
 
+@pytest.mark.parametrize(
+    "line", ["nx,ny,nz,x,y,z", "x,z,y,nx,nz,ny", "X,Y,Z,red,NX,NY,NZ", '"z","y","x","nz","ny","nx"']
+)
+def test_a_header_places_its_columns(tmp_path, line):
+    values = np.random.RandomState(0).uniform(size=(5, 6)).round(6)
+    names = line.replace('"', "").lower().split(",")
+    frame = pd.DataFrame(values, columns=["x", "y", "z", "nx", "ny", "nz"]).assign(red=255)[names]
+    for mark, suffix in ((",", ".csv"), (" ", ".xyz")):
+        for start in ("", "# ", "//"):
+            file = tmp_path / f"a{suffix}"
+            file.write_text(f"{start}{line.replace(',', mark)}\n" + frame.to_csv(index=False, header=False, sep=mark))
+            np.testing.assert_array_equal(read_points(file), values)
+
+
+def test_headers_that_name_the_places_in_part_are_told_and_others_are_skipped(tmp_path):
+    values = np.random.RandomState(0).uniform(size=(5, 6))
+    for line in ("x z y a b c", "i x y z", "nx ny z x y w"):
+        (tmp_path / "a.xyz").write_text(f"{line}\n" + "\n".join(" ".join(map(str, row)) for row in values.tolist()))
+        with pytest.raises(BadInput, match=rf"the header is {line}; expected x y z nx ny nz"):
+            read_points(tmp_path / "a.xyz")
+    for line in ("x y z", "x y z normal normal normal", "a b c d e f", "# y is up"):
+        (tmp_path / "a.xyz").write_text(f"{line}\n" + "\n".join(" ".join(map(str, row)) for row in values.tolist()))
+        np.testing.assert_array_equal(read_points(tmp_path / "a.xyz"), values)
+
+
 def test_text_that_begins_with_a_mark_of_its_encoding_is_read(tmp_path):
     (tmp_path / "a.csv").write_text("1;2;3;0;0;1\n", encoding="utf-8-sig")
     assert read_points(tmp_path / "a.csv").tolist() == [[1, 2, 3, 0, 0, 1]]

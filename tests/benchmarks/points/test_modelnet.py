@@ -166,3 +166,12 @@ def test_torn_archive_and_torn_mesh_are_told(root):
 def test_held_out_shapes_must_leave_some():
     with pytest.raises(BadInput, match="held_out must be an integer of at least 0 and at most 9842, but got 9843"):
         ModelNet40(held_out=9_843)
+
+
+def test_meshes_count_whatever_the_case_of_their_suffix(unpacked, root, tmp_path):
+    folder = tmp_path / "capitals" / "ModelNet40" / FOLDER
+    shutil.copytree(unpacked, folder)
+    for file in folder.rglob("*_0002.off"):
+        file.rename(file.with_suffix(".OFF"))
+    benchmark = opened(tmp_path / "capitals", store=str(tmp_path / "store"))
+    assert [len(benchmark.tables[split]) for split in ("train", "test")] == [SIZES[0], SIZES[2]]

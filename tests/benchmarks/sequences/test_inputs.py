@@ -38,6 +38,17 @@ def reviews(tmp_path_factory):
     return root
 
 
+def test_documents_of_a_folder_are_found_whatever_the_case_of_their_suffix(tmp_path, caplog):
+    for name in ("a.txt", "B.TXT", "deeper/c.txt", ".d.txt", "e.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    with caplog.at_level("INFO"):
+        (part,) = Text(max_length=20).read_input(str(tmp_path))
+    assert part.frame["file"].tolist() == ["B.TXT", "a.txt", "deeper/c.txt"]
+    assert bytes(part.table.columns["x"].flatten().tolist()) == b"B.TXTa.txtdeeper/c.txt"
+    assert "left out: 1 (.md)" in caplog.text
+
+
 @pytest.fixture(scope="module")
 def run(reviews, tmp_path_factory):
     """The folder of a fit of one epoch."""

@@ -11,7 +11,7 @@ import pytest
 
 from graphbench.benchmarks.sequences.sequential_images import SequentialFashionMNIST, SequentialImage
 from graphbench.benchmarks.superpixels import readers
-from graphbench.errors import MissingData
+from graphbench.errors import BadInput, MissingData
 from graphbench.testing.benchmarks import BenchmarkContract
 
 
@@ -102,3 +102,9 @@ def test_clothes_are_read_row_by_row(clothes, tmp_path):
 def test_absent_images_say_what_to_fetch(cls, tmp_path):
     with pytest.raises(MissingData, match=str(tmp_path)):
         cls(root=str(tmp_path)).prepare_data()
+
+
+def test_sets_that_are_too_small_to_hold_images_out_are_told(clothes, tmp_path, monkeypatch):
+    monkeypatch.setattr(SequentialFashionMNIST, "held_out", 8)
+    with pytest.raises(BadInput, match=r"it holds 8 training images, of which the last 8 would validate.*of 11 images"):
+        SequentialFashionMNIST(root=str(tmp_path), store=str(tmp_path)).setup()

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from graphbench.benchmarks.superpixels.images import ImageFiles, LabelledImages, find_images, read_image
+from graphbench.benchmarks.superpixels.images import (
+    ImageFiles,
+    LabelledImages,
+    as_pixels,
+    find_images,
+    image_files,
+    read_image,
+)
 from graphbench.errors import BadInput, CorruptData, MissingData
 
 
@@ -49,6 +56,37 @@ def test_class_that_a_split_lacks_is_told(folder):
         find_images(folder / "sets")
 
 
+@pytest.mark.parametrize("place", ["x.png", "cat/deeper/x.png", "Train/cat/x.png", "train/cat/x.png"])
+def test_images_outside_of_class_folders_are_told(folder, place):
+    picture(folder / place)
+    (folder / "train").mkdir(exist_ok=True)
+    with pytest.raises(BadInput, match=rf"outside of the class folders: 1, such as {place}.*train, val, test"):
+        find_images(folder)
+
+
+@pytest.mark.parametrize("place", ["x.png", "more/cat/x.png", "train/x.png", "train/cat/deeper/x.png"])
+def test_images_outside_of_the_classes_of_splits_are_told(tmp_path, place):
+    for split in ("train", "val", "test"):
+        picture(tmp_path / split / "cat" / "y.png")
+    picture(tmp_path / place)
+    with pytest.raises(BadInput, match=rf"1, such as {place}\. Put them into train/CLASS or val/CLASS or test/CLASS"):
+        find_images(tmp_path)
+
+
+def test_fit_and_predict_read_the_same_files_of_a_folder(folder, tmp_path_factory, caplog):
+    picture(folder / "cat" / "._b.png")
+    picture(folder / ".hidden" / "x.png")
+    picture(folder / "cat" / ".checkpoints" / "b.png")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    picture(elsewhere / "E.PNG")
+    (folder / "eel").symlink_to(elsewhere)
+    with caplog.at_level("INFO"):
+        found = find_images(folder)
+    assert found.names() == ["ant/c.bmp", "cat/a.jpg", "cat/b.png", "eel/E.PNG"]
+    assert image_files(folder, None, "") == (list(found.files), folder)
+    assert "left out: 1 (.txt)" in caplog.text
+
+
 def test_empty_and_absent_folders_are_told(tmp_path):
     with pytest.raises(MissingData, match="there is no such folder"):
         find_images(tmp_path / "nowhere")
@@ -76,6 +114,36 @@ def test_images_of_any_mode_become_grey_or_coloured(tmp_path, mode):
     assert coloured.shape == (4, 6, 3)
     assert coloured.dtype == np.uint8
     assert (coloured == 255).all()
+
+
+@pytest.mark.parametrize(("kind", "name"), [("u2", "x.png"), ("i4", "x.tif"), ("f4", "x.tif")])
+@pytest.mark.parametrize("colour", [False, True])
+def test_pixels_that_eight_bits_would_cut_off_are_told(tmp_path, kind, name, colour):
+    image = Image.fromarray(np.arange(0, 6000, 100).reshape(6, 10).astype(kind))
+    image.save(tmp_path / name)
+    with pytest.raises(BadInput, match=rf"{name} has more than 8 bits"):
+        read_image(tmp_path / name, colour)
+    with pytest.raises(BadInput, match=r"^the file has more than 8 bits"):
+        as_pixels(tmp_path / name, colour)
+    with pytest.raises(BadInput, match=r"^the image has more than 8 bits"):
+        as_pixels(image, colour)
+
+
+@pytest.mark.parametrize("name", ["x.gif", "x.png", "x.webp", "x.tiff"])
+def test_files_of_several_pictures_are_told(tmp_path, name):
+    first, second = Image.new("RGB", (6, 4), (250, 10, 10)), Image.new("RGB", (6, 4), (10, 10, 250))
+    first.save(tmp_path / name, save_all=True, append_images=[second])
+    with pytest.raises(BadInput, match=rf"{name} holds 2 pictures"):
+        read_image(tmp_path / name, colour=True)
+    with Image.open(tmp_path / name) as opened:
+        opened.seek(1)
+        assert as_pixels(opened, colour=True)[0, 0].argmax() == 2  # the picture that was chosen in Python
+
+
+def test_photographs_with_previews_are_read(tmp_path):
+    first = Image.new("RGB", (6, 4), (250, 10, 10))
+    first.save(tmp_path / "x.jpg", format="MPO", save_all=True, append_images=[first.resize((3, 2))])
+    assert read_image(tmp_path / "x.jpg", colour=True).shape == (4, 6, 3)
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n broken"])

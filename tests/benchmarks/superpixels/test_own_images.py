@@ -132,7 +132,7 @@ def test_damaged_image_is_named_and_nothing_is_stored(tmp_path):
         ({"num_segments": 0}, "num_segments must be an integer of at least 1"),
         ({"compactness": 0.0}, "compactness must be above 0"),
         ({"fractions": (0.5, 0.5, 0.5)}, "add up to 1"),
-        ({"fractions": (0.95, 0.025, 0.025)}, "Class 0 has too few images"),
+        ({"fractions": (0.95, 0.025, 0.025)}, r"fractions=\[0.95, 0.025, 0.025\]: class bright has too few images, 10"),
     ],
 )
 def test_options_out_of_range_are_refused(folder, tmp_path, options, message):
@@ -188,6 +188,21 @@ def test_new_images_get_the_graphs_of_the_fit(folder, tmp_path):
         assert all(torch.equal(alone.columns[column], part.table.columns[column]) for column in alone.columns)
     assert benchmark.class_labels() == ("bright", "dark")
     assert Superpixels("gone", num_classes=2).class_labels() == ("0", "1")
+
+
+def test_folders_name_the_classes_of_images_that_are_scored(folder, tmp_path):
+    benchmark = Superpixels(str(folder), num_classes=2, num_segments=20, store=str(tmp_path))
+    new = tmp_path / "new"
+    for name in ("dark/1.png", "more/bright/dark/2.png", "bright/deeper/3.png", "other/4.png", "5.png"):
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        (new / name).write_bytes((folder / "dark" / "1.png").read_bytes())
+    (new / "bright" / "0.png").write_bytes(b"torn")
+    (part,) = benchmark.read_labelled(str(new))
+    names = part.frame["file"].tolist()
+    answers = dict(zip([names[row] for row in part.rows], part.table.columns["y"].flatten().tolist(), strict=True))
+    known = {"dark/1.png": 1, "more/bright/dark/2.png": 1, "bright/deeper/3.png": 0}
+    assert answers == {**known, "other/4.png": -1, "5.png": -1}
+    assert list(part.problems) == [names.index("bright/0.png")]
 
 
 def test_what_is_no_image_is_refused(folder, tmp_path):
