@@ -89,11 +89,11 @@ def probe_graphs(trainer: pl.Trainer, split: str, rows: Tensor) -> ProbeGraphs:
     if getattr(getattr(trainer, "datamodule", None), "tables", None):
         table = split_table(trainer, split).select(rows)
         if len(rows) and is_overridden("on_after_batch_transfer", trainer.datamodule):  # type: ignore[attr-defined]
-            shown = graph_table(on_device(trainer, table.batch(range(len(rows)))))
-            shown.graph_ids = rows if table.graph_ids is None else table.graph_ids
+            shown = graph_table(evaluation_batch(trainer, table.batch(range(len(rows)))))
+            shown.graph_ids = table.graph_ids
         else:
             shown = table
-        return ProbeGraphs(shown, lambda part: on_device(trainer, table.batch(part)))
+        return ProbeGraphs(shown, lambda part: evaluation_batch(trainer, table.batch(part)))
     loader = _loader(trainer, split)
     graphs = [loader.dataset[row] for row in rows.tolist()]
     strange = next((graph for graph in graphs if not isinstance(graph, Data)), None)
@@ -105,10 +105,10 @@ def probe_graphs(trainer: pl.Trainer, split: str, rows: Tensor) -> ProbeGraphs:
     table = graph_table(Batch.from_data_list(graphs)) if graphs else GraphTable.from_graphs([])
     table.graph_ids = rows
     collate = loader.collate_fn
-    return ProbeGraphs(table, lambda part: on_device(trainer, collate([graphs[row] for row in part])))
+    return ProbeGraphs(table, lambda part: evaluation_batch(trainer, collate([graphs[row] for row in part])))
 
 
-def on_device(trainer: pl.Trainer, batch: Data) -> Data:
+def evaluation_batch(trainer: pl.Trainer, batch: Data) -> Data:
     """Move a batch to the module's device and change it there as the loop of an evaluation does.
 
     The hook is that of Lightning's rule: the data module's, else the module's. Point clouds are sampled, scaled and

@@ -12,7 +12,7 @@ from graphbench.callbacks.diagnostic_table import DiagnosticTable, trained_for
 from graphbench.callbacks.probe import (
     check_positive,
     choose_graphs,
-    on_device,
+    evaluation_batch,
     probed_module,
     split_table,
     undisturbed,
@@ -131,7 +131,7 @@ class TrainTestGap(pl.Callback):
             scores = SplitScores(module.task, "probe").to(module.device)
             # By size, so that little is padded; sums over the split do not depend on the order.
             for part in chosen[table.num_nodes[chosen].argsort()].split(self.batch_size):
-                batch = on_device(trainer, table.batch(part))
+                batch = evaluation_batch(trainer, table.batch(part))
                 scores.update(module.task, module(batch), batch)
             return {name.partition("/")[2]: float(value) for name, value in scores.finish().items()}
 

@@ -86,7 +86,7 @@ def _parse_layout(text: str) -> dict[str, Column]:
 
 
 def check_single(graph: Data, what: str) -> None:
-    """Refuse a batch where one graph is meant: its graphs would be read as one. `what` it is, for the message.
+    """Refuse a batch where one graph is meant: its graphs would be read as one. The message calls it `what`.
 
     Examples:
         >>> check_single(Data(num_nodes=3), "input 0")

@@ -27,6 +27,7 @@ from graphbench.contracts.table import GraphBatch
 from graphbench.data.files.writing import write_text
 from graphbench.data.loader import GraphLoader
 from graphbench.errors import BadInput
+from graphbench.inference.predictor import on_device
 from graphbench.runs.environment import describe_environment
 from graphbench.testing.memory import StepMemory, step_memory
 from graphbench.testing.pretend import in_fork
@@ -130,15 +131,9 @@ def profile(arguments: Sequence[str]) -> int:
 
 
 def _training_batch(cli: GraphbenchCLI, device: torch.device, batch: GraphBatch | None = None) -> GraphBatch:
-    """Return a batch, by default the first of an epoch, as a training step gets it on the device.
-
-    Lightning's hooks are called as its loop does: point clouds are sampled in them.
-    """
+    """Return a batch, by default the first of an epoch, as a training step gets it: point clouds are sampled."""
     cli.trainer.training = True
-    data, batch = cli.datamodule, next(iter(cli.datamodule.train_dataloader())) if batch is None else batch
-    moved = data.transfer_batch_to_device(data.on_before_batch_transfer(batch, 0), device, 0)
-    ready: GraphBatch = data.on_after_batch_transfer(moved, 0)
-    return ready
+    return on_device(cli.datamodule, next(iter(cli.datamodule.train_dataloader())) if batch is None else batch, device)
 
 
 def _count_memory(cli: GraphbenchCLI) -> dict[str, Any]:
