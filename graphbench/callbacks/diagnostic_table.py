@@ -45,7 +45,13 @@ class DiagnosticTable:
         """Begin an empty table, or keep the rows of a run that goes on: those up to the step it goes on from."""
         if not _writes(trainer):
             return
-        rows = [row for row in self.rows(trainer) if trainer.global_step and float(row["step"]) <= trainer.global_step]
+        earlier = self.rows(trainer)
+        if earlier and not trainer.global_step:
+            log.warning(
+                "%s: %d rows of an earlier training are replaced. Trainers with a default_root_dir each keep their "
+                "tables.", self.path(trainer), len(earlier),
+            )  # fmt: skip
+        rows = [row for row in earlier if trainer.global_step and float(row["step"]) <= trainer.global_step]
         write_table(self.path(trainer), self.columns, rows)
 
     def add(

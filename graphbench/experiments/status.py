@@ -94,7 +94,8 @@ def summarize(units: Sequence[UnitStatus]) -> str:
         '3 units: 2 done, 1 waiting'
     """
     counts = Counter(unit.state for unit in units)
-    return f"{len(units)} units: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    return f"{len(units)} unit{'s' * (len(units) != 1)}: {states}"
 
 
 def read_status(folder: Path) -> list[UnitStatus]:

@@ -45,6 +45,14 @@ def test_a_torn_table_costs_its_torn_rows_alone(fit, rows, begun):
         assert len(after) == len(before) + 2 - lost, name
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_second_training_in_a_folder_says_which_table_it_replaces(fit, begun, caplog):
+    _, path = begun
+    caplog.clear()  # the first training is done
+    fit(TrainTestGap(num_graphs=4))
+    assert sum(str(path) in record.getMessage() for record in caplog.records) == 1
+
+
 def test_all_diagnostics_of_a_test_read_its_checkpoint_once(tmp_path, monkeypatch):
     read = []
     load = diagnostic_table.load_checkpoint
