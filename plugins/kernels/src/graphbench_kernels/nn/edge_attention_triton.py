@@ -160,7 +160,7 @@ def _target_gradients(
         k = load_row(qkv, key, channels, WIDTH, NUMBER)
         logit = tl.sum(_steered(q * k, steer, row, channels, WIDTH, NUMBER))
         through = tl.sum(above * load_row(qkv, key + HEADS, channels, WIDTH, NUMBER)) - share
-        # Through a clamp no gradient passes; at its ends it does, as with torch.
+        # Through a clamp no gradient passes; at its ends it does, as with torch up to 2.13.
         of_logit = tl.where(tl.abs(logit) <= LARGEST, tl.load(weights + row) * through, 0.0)
         tl.store(of_logits + row, of_logit)
         of_score = _with_scores(of_logit, of_scores, row, channels, WIDTH, NUMBER)
