@@ -93,7 +93,10 @@ def make_architecture(make: Callable[[BenchmarkSpec], Architecture], spec: Bench
 
 
 def _check_parts(model: nn.Module) -> None:
-    """Refuse weights that are not the model's: those in lists and dictionaries of Python, and those without a size."""
+    """Refuse weights that are not the model's: those in lists and dictionaries of Python, and those without a size.
+
+    Frozen ones may stand there, as those of a teacher that is not to be stored.
+    """
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise BadInput(f"{type(model).__name__} needs the size of {name} when it is made; a lazy module has none.")
@@ -102,7 +105,10 @@ def _check_parts(model: nn.Module) -> None:
         for name, value in vars(module).items():
             parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
             strange = [part for part in parts if isinstance(part, (nn.Module, nn.Parameter)) and id(part) not in known]
-            if any(isinstance(part, nn.Parameter) or next(part.parameters(), None) is not None for part in strange):
+            weights = [
+                one for part in strange for one in (part.parameters() if isinstance(part, nn.Module) else [part])
+            ]
+            if any(weight.requires_grad for weight in weights):
                 raise BadInput(
                     f"{type(module).__name__}.{name} is a {type(value).__name__} whose weights would be neither "
                     "trained nor stored; make it an nn.ModuleList, nn.ModuleDict or nn.ParameterList."

@@ -157,9 +157,9 @@ class Unready(Tiny):
 class Listed(Tiny):
     """Its layers and scales are its own, where they are registered."""
 
-    def __init__(self, spec, kind=list, owned=False):
+    def __init__(self, spec, kind=list, owned=False, frozen=False):
         super().__init__(spec)
-        part = nn.Linear(8, 8) if kind is not tuple else nn.Parameter(torch.ones(8))
+        part = (nn.Linear(8, 8) if kind is not tuple else nn.Parameter(torch.ones(8))).requires_grad_(not frozen)
         if owned:
             self.part = part
         self.further = {"one": part} if kind is dict else kind([part, nn.ReLU()])
@@ -187,5 +187,6 @@ def test_weights_that_would_not_be_trained_are_refused(make, message):
 
 
 @pytest.mark.parametrize("kind", [list, tuple, dict])
-def test_parts_may_stand_in_a_list_beside(kind):
-    assert make_architecture(partial(Listed, kind=kind, owned=True), tiny_spec()).further
+@pytest.mark.parametrize("why", ["owned", "frozen"])
+def test_parts_that_are_stored_elsewhere_or_frozen_may_stand_in_a_list(kind, why):
+    assert make_architecture(partial(Listed, kind=kind, **{why: True}), tiny_spec()).further
