@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -75,6 +75,19 @@ def tables_in_parts(
         with foreign(f"{place} graphs {first} to {first + len(part) - 1}", is_not=f"are not what {owner} holds"):
             table = convert(part)
         yield table  # outside of `foreign`, which would take errors of whoever reads on for damage of the file
+
+
+def read_columns(file: Path | IO[bytes], columns: Mapping[str, type]) -> pd.DataFrame:
+    """Read columns of a published CSV file by their types; a number may be empty. Call it within `foreign`."""
+    numbers = {name: [""] for name, kind in columns.items() if kind is not str}
+    return pd.read_csv(
+        file,
+        usecols=list(columns),
+        dtype=dict(columns),
+        index_col=False,  # else all cells shift where rows are longer than the header
+        keep_default_na=False,
+        na_values=numbers,
+    )
 
 
 @cache

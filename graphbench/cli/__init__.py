@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "test": ("score:test", "score a run on the test split"),
     "predict": ("predict:predict", "write a run's predictions of a new input, or of a split, to a file"),
     "embed": ("predict:embed", "write a run's representations of graphs or nodes to a file"),
-    "params": ("profile:params", "count trainable parameters; needs no data"),
+    "params": ("profile:params", "count trainable parameters; reads no data but your own and those of Graphs"),
     "prepare": ("prepare:prepare", "fill the store with data and encodings ahead of a fit"),
     "profile": ("profile:profile", "measure throughput, memory and operations"),
     "sweep": ("sweep:sweep", "train and compare several models, seeds and folds in one command"),

@@ -94,6 +94,8 @@ class Record:
         Raises:
             BrokenPlugin: it cannot be imported, breaks the contract or has another name than registered.
         """
+        if metadata.EntryPoint.pattern.match(self.target) is None:
+            raise self._broken("an entry point must be MODULE:CLASS")
         try:
             loaded = _import(self.target)
         except (Exception, SystemExit) as error:  # a plug-in's module can fail in any way

@@ -79,11 +79,40 @@ def make_architecture(make: Callable[[BenchmarkSpec], Architecture], spec: Bench
             f"specification, but got {shown}. An nn.Module becomes part of a subclass, whose forward(batch) returns a "
             "Representation."
         )
-    made = make(spec)
+    wanted = "an Architecture whose constructor calls super().__init__(spec, dim)"
+    try:
+        made = make(spec)
+    except AttributeError as error:
+        if "Module.__init__() call" not in str(error):
+            raise
+        raise BadInput(f"architecture must make {wanted} before it sets a part: {error}.") from error
     if not isinstance(made, Architecture) or "dim" not in vars(made):
-        wanted = "an Architecture whose constructor calls super().__init__(spec, dim)"
         raise BadInput(f"architecture must make {wanted}; it made {type(made).__name__}.")
+    _check_parts(made)
     return made
+
+
+def _check_parts(model: nn.Module) -> None:
+    """Refuse weights that are not the model's: those in lists and dictionaries of Python, and those without a size.
+
+    Frozen ones may stand there, as those of a teacher that is not to be stored.
+    """
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise BadInput(f"{type(model).__name__} needs the size of {name} when it is made; a lazy module has none.")
+    known = {id(part) for part in (*model.modules(), *model.parameters())}
+    for module in model.modules():
+        for name, value in vars(module).items():
+            parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+            strange = [part for part in parts if isinstance(part, (nn.Module, nn.Parameter)) and id(part) not in known]
+            weights = [
+                one for part in strange for one in (part.parameters() if isinstance(part, nn.Module) else [part])
+            ]
+            if any(weight.requires_grad for weight in weights):
+                raise BadInput(
+                    f"{type(module).__name__}.{name} is a {type(value).__name__} whose weights would be neither "
+                    "trained nor stored; make it an nn.ModuleList, nn.ModuleDict or nn.ParameterList."
+                )
 
 
 class LearningModule(pl.LightningModule):

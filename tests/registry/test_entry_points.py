@@ -148,6 +148,7 @@ def test_unknown_group_suggests_near_matches():
         ("Good", "fake_crash:Good", "ModuleNotFoundError: No module named 'package_that_is_not_there'"),
         ("Good", "fake_exit:Good", "SystemExit: give up"),
         ("Good", "fake_plugin:Gone", "AttributeError: module 'fake_plugin' has no attribute 'Gone'"),
+        ("Good", "fake-plugin:Good", "an entry point must be MODULE:CLASS"),
         ("Good", "fake_plugin", "not a subclass of graphbench.contracts.Architecture"),
         ("Good", "fake_plugin:Better", "registered as 'Good' but the class is called 'Better'"),
         ("function", "fake_plugin:function", "not a subclass of graphbench.contracts.Architecture"),

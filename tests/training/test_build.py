@@ -1,14 +1,19 @@
 import re
+from functools import partial
 
 import pytest
 import pytorch_lightning as pl
+import torch
 from torch import nn
 from torchmetrics import MeanMetric
+from toys import Tiny
 
 from graphbench import BenchmarkModule, build, registry
 from graphbench.benchmarks import CSL, CYCLES
 from graphbench.errors import BadInput, UnknownName
 from graphbench.nn import HeadConfig, RWSEEncoder
+from graphbench.testing import tiny_spec
+from graphbench.training.learning import make_architecture
 from graphbench.training.optim import Schedule
 
 
@@ -139,3 +144,49 @@ def test_a_module_refuses_data_without_the_encodings_of_its_model(tmp_path):
     module, _ = build("Exphormer", "CSL", model_options=options)
     with pytest.raises(BadInput, match=r"ExpanderEdges\(.*which CSL does not prepare: call data\.require"):
         trainer().test(module, datamodule=CSL(root=str(tmp_path)))
+
+
+class Unready(Tiny):
+    """Sets a part before nn.Module is ready for it."""
+
+    def __init__(self, spec):
+        self.body = nn.Linear(8, 8)
+        super().__init__(spec)
+
+
+class Listed(Tiny):
+    """Its layers and scales are its own, where they are registered."""
+
+    def __init__(self, spec, kind=list, owned=False, frozen=False):
+        super().__init__(spec)
+        part = (nn.Linear(8, 8) if kind is not tuple else nn.Parameter(torch.ones(8))).requires_grad_(not frozen)
+        if owned:
+            self.part = part
+        self.further = {"one": part} if kind is dict else kind([part, nn.ReLU()])
+
+
+class Lazy(Tiny):
+    """Has a size that only a batch tells."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.further = nn.LazyLinear(8)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Unready, r"calls super\(\).__init__\(spec, dim\) before it sets a part"),
+        (Lazy, r"Lazy needs the size of further\.weight when it is made"),
+        *((partial(Listed, kind=kind), f"Listed.further is a {kind.__name__} whose") for kind in (list, tuple, dict)),
+    ],
+)
+def test_weights_that_would_not_be_trained_are_refused(make, message):
+    with pytest.raises(BadInput, match=message):
+        make_architecture(make, tiny_spec())
+
+
+@pytest.mark.parametrize("kind", [list, tuple, dict])
+@pytest.mark.parametrize("why", ["owned", "frozen"])
+def test_parts_that_are_stored_elsewhere_or_frozen_may_stand_in_a_list(kind, why):
+    assert make_architecture(partial(Listed, kind=kind, **{why: True}), tiny_spec()).further

@@ -74,9 +74,9 @@ def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
     `class_of` has the class of each label, or -1.
     """
     x = torch.cat([graph[0] for graph in graphs])
-    labels = torch.cat([torch.as_tensor(graph[3]).reshape(-1) for graph in graphs]).to(torch.int64)
-    if len(labels) != len(x):
-        raise ValueError(f"{len(x)} nodes have {len(labels)} labels")
+    of_graphs = [torch.as_tensor(graph[3]).reshape(-1) for graph in graphs]
+    _check_counts([len(graph[0]) for graph in graphs], [len(labels) for labels in of_graphs], "nodes", "labels")
+    labels = _whole(torch.cat(of_graphs), "labels").to(torch.int64)
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(class_of):
         raise ValueError(f"labels reach from {int(labels.min())} to {int(labels.max())}")
     y = class_of[labels]
@@ -103,6 +103,8 @@ def read_molecules(path: Path, convert: Convert) -> Iterator[GraphTable]:
 def peptide_table(graphs: Sequence[Graph]) -> GraphTable:
     """Make a table of graphs `(x [n, 9], edge_attr [e, 3], edge_index [2, e], y [1, T])`."""
     y = torch.cat([graph[3].reshape(1, -1) for graph in graphs]).float()
+    if bool(y.isnan().any()):
+        raise ValueError(f"graph {int(y.isnan().any(1).nonzero()[0])} of these lacks a target")
     return _table(graphs, _atoms_and_bonds(graphs) | {"y": (y, GRAPH)})
 
 
@@ -111,7 +113,10 @@ def contact_table(graphs: Sequence[Graph]) -> GraphTable:
 
     Pairs of label 1 are contacts; others are dropped, since the task samples wrong pairs itself.
     """
-    contacts = [graph[3].t()[graph[4].reshape(-1) == 1] for graph in graphs]
+    labels = [graph[4].reshape(-1) for graph in graphs]
+    if not all(bool(((label == 0) | (label == 1)).all()) for label in labels):
+        raise ValueError("a pair has a label other than 0 and 1")
+    contacts = [graph[3].t()[label == 1] for graph, label in zip(graphs, labels, strict=True)]
     table = _table(graphs, _atoms_and_bonds(graphs))
     counts = torch.tensor([len(pairs) for pairs in contacts])
     pairs = torch.cat(contacts).to(torch.int64)
@@ -137,12 +142,27 @@ def _small(values: Tensor) -> Tensor:
     return values.to(torch.uint8)
 
 
+def _check_counts(expected: Sequence[int], found: Sequence[int], what: str, of_each: str) -> None:
+    """Hold graph for graph: rows that one lacks and another has too many would all be shifted."""
+    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+        if one != other:
+            raise ValueError(f"graph {number} of these has {one} {what} and {other} {of_each}")
+
+
+def _whole(numbers: Tensor, what: str) -> Tensor:
+    """Refuse numbers that would be cut to integers."""
+    if numbers.is_floating_point() and not torch.equal(numbers, numbers.trunc()):
+        raise ValueError(f"not all numbers of {what} are whole")
+    return numbers
+
+
 def _table(graphs: Sequence[Graph], columns: dict[str, tuple[Tensor, str]]) -> GraphTable:
     nodes = torch.tensor([len(graph[0]) for graph in graphs])
     edges = torch.tensor([graph[2].shape[1] for graph in graphs])
     if int(nodes.max()) > torch.iinfo(_INDEX).max:
         raise ValueError(f"a graph has {int(nodes.max())} nodes")
-    ends = torch.cat([graph[2].t() for graph in graphs])
+    _check_counts(edges.tolist(), [len(graph[1]) for graph in graphs], "edges", "rows of features of edges")
+    ends = _whole(torch.cat([graph[2].t() for graph in graphs]), "edge_index")
     if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < int(nodes.max()):
         raise ValueError("edge_index leads to nodes that do not exist")
     return make_table({**columns, "edge_index": (ends.to(_INDEX), EDGE)}, nodes, edges)

@@ -14,7 +14,7 @@ from graphbench.benchmarks.molecules import specs
 from graphbench.benchmarks.molecules.base import MoleculeBenchmark
 from graphbench.benchmarks.molecules.chemistry.tables import subset, with_targets, with_text
 from graphbench.benchmarks.molecules.chemistry.vocabulary import OGB_ATOMS, OGB_BONDS
-from graphbench.benchmarks.tables import make_table, published_sets
+from graphbench.benchmarks.tables import make_table, published_sets, read_columns
 from graphbench.contracts import GraphTable
 from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.archives import open_gzip
@@ -95,9 +95,11 @@ def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
     bonds = read_numbers(paths["edge.csv.gz"], 2, np.int32)
     bond_types = read_numbers(paths["edge-feat.csv.gz"], len(OGB_BONDS.vocabularies), np.uint8)
     labels = read_numbers(paths["graph-label.csv.gz"], num_targets, np.float32)
-    molecules = read_table_file(paths["mol.csv.gz"], ("smiles", "mol_id"))
+    molecules = read_table_file(paths["mol.csv.gz"], {"smiles": str, "mol_id": str})
     rows = (len(x), len(bonds), len(bond_types), len(edges), len(labels), len(molecules))
     expected = (nodes.sum(), edges.sum(), edges.sum(), len(nodes), len(nodes), len(nodes))
+    if min(nodes.min(), edges.min()) < 0:
+        raise CorruptData(f"{paths['edge.csv.gz'].parent}: a molecule has fewer than 0 atoms or bonds. {FETCH_AGAIN}")
     if rows != expected:
         raise CorruptData(
             f"{paths['edge.csv.gz'].parent}: the files have {rows} rows of atoms, bonds, bond features and molecules, "
@@ -107,7 +109,7 @@ def read_graphs(paths: Mapping[str, Path], num_targets: int) -> GraphTable:
     columns = {"x": (x, NODE), "edge_index": (both_ways, EDGE), "edge_attr": (bond_types.repeat(2, axis=0), EDGE)}
     table = with_targets(make_table(columns, nodes, 2 * edges), labels)
     texts = {"smiles": molecules["smiles"], "id": molecules["mol_id"]}
-    return with_text(table, {name: column.astype(str).tolist() for name, column in texts.items()})
+    return with_text(table, {name: column.tolist() for name, column in texts.items()})
 
 
 def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.ndarray:
@@ -124,10 +126,10 @@ def read_numbers(path: Path, num_columns: int, dtype: type[np.generic]) -> np.nd
     return values
 
 
-def read_table_file(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def read_table_file(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
     """Read some columns of a compressed CSV file with a header."""
     with foreign(path, FETCH_AGAIN), open_gzip(path) as file:
-        return pd.read_csv(file, usecols=list(columns))
+        return read_columns(file, columns)
 
 
 def load_split_dict(path: Path, names: Sequence[str], num_rows: int) -> dict[str, np.ndarray]:

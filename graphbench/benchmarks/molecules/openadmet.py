@@ -226,11 +226,16 @@ def _read(path: Path, published: _Published, endpoints: Sequence[str], part: str
         if set(table["Set"]) != {"Train", "Test"}:
             raise CorruptData(f"{path}: the column 'Set' must say Train or Test in every row. {FETCH_AGAIN}")
         table = table[table["Set"] == part]
-    molecules = pd.DataFrame({"name": table["Molecule Name"], "smiles": table[published.smiles].str.split().str[0]})
+    with foreign(path, FETCH_AGAIN):
+        smiles = table[published.smiles].str.split().str[0]
+    molecules = pd.DataFrame({"name": table["Molecule Name"], "smiles": smiles})
     for endpoint in endpoints:
         with foreign(path, FETCH_AGAIN):
             values = table[endpoint].astype(np.float64)
         molecules[published.target(endpoint)] = (
             np.log10(values.clip(lower=0) + 1) if endpoint in published.logged else values
         )
-    return molecules.dropna(how="all", subset=list(molecules.columns[2:]))
+    molecules = molecules.dropna(how="all", subset=list(molecules.columns[2:]))
+    if (absent := molecules["smiles"].isna()).any():
+        raise CorruptData(f"{path} lacks the SMILES of {molecules['name'][absent].iloc[0]}. {FETCH_AGAIN}")
+    return molecules

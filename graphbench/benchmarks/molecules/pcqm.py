@@ -77,7 +77,7 @@ class LargeScaleChallenge(MoleculeBenchmark):
         inside = {_DATA: f"{self.published_name}/raw/{_DATA}", _SPLIT: f"{self.published_name}/{_SPLIT}"}
         advice = "NCI and QM9 need no download."
         paths = fetch_members(self.address, folder, inside, what=name, md5=self.checksum, advice=advice)
-        data = read_table_file(paths[_DATA], ("smiles", "homolumogap"))
+        data = read_table_file(paths[_DATA], {"smiles": str, "homolumogap": float})
         split = load_split_dict(paths[_SPLIT], ("train", "valid"), len(data))
         order = permutation(len(split["train"]), self.split_seed)
         val, train = (np.sort(part) for part in np.split(order, [self.held_out]))

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from graphbench.benchmarks.molecules.qm9_structures import MolBlock, PackRecord, Record
+from graphbench.benchmarks.tables import read_columns
 from graphbench.data.download import fetch, fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign
 from graphbench.data.package_files import file_sha256, package_file
@@ -146,7 +147,7 @@ def fetch_published(folder: Path) -> Path:
 
 def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
     """Read PyG's raw files `gdb9.sdf`, `gdb9.sdf.csv` and `uncharacterized.txt`."""
-    table = _read_csv(raw / _CSV, ["mol_id", *{QM9_TARGETS[name].csv_column for name in targets}])
+    table = _read_csv(raw / _CSV, {"mol_id": str} | {QM9_TARGETS[name].csv_column: float for name in targets})
     skipped = _read_skipped(raw / _SKIPPED, len(table))
     rows = np.setdiff1d(np.arange(len(table)), skipped)
     with foreign(raw / _SDF, FETCH_AGAIN), (raw / _SDF).open(encoding="utf-8", errors="replace") as file:
@@ -161,9 +162,9 @@ def read_published(raw: Path, targets: Sequence[str]) -> QM9Rows:
     return QM9Rows([MolBlock(blocks[row]) for row in rows], names, values[rows])
 
 
-def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def _read_csv(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
     with foreign(path, FETCH_AGAIN):
-        return pd.read_csv(path, usecols=list(columns))
+        return read_columns(path, columns)
 
 
 def _read_skipped(path: Path, num_rows: int) -> np.ndarray:
@@ -191,7 +192,8 @@ def pack_paths() -> list[Path]:
 def read_pack(paths: Sequence[Path], targets: Sequence[str], geometry: bool) -> QM9Rows:
     """Read the files of qm9pack, in the published order of molecules, with coordinates if `geometry`."""
     physical = {QM9_TARGETS[name].pack_column for name in targets}
-    wanted = ["Index", "SMILES", "Elements", *(["XYZ_Ang"] if geometry else []), *sorted(physical)]
+    texts = ("SMILES", "Elements", *(["XYZ_Ang"] if geometry else []))
+    wanted = {"Index": int} | dict.fromkeys(texts, str) | dict.fromkeys(sorted(physical), float)
     table = pd.concat([_read_csv(path, wanted) for path in paths], ignore_index=True)
     elements = [tuple(text.strip("[]").replace("'", "").split(",")) for text in table["Elements"]]
     if geometry:

@@ -17,7 +17,7 @@ from graphbench.benchmarks.points.meshes import MeshChunk, clouds_of_meshes
 from graphbench.contracts import GraphTable
 from graphbench.data.splits import permutation
 from graphbench.data.worker_pool import map_in_processes
-from graphbench.errors import MissingData, check_range
+from graphbench.errors import CorruptData, MissingData, check_range
 
 ADDRESS = "https://modelnet.cs.princeton.edu/ModelNet40.zip"
 ARCHIVE, FOLDER = "ModelNet40.zip", "ModelNet40"
@@ -106,7 +106,11 @@ class ModelNet40(ShapeInput):
         """List files and classes of a published split, in the order of their names."""
         classes = {name: number for number, name in enumerate(self.spec.target_names)}
         paths = [name.split("/") for name in files.names() if name.lower().endswith(".off")]
-        return [("/".join(path), classes[path[0]]) for path in paths if path[0] in classes and path[1:2] == [split]]
+        paths = [path for path in paths if path[0] in classes and path[1:2] == [split]]
+        if absent := classes.keys() - {path[0] for path in paths}:
+            place = f"{min(absent, key=classes.__getitem__)}/{split}"
+            raise CorruptData(f"{files.path} has no .off file in {place}. Unpack or fetch it again.")
+        return [("/".join(path), classes[path[0]]) for path in paths]
 
     def _drawn(self, files: Files, shapes: list[tuple[str, int]]) -> Iterator[GraphTable]:
         jobs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -230,6 +231,9 @@ def shape_lists(files: Files) -> dict[str, list[str]]:
             shown = "/".join(wrong[0]) if wrong else "nothing"
             raise CorruptData(f"{files.path}: {SPLIT_FILES[split]} lists {shown}, not shape_data/CATEGORY/SHAPE.")
         names[split] = [f"{category}/{shape}.txt" for _, category, shape in entries]
+    (name, times), *_ = Counter(name for listed in names.values() for name in listed).most_common(1)
+    if times > 1:
+        raise CorruptData(f"{files.path}: the lists in train_test_split name {name} {times} times. Fetch them again.")
     return names
 
 
@@ -241,11 +245,14 @@ def read_shapes(chunk: ShapeChunk) -> Shapes:
     for name, content in zip(chunk.names, chunk.files.read(chunk.names), strict=True):
         category = numbers[name.partition("/")[0]]
         values = parse_numbers(content, name)
-        if not len(values) or len(values) % _COLUMNS or not np.isfinite(values).all():
+        widths = {len(line.split()) for line in content.splitlines() if line.strip()}
+        if widths != {_COLUMNS} or not np.isfinite(values).all():
             raise CorruptData(f"{name} does not hold seven numbers per point (x y z, normal, part). Fetch it again.")
         table = values.reshape(-1, _COLUMNS)
-        if ((table[:, 6] < first[category]) | (table[:, 6] >= first[category + 1]) | (table[:, 6] % 1 != 0)).any():
-            raise CorruptData(f"{name} has a part that its category lacks: {np.unique(table[:, 6]).tolist()}.")
+        parts, start, stop = table[:, 6], first[category], first[category + 1]
+        if (wrong := (parts < start) | (parts >= stop) | (parts % 1 != 0)).any():
+            shown = f"{parts[wrong][0]:g}; those of its category are {start} to {stop - 1}"
+            raise CorruptData(f"{name} has the part {shown}. Fetch it again.")
         table[:, :3] = to_unit_sphere(table[:, :3])
         generator = np.random.RandomState([chunk.seed % (1 << 32), *bytes_of_name(name)])
         rows.append(table[generator.permutation(len(table))])

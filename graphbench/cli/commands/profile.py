@@ -229,7 +229,7 @@ def _show_operations(model: BenchmarkModule, batch: GraphBatch, depth: int) -> N
 
 
 def params(arguments: Sequence[str]) -> int:
-    """Print the trainable parameters by part and in total; needs no data."""
+    """Print the trainable parameters by part and in total; reads no data but those that tell their own sizes."""
     request = split(own_parser("params"), arguments)
     model = GraphbenchCLI(request.arguments).model
     parts = {f"architecture.{name}": count_parameters(child) for name, child in model.architecture.named_children()}

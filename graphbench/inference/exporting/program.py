@@ -6,6 +6,7 @@ graphs, nodes, edges and of the rows of encodings are free.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -162,8 +163,12 @@ def export_program(module: BenchmarkModule, spec: BenchmarkSpec) -> tuple[Export
     fields = Fields.of(table)
     plain = PlainTensors(module, fields).eval()
     try:
-        # Else a tensor with a row per graph would fix that they are several; PyTorch has no public name for it.
-        with silenced(LOGGERS, logging.CRITICAL), _config.patch(backed_size_oblivious=bool(spec.graph.dense)):  # type: ignore[attr-defined]
+        with (
+            silenced(LOGGERS, logging.CRITICAL),
+            contextlib.redirect_stderr(io.StringIO()),  # gets the whole graph where tracing stops
+            # Else a tensor with a row per graph would fix that they are several; PyTorch has no public name for it.
+            _config.patch(backed_size_oblivious=bool(spec.graph.dense)),  # type: ignore[attr-defined]
+        ):
             example = fields.values(table.batch(range(len(table))))
             program = torch.export.export(plain, (example,), dynamic_shapes={"fields": fields.shapes()})
     except Exception as error:  # whatever tracing meets in the code of a model

@@ -226,7 +226,11 @@ def _broken(cls, root, change):
     [
         (COCOSP, lambda g: (*g[:3], np.full(len(g[0]), 12, dtype=np.uint8)), "label 12 is no class"),
         (PascalVOCSP, lambda g: (*g[:3], np.full(len(g[0]), 255, dtype=np.uint8)), "labels reach from"),
-        (PascalVOCSP, lambda g: (*g[:3], g[3][:-1]), "have . labels|have .. labels|have ... labels"),
+        (PascalVOCSP, lambda g: (*g[:3], g[3][:-1]), r"graph 0 of these has \d+ nodes and \d+ labels"),
+        (PascalVOCSP, lambda g: (*g[:3], g[3] + 0.5), "not all numbers of labels are whole"),
+        (PascalVOCSP, lambda g: (g[0], g[1], g[2] + 0.5, g[3]), "not all numbers of edge_index are whole"),
+        (PeptidesFunc, lambda g: (*g[:3], g[3] * torch.nan), "lacks a target"),
+        (PCQMContact, lambda g: (*g[:4], g[4] + 1), "label other than 0 and 1"),
         (PascalVOCSP, lambda g: (g[0], g[1], g[2] + 500, g[3]), "nodes that do not exist"),
         (PeptidesFunc, lambda g: (g[0] + 200, *g[1:]), "vocabularies"),
         (PeptidesStruct, lambda g: g[:2], "are not what this set holds"),
@@ -236,6 +240,20 @@ def _broken(cls, root, change):
 def test_graphs_that_cannot_be_are_told(cls, change, message, tmp_path):
     _broken(cls, tmp_path, change)
     with pytest.raises(CorruptData, match=message):
+        opened(cls, tmp_path)
+
+
+@pytest.mark.parametrize(("cls", "place"), [*((cls, 1) for cls in MAKERS), (PascalVOCSP, 3), (COCOSP, 3)])
+def test_rows_that_one_graph_lacks_and_another_has_too_many_are_told(cls, place, tmp_path):
+    graphs = write(cls, tmp_path)["train"]
+    first, second = list(graphs[0]), list(graphs[1])
+    moved = np.concatenate if isinstance(first[place], np.ndarray) else torch.cat
+    second[place] = moved([first[place][-1:], second[place]])
+    first[place] = first[place][:-1]
+    file = tmp_path / "LRGB" / cls.published_name / "raw" / members(cls.published_name)["train"].rpartition("/")[2]
+    changed = [tuple(first), tuple(second), *graphs[2:]]
+    file.write_bytes(pickle.dumps(changed)) if file.suffix == ".pickle" else torch.save(changed, file)
+    with pytest.raises(CorruptData, match=r"graph 0 of these has \d+ (edges|nodes) and"):
         opened(cls, tmp_path)
 
 

@@ -78,10 +78,27 @@ def test_archive_put_there_by_hand_is_used(tmp_path, small):
     assert data.tables["train"].columns["y"].flatten().tolist() == [1, 0, 0]
 
 
+def test_names_of_molecules_are_texts(tmp_path, small):
+    write_raw(tmp_path / "MolHIV", np.array([[0], [1], [0], [1], [1]]))
+    names = ["007", "NA", "null", "1e3", "5"]
+    lines = [
+        ["HIV_active", "smiles", "mol_id"],
+        *([0, smiles, name] for smiles, name in zip(SMILES, names, strict=True)),
+    ]
+    write_csv(tmp_path / "MolHIV" / "mol.csv.gz", lines)
+    data = MolHIV(root=str(tmp_path))
+    data.setup()
+    assert [data.ids(split) for split in ("train", "val", "test")] == [["5", "007", "null"], ["NA"], ["1e3"]]
+
+
 def test_files_that_do_not_fit_each_other_are_refused(tmp_path, small):
     write_raw(tmp_path / "MolHIV", np.array([[0], [1], [0], [1], [1]]))
     write_csv(tmp_path / "MolHIV" / "num-edge-list.csv.gz", [[1]] * 5)
     with pytest.raises(CorruptData, match="rows of atoms, bonds"):
+        MolHIV(root=str(tmp_path)).setup()
+    write_raw(tmp_path / "MolHIV", np.array([[0], [1], [0], [1], [1]]))
+    write_csv(tmp_path / "MolHIV" / "num-node-list.csv.gz", [[11], [-1], [2], [2], [1]])  # the same sum
+    with pytest.raises(CorruptData, match="fewer than 0 atoms"):
         MolHIV(root=str(tmp_path)).setup()
     write_raw(tmp_path / "MolHIV", np.array([[0], [1], [0], [1], [1]]))
     write_csv(tmp_path / "MolHIV" / "valid.csv.gz", [[0]])

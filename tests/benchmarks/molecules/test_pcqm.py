@@ -104,6 +104,34 @@ def test_no_network_says_what_to_fetch(tmp_path, monkeypatch):
     assert {path.name for path in (tmp_path / "PCQM4Mv2").iterdir()} <= {".fetch.lock"}
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("0,CCO,abc", r"data\.csv\.gz cannot be read .*abc"),
+        ('0,CCO,"0,5"', r"data\.csv\.gz cannot be read .*0,5"),
+        ("0,,0.0", r"data\.csv\.gz: 1 of 8 rows"),
+        ("CCO,0.0", "lacks the target of molecule 0"),
+    ],
+)
+def test_a_row_that_cannot_be_is_told(tmp_path, small, row, message):
+    write_raw(tmp_path / "PCQM4Mv2")
+    file = tmp_path / "PCQM4Mv2" / "data.csv.gz"
+    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()).replace(b"0,CCO,0.0", row.encode(), 1)))
+    with pytest.raises((BadInput, CorruptData), match=message):
+        PCQM4Mv2(root=str(tmp_path), held_out=2).setup()
+
+
+def test_columns_are_found_by_name_where_rows_are_longer_than_the_header(tmp_path, small):
+    write_raw(tmp_path / "PCQM4Mv2")
+    file = tmp_path / "PCQM4Mv2" / "data.csv.gz"
+    header, *rows = gzip.decompress(file.read_bytes()).splitlines()
+    file.write_bytes(gzip.compress(b"\n".join([header, *(row + b",9" for row in rows)])))
+    data = PCQM4Mv2(root=str(tmp_path), held_out=2)
+    data.setup()
+    assert data.smiles("test") == [SMILES[1], SMILES[4]]
+    assert data.tables["test"].columns["y"].flatten().tolist() == [0.5, 2.0]
+
+
 class Runs:
     def __reduce__(self):
         return (print, ("this was run",))

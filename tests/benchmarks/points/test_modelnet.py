@@ -145,20 +145,22 @@ def test_absent_meshes_say_what_to_fetch(tmp_path):
 def test_incomplete_folder_is_told(root, unpacked, tmp_path):
     other = tmp_path / "other" / "ModelNet40"
     shutil.copytree(unpacked, other / FOLDER)
-    (other / FOLDER / "vase" / "test" / "vase_0003.off").unlink()
-    with pytest.raises(BadInput, match=r"the splits have \(80, 39, 39\) graphs instead of \(80, 40, 40\)"):
+    (other / FOLDER / "vase" / "train" / "vase_0002.off").unlink()
+    with pytest.raises(BadInput, match=r"the splits have \(79, 40, 40\) graphs instead of \(80, 40, 40\)"):
+        opened(tmp_path / "other")
+    (other / FOLDER / "vase" / "test").rename(other / FOLDER / "vase" / "Test")
+    with pytest.raises(CorruptData, match=r"ModelNet40 has no \.off file in vase/test"):
         opened(tmp_path / "other")
 
 
-def test_torn_archive_and_torn_mesh_are_told(root):
+def test_torn_archive_and_torn_mesh_are_told(root, unpacked):
     archive = root / "ModelNet40" / ARCHIVE
     whole = archive.read_bytes()
     archive.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(CorruptData, match="no whole zip archive"):
         opened(root)
-    place = root / "ModelNet40" / FOLDER / "airplane" / "train"
-    place.mkdir(parents=True)
-    (place / "airplane_0001.off").write_text(off(0, 1)[:60])
+    shutil.copytree(unpacked, root / "ModelNet40" / FOLDER)
+    (root / "ModelNet40" / FOLDER / "airplane" / "train" / "airplane_0001.off").write_text(off(0, 1)[:60])
     with pytest.raises(CorruptData, match=r"airplane_0001\.off"):
         opened(root)
 

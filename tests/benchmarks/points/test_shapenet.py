@@ -170,7 +170,8 @@ def test_absent_shapes_say_what_to_fetch(tmp_path):
     [
         ("02691156/shape0.txt", "1 2 3 4 5 6", CorruptData, "seven numbers"),
         ("02691156/shape0.txt", "1 2 3 4 5 six 0", CorruptData, "no number"),
-        ("02691156/shape0.txt", "1 2 3 4 5 6 7.0\n", CorruptData, r"a part that its category lacks: \[7.0\]"),
+        ("02691156/shape0.txt", "1 2 3 4 5 6 1 2\n3 4 5 6 7 8\n", CorruptData, "seven numbers"),
+        ("02691156/shape0.txt", "1 2 3 4 5 6 7.0\n", CorruptData, "the part 7; those of its category are 0 to 3"),
         ("02691156/shape0.txt", None, MissingData, "lacks 02691156/shape0.txt"),
         ("synsetoffset2category.txt", "Airplane 1\n", CorruptData, "16 published categories"),
         ("train_test_split/shuffled_val_file_list.json", "[", CorruptData, "no list of shapes"),
@@ -184,6 +185,16 @@ def test_damaged_files_are_told(root, name, content, error, complaint):
     else:
         file.write_text(content)
     with pytest.raises(error, match=complaint):
+        opened(root)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_shape_stands_in_one_list_and_once(root, split):
+    lists = root / "ShapeNetPart" / FOLDER / "train_test_split"
+    twice = json.loads((lists / "shuffled_train_file_list.json").read_text())[-1]
+    file = lists / f"shuffled_{split}_file_list.json"
+    file.write_text(json.dumps([twice, *json.loads(file.read_text())[1:]]))
+    with pytest.raises(CorruptData, match=f"name {twice.partition('/')[2]}.txt 2 times"):
         opened(root)
 
 

@@ -141,11 +141,12 @@ class Sized(Architecture):
         (Sized, r"Sized cannot be .*answers otherwise than the model"),
     ],
 )
-def test_what_cannot_be_exported_is_refused_by_name_and_reason(architecture, told):
+def test_what_cannot_be_exported_is_refused_by_name_and_reason(architecture, told, capsys):
     module = BenchmarkModule(tiny_spec("graph-regression", "both"), architecture)
     with pytest.raises(BadInput, match=told) as error:
         export_program(module, module.spec)
     assert "\n" not in str(error.value)
+    assert capsys.readouterr().err == ""
 
 
 def test_tasks_that_need_more_than_graphs_are_refused():
