@@ -12,12 +12,12 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from graphbench.callbacks.exact_resume import capture_generators, restore_generators
 from graphbench.contracts.architecture import Representation
 from graphbench.errors import GraphbenchError, check_range
-from graphbench.training.distributed import whole_parameters
+from graphbench.training.distributed import of_processes, whole_parameters
 
 log = logging.getLogger(__name__)
 
@@ -219,11 +219,7 @@ def describe(
     """
     with whole_parameters(trainer):
         finding = _find(module, batches, losses, names, trainer)
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return finding[1]
-    everywhere = [finding] * distributed.get_world_size()
-    distributed.all_gather_object(everywhere, finding)
-    return max(everywhere, key=lambda one: one[0])[1]  # the first of equals
+    return max(of_processes(finding), key=lambda one: one[0])[1]  # the first of equals
 
 
 def _find(

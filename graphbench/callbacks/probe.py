@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.model_helpers import is_overridden
 from pytorch_lightning.utilities.seed import isolate_rng
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Batch, Data
 
@@ -30,7 +30,7 @@ from graphbench.contracts.spec import Split
 from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
 from graphbench.errors import BadInput, check_range
 from graphbench.runs.tables import LAYER_COLUMNS
-from graphbench.training.distributed import whole_parameters
+from graphbench.training.distributed import of_processes, whole_parameters
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.parts import evaluating
 
@@ -207,15 +207,6 @@ def _saw_nothing(norm: _BatchNorm) -> bool:
     return mean is not None and variance is not None and bool((mean == 0).all()) and bool((variance == 1).all())
 
 
-def gathered(summary: Summary) -> Summary:
-    """Merge the summaries of all processes; called by each of them, also by one that had no graph to look at."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return summary
-    parts: list[Summary | None] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(parts, summary)
-    return merge(part for part in parts if part is not None)
-
-
 class ProbeCallback(pl.Callback):
     """Base of callbacks that measure the attention layers on probe graphs before training and after epochs.
 
@@ -315,7 +306,7 @@ class ProbeCallback(pl.Callback):
         if not has_graphs(trainer, self.split, self):
             return
         self._choose(trainer, pl_module)
-        summary = gathered(self._summarise(trainer, pl_module))
+        summary = self._summarise(trainer, pl_module)
         self.table.replace(trainer, [row for layer in summary.values() for row in _rows(layer)])
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -324,7 +315,7 @@ class ProbeCallback(pl.Callback):
 
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, finished: int, is_last: bool = False) -> None:
         self._seen = finished
-        summary = gathered(self._summarise(trainer, pl_module))
+        summary = self._summarise(trainer, pl_module)
         if not summary and finished == 0 and trainer.is_global_zero:
             name = type(traced_part(pl_module)).__name__
             log.warning("%s has no %s: no %s is measured.", name, self.needs, self.name)
@@ -344,9 +335,10 @@ class ProbeCallback(pl.Callback):
                 log_histogram(trainer, f"{self.name}/{measure}/layer_{layer.layer}", layer.values[measure])
 
     def _summarise(self, trainer: pl.Trainer, module: pl.LightningModule) -> Summary:
-        """Measures of this process's graphs."""
+        """Measures of the graphs of all processes; called by each of them, also by one that has no graph to look at."""
         with undisturbed(trainer, module, self.seed):
-            return merge(self.look(module, batch, number) for number, batch in enumerate(self._batches))
+            own = merge(self.look(module, batch, number) for number, batch in enumerate(self._batches))
+        return merge(of_processes(own))
 
 
 def _rows(layer: LayerSummary) -> list[dict[str, Any]]:
