@@ -164,6 +164,13 @@ def run_layers(module: pl.LightningModule, batch: Data) -> None:
         module.predict_step(batch, 0)
 
 
+def watched(module: pl.LightningModule, batch: Data) -> tuple[Recording, GraphBatch]:
+    """Run the layers on a batch, and return what they did with it."""
+    with record(traced_part(module)) as recording:
+        run_layers(module, batch)
+    return recording, to_graph_batch(batch)
+
+
 @contextlib.contextmanager
 def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> Iterator[None]:
     """Enter evaluation mode without gradients, in the trainer's precision, and restore modes and generators after it.
@@ -252,17 +259,11 @@ class ProbeCallback(pl.Callback):
         self._seen: int | None = None
 
     @abstractmethod
-    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
-        """Measures of probe batch `number`, the same graphs every time, by layer; `batch` is on the model's device."""
-
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
-        """Run the layers on a probe batch, and measure what they did."""
-        with record(traced_part(module)) as recording:
-            run_layers(module, batch)
-        return self.measure(recording, to_graph_batch(batch), number)
+        """Run the layers on probe batch `number`, the same graphs every time, and measure what each layer did."""
 
     def prepare(self, graphs: GraphTable) -> None:
-        """Compute once what `measure` needs of this process's probe graphs; not called without any.
+        """Compute once what `look` needs of this process's probe graphs; not called without any.
 
         Batch `number` holds the graphs from `number * batch_size` on.
         """
