@@ -31,23 +31,14 @@ _FIRST = "/overlays/control-messages"
 
 @dataclass(frozen=True)
 class ControlRow:
-    """One of the four models.
+    """One of the four models."""
 
-    Args:
-        key: in `ROWS`.
-        recipe: configurations, first to last.
-        options: of the width, where it is not that of the recipe.
-        width: of the nodes.
-        parameters: of the model.
-        share: parameters over those of the fused model.
-    """
-
-    key: str
-    recipe: tuple[str, ...]
-    options: tuple[str, ...]
-    width: int
-    parameters: int
-    share: float
+    key: str  # in `ROWS`
+    recipe: tuple[str, ...]  # configurations, first to last
+    options: tuple[str, ...]  # of the width, where it is not that of the recipe
+    width: int  # of the nodes
+    parameters: int  # of the model
+    share: float  # parameters over those of the fused model
 
     @property
     def label(self) -> str:

@@ -48,23 +48,15 @@ _SHARE = re.compile(r"\.?share-(\d+)-of-(\d+)")
 
 @dataclass(frozen=True)
 class UnitStatus:
-    """State of a unit, and what is known of its time.
+    """State of a unit, and what is known of its time."""
 
-    Args:
-        name: of its folder; of a share of a prediction as 3/8.
-        state: waiting ones have not begun, stopped ones go on when the command is given again.
-        seconds: of training where it is done, since its start where it runs; None where they are not known.
-        epoch: as `12 of 100`; "" where it is not known.
-        note: a reason, or where it runs or waits.
-        lines: end of its log where it failed.
-    """
-
-    name: str
-    state: State
+    name: str  # of its folder; of a share of a prediction as 3/8
+    state: State  # waiting ones have not begun, stopped ones go on when the command is given again
+    #: of training where it is done, since its start where it runs; None where they are not known.
     seconds: float | None = None
-    epoch: str = ""
-    note: str = ""
-    lines: tuple[str, ...] = ()
+    epoch: str = ""  # as `12 of 100`; "" where it is not known
+    note: str = ""  # a reason, or where it runs or waits
+    lines: tuple[str, ...] = ()  # end of its log where it failed
 
 
 def write_plan(folder: Path, units: Iterable[tuple[str, Sequence[Path]]], end: str = "test") -> None:

@@ -42,33 +42,19 @@ _ARCHITECTURE = "model.architecture.init_args"
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One model of one question on one benchmark.
+    """One model of one question on one benchmark."""
 
-    Args:
-        question: that it belongs to.
-        benchmark: name of the data.
-        label: of the row.
-        configs: configurations, first to last.
-        options: further options of `graphbench fit`.
-        settings: every option with its value.
-        parameters: trainable ones.
-        name: of its runs, equal for rows of one configuration.
-        depth: layers, in the question of depth.
-        is_model: whether the others of the question are held against it.
-        why: reason why nothing can be trained; "" for a row that can.
-    """
-
-    question: Question
-    benchmark: str
-    label: str
-    configs: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    parameters: int | None = None
-    name: str = ""
-    depth: int | None = None
-    is_model: bool = False
-    why: str = ""
+    question: Question  # that it belongs to
+    benchmark: str  # name of the data
+    label: str  # of the row
+    configs: tuple[str, ...] = ()  # configurations, first to last
+    options: tuple[str, ...] = ()  # further options of `graphbench fit`
+    settings: Mapping[str, Any] = field(default_factory=dict)  # every option with its value
+    parameters: int | None = None  # trainable ones
+    name: str = ""  # of its runs, equal for rows of one configuration
+    depth: int | None = None  # layers, in the question of depth
+    is_model: bool = False  # whether the others of the question are held against it
+    why: str = ""  # reason why nothing can be trained; "" for a row that can
 
     def training(self, seed: int) -> Training:
         """Return its training with a seed."""
@@ -77,26 +63,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Study:
-    """Model, questions and data of a study.
+    """Model, questions and data of a study."""
 
-    Args:
-        model: configurations of the model, first to last.
-        measure: returns every option and the parameters of a command line of `graphbench fit`.
-        questions: to answer.
-        benchmarks: names with options of their data, or configurations whose data are taken; without any, the model's.
-        depths: numbers of layers.
-        rivals: names of architectures, with options of them: `GT --model.architecture.full=true`; None for `RIVALS`, as
-            far as they are installed and are not the model.
-        options: of `graphbench fit`, for every training.
-    """
-
-    model: tuple[str, ...]
-    measure: Measure
-    questions: Sequence[Question] = QUESTIONS
+    model: tuple[str, ...]  # configurations of the model, first to last
+    measure: Measure  # returns every option and the parameters of a command line of `graphbench fit`
+    questions: Sequence[Question] = QUESTIONS  # to answer
+    #: names with options of their data, or configurations whose data are taken; without any, the model's.
     benchmarks: Sequence[str] = ()
-    depths: Sequence[int] = DEPTHS
+    depths: Sequence[int] = DEPTHS  # numbers of layers
+    #: names of architectures, with options of them: `GT --model.architecture.full=true`; None for `RIVALS`, as far as
+    #: they are installed and are not the model.
     rivals: Sequence[str] | None = None
-    options: Sequence[str] = ()
+    options: Sequence[str] = ()  # of `graphbench fit`, for every training
 
     def rows(self) -> list[Row]:
         """List the rows of every question on every benchmark, those of one configuration under one name.
@@ -286,17 +264,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class Planned:
-    """A row with a seed.
+    """A row with a seed."""
 
-    Args:
-        row: of the study.
-        training: to run where it has not ended.
-        folder: of its run; outside of the study where an earlier run stands.
-    """
-
-    row: Row
-    training: Training
-    folder: Path
+    row: Row  # of the study
+    training: Training  # to run where it has not ended
+    folder: Path  # of its run; outside of the study where an earlier run stands
 
     @property
     def is_finished(self) -> bool:

@@ -73,25 +73,15 @@ _SURE = 0.05
 
 @dataclass(frozen=True)
 class Line:
-    """A model of one question.
+    """A model of one question."""
 
-    Args:
-        label: of its row.
-        parameters: trainable ones; None where it cannot be built.
-        runs: finished ones.
-        missing: sentences on what is not there, and why.
-        is_model: whether the others are held against it.
-        depth: layers, in the question of depth.
-        cost: numbers of `graphbench profile --output`, in the question of cost.
-    """
-
-    label: str
-    parameters: int | None = None
-    runs: tuple[RunFolder, ...] = ()
-    missing: tuple[str, ...] = ()
-    is_model: bool = False
-    depth: int | None = None
-    cost: Mapping[str, Any] | None = None
+    label: str  # of its row
+    parameters: int | None = None  # trainable ones; None where it cannot be built
+    runs: tuple[RunFolder, ...] = ()  # finished ones
+    missing: tuple[str, ...] = ()  # sentences on what is not there, and why
+    is_model: bool = False  # whether the others are held against it
+    depth: int | None = None  # layers, in the question of depth
+    cost: Mapping[str, Any] | None = None  # numbers of `graphbench profile --output`, in the question of cost
 
 
 @dataclass(frozen=True)

@@ -40,43 +40,24 @@ Resolve = Callable[[Sequence[str]], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Obtained:
-    """The value obtained for a cell.
-
-    Args:
-        cell: the cell.
-        seeds: of finished runs.
-        mean: of the scores in the unit of the table; None without a score.
-        sd: their standard deviation (n - 1); None for fewer than two.
-        text: the value if it is no number.
-        parameters: of the model.
-        epochs: of the runs.
-        steps: of the runs.
-        full: whether all runs have the length of the recipe; None without runs.
-        data: origin of the graphs.
-        hardware: of the runs.
-        commit: of the code.
-        better: `higher` or `lower`.
-        data_wanted: origin of the graphs of the printed score; "" if the recipe does not say.
-        diverged: seeds whose loss or gradients stopped being finite.
-        altered: descriptions of options that decide the score and differ from the recipe.
-    """
+    """The value obtained for a cell."""
 
     cell: Cell
-    seeds: tuple[int, ...] = ()
-    mean: float | None = None
-    sd: float | None = None
-    text: str = ""
-    parameters: int | None = None
-    epochs: int | None = None
-    steps: int | None = None
-    full: bool | None = None
-    data: str = ""
-    hardware: str = ""
-    commit: str = ""
-    better: str = ""
-    data_wanted: str = ""
-    diverged: tuple[int, ...] = ()
-    altered: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()  # of finished runs
+    mean: float | None = None  # of the scores in the unit of the table; None without a score
+    sd: float | None = None  # their standard deviation (n - 1); None for fewer than two
+    text: str = ""  # the value if it is no number
+    parameters: int | None = None  # of the model
+    epochs: int | None = None  # of the runs
+    steps: int | None = None  # of the runs
+    full: bool | None = None  # whether all runs have the length of the recipe; None without runs
+    data: str = ""  # origin of the graphs
+    hardware: str = ""  # of the runs
+    commit: str = ""  # of the code
+    better: str = ""  # `higher` or `lower`
+    data_wanted: str = ""  # origin of the graphs of the printed score; "" if the recipe does not say
+    diverged: tuple[int, ...] = ()  # seeds whose loss or gradients stopped being finite
+    altered: tuple[str, ...] = ()  # descriptions of options that decide the score and differ from the recipe
 
     @property
     def verdict(self) -> str:

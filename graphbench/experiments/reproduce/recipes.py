@@ -20,17 +20,12 @@ from graphbench.registry.expected import Expected
 
 @dataclass(frozen=True)
 class Offline:
-    """Options to use a benchmark without a network.
+    """Options to use a benchmark without a network."""
 
-    Args:
-        options: of the data, for graphs that a package contains or that are generated here.
-        packages: modules that they need.
-        small: further options, for few graphs.
-    """
-
+    #: of the data, for graphs that a package contains or that are generated here.
     options: Mapping[str, str] = field(default_factory=dict)
-    packages: tuple[str, ...] = ()
-    small: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()  # modules that they need
+    small: Mapping[str, str] = field(default_factory=dict)  # further options, for few graphs
 
     @property
     def is_installed(self) -> bool:
