@@ -44,11 +44,7 @@ def check_positive(callback: pl.Callback, **numbers: int) -> None:
 
 
 def split_table(trainer: pl.Trainer, split: str) -> GraphTable:
-    """Return the graphs of a split of a benchmark.
-
-    Raises:
-        BadInput: the trainer has no benchmark as its data module, or the split is empty.
-    """
+    """Return the graphs of a split of a benchmark; `BadInput` where there is none, or no graph in it."""
     tables = getattr(getattr(trainer, "datamodule", None), "tables", None)
     if not tables or split not in tables:
         raise BadInput(f"Scores on the {split} split need a graphbench benchmark as the trainer's data module.")
@@ -81,11 +77,7 @@ class ProbeGraphs:
 
 
 def probe_graphs(trainer: pl.Trainer, split: str, rows: Tensor) -> ProbeGraphs:
-    """Take graphs of a benchmark, or of any data loader of PyG that the trainer has for the split.
-
-    Raises:
-        BadInput: there is no such loader, or its items are no graphs of PyG.
-    """
+    """Take graphs of a benchmark, or of any data loader of PyG that the trainer has for the split."""
     if getattr(getattr(trainer, "datamodule", None), "tables", None):
         table = split_table(trainer, split).select(rows)
         if len(rows) and is_overridden("on_after_batch_transfer", trainer.datamodule):  # type: ignore[attr-defined]

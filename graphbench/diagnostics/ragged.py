@@ -30,11 +30,7 @@ def result_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def checked_batch(rows: Tensor, batch: Tensor, num_graphs: int | None, name: str = "tokens") -> tuple[Tensor, int]:
-    """Graph of each row on the rows' device, and the number of graphs.
-
-    Raises:
-        BadInput: `rows` is no real matrix, or `batch` does not number its rows' graphs.
-    """
+    """Graph of each row on the rows' device, and the number of graphs."""
     if rows.dim() < 2 or not rows.is_floating_point():
         raise BadInput(f"{name} must be floating point [rows, dim], got {rows.dtype} {list(rows.shape)}.")
     if batch.shape != rows.shape[:1] or batch.is_floating_point():

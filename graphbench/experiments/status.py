@@ -60,13 +60,7 @@ class UnitStatus:
 
 
 def write_plan(folder: Path, units: Iterable[tuple[str, Sequence[Path]]], end: str = "test") -> None:
-    """Write which units a folder will have.
-
-    Args:
-        folder: of the sweep or the table.
-        units: name and possible run folders of each; it has one of them at the end.
-        end: the split whose score ends a unit.
-    """
+    """Write which units a folder will have, each with its possible run folders, and the split whose score ends them."""
     # Relative paths, so that the folder may be moved.
     listed = [{"name": name, "folders": [str(path.relative_to(folder)) for path in folders]} for name, folders in units]
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,12 +84,7 @@ def summarize(units: Sequence[UnitStatus]) -> str:
 
 
 def read_status(folder: Path) -> list[UnitStatus]:
-    """Return the units of a sweep, a study, a table, a prediction in parts, or of one run.
-
-    Raises:
-        BadInput: the folder is none of them.
-        CorruptData: a file in it cannot be read.
-    """
+    """Return the units of a sweep, a study, a table, a prediction in parts, or of one run."""
     if not folder.is_dir():
         raise BadInput(f"{folder}: there is no such folder. Name that of a sweep, a study, a table or a prediction.")
     if (count := shares_of(folder)) or (folder / "_manifest.json").is_file():

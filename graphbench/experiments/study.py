@@ -191,9 +191,6 @@ class _Base:
 def parse_rival(text: str) -> tuple[str, list[str]]:
     """Return label and options of a rival.
 
-    Raises:
-        BadInput: it is no installed architecture with options of the model behind it.
-
     Examples:
         >>> parse_rival("GT --model.architecture.full=true")
         ('GT (full=true)', ['--model.architecture=GT', '--model.architecture.full=true'])
@@ -212,9 +209,6 @@ def data_options(benchmarks: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return name and options of each benchmark; `("", [])` for that of the model.
 
     A configuration, installed or a file, gives its data: `graphbench study --benchmarks mine.yaml`.
-
-    Raises:
-        BadInput: one is no benchmark, or a configuration names no data.
     """
     named = []
     for text in benchmarks:
@@ -239,9 +233,8 @@ def are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 class Standing:
     """Runs that need not be trained anew, found by their configuration.
 
-    Args:
-        output: folder of the study, whose runs go on where they were cut off.
-        further: folders of finished runs, at any depth.
+    Those of the study itself, in `output`, go on where they were cut off; of `further` folders finished ones count, at
+    any depth.
     """
 
     def __init__(self, output: Path, further: Iterable[Path] = ()) -> None:

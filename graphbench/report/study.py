@@ -105,16 +105,7 @@ class _Part:
 
 
 def write_study(model: str, answers: Sequence[Answer], folder: Path) -> list[Path]:
-    """Write the page as study.html, and its tables as study.md.
-
-    Args:
-        model: its name.
-        answers: questions in their order, each on every benchmark.
-        folder: created if missing.
-
-    Returns:
-        The files.
-    """
+    """Write the page as study.html and its tables as study.md: questions in their order, each on every benchmark."""
     parts = [_part(answer, f"q{number}") for number, answer in enumerate(answers)]
     runs = list({run.folder.path: run for part in parts for _, each in part.runs for run in each}.values())
     benchmarks = list(dict.fromkeys(answer.benchmark for answer in answers))

@@ -31,15 +31,10 @@ from graphbench.training.tasks import Task, build_task
 
 @cache
 def counted_steps(file: str) -> dict[str, Any]:
-    """Count one training step for every architecture contract that a test file defines.
+    """Count one training step for every architecture contract that a test file defines, by the name of the class.
 
-    Returns:
-        Name of the class -> `[waits, launches]`, each line or operation -> how often; or the traceback of a step that
-        failed on the device, as where a tensor was left on the CPU.
-
-    Raises:
-        ImportError: of the file, like all else that its import raises.
-        BrokenProcessPool: the process ended before it had counted.
+    The count is `[waits, launches]`, each line or operation -> how often; or the traceback of a step that failed on the
+    device, as where a tensor was left on the CPU.
     """
     can_fork = "forkserver" in multiprocessing.get_all_start_methods()  # everywhere but on Windows
     processes = multiprocessing.get_context("forkserver" if can_fork else "spawn")

@@ -104,10 +104,7 @@ class StepTime:
 def time_step(step: Callable[[], object], wait: Callable[[], object] = lambda: None, rounds: int = 15) -> StepTime:
     """Time a training step and its products in turns, so that a busy moment of the machine hits both.
 
-    Args:
-        step: forward pass, loss, backward pass and optimizer.
-        wait: waits for the device.
-        rounds: timed ones, after two for warming up.
+    A step ends with the optimizer, `wait` waits for the device, and two rounds for warming up come before those timed.
     """
     step()
     with Recorded() as recorded:

@@ -27,11 +27,7 @@ _Place = tuple[int, int] | None
 
 
 def start_from(module: BenchmarkModule, source: str) -> None:
-    """Take the weights of `BenchmarkModule(init_from=source)`.
-
-    Raises:
-        BadInput: there is no such source, nothing in it fits, or frozen parts would stay random.
-    """
+    """Take the weights of `BenchmarkModule(init_from=source)`."""
     outcome = load_matching(module, source, partial(arrange_outputs, module))
     check_loaded(module.frozen, outcome, source)
 
@@ -42,13 +38,9 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: M
     Rows of targets that the file's model did not have stay as they are. Nothing changes if one side does not name its
     targets. Warnings list features and options that differ from the file's; their weights are taken by place.
 
-    Args:
-        module: the model that will take the weights.
-        tensors: those of the file by name, changed in place.
-        made: with what the file's model was made (`spec`, `architecture`, ...), as plain values, where the file says.
-
-    Returns:
-        Tensors of the file that belong to other targets altogether, or would freeze rows that are random.
+    The file's `tensors` are changed in place; `made` has what it says of the making of its model (`spec`,
+    `architecture`, ...), as plain values. Returned are the names of tensors that belong to other targets altogether, or
+    would freeze rows that are random.
     """
     spec, stored = dataclasses.asdict(module.spec), made.get("spec")
     stored = stored if isinstance(stored, Mapping) else {}

@@ -32,11 +32,7 @@ _TRIED = 1000
 
 
 def check_data(module: BenchmarkModule) -> None:
-    """Refuse a benchmark that a module was not made for, or that does not prepare what its model reads.
-
-    Raises:
-        BadInput: names what differs, or the encodings.
-    """
+    """Refuse a benchmark that a module was not made for, or that does not prepare what its model reads."""
     data: Any = getattr(attached_trainer(module), "datamodule", None)
     if not isinstance(data, Benchmark):
         return
@@ -72,11 +68,7 @@ def _shapes(spec: BenchmarkSpec) -> dict[str, object]:
 
 
 def learn(module: BenchmarkModule) -> None:
-    """Take mean and deviation of the training targets and of numbers beside graphs, or the weights of classes.
-
-    Raises:
-        BadInput: an option needs training targets, and the trainer has no benchmark that holds them.
-    """
+    """Take mean and deviation of the training targets and of numbers beside graphs, or the weights of classes."""
     columns = _columns(module, "train")
     if columns is None:
         for option, is_set in (
@@ -195,11 +187,7 @@ def undefined(module: BenchmarkModule, split: str) -> dict[str, str]:
 
 
 def check_metrics(module: BenchmarkModule) -> None:
-    """Refuse further metrics that give no number, or do not fit, on some targets of the validation split.
-
-    Raises:
-        BadInput: names the metric; else an epoch would pass before.
-    """
+    """Refuse further metrics that give no number, or do not fit, on some targets of the validation split."""
     columns, task = _columns(module, "val"), module.task
     if columns is None or not task.further or not len(columns["y"]):
         return
@@ -219,11 +207,7 @@ def check_metrics(module: BenchmarkModule) -> None:
 
 
 def check_selection(module: BenchmarkModule) -> None:
-    """Hold what selects an epoch against the targets of the validation split.
-
-    Raises:
-        BadInput: the metric that selects, or one that a callback watches, is undefined on the validation split.
-    """
+    """Hold what selects an epoch against the targets of the validation split."""
     trainer = attached_trainer(module)
     if trainer is None or trainer.limit_val_batches == 0:
         return

@@ -71,12 +71,7 @@ class Line:
 
 
 class Ledger:
-    """Lines for the printed values of tables.
-
-    Args:
-        tables: with the values.
-        records: of finished runs.
-    """
+    """Lines for the printed values of tables, with the records of finished runs."""
 
     def __init__(self, tables: Iterable[Table], records: Sequence[Record]) -> None:
         self.records = records

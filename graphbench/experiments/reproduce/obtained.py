@@ -135,10 +135,8 @@ def _score(folder: Path, metric: str) -> float | None:
 def alterations(folder: Path, cell: Cell, request: Request, resolve: Resolve) -> tuple[str, ...]:
     """Describe how the configuration of a run differs from the recipe and options of a cell.
 
-    What `--scale short` shortens, its schedule among them, is no alteration but a shorter recipe.
-
-    Returns:
-        Options that decide the score and differ, and options that were changed when the run resumed.
+    These are options that decide the score, and those that were changed when the run resumed. What `--scale short`
+    shortens, its schedule among them, is no alteration but a shorter recipe.
     """
     path = RunFolder(folder).config
     if not path.is_file():

@@ -247,11 +247,7 @@ def coverage(cells: Sequence[Cell], scale: Scale) -> str:
 
 
 def select(table: Table, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Cell]:
-    """Select the cells of a table in some rows and columns, by default in all.
-
-    Raises:
-        BadInput: there is no such row or column.
-    """
+    """Select the cells of a table in some rows and columns, by default in all."""
     for option, names, keys in (("--only", rows, table.row_names), ("--columns", columns, table.columns)):
         for name in names:
             if name not in keys:

@@ -98,11 +98,7 @@ def _content(names: tuple[str, ...]) -> Mapping[str, Any]:
 
 
 def settings(recipe: Sequence[str]) -> Mapping[str, Any]:
-    """Merge the settings of a recipe and its overlays.
-
-    Raises:
-        BadInput: one of the configurations is not installed.
-    """
+    """Merge the settings of a recipe and its overlays."""
     return _content(tuple(recipe))
 
 

@@ -87,10 +87,9 @@ def scripts(table: Table, cells: Iterable[Cell]) -> list[Script]:
 
 
 def run_missing(chosen: Iterable[Script], output: Path) -> list[Script]:
-    """Run scripts without output, with a warning about those that the installation lacks.
+    """Run scripts without output, and return those that failed, or that another process runs.
 
-    Returns:
-        Those that failed, or that another process runs.
+    A warning names those that the installation lacks.
     """
     failed = []
     for script in chosen:

@@ -204,11 +204,7 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
 
 
 def read_table(path: Path, name: str, distribution: str = "") -> Table:
-    """Read a table from its file.
-
-    Raises:
-        BadInput: the file is no such table.
-    """
+    """Read a table from its file."""
     try:
         content = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -240,11 +236,7 @@ def _cells(content: Mapping[str, Any], columns: Mapping[str, Column], path: str)
 
 
 def table_files() -> dict[str, tuple[Path, str]]:
-    """Return name -> file and distribution of every installed table, sorted.
-
-    Raises:
-        NameClash: two distributions ship one of the same name.
-    """
+    """Return name -> file and distribution of every installed table, sorted."""
     files: dict[str, tuple[Path, str]] = {}
     for entry in registry.table_entries():
         package, _, part = entry.target.partition(":")
@@ -271,11 +263,7 @@ def tables() -> dict[str, Table]:
 
 
 def find_table(name: str) -> Table:
-    """Find a table by name.
-
-    Raises:
-        UnknownName: there is none; suggests near matches.
-    """
+    """Find a table by name."""
     files = table_files()
     if name not in files:
         absent = listings.absent_supplier("tables", name)

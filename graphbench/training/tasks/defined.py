@@ -111,9 +111,7 @@ class BrokenPredictions(Metric):
     """Counts predictions that are not finite where a target is known, over batches and processes.
 
     Scores that compare would take a NaN for a number that nothing is larger than, and so have a number themselves.
-
-    Args:
-        columns: T columns are counted one by one; of any other number of them all together.
+    So many `columns` are counted one by one, those of any other number all together.
 
     Examples:
         >>> metric = BrokenPredictions(2)

@@ -215,12 +215,8 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Te
     """Compute the expected calibration error: the mean over all n of |share that is right - confidence| of their bin.
 
     Bin m of M holds confidences in `((m - 1) / M, m / M]` (Guo et al., "On calibration of modern neural networks", ICML
-    2017, section 2); torchmetrics gives those of exactly 1 a bin of their own.
-
-    Args:
-        confidence: probabilities `[n]`.
-        correct: whether each came true `[n]`, of any type.
-        bins: their number M, all of equal width.
+    2017, section 2); torchmetrics gives those of exactly 1 a bin of their own. Confidences are probabilities `[n]`, and
+    `correct` tells whether each came true `[n]`, in any type.
 
     Examples:
         >>> calibration_error(torch.tensor([0.95, 1.0]), torch.tensor([1, 0]))  # one bin
@@ -326,11 +322,7 @@ class PartIoU(Metric):
 
 
 def parts_of(description: str) -> tuple[int, ...]:
-    """Parts of each category out of a specification's `extra["parts"]`, such as "4 2 2".
-
-    Raises:
-        BadInput: these are no numbers of at least 1.
-    """
+    """Parts of each category out of a specification's `extra["parts"]`, such as "4 2 2"."""
     parts = description.split()
     if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise BadInput(f'extra["parts"] must be the number of parts of each category ("4 2 2"), got {description!r}.')

@@ -61,11 +61,7 @@ def gives_each(metric: Metric) -> bool:
 
 
 def _single(name: str, value: Tensor) -> Tensor:
-    """Return the one number of a score.
-
-    Raises:
-        BadInput: it is none.
-    """
+    """Return the one number of a score."""
     if not isinstance(value, Tensor) or value.numel() != 1:
         count = f"{value.numel()} numbers" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise BadInput(f"metrics: {name} gives {count} in place of one, which no table, curve or tracker takes.")
