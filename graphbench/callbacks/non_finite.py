@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphbench.callbacks.exact_resume import capture_generators, restore_generators
 from graphbench.contracts.architecture import Representation
-from graphbench.errors import GraphbenchError, check_range
+from graphbench.errors import GraphbenchError, check_range, listed
 from graphbench.training.distributed import of_processes, whole_parameters
 
 log = logging.getLogger(__name__)
@@ -292,5 +292,4 @@ def _graphs(batches: list[Any], trainer: pl.Trainer) -> str:
     rows = [int(row) for batch in batches for row in getattr(batch, "graph_id", torch.empty(0)).tolist()]
     data: Any = getattr(trainer, "datamodule", None)
     ids = data.ids("train") if hasattr(data, "ids") else None
-    named = [str(row if ids is None else ids[row]) for row in rows[:_NAMED]]
-    return ", ".join(named) + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
+    return listed(rows if ids is None else [ids[row] for row in rows], _NAMED)

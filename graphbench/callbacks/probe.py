@@ -262,7 +262,7 @@ class ProbeCallback(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Choose the graphs, and look at the model before it has learned anything."""
-        self._choose(trainer, pl_module)
+        self._choose(trainer)
         self.table.start(trainer)
         self._finished = self._seen = None
         # A run that goes on has its first look in the table already.
@@ -272,7 +272,7 @@ class ProbeCallback(pl.Callback):
             with first_statistics(trainer, pl_module, graphs.batch(range(len(rows))), self.seed):
                 self._look(trainer, pl_module, finished=0)
 
-    def _choose(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def _choose(self, trainer: pl.Trainer) -> None:
         """Cut the batches of this process's probe graphs."""
         # Every process draws the same graphs and takes its share of them.
         rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[trainer.global_rank :: trainer.world_size]
@@ -298,7 +298,7 @@ class ProbeCallback(pl.Callback):
         """Look at the tested model; its rows take the place of those that the table has of its epoch."""
         if not has_graphs(trainer, self.split, self):
             return
-        self._choose(trainer, pl_module)
+        self._choose(trainer)
         summary = self._summarise(trainer, pl_module)
         self.table.replace(trainer, [row for layer in summary.values() for row in _rows(layer)])
 

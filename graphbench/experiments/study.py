@@ -17,6 +17,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -88,7 +89,8 @@ class Study:
         for name, data in data_options(self.benchmarks):
             base = _Base(self, name, [*data, *self.options])
             makers: Mapping[Question, Callable[[], Iterable[Row]]] = {
-                "control": base.control, "depth": base.depth, "budget": base.budget, "cost": base.cost,
+                "control": base.control, "depth": base.depth, "budget": base.budget,
+                "cost": partial(base.budget, "cost"),
             }  # fmt: skip
             for row in (row for question in self.questions for row in makers[question]()):
                 rows.append(_shared(row, rows))
@@ -127,22 +129,20 @@ class _Base:
         name = f"{_plain(f'{self.benchmark}-{question}-{label}')}-{_checksum(settings)}"
         return Row(question, self.benchmark, label, configs, words, settings, parameters, name, **facts)
 
-    def without(self, question: Question, label: str, why: str) -> Row:
-        """Return a row that says why nothing is trained for it."""
-        return Row(question, self.benchmark, label, why=why)
-
     def control(self) -> Iterator[Row]:
         """Yield the four rows of equal size."""
         family = family_of(self.study.model, self.architecture)
         if family is None:
             have = ", ".join(families()) or "no installed recipes"
             why = f"it has no overlays that switch attention and encodings off; {have} have (`control-messages`, ...)"
-            yield self.without("control", self.architecture, why)
+            yield Row("control", self.benchmark, self.architecture, why=why)
             return
         try:
             rows = control_rows(self.study.model, self.options, self.study.measure, family)
         except GraphbenchError as error:
-            yield self.without("control", self.architecture, f"the control of {family} does not fit: {error}")
+            yield Row(
+                "control", self.benchmark, self.architecture, why=f"the control of {family} does not fit: {error}"
+            )
             return
         for one in rows:
             yield self.row("control", one.label, one.recipe, one.options, is_model=one.key == "fused")
@@ -150,7 +150,7 @@ class _Base:
     def depth(self) -> Iterator[Row]:
         """Yield the model at every depth, its width unchanged."""
         if "num_layers" not in self.given:
-            yield self.without("depth", self.architecture, "--depths: it has no option num_layers")
+            yield Row("depth", self.benchmark, self.architecture, why="--depths: it has no option num_layers")
             return
         usual = self.given["num_layers"] if self.given["num_layers"] in self.study.depths else self.study.depths[0]
         for depth in self.study.depths:
@@ -174,11 +174,7 @@ class _Base:
                 _, width, _ = fit_width(line, self.parameters, self.study.measure)
                 yield self.row(question, label, options=[*words, *width])
             except GraphbenchError as error:
-                yield self.without(question, label, str(error))
-
-    def cost(self) -> Iterator[Row]:
-        """Yield the models whose steps are measured: those of the budget."""
-        return self.budget("cost")
+                yield Row(question, self.benchmark, label, why=str(error))
 
     def _rivals(self) -> list[tuple[str, list[str]]]:
         """Return label and options of each rival."""

@@ -12,7 +12,7 @@ from torchmetrics import Metric
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.spec import SPLITS, BenchmarkSpec
 from graphbench.contracts.table import BOUNDS, GRAPH_DENSE, WEIGHT, GraphBatch
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, listed
 from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.tasks.base import target_labels
 from graphbench.training.tasks.classification import Classification
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 _MOSTLY = 0.9
 #: Rows on which metrics of the user's are tried before training.
 _TRIED = 1000
+#: Targets or scores that a message names.
+_NAMED = 8
 
 
 def check_data(module: BenchmarkModule) -> None:
@@ -151,8 +153,7 @@ def _check_classes(module: BenchmarkModule, y: torch.Tensor) -> None:
             "classification needs rows of two classes in the training split."
         )
     if absent:
-        shown = ", ".join(map(str, absent[:10])) + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
-        log.warning("%s: no training row is of class %s, which the model cannot learn.", name, shown)
+        log.warning("%s: no training row is of class %s, which the model cannot learn.", name, listed(absent, 10))
     most, rows = int(counts.max()), int(counts.sum())
     if module.spec.metric == "accuracy" and most > _MOSTLY * rows:
         others = (name for name in ("AUROC", "class_accuracy") if name in module.task.all_metrics())
@@ -173,7 +174,7 @@ def _warn_of_labels(module: BenchmarkModule, y: torch.Tensor) -> None:
         log.warning(
             "%s: every training row has 0 or 1 for %s, which is trained on as a number. Labels, with probabilities and "
             "AUROC: --data.task multilabel (of Graphs graph-multilabel or node-multilabel).",
-            module.spec.name, ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else ""),
+            module.spec.name, listed(names, _NAMED),
         )  # fmt: skip
 
 
@@ -253,5 +254,4 @@ def warn_of_undefined(reasons: Mapping[str, str], module: BenchmarkModule) -> No
             fresh.setdefault(reason, []).append(name)
     for reason, names in fresh.items():
         if module.trainer.is_global_zero:
-            few = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-            log.warning("%s: no number for %s: %s.", module.spec.name, few, reason)
+            log.warning("%s: no number for %s: %s.", module.spec.name, listed(names, _NAMED), reason)

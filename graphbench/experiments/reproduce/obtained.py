@@ -11,6 +11,7 @@ from typing import Any
 
 from graphbench.data.files.foreign import load_yaml
 from graphbench.experiments import Training, provenance, read_csv, results
+from graphbench.experiments.control import words_of
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of, scaled
 from graphbench.experiments.reproduce.printed import Printed
@@ -143,7 +144,7 @@ def alterations(folder: Path, cell: Cell, request: Request, resolve: Resolve) ->
         return ("its configuration is gone",)
     content = load_yaml(path.read_text(encoding="utf-8"))
     shorter = scaled(cell, replace(request, offline=False)) if request.scale == "short" else ()
-    wanted = resolve([*_command_line(cell), *shorter])
+    wanted = resolve(words_of(cell.recipe, [*cell.options, *shorter]))
     differences = differing(wanted, content)
     others = tuple(f"{one.option}." for one in differences)  # another class has other options
     differences += [one for one in _lacking(wanted, content, cell) if not one.option.startswith(others)]
@@ -151,10 +152,6 @@ def alterations(folder: Path, cell: Cell, request: Request, resolve: Resolve) ->
     ignored += _REDRAWN if results(folder).get("data") == "redrawn" else ()  # shown as the kind of its data
     differences = [one for one in differences if one.decides_score and one.option not in ignored]
     return (*map(str, differences), *((content.get("expected") or {}).get("resumed") or ()))
-
-
-def _command_line(cell: Cell) -> list[str]:
-    return [*(word for name in cell.recipe for word in ("--config", name)), *cell.options]
 
 
 def _lacking(wanted: Mapping[str, Any], content: Mapping[str, Any], cell: Cell) -> list[Difference]:
@@ -238,7 +235,7 @@ def obtain(
         if is_trained(cell):
             values.append(trained(cell, column, request, output, resolve))
         elif cell.way == "count":
-            number = count(_command_line(cell))
+            number = count(words_of(cell.recipe, cell.options))
             values.append(Obtained(cell, mean=float(number), parameters=number))
         elif cell.way in ("setting", "fact"):
             values.append(_look_up(cell, column))

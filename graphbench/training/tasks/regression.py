@@ -13,7 +13,7 @@ from torchmetrics.functional.regression import explained_variance, pearson_corrc
 
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import BOUNDS, WEIGHT, GraphBatch
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, listed
 from graphbench.nn.heads import HeadConfig
 from graphbench.training.tasks.base import Task, target_labels
 from graphbench.training.tasks.defined import Need
@@ -224,8 +224,7 @@ class Regression(Task):
         logged = self.spec.log10_targets or (False,) * self.spec.num_targets
         names = zip(target_labels(self.spec), logged, strict=True)
         labels = [f"log10({name})" if is_logged else name for name, is_logged in names]
-        more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
-        shown = ", ".join(labels[:_MOST_NAMED]) + more
+        shown = listed(labels, _MOST_NAMED)
         return f"MAE and RMSE are in the units of the targets, scaled errors in training deviations of {shown}."
 
     def target_metrics(self) -> dict[str, Metric]:
