@@ -190,13 +190,10 @@ def _table(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison]) 
             continue
         cells = [line.label, _count(line), row.seeds, row.best_epochs, *(row.show(one) for one in shown)]
         if tests:
-            cells += _test_cells(tests.get(line.label))
+            test = tests.get(line.label)
+            cells += ["–", "–"] if test is None else [f"{test.difference:+.4g} ± {test.sd:.2g}", show_p(test.holm)]
         lines.append([*cells, *(_show(_last(row, stem, measure)) for stem, measure, _ in deep)])
     return lines
-
-
-def _test_cells(test: Comparison | None) -> list[str]:
-    return ["–", "–"] if test is None else [f"{test.difference:+.4g} ± {test.sd:.2g}", show_p(test.holm)]
 
 
 def _last(row: Row, stem: str, measure: str) -> tuple[float, float] | None:

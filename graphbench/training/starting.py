@@ -46,7 +46,12 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: M
     spec, stored = dataclasses.asdict(module.spec), made.get("spec")
     stored = stored if isinstance(stored, Mapping) else {}
     _warn_of_features(spec, stored)
-    _warn_of_options(module.hparams, made)
+    # Weights may fit by shape, and mean something else in another encoder, head or norm.
+    if different := differing_options(module.hparams, made, ("architecture", "positional_encoding", "head")):
+        log.warning(
+            "init_from: other options than the file's model has: %s; weights whose names and shapes agree are taken.",
+            listed(different),
+        )
     names, stored_names = _output_names(spec), _output_names(stored)
     if not names or not stored_names or names == stored_names:
         return []
@@ -178,12 +183,3 @@ def _columns(features: Mapping[str, Any], with_words: bool) -> list[str]:
     words += [()] * (len(names) - len(words))
     inside = [listed(list(words[n])) or str(size) for n, size in enumerate(sizes[: len(names)])]
     return [f"{name} ({text})" for name, text in zip(names, inside, strict=False)] + names[len(inside) :]
-
-
-def _warn_of_options(options: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-    """Warn of options of the model whose weights may fit by shape, and mean something else: encoders, heads, norms."""
-    if different := differing_options(options, made, ("architecture", "positional_encoding", "head")):
-        log.warning(
-            "init_from: other options than the file's model has: %s; weights whose names and shapes agree are taken.",
-            listed(different),
-        )
