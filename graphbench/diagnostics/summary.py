@@ -56,15 +56,13 @@ from graphbench.errors import BadInput
 
 @dataclass
 class LayerSummary:
-    """Measures of one layer, summed over graphs.
+    """Measures of one layer, of all graphs.
 
     Args:
         layer: number of the layer.
         name: dotted name of its module.
-        sums: measure -> sum over the graphs for which it is defined.
-        counts: measure -> number of these graphs.
+        values: measure -> its values of the graphs for which it is defined, in the order in which they were added.
         left_out: measure -> number of the other graphs, where it is not defined (NaN) or not finite.
-        values: measure -> its values of these graphs, in the order in which they were added.
 
     Examples:
         >>> layer = LayerSummary(0)
@@ -75,40 +73,41 @@ class LayerSummary:
 
     layer: int
     name: str = ""
-    sums: dict[str, float] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    left_out: dict[str, int] = field(default_factory=dict)
     values: dict[str, list[float]] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def sums(self) -> dict[str, float]:
+        """Measure -> sum over the graphs for which it is defined."""
+        # `fsum` is exact, so that the order of graphs and processes does not show in a mean.
+        return {measure: math.fsum(values) for measure, values in self.values.items()}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Measure -> number of these graphs."""
+        return {measure: len(values) for measure, values in self.values.items()}
 
     def mean(self, measure: str) -> float:
         """Mean over graphs; NaN where no graph has the measure."""
-        count = self.counts.get(measure, 0)
-        return self.sums[measure] / count if count else float("nan")
+        values = self.values.get(measure)
+        return math.fsum(values) / len(values) if values else float("nan")
 
     def means(self) -> dict[str, float]:
         """Mean of every measure."""
-        return {measure: self.mean(measure) for measure in self.sums}
+        return {measure: self.mean(measure) for measure in self.values}
 
     def add(self, other: LayerSummary) -> None:
-        """Add the sums, counts, numbers left out and values of other graphs."""
-        for measure in other.sums:
-            self.sums[measure] = self.sums.get(measure, 0.0) + other.sums[measure]
-            self.counts[measure] = self.counts.get(measure, 0) + other.counts[measure]
+        """Add the values and numbers left out of other graphs."""
+        for measure, values in other.values.items():
+            self.values.setdefault(measure, []).extend(values)
             self.left_out[measure] = self.left_out.get(measure, 0) + other.left_out[measure]
-            self.values.setdefault(measure, []).extend(other.values[measure])
 
     def add_graphs(self, measures: dict[str, Tensor]) -> None:
         """Add measures of single graphs `[G]` each; a graph whose value is NaN or infinite is counted as left out."""
-        if not measures:
-            return
-        rows = torch.stack([value.cpu().double() for value in measures.values()])
-        defined = [row[row.isfinite()].tolist() for row in rows]
-        values = dict(zip(measures, defined, strict=True))
-        counts = {measure: len(numbers) for measure, numbers in values.items()}
-        left_out = {measure: rows.shape[1] - count for measure, count in counts.items()}
-        # `fsum` is exact, so that the order of graphs and processes does not show in a mean.
-        sums = {measure: math.fsum(numbers) for measure, numbers in values.items()}
-        self.add(LayerSummary(self.layer, self.name, sums, counts, left_out, values))
+        for measure, of_graphs in measures.items():
+            defined: list[float] = of_graphs[of_graphs.isfinite()].cpu().double().tolist()
+            self.values.setdefault(measure, []).extend(defined)
+            self.left_out[measure] = self.left_out.get(measure, 0) + len(of_graphs) - len(defined)
 
 
 Summary = dict[int, LayerSummary]

@@ -29,7 +29,7 @@ from graphbench.errors import BadInput, GraphbenchError
 from graphbench.experiments.control import Measure, control_rows, families, family_of, fit_width, words_of
 from graphbench.experiments.sweeps.plan import benchmark_options
 from graphbench.experiments.trainings import Training, results
-from graphbench.registry.configurations import configurations, read, resolve
+from graphbench.registry.configurations import class_name, configurations, read, resolve
 from graphbench.runs.differences import differing
 
 Question = Literal["control", "depth", "budget", "cost"]
@@ -112,9 +112,9 @@ class _Base:
     def __init__(self, study: Study, benchmark: str, options: Sequence[str]) -> None:
         self.study, self.options = study, tuple(options)
         self.settings, self.parameters = study.measure(words_of(study.model, self.options))
-        self.benchmark = benchmark or _class_name(self.settings["data"])
+        self.benchmark = benchmark or class_name(self.settings["data"])
         self.given: Mapping[str, Any] = self.settings["model"]["architecture"]["init_args"]
-        self.architecture = _class_name(self.settings["model"]["architecture"])
+        self.architecture = class_name(self.settings["model"]["architecture"])
 
     def row(
         self, question: Question, label: str, configs: Sequence[str] = (), options: Sequence[str] = (), **facts: Any
@@ -123,7 +123,7 @@ class _Base:
         configs, words = tuple(configs or self.study.model), (*self.options, *options)
         # Once to see which diagnostics the configuration lacks, and again with them.
         settings, _ = self.study.measure(words_of(configs, words))
-        present = {_class_name(one) for one in settings["trainer"]["callbacks"] or ()}
+        present = {class_name(one) for one in settings["trainer"]["callbacks"] or ()}
         words += tuple(f"--trainer.callbacks+={name}" for name in DIAGNOSTICS if name not in present)
         settings, parameters = self.study.measure(words_of(configs, words))
         name = f"{_plain(f'{self.benchmark}-{question}-{label}')}-{_checksum(settings)}"
@@ -295,11 +295,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _class_name(entry: Any) -> str:
-    path = entry["class_path"] if isinstance(entry, Mapping) else entry
-    return str(path).rpartition(".")[2]
 
 
 def _plain(text: str) -> str:

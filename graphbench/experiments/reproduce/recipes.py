@@ -14,7 +14,7 @@ import yaml
 
 from graphbench import registry
 from graphbench.experiments.reproduce.tables import Cell
-from graphbench.registry.configurations import find
+from graphbench.registry.configurations import class_name, find
 from graphbench.registry.expected import Expected
 
 
@@ -122,7 +122,7 @@ def expected(recipe: Sequence[str]) -> Expected:
 
 def benchmark_of(recipe: Sequence[str]) -> str:
     """Return the registered name of the recipe's data."""
-    return str(setting(recipe, "data.class_path") or "").rpartition(".")[2]
+    return class_name(setting(recipe, "data"))
 
 
 def _number(cell: Cell, option: str) -> int | None:
@@ -208,7 +208,7 @@ def can_be_offline(recipe: Sequence[str]) -> bool:
 
 def _graphs_of(recipe: Sequence[str]) -> str:
     """Return the benchmark whose graphs the recipe's own takes, as ElectricFlow does; "" if none."""
-    return str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
+    return class_name(setting(recipe, "data.init_args.graphs"))
 
 
 def stand_in_options(recipe: Sequence[str], options: Sequence[str] = ()) -> tuple[str, ...]:
