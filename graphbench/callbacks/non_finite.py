@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -126,7 +125,15 @@ class NonFinite(pl.Callback):
         if shared and _leaves_out(optimizer):
             look = _Look(named)
             optimizer.found_inf = look.bad  # type: ignore[attr-defined] # as torch's GradScaler says it
-            self._judge_last_step = partial(self._judge, look, trainer, pl_module, optimizer, step, batches, losses)
+
+            def judge() -> None:  # the step was left out: the weights are those that it was computed with
+                if look.is_bad():
+                    found = describe(pl_module, batches, losses, look.bad_names(), trainer)
+                    self._act(trainer, optimizer, step + found)
+                else:
+                    self._in_a_row = 0
+
+            self._judge_last_step = judge
             return
         bad = not math.isfinite(float(nn.utils.get_total_norm(named.values())))
         if not shared:  # each process has other gradients
@@ -153,22 +160,6 @@ class NonFinite(pl.Callback):
         judge, self._judge_last_step = self._judge_last_step, None
         if judge is not None:
             judge()
-
-    def _judge(
-        self,
-        look: _Look,
-        trainer: pl.Trainer,
-        module: pl.LightningModule,
-        optimizer: torch.optim.Optimizer,
-        step: str,
-        batches: list[Any],
-        losses: list[Tensor],
-    ) -> None:
-        """Act on a step that was left out; the weights are those that it was computed with."""
-        if look.is_bad():
-            self._act(trainer, optimizer, step + describe(module, batches, losses, look.bad_names(), trainer))
-        else:
-            self._in_a_row = 0
 
     def _act(self, trainer: pl.Trainer, optimizer: torch.optim.Optimizer, finding: str) -> None:
         if self.policy == "stop" or (self.policy == "lower_rate" and self._lowered):
