@@ -119,7 +119,11 @@ class LearningModule(pl.LightningModule):
             logger.warning("The checkpoint was trained with other options: %s.", "; ".join(options[:6]))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load weights as torch does."""
+        """Load weights as torch does.
+
+        Raises:
+            BadInput: they do not fit; names what is missing, unexpected or of another shape.
+        """
         try:
             return super().load_state_dict(state_dict, strict, assign)
         except RuntimeError as error:

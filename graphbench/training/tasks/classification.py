@@ -85,6 +85,9 @@ class Classification(Task):
 
         Args:
             wanted: "balanced" for `n / (C n_c)` of class c with n_c of n training rows; or a number for each class.
+
+        Raises:
+            BadInput: there are not as many numbers as classes, one is not positive, or the loss has its own weights.
         """
         if self.spec.loss == "weighted_cross_entropy":
             raise BadInput(
@@ -119,6 +122,9 @@ class Classification(Task):
 
         That is torch's `CrossEntropyLoss(label_smoothing=s)` (Szegedy et al., "Rethinking the Inception architecture",
         CVPR 2016, section 7). Where classes have weights, a row has that of its label's class as a whole.
+
+        Raises:
+            BadInput: s is not in [0, 1), or the loss is focal.
         """
         check_range("label_smoothing", amount, at_least=0, below=1)
         if amount and self.spec.loss == "focal":

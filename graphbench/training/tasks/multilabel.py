@@ -66,6 +66,9 @@ class Multilabel(Task):
         Args:
             wanted: "balanced", so that 0s and 1s of a label weigh alike in sum; or for each label how many times a 0
                 its 1 weighs, torch's `pos_weight`.
+
+        Raises:
+            BadInput: there are not as many numbers as labels, or one is not positive.
         """
         self._wanted_weights = check_class_weights(wanted, self.spec.num_targets, of="label")
         self.class_weights = torch.ones(2, self.spec.num_targets)
@@ -119,7 +122,11 @@ class Multilabel(Task):
         }
 
     def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities and labels `[rows, T]`, -1 where unknown."""
+        """Probabilities and labels `[rows, T]`, -1 where unknown.
+
+        Raises:
+            BadInput: a label is unknown, and the metric would take -1 for one.
+        """
         unknown = targets.isnan()
         if getattr(metric, "ignore_index", None) != UNKNOWN and bool(unknown.any()):
             raise BadInput(f"metrics: some labels are unknown; give {type(metric).__name__} ignore_index: {UNKNOWN}.")

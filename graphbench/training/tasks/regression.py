@@ -45,6 +45,9 @@ class Regression(Task):
     predictions are powers of ten. Losses of cells in `y_lower` and `y_upper` are one-sided, see `meet_bounds`. With the
     losses Gaussian and Quantile the head has several outputs for each target, predictions first, see `GaussianSpread`
     and `QuantileSpread`, whose levels are `quantiles`.
+
+    Raises:
+        BadInput: there are levels for another loss, or they are none.
     """
 
     kind = "regression"
@@ -93,7 +96,11 @@ class Regression(Task):
         self.wide = False
 
     def set_target_losses(self, losses: Mapping[str, str]) -> None:
-        """Give targets losses of their own, by their names; the others keep that of the specification."""
+        """Give targets losses of their own, by their names; the others keep that of the specification.
+
+        Raises:
+            BadInput: there is no such target, or a loss is none of a difference.
+        """
         names = self.spec.target_names or tuple(map(str, range(self.spec.num_targets)))
         spellings = {name.casefold(): name for name in _POINTWISE}
         for name, loss in losses.items():
