@@ -16,7 +16,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from graphbench.data.files.foreign import load_yaml
-from graphbench.data.files.nested import texts_in
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.runs import trust
 from graphbench.runs.checkpoints import INSTANTIATOR as INSTANTIATOR
@@ -100,8 +99,8 @@ def rebuilding(
             "or it was given in Python as an object that plain values cannot describe. Give what is missing: "
             f"load_from_checkpoint(path, {', '.join(f'{name}=...' for name in missing)})."
         )
-    texts = texts_in({name: value for name, value in merged.items() if name != "spec"})  # which names no classes
-    imported = frozenset(where for text in texts for where in _imported(text))
+    named = _dotted({name: value for name, value in merged.items() if name != "spec"})  # which names no classes
+    imported = frozenset(where for text in named for where in _imported(text))
     try:
         with trust.enforced(trust.Policy(Path(path), imported, trusted)):
             yield
@@ -109,6 +108,16 @@ def rebuilding(
         raise
     except (ArgumentError, TypeError) as error:
         raise BadInput(f"The module of {path} cannot be made of its hyper-parameters: {error}") from error
+
+
+def _dotted(content: Any) -> Iterator[str]:
+    """Every text among the values that is a dotted path."""
+    if isinstance(content, str):
+        if "." in content and all(part.isidentifier() for part in content.split(".")):
+            yield content
+    elif isinstance(content, (Mapping, list, tuple)):
+        for item in content.values() if isinstance(content, Mapping) else content:
+            yield from _dotted(item)
 
 
 def _imported(path: str) -> Iterator[str]:

@@ -38,6 +38,6 @@ def texts_in(value: Any) -> Iterator[str]:
     """
     if isinstance(value, str):
         yield value
-    elif isinstance(value, (Mapping, list, tuple)):
+    elif isinstance(value, (Mapping, list)):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from texts_in(item)
