@@ -32,7 +32,7 @@ def _per_head(
         values, counted = measure(matrix)
         means.append(torch.where(counted, values, 0.0).sum(1) / counted.sum(1))
     if isinstance(attention, Tensor) and not means:
-        return attention.new_empty(attention.shape[:2], dtype=torch.float64)
+        return as_double(attention.new_empty(attention.shape[:2]))
     return torch.stack(means)
 
 

@@ -56,13 +56,15 @@ from graphbench.errors import BadInput
 
 @dataclass
 class LayerSummary:
-    """Measures of one layer, of all graphs.
+    """Measures of one layer, summed over graphs.
 
     Args:
         layer: number of the layer.
         name: dotted name of its module.
-        values: measure -> its values of the graphs for which it is defined, in the order in which they were added.
+        sums: measure -> sum over the graphs for which it is defined.
+        counts: measure -> number of these graphs.
         left_out: measure -> number of the other graphs, where it is not defined (NaN) or not finite.
+        values: measure -> its values of these graphs, in the order in which they were added.
 
     Examples:
         >>> layer = LayerSummary(0)
@@ -73,41 +75,40 @@ class LayerSummary:
 
     layer: int
     name: str = ""
-    values: dict[str, list[float]] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def sums(self) -> dict[str, float]:
-        """Measure -> sum over the graphs for which it is defined."""
-        # `fsum` is exact, so that the order of graphs and processes does not show in a mean.
-        return {measure: math.fsum(values) for measure, values in self.values.items()}
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Measure -> number of these graphs."""
-        return {measure: len(values) for measure, values in self.values.items()}
+    values: dict[str, list[float]] = field(default_factory=dict)
 
     def mean(self, measure: str) -> float:
         """Mean over graphs; NaN where no graph has the measure."""
-        values = self.values.get(measure)
-        return math.fsum(values) / len(values) if values else float("nan")
+        count = self.counts.get(measure, 0)
+        return self.sums[measure] / count if count else float("nan")
 
     def means(self) -> dict[str, float]:
         """Mean of every measure."""
-        return {measure: self.mean(measure) for measure in self.values}
+        return {measure: self.mean(measure) for measure in self.sums}
 
     def add(self, other: LayerSummary) -> None:
-        """Add the values and numbers left out of other graphs."""
-        for measure, values in other.values.items():
-            self.values.setdefault(measure, []).extend(values)
+        """Add the sums, counts, numbers left out and values of other graphs."""
+        for measure in other.sums:
+            self.sums[measure] = self.sums.get(measure, 0.0) + other.sums[measure]
+            self.counts[measure] = self.counts.get(measure, 0) + other.counts[measure]
             self.left_out[measure] = self.left_out.get(measure, 0) + other.left_out[measure]
+            self.values.setdefault(measure, []).extend(other.values[measure])
 
     def add_graphs(self, measures: dict[str, Tensor]) -> None:
         """Add measures of single graphs `[G]` each; a graph whose value is NaN or infinite is counted as left out."""
-        for measure, of_graphs in measures.items():
-            defined: list[float] = of_graphs[of_graphs.isfinite()].cpu().double().tolist()
-            self.values.setdefault(measure, []).extend(defined)
-            self.left_out[measure] = self.left_out.get(measure, 0) + len(of_graphs) - len(defined)
+        if not measures:
+            return
+        rows = torch.stack([value.cpu().double() for value in measures.values()])
+        defined = [row[row.isfinite()].tolist() for row in rows]
+        values = dict(zip(measures, defined, strict=True))
+        counts = {measure: len(numbers) for measure, numbers in values.items()}
+        left_out = {measure: rows.shape[1] - count for measure, count in counts.items()}
+        # `fsum` is exact, so that the order of graphs and processes does not show in a mean.
+        sums = {measure: math.fsum(numbers) for measure, numbers in values.items()}
+        self.add(LayerSummary(self.layer, self.name, sums, counts, left_out, values))
 
 
 Summary = dict[int, LayerSummary]
