@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -98,6 +98,16 @@ def visible(text: str) -> str:
         evil.Net\x1b[2K\rall is well
     """
     return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def listed(names: Sequence[object], most: int = 12) -> str:
+    """Name the first of some things in a message, and count the others.
+
+    Examples:
+        >>> listed(["logS", "pKa", "mass"], most=2)
+        'logS, pKa and 1 more'
+    """
+    return ", ".join(map(str, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def check_choice(option: str, value: object, allowed: Iterable[object]) -> None:

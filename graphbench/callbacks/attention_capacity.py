@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytorch_lightning as pl
 import torch
+from torch_geometric.data import Data
 
-from graphbench.callbacks.probe import ProbeCallback
-from graphbench.contracts import Encoding, GraphBatch, GraphTable
+from graphbench.callbacks.probe import ProbeCallback, watched
+from graphbench.contracts import Encoding, GraphTable
 from graphbench.contracts.spec import Split
-from graphbench.diagnostics import Patterns, Recording, Summary, merge, summarise_attention, summarise_capacity
+from graphbench.diagnostics import Patterns, Summary, merge, summarise_attention, summarise_capacity
 from graphbench.encodings import Substructures
 from graphbench.errors import BadInput
 
@@ -74,9 +76,10 @@ class AttentionCapacity(ProbeCallback):
             Patterns.uniform(b.member_node, b.member_substructure, b.substructure_batch, b.ptr.diff()) for b in parts
         ]
 
-    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
+    def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
         """Measures of one probe batch by layer."""
+        recording, graphs = watched(module, batch)
         # Moved at the first look and kept there; MPS has no doubles, so that patterns stay on the CPU.
-        if self._patterns[number].node.device != batch.edge_index.device and batch.edge_index.device.type != "mps":
-            self._patterns[number] = self._patterns[number].to(batch.edge_index.device)
+        if self._patterns[number].node.device != graphs.edge_index.device and graphs.edge_index.device.type != "mps":
+            self._patterns[number] = self._patterns[number].to(graphs.edge_index.device)
         return merge((summarise_capacity(recording, self._patterns[number]), summarise_attention(recording)))

@@ -36,12 +36,6 @@ class ChangedOptions(pl.Callback):
     - Options of callbacks that stand in their state, such as the patience of Lightning's EarlyStopping, are set again.
 
     It stands in front of all other callbacks, so that they see rates as they are.
-
-    Args:
-        changed: what differs from the run's configuration.
-
-    Raises:
-        BadInput: the optimizer's state does not serve an option, or a callback's state hides it.
     """
 
     def __init__(self, changed: Sequence[Difference]) -> None:
@@ -180,11 +174,7 @@ def _check_option(
     saved: Sequence[Mapping[str, Any]],
     make: Callable[[list[Any]], Optimizer],
 ) -> None:
-    """Try on one parameter whether an optimizer can go on with another value of an option.
-
-    Raises:
-        BadInput: the option is none of the parameter groups, or the state of a step without it does not serve it.
-    """
+    """Try on one parameter whether an optimizer can go on with another value of an option."""
     remedy = "Leave it as it was, or train a new run from its weights (--model.init_from)."
     if any(name not in group or name not in old for group, old in zip(fresh, saved, strict=True)):
         raise BadInput(f"--resume: {one}, but the optimizer's state in the checkpoint has no such option. {remedy}")

@@ -19,11 +19,7 @@ Row = Mapping[str, float]
 class RunCSVLogger(CSVLogger):
     """Writes `metrics.csv` straight into the run folder.
 
-    Lightning's logger starts the file anew; a run that goes on keeps the rows of the steps before it.
-
-    Args:
-        folder: the run folder.
-        continue_at: optimizer step at which the run goes on; None for a new run.
+    Lightning's logger starts the file anew; a run that goes on keeps the rows of the steps before `continue_at`.
     """
 
     def __init__(self, folder: str | Path, continue_at: int | None = None) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelPruning
-from torch import Tensor, distributed
+from torch import Tensor
 from torchmetrics import Metric
 
+from graphbench.training.distributed import of_processes
 from graphbench.training.lightning_internals import begin_next_epoch, count_batch_once
 
 
@@ -129,14 +130,9 @@ class ExactResume(pl.Callback):
         """States by rank; every rank takes part, since Lightning collects a checkpoint on all of them."""
         module = self._trainer.lightning_module if self._trainer else None
         state = capture() | {"scores": capture_scores(module), "generators": capture_generators(module)}
-        if distributed.is_available() and distributed.is_initialized():
-            states: list[dict[str, Any]] = [{} for _ in range(distributed.get_world_size())]
-            distributed.all_gather_object(states, state)
-        else:
-            states = [state]
         loader: Any = self._trainer.train_dataloader if self._trainer is not None else None
         position = loader.state_dict() if hasattr(loader, "state_dict") else None
-        return {"ranks": states, "position": position, "watched": _watched_scores(self._trainer)}
+        return {"ranks": of_processes(state), "position": position, "watched": _watched_scores(self._trainer)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the states until training starts: building workers and optimizers may sample numbers before."""

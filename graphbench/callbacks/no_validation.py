@@ -22,11 +22,7 @@ class NoValidation(pl.Callback):
     """
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Look at the data, which are open by now.
-
-        Raises:
-            BadInput: a callback or the schedule needs validation scores.
-        """
+        """Look at the data, which are open by now."""
         why, remedy = _reason(trainer)
         if stage != "fit" or not why:
             return

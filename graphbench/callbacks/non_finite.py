@@ -6,18 +6,17 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from graphbench.callbacks.exact_resume import capture_generators, restore_generators
 from graphbench.contracts.architecture import Representation
-from graphbench.errors import GraphbenchError, check_range
-from graphbench.training.distributed import whole_parameters
+from graphbench.errors import GraphbenchError, check_range, listed
+from graphbench.training.distributed import of_processes, whole_parameters
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +125,15 @@ class NonFinite(pl.Callback):
         if shared and _leaves_out(optimizer):
             look = _Look(named)
             optimizer.found_inf = look.bad  # type: ignore[attr-defined] # as torch's GradScaler says it
-            self._judge_last_step = partial(self._judge, look, trainer, pl_module, optimizer, step, batches, losses)
+
+            def judge() -> None:  # the step was left out: the weights are those that it was computed with
+                if look.is_bad():
+                    found = describe(pl_module, batches, losses, look.bad_names(), trainer)
+                    self._act(trainer, optimizer, step + found)
+                else:
+                    self._in_a_row = 0
+
+            self._judge_last_step = judge
             return
         bad = not math.isfinite(float(nn.utils.get_total_norm(named.values())))
         if not shared:  # each process has other gradients
@@ -153,22 +160,6 @@ class NonFinite(pl.Callback):
         judge, self._judge_last_step = self._judge_last_step, None
         if judge is not None:
             judge()
-
-    def _judge(
-        self,
-        look: _Look,
-        trainer: pl.Trainer,
-        module: pl.LightningModule,
-        optimizer: torch.optim.Optimizer,
-        step: str,
-        batches: list[Any],
-        losses: list[Tensor],
-    ) -> None:
-        """Act on a step that was left out; the weights are those that it was computed with."""
-        if look.is_bad():
-            self._act(trainer, optimizer, step + describe(module, batches, losses, look.bad_names(), trainer))
-        else:
-            self._in_a_row = 0
 
     def _act(self, trainer: pl.Trainer, optimizer: torch.optim.Optimizer, finding: str) -> None:
         if self.policy == "stop" or (self.policy == "lower_rate" and self._lowered):
@@ -219,11 +210,7 @@ def describe(
     """
     with whole_parameters(trainer):
         finding = _find(module, batches, losses, names, trainer)
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return finding[1]
-    everywhere = [finding] * distributed.get_world_size()
-    distributed.all_gather_object(everywhere, finding)
-    return max(everywhere, key=lambda one: one[0])[1]  # the first of equals
+    return max(of_processes(finding), key=lambda one: one[0])[1]  # the first of equals
 
 
 def _find(
@@ -296,5 +283,4 @@ def _graphs(batches: list[Any], trainer: pl.Trainer) -> str:
     rows = [int(row) for batch in batches for row in getattr(batch, "graph_id", torch.empty(0)).tolist()]
     data: Any = getattr(trainer, "datamodule", None)
     ids = data.ids("train") if hasattr(data, "ids") else None
-    named = [str(row if ids is None else ids[row]) for row in rows[:_NAMED]]
-    return ", ".join(named) + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
+    return listed(rows if ids is None else [ids[row] for row in rows], _NAMED)

@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.model_helpers import is_overridden
 from pytorch_lightning.utilities.seed import isolate_rng
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Batch, Data
 
@@ -30,7 +30,7 @@ from graphbench.contracts.spec import Split
 from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
 from graphbench.errors import BadInput, check_range
 from graphbench.runs.tables import LAYER_COLUMNS
-from graphbench.training.distributed import whole_parameters
+from graphbench.training.distributed import of_processes, whole_parameters
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.parts import evaluating
 
@@ -44,11 +44,7 @@ def check_positive(callback: pl.Callback, **numbers: int) -> None:
 
 
 def split_table(trainer: pl.Trainer, split: str) -> GraphTable:
-    """Return the graphs of a split of a benchmark.
-
-    Raises:
-        BadInput: the trainer has no benchmark as its data module, or the split is empty.
-    """
+    """Return the graphs of a split of a benchmark; `BadInput` where there is none, or no graph in it."""
     tables = getattr(getattr(trainer, "datamodule", None), "tables", None)
     if not tables or split not in tables:
         raise BadInput(f"Scores on the {split} split need a graphbench benchmark as the trainer's data module.")
@@ -81,11 +77,7 @@ class ProbeGraphs:
 
 
 def probe_graphs(trainer: pl.Trainer, split: str, rows: Tensor) -> ProbeGraphs:
-    """Take graphs of a benchmark, or of any data loader of PyG that the trainer has for the split.
-
-    Raises:
-        BadInput: there is no such loader, or its items are no graphs of PyG.
-    """
+    """Take graphs of a benchmark, or of any data loader of PyG that the trainer has for the split."""
     if getattr(getattr(trainer, "datamodule", None), "tables", None):
         table = split_table(trainer, split).select(rows)
         if len(rows) and is_overridden("on_after_batch_transfer", trainer.datamodule):  # type: ignore[attr-defined]
@@ -164,6 +156,13 @@ def run_layers(module: pl.LightningModule, batch: Data) -> None:
         module.predict_step(batch, 0)
 
 
+def watched(module: pl.LightningModule, batch: Data) -> tuple[Recording, GraphBatch]:
+    """Run the layers on a batch, and return what they did with it."""
+    with record(traced_part(module)) as recording:
+        run_layers(module, batch)
+    return recording, to_graph_batch(batch)
+
+
 @contextlib.contextmanager
 def undisturbed(trainer: pl.Trainer, module: pl.LightningModule, seed: int) -> Iterator[None]:
     """Enter evaluation mode without gradients, in the trainer's precision, and restore modes and generators after it.
@@ -205,15 +204,6 @@ def _saw_nothing(norm: _BatchNorm) -> bool:
     """Tell whether running statistics are those of a new batch norm; not all kinds count their batches."""
     mean, variance = norm.running_mean, norm.running_var
     return mean is not None and variance is not None and bool((mean == 0).all()) and bool((variance == 1).all())
-
-
-def gathered(summary: Summary) -> Summary:
-    """Merge the summaries of all processes; called by each of them, also by one that had no graph to look at."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return summary
-    parts: list[Summary | None] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(parts, summary)
-    return merge(part for part in parts if part is not None)
 
 
 class ProbeCallback(pl.Callback):
@@ -261,24 +251,18 @@ class ProbeCallback(pl.Callback):
         self._seen: int | None = None
 
     @abstractmethod
-    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
-        """Measures of probe batch `number`, the same graphs every time, by layer; `batch` is on the model's device."""
-
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
-        """Run the layers on a probe batch, and measure what they did."""
-        with record(traced_part(module)) as recording:
-            run_layers(module, batch)
-        return self.measure(recording, to_graph_batch(batch), number)
+        """Run the layers on probe batch `number`, the same graphs every time, and measure what each layer did."""
 
     def prepare(self, graphs: GraphTable) -> None:
-        """Compute once what `measure` needs of this process's probe graphs; not called without any.
+        """Compute once what `look` needs of this process's probe graphs; not called without any.
 
         Batch `number` holds the graphs from `number * batch_size` on.
         """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Choose the graphs, and look at the model before it has learned anything."""
-        self._choose(trainer, pl_module)
+        self._choose(trainer)
         self.table.start(trainer)
         self._finished = self._seen = None
         # A run that goes on has its first look in the table already.
@@ -288,7 +272,7 @@ class ProbeCallback(pl.Callback):
             with first_statistics(trainer, pl_module, graphs.batch(range(len(rows))), self.seed):
                 self._look(trainer, pl_module, finished=0)
 
-    def _choose(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def _choose(self, trainer: pl.Trainer) -> None:
         """Cut the batches of this process's probe graphs."""
         # Every process draws the same graphs and takes its share of them.
         rows = choose_graphs(trainer, self.split, self.num_graphs, self.seed)[trainer.global_rank :: trainer.world_size]
@@ -314,8 +298,8 @@ class ProbeCallback(pl.Callback):
         """Look at the tested model; its rows take the place of those that the table has of its epoch."""
         if not has_graphs(trainer, self.split, self):
             return
-        self._choose(trainer, pl_module)
-        summary = gathered(self._summarise(trainer, pl_module))
+        self._choose(trainer)
+        summary = self._summarise(trainer, pl_module)
         self.table.replace(trainer, [row for layer in summary.values() for row in _rows(layer)])
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -324,7 +308,7 @@ class ProbeCallback(pl.Callback):
 
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule, finished: int, is_last: bool = False) -> None:
         self._seen = finished
-        summary = gathered(self._summarise(trainer, pl_module))
+        summary = self._summarise(trainer, pl_module)
         if not summary and finished == 0 and trainer.is_global_zero:
             name = type(traced_part(pl_module)).__name__
             log.warning("%s has no %s: no %s is measured.", name, self.needs, self.name)
@@ -344,9 +328,10 @@ class ProbeCallback(pl.Callback):
                 log_histogram(trainer, f"{self.name}/{measure}/layer_{layer.layer}", layer.values[measure])
 
     def _summarise(self, trainer: pl.Trainer, module: pl.LightningModule) -> Summary:
-        """Measures of this process's graphs."""
+        """Measures of the graphs of all processes; called by each of them, also by one that has no graph to look at."""
         with undisturbed(trainer, module, self.seed):
-            return merge(self.look(module, batch, number) for number, batch in enumerate(self._batches))
+            own = merge(self.look(module, batch, number) for number, batch in enumerate(self._batches))
+        return merge(of_processes(own))
 
 
 def _rows(layer: LayerSummary) -> list[dict[str, Any]]:

@@ -6,16 +6,15 @@ from typing import ClassVar
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
-from graphbench.callbacks.probe import ProbeCallback, check_positive, run_layers, traced_part
-from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.callbacks.probe import ProbeCallback, check_positive, run_layers, traced_part, watched
+from graphbench.contracts import GraphTable
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import Split
 from graphbench.data.worker_pool import random_state
 from graphbench.diagnostics import (
-    Recording,
     Summary,
     differentiable,
     record,
@@ -43,9 +42,10 @@ class RankProgression(ProbeCallback):
     name: ClassVar[str] = "rank_progression"
     histograms: ClassVar[tuple[str, ...]] = ("effective_rank",)
 
-    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
+    def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
         """Measures of one probe batch by depth."""
-        return summarise_ranks(recording, batch.edge_index)
+        recording, graphs = watched(module, batch)
+        return summarise_ranks(recording, graphs.edge_index)
 
 
 class InfluenceRange(ProbeCallback):
@@ -100,7 +100,6 @@ class InfluenceRange(ProbeCallback):
         check_positive(self, num_targets=num_targets, num_probes=probes, max_distance=max_distance)
         check_choice("InfluenceRange: norm", norm, ("l1", "squared"))
         self.num_targets, self.num_probes, self.norm, self.max_distance = num_targets, num_probes, norm, max_distance
-        self._inputs: list[Tensor] = []
         self._targets: list[Tensor] = []
 
     def prepare(self, graphs: GraphTable) -> None:
@@ -126,18 +125,12 @@ class InfluenceRange(ProbeCallback):
                 run_layers(module, graphs)
             if not inputs:
                 return {}
-            # By an attribute, as `measure` has one signature for all diagnostics.
-            self._inputs = inputs
-            summary = self.measure(recording, to_graph_batch(graphs), number)
-            self._inputs = []
-            return summary
-
-    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
-        """Measures of one probe batch by depth, from the same nodes and channels every time."""
-        return summarise_influence(
-            recording, self._inputs, batch.edge_index, batch.batch, self._targets[number], self.norm, self.num_probes,
-            self.max_distance, torch.Generator().manual_seed(self.seed),
-        )  # fmt: skip
+            graphs, targets = to_graph_batch(graphs), self._targets[number]
+            # The same nodes and channels every time.
+            return summarise_influence(
+                recording, inputs, graphs.edge_index, graphs.batch, targets, self.norm, self.num_probes,
+                self.max_distance, torch.Generator().manual_seed(self.seed),
+            )  # fmt: skip
 
 
 class GradientFlow(ProbeCallback):
@@ -157,8 +150,6 @@ class GradientFlow(ProbeCallback):
     name: ClassVar[str] = "gradients"
     histograms: ClassVar[tuple[str, ...]] = ("gradient_norm",)
     needs: ClassVar[str] = "loss of a BenchmarkModule that depends on what its layers read"
-    #: Architecture and loss of the batch that is looked at.
-    _watched: tuple[nn.Module, Tensor] | None = None
 
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
         """Run model and loss with gradients, and measure."""
@@ -168,14 +159,4 @@ class GradientFlow(ProbeCallback):
             graphs = module.read_batch(batch.clone())  # a test runs in inference mode, whose tensors have no gradients
             with record(module.architecture) as recording:
                 sums, _ = module.task.terms(module(graphs), graphs)
-            self._watched = (module.architecture, sums.sum())
-            summary = self.measure(recording, graphs, number)
-            self._watched = None
-            return summary
-
-    def measure(self, recording: Recording, batch: GraphBatch, number: int) -> Summary:
-        """Measures of one probe batch by layer."""
-        if self._watched is None:
-            return {}
-        architecture, loss = self._watched
-        return summarise_gradients(recording, loss, batch.batch, architecture)
+            return summarise_gradients(recording, sums.sum(), graphs.batch, module.architecture)

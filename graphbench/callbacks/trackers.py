@@ -97,13 +97,8 @@ def _drawn(figure: Figure) -> Image.Image:
 class TrackerRuns(pl.Callback):
     """Names the runs of trackers after the run's folder, where no option does, and records which they are.
 
-    Trackers make names up from Python's generator, which is seeded: runs of one seed would all be called the same.
-
-    Args:
-        loggers: those that are configured, as they were built.
-        settings: the configuration of each: class and options.
-        run: the folder.
-        continued: whether the run goes on.
+    Trackers make names up from Python's generator, which is seeded: runs of one seed would all be called the same. Of
+    each logger that is configured `settings` has class and options.
     """
 
     def __init__(self, loggers: Sequence[Logger], settings: Sequence[Any], run: RunFolder, continued: bool) -> None:
@@ -130,11 +125,8 @@ class TrackerRuns(pl.Callback):
 def go_on(settings: Sequence[Any], run: RunFolder) -> None:
     """Let loggers go on with the runs of their trackers that the folder records, where no option names one.
 
-    Runs that are kept offline cannot be continued, nor can those of other trackers.
-
-    Args:
-        settings: the configuration of each logger, changed in place.
-        run: the folder of the run that is continued.
+    Runs that are kept offline cannot be continued, nor can those of other trackers. The configurations of the loggers
+    are changed in place.
     """
     for one, record in zip(settings, _recorded(run), strict=False):
         name = _class(one)
@@ -151,11 +143,7 @@ def go_on(settings: Sequence[Any], run: RunFolder) -> None:
 
 
 def check_loggers(settings: Sequence[Any]) -> None:
-    """Refuse a logger that would keep nothing.
-
-    Raises:
-        BadInput: names the option and what would be right.
-    """
+    """Refuse a logger that would keep nothing."""
     for one in settings:
         if _class(one) == "CometLogger" and _option(one, "online") is False:
             raise BadInput(

@@ -153,8 +153,7 @@ def highest_memory_mb(device: torch.device) -> float | None:
     """Return the peak of the process that needs most of all that train, in MB; every one takes part."""
     from graphbench.training.distributed import of_processes
 
-    peaks = [peak for (peak,) in of_processes(peak_memory_mb(device) or 0.0)]
-    return max(peaks) or None
+    return max(of_processes(peak_memory_mb(device) or 0.0)) or None
 
 
 def scores_of(split: str, logged: Mapping[str, float]) -> dict[str, float]:

@@ -9,8 +9,7 @@ Legend: G graphs, H heads, n queries and k keys of a graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,67 +17,54 @@ from torch import Tensor
 from graphbench.diagnostics.ragged import as_double
 from graphbench.errors import BadInput
 
-
-@dataclass
-class _Rows:
-    """Every row of every matrix, one after the other."""
-
-    weights: Tensor  # float64 `[entries]`
-    keys: Tensor  # keys of each row `[R]`; rows are ordered by graph, head, query
-    queries: Tensor  # queries of each graph `[G]`
-    heads: int  # H
-
-    def sums(self, entries: Tensor) -> Tensor:
-        """Sum of `entries` over each row `[R]`."""
-        row = torch.repeat_interleave(torch.arange(len(self.keys), device=entries.device), self.keys)
-        return entries.new_zeros(len(self.keys)).index_add_(0, row, entries)
-
-    def means(self, of_rows: Tensor, counted: Tensor) -> Tensor:
-        """Mean over the counted rows of each head `[G, H]`; NaN where there is none."""
-        matrix = torch.arange(len(self.queries) * self.heads, device=of_rows.device)
-        matrix = torch.repeat_interleave(matrix, self.queries.repeat_interleave(self.heads))
-        total = of_rows.new_zeros(2, len(self.queries) * self.heads)
-        total.index_add_(1, matrix, torch.stack((torch.where(counted, of_rows, 0.0), counted.to(of_rows.dtype))))
-        return (total[0] / total[1]).reshape(len(self.queries), self.heads)
+Attention = Sequence[Tensor] | Tensor
 
 
-def _rows(attention: Sequence[Tensor] | Tensor, row_mask: Tensor | None, column_mask: Tensor | None) -> _Rows:
+def _per_head(
+    measure: Callable[[Tensor], tuple[Tensor, Tensor]], attention: Attention, *masks: Tensor | None
+) -> Tensor:
+    """Mean of a measure over the rows of each head that it counts, float64 `[G, H]`; NaN where it counts none.
+
+    Of a matrix `[H, n, k]` it gives the value of each row and whether that counts, both `[H, n]`.
+    """
+    means = []
+    for matrix in _matrices(attention, *masks):
+        values, counted = measure(matrix)
+        means.append(torch.where(counted, values, 0.0).sum(1) / counted.sum(1))
+    if isinstance(attention, Tensor) and not means:
+        return as_double(attention.new_empty(attention.shape[:2]))
+    return torch.stack(means)
+
+
+def _matrices(attention: Attention, row_mask: Tensor | None, column_mask: Tensor | None) -> list[Tensor]:
+    """Return the matrix of each graph without padding, float64."""
     if isinstance(attention, Tensor):
-        return _padded_rows(attention, row_mask, column_mask)
-    if row_mask is not None or column_mask is not None:
+        attention = _unpadded(attention, row_mask, column_mask)
+    elif row_mask is not None or column_mask is not None:
         raise BadInput("Masks go with a padded attention tensor; a list of matrices has no padding.")
-    if not attention or any(matrix.dim() != 3 or len(matrix) != len(attention[0]) for matrix in attention):
+    elif not attention or any(matrix.dim() != 3 or len(matrix) != len(attention[0]) for matrix in attention):
         raise BadInput(
             "attention must be a list of [heads, queries, keys] matrices with equally many heads, got shapes "
             f"{[list(matrix.shape) for matrix in attention]}."
         )
-    heads, device = len(attention[0]), attention[0].device
-    queries = torch.tensor([matrix.shape[1] for matrix in attention], device=device)
-    keys = torch.tensor([matrix.shape[2] for matrix in attention], device=device).repeat_interleave(queries * heads)
-    return _checked(_Rows(torch.cat([as_double(matrix).flatten() for matrix in attention]), keys, queries, heads))
+    matrices = [as_double(matrix) for matrix in attention]
+    if negative := [float(matrix.min()) for matrix in matrices if bool((matrix < 0).any())]:
+        raise BadInput(f"Attention weights must be non-negative, got {min(negative):.4g}.")
+    return matrices
 
 
-def _padded_rows(attention: Tensor, row_mask: Tensor | None, column_mask: Tensor | None) -> _Rows:
+def _unpadded(attention: Tensor, row_mask: Tensor | None, column_mask: Tensor | None) -> list[Tensor]:
     if attention.dim() != 4:
         raise BadInput(f"Padded attention must be [graphs, heads, queries, keys], got {list(attention.shape)}.")
-    graphs, heads, most_queries, most_keys = attention.shape
-    rows = attention.new_ones(graphs, most_queries, dtype=torch.bool) if row_mask is None else row_mask
-    columns = attention.new_ones(graphs, most_keys, dtype=torch.bool) if column_mask is None else column_mask
-    if rows.shape != (graphs, most_queries) or columns.shape != (graphs, most_keys):
+    graphs, _, queries, keys = attention.shape
+    rows = attention.new_ones(graphs, queries, dtype=torch.bool) if row_mask is None else row_mask
+    columns = attention.new_ones(graphs, keys, dtype=torch.bool) if column_mask is None else column_mask
+    if rows.shape != (graphs, queries) or columns.shape != (graphs, keys):
         raise BadInput(
-            f"Masks must be [{graphs}, {most_queries}] and [{graphs}, {most_keys}], got {list(rows.shape)} and "
+            f"Masks must be [{graphs}, {queries}] and [{graphs}, {keys}], got {list(rows.shape)} and "
             f"{list(columns.shape)}."
         )
-    real = rows[:, None, :, None] & columns[:, None, None, :]
-    keys = columns.sum(1).repeat_interleave(rows.sum(1) * heads)
-    return _checked(_Rows(as_double(attention[real.expand_as(attention)]), keys, rows.sum(1), heads))
-
-
-def _checked(rows: _Rows) -> _Rows:
-    if bool((rows.weights < 0).any()):
-        raise BadInput(f"Attention weights must be non-negative, got {float(rows.weights.min()):.4g}.")
-    device = rows.weights.device
-    return _Rows(rows.weights, rows.keys.to(device), rows.queries.to(device), rows.heads)
+    return [matrix[:, row][:, :, column] for matrix, row, column in zip(attention, rows, columns, strict=True)]
 
 
 def attention_entropy(
@@ -94,11 +80,13 @@ def attention_entropy(
         >>> attention_entropy([torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])])
         tensor([[0.3466]], dtype=torch.float64)
     """
-    rows = _rows(attention, row_mask, column_mask)
-    total = rows.sums(rows.weights)
-    # H(a / s) = (sum_j -a_j log a_j) / s + log s
-    entropy = rows.sums(torch.special.entr(rows.weights)) / total + total.log()
-    return rows.means(entropy.clamp(min=0.0), total > 0)  # rounding takes that of a single key below zero
+
+    def entropy(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        total = matrix.sum(2)
+        # H(a / s) = (sum_j -a_j log a_j) / s + log s; rounding takes that of a single key below zero
+        return (torch.special.entr(matrix).sum(2) / total + total.log()).clamp(min=0.0), total > 0
+
+    return _per_head(entropy, attention, row_mask, column_mask)
 
 
 def attention_zeros(
@@ -112,9 +100,12 @@ def attention_zeros(
         >>> attention_zeros([torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])])
         tensor([[0.2500]], dtype=torch.float64)
     """
-    rows = _rows(attention, row_mask, column_mask)
-    share = rows.sums((rows.weights == 0).double()) / rows.keys
-    return rows.means(share, rows.keys > 0)
+
+    def share(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        zeros = (matrix == 0).double().mean(2)
+        return zeros, ~zeros.isnan()  # without a key there is none
+
+    return _per_head(share, attention, row_mask, column_mask)
 
 
 def attention_row_sum(
@@ -126,6 +117,9 @@ def attention_row_sum(
         >>> attention_row_sum([torch.tensor([[[1.0, 0.0], [0.25, 0.25]]])])
         tensor([[0.7500]], dtype=torch.float64)
     """
-    rows = _rows(attention, row_mask, column_mask)
-    total = rows.sums(rows.weights)
-    return rows.means(total, torch.ones_like(total, dtype=torch.bool))
+    return _per_head(
+        lambda matrix: (matrix.sum(2), matrix.new_ones(matrix.shape[:2], dtype=torch.bool)),
+        attention,
+        row_mask,
+        column_mask,
+    )

@@ -28,11 +28,12 @@ from torch import Tensor
 
 from graphbench.diagnostics.ragged import (
     as_double,
-    checked_batch,
+    checked_rows,
     mean_per_graph,
     norm_per_graph,
     ratio,
     result_dtype,
+    single_graph,
     spread_per_graph,
 )
 from graphbench.errors import BadInput
@@ -77,7 +78,7 @@ def decay_factors(
     """
     values = values.unsqueeze(1) if values.dim() == 2 else values
     attention = attention.unsqueeze(0) if attention.dim() == 2 else attention
-    batch = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
+    batch = single_graph(tokens)
     return decay_factors_per_graph(tokens, values, [attention], batch, residual=residual, scale=scale, bias=bias)
 
 
@@ -123,9 +124,8 @@ def decay_factors_per_graph(
             f"values must be [{len(tokens)}, heads, {tokens.shape[-1]}] for tokens {list(tokens.shape)}, got "
             f"{list(values.shape)}."
         )
-    numbers, count = checked_batch(tokens, batch, len(attention))
-    h, u = as_double(tokens), as_double(values)
-    numbers = numbers.to(h.device)
+    h, numbers, count = checked_rows(tokens, batch, len(attention))
+    u = as_double(values)
     chosen = torch.ones_like(numbers, dtype=torch.bool) if node is None else node.to(h.device)
     centre_h, entering = _centred_on_nodes(h, numbers, chosen, count, result_dtype(tokens))
     centre_u, _ = _centred_on_nodes(u, numbers, chosen, count, result_dtype(values))

@@ -25,7 +25,15 @@ from torch import Tensor
 
 from graphbench.diagnostics.diameter import diameters
 from graphbench.diagnostics.patterns import Patterns
-from graphbench.diagnostics.ragged import Ragged, as_double, checked_batch, mean_per_graph, result_dtype, sum_per_graph
+from graphbench.diagnostics.ragged import (
+    Ragged,
+    as_double,
+    checked_rows,
+    mean_per_graph,
+    result_dtype,
+    single_graph,
+    sum_per_graph,
+)
 from graphbench.errors import BadInput, check_choice
 
 Normalizer = Literal["frobenius", "sum"]
@@ -159,8 +167,7 @@ def token_capacity(values: Tensor, normalize: Literal["mean"] | None = "mean") -
         >>> token_capacity(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))  # 5 over a mean length of 3.5
         tensor(1.4286)
     """
-    batch = torch.zeros(values.shape[:1], dtype=torch.int64, device=values.device)
-    return token_capacity_per_graph(values, batch, normalize, 1)[0]
+    return token_capacity_per_graph(values, single_graph(values), normalize, 1)[0]
 
 
 def token_capacity_per_graph(
@@ -178,9 +185,7 @@ def token_capacity_per_graph(
         tensor([1.4286, 0.0000])
     """
     check_choice("normalize", normalize, ("mean", None))
-    numbers, count = checked_batch(values, batch, num_graphs, "values")
-    u = as_double(values)
-    numbers = numbers.to(u.device)
+    u, numbers, count = checked_rows(values, batch, num_graphs, "values")
     diameter = _diameters_of_heads(u, numbers, count)
     some = torch.bincount(numbers, minlength=count) > 0
     diameter = torch.where(some.reshape(-1, *[1] * (u.dim() - 2)), diameter, torch.nan)

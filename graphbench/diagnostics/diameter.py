@@ -23,12 +23,8 @@ def diameters(points: Tensor, group: Tensor, num_groups: int) -> Tensor:
 
     A branch-and-bound search: with radii r around the centre, `||p_i - p_j|| <= r_i + r_j`, so a pair whose radii add
     up to less than a distance that exists is out. Points are taken from the outside in, a block at a time, each with
-    the points that are still in question; the m x m distances never exist at once.
-
-    Args:
-        points: float64 `[S, dim]`.
-        group: set of each point `[S]`.
-        num_groups: G.
+    the points that are still in question; the m x m distances never exist at once. Points are float64 `[S, dim]`, and
+    `group [S]` is the set of each.
 
     Examples:
         >>> points = torch.tensor([[0.0], [3.0], [1.0], [7.0]]).double()

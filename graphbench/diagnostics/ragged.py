@@ -29,12 +29,15 @@ def result_dtype(tensor: Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
-def checked_batch(rows: Tensor, batch: Tensor, num_graphs: int | None, name: str = "tokens") -> tuple[Tensor, int]:
-    """Graph of each row on the rows' device, and the number of graphs.
+def single_graph(rows: Tensor) -> Tensor:
+    """Return the graph of each row `[T]` where all are of one graph."""
+    return torch.zeros(rows.shape[:1], dtype=torch.int64, device=rows.device)
 
-    Raises:
-        BadInput: `rows` is no real matrix, or `batch` does not number its rows' graphs.
-    """
+
+def checked_rows(
+    rows: Tensor, batch: Tensor, num_graphs: int | None, name: str = "tokens"
+) -> tuple[Tensor, Tensor, int]:
+    """Rows in double precision, the graph of each on their device, and the number of graphs."""
     if rows.dim() < 2 or not rows.is_floating_point():
         raise BadInput(f"{name} must be floating point [rows, dim], got {rows.dtype} {list(rows.shape)}.")
     if batch.shape != rows.shape[:1] or batch.is_floating_point():
@@ -45,7 +48,8 @@ def checked_batch(rows: Tensor, batch: Tensor, num_graphs: int | None, name: str
     used = int(batch.max()) + 1 if len(batch) else 0
     if num_graphs is not None and used > num_graphs:
         raise BadInput(f"batch names graph {used - 1}, but num_graphs is {num_graphs}.")
-    return batch.to(torch.int64), used if num_graphs is None else num_graphs
+    doubles = as_double(rows)
+    return doubles, batch.to(doubles.device, torch.int64), used if num_graphs is None else num_graphs
 
 
 def sum_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:

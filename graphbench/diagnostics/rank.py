@@ -18,11 +18,11 @@ from torch import Tensor
 
 from graphbench.diagnostics.ragged import (
     Ragged,
-    as_double,
     centred,
-    checked_batch,
+    checked_rows,
     norm_per_graph,
     result_dtype,
+    single_graph,
     sum_per_graph,
 )
 from graphbench.errors import BadInput, check_choice
@@ -61,9 +61,7 @@ def singular_values_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | N
 def _checked(tokens: Tensor, batch: Tensor, num_graphs: int | None) -> tuple[Tensor, Tensor, int]:
     if tokens.dim() != 2:
         raise BadInput(f"tokens must be a matrix [num_tokens, dim], got shape {list(tokens.shape)}.")
-    numbers, count = checked_batch(tokens, batch, num_graphs)
-    rows = as_double(tokens)
-    return rows, numbers.to(rows.device), count
+    return checked_rows(tokens, batch, num_graphs)
 
 
 def _singular_values_by_gram(dense: Tensor) -> Tensor:
@@ -73,11 +71,6 @@ def _singular_values_by_gram(dense: Tensor) -> Tensor:
     # Squares below this are rounding of the largest one; their roots would count as directions.
     noise = squares[:, :1] * squares.shape[1] * torch.finfo(squares.dtype).eps
     return torch.where(squares > noise, squares, 0.0).sqrt()
-
-
-def _single(tokens: Tensor) -> Tensor:
-    """Return a batch vector that says all tokens are of one graph."""
-    return torch.zeros(tokens.shape[:1], dtype=torch.int64, device=tokens.device)
 
 
 def numerical_rank(tokens: Tensor, rtol: float | None = None) -> Tensor:
@@ -93,7 +86,7 @@ def numerical_rank(tokens: Tensor, rtol: float | None = None) -> Tensor:
         >>> numerical_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
         tensor(2)
     """
-    return numerical_rank_per_graph(tokens, _single(tokens), rtol, num_graphs=1)[0]
+    return numerical_rank_per_graph(tokens, single_graph(tokens), rtol, num_graphs=1)[0]
 
 
 def numerical_rank_per_graph(
@@ -129,7 +122,7 @@ def stable_rank(tokens: Tensor) -> Tensor:
         >>> stable_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
         tensor(1.2500)
     """
-    return stable_rank_per_graph(tokens, _single(tokens), 1)[0]
+    return stable_rank_per_graph(tokens, single_graph(tokens), 1)[0]
 
 
 def stable_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
@@ -160,7 +153,7 @@ def effective_rank(tokens: Tensor) -> Tensor:
         >>> effective_rank(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
         tensor(1.8899)
     """
-    return effective_rank_per_graph(tokens, _single(tokens), 1)[0]
+    return effective_rank_per_graph(tokens, single_graph(tokens), 1)[0]
 
 
 def effective_rank_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
@@ -200,7 +193,7 @@ def rank_one_residual(
         >>> rank_one_residual(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
         tensor(0.7071)
     """
-    return rank_one_residual_per_graph(tokens, _single(tokens), norm, relative, 1)[0]
+    return rank_one_residual_per_graph(tokens, single_graph(tokens), norm, relative, 1)[0]
 
 
 def rank_one_residual_per_graph(

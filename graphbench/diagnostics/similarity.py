@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graphbench.diagnostics.ragged import as_double, checked_batch, result_dtype, sum_per_graph
+from graphbench.diagnostics.ragged import checked_rows, result_dtype, single_graph, sum_per_graph
 from graphbench.errors import BadInput, check_choice
 
 
@@ -25,8 +25,7 @@ def token_similarity(tokens: Tensor) -> Tensor:
         >>> token_similarity(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
         tensor(0.3333)
     """
-    batch = torch.zeros(tokens.shape[:1], dtype=torch.int64, device=tokens.device)
-    return token_similarity_per_graph(tokens, batch, 1)[0]
+    return token_similarity_per_graph(tokens, single_graph(tokens), 1)[0]
 
 
 def token_similarity_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | None = None) -> Tensor:
@@ -36,9 +35,8 @@ def token_similarity_per_graph(tokens: Tensor, batch: Tensor, num_graphs: int | 
         >>> token_similarity_per_graph(torch.tensor([[1.0], [2.0], [3.0], [-1.0]]), torch.tensor([0, 0, 1, 1]))
         tensor([ 1., -1.])
     """
-    numbers, count = checked_batch(tokens, batch, num_graphs)
-    unit = torch.nn.functional.normalize(as_double(tokens), dim=-1, eps=torch.finfo(torch.float64).tiny)
-    numbers = numbers.to(unit.device)
+    rows, numbers, count = checked_rows(tokens, batch, num_graphs)
+    unit = torch.nn.functional.normalize(rows, dim=-1, eps=torch.finfo(torch.float64).tiny)
     pairs = sum_per_graph(unit, numbers, count).square().sum(-1)
     alone = sum_per_graph(unit.square().sum(-1), numbers, count)
     sizes = torch.bincount(numbers, minlength=count).double()
@@ -69,8 +67,7 @@ def dirichlet_energy(
         >>> dirichlet_energy(torch.tensor([[0.0], [3.0]]), torch.tensor([[0, 1], [1, 0]]))
         tensor(9.)
     """
-    batch = torch.zeros(tokens.shape[:1], dtype=torch.int64, device=tokens.device)
-    return dirichlet_energy_per_graph(tokens, edge_index, batch, laplacian, relative, 1)[0]
+    return dirichlet_energy_per_graph(tokens, edge_index, single_graph(tokens), laplacian, relative, 1)[0]
 
 
 def dirichlet_energy_per_graph(
@@ -91,15 +88,14 @@ def dirichlet_energy_per_graph(
         >>> dirichlet_energy_per_graph(torch.tensor([[0.0], [3.0], [5.0]]), edges, batch)
         tensor([9., 0.])
     """
-    numbers, count = checked_batch(tokens, batch, num_graphs)
+    rows, numbers, count = checked_rows(tokens, batch, num_graphs)
     if edge_index.dim() != 2 or len(edge_index) != 2:
         raise BadInput(f"edge_index must be [2, num_edges], got {list(edge_index.shape)}.")
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < len(tokens):
         low, high = int(edge_index.min()), int(edge_index.max())
         raise BadInput(f"edge_index must name rows 0 to {len(tokens) - 1} of tokens, got {low} to {high}.")
     check_choice("laplacian", laplacian, ("combinatorial", "symmetric"))
-    rows = as_double(tokens)
-    (source, target), numbers = edge_index.to(rows.device), numbers.to(rows.device)
+    source, target = edge_index.to(rows.device)
     scaled = rows
     if laplacian == "symmetric":
         # A node without edges has no term, and must not divide by 0.

@@ -30,11 +30,7 @@ NOTE = (
 
 
 def shared_options(names: Collection[str], width: int) -> dict[str, Any]:
-    """Return the options that all models share as far as an architecture has them.
-
-    Args:
-        names: of its options.
-        width: of its node features.
+    """Return the options that all models share as far as an architecture has them; `width` is that of its nodes.
 
     Examples:
         >>> shared_options(["hidden_dim", "num_layers", "attention_dropout"], 64)
@@ -46,12 +42,7 @@ def shared_options(names: Collection[str], width: int) -> dict[str, Any]:
 
 
 def outside_budget(given: Mapping[str, Any], parameters: int, wanted: int) -> list[str]:
-    """Describe how a model leaves the budget of a table.
-
-    Args:
-        given: all options of its architecture.
-        parameters: its trainable parameters.
-        wanted: those that the table expects.
+    """Describe how a model of some parameters leaves the budget of a table, which wants so many.
 
     Examples:
         >>> outside_budget({"hidden_dim": 64, "num_layers": 6, "num_heads": 4}, 99_000, 100_000)
@@ -73,11 +64,7 @@ def record_file(folder: Path, table: str) -> Path:
 
 
 def add_records(records: Sequence[Record], path: Path) -> None:
-    """Add records to a table's file; one of the same model and seed by the same person is replaced.
-
-    Raises:
-        BadInput: the file holds something else.
-    """
+    """Add records to a table's file; one of the same model and seed by the same person is replaced."""
     write_together(ranked([*(read_file(path) if path.is_file() else []), *records]), path)
 
 

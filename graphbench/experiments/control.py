@@ -31,23 +31,14 @@ _FIRST = "/overlays/control-messages"
 
 @dataclass(frozen=True)
 class ControlRow:
-    """One of the four models.
+    """One of the four models."""
 
-    Args:
-        key: in `ROWS`.
-        recipe: configurations, first to last.
-        options: of the width, where it is not that of the recipe.
-        width: of the nodes.
-        parameters: of the model.
-        share: parameters over those of the fused model.
-    """
-
-    key: str
-    recipe: tuple[str, ...]
-    options: tuple[str, ...]
-    width: int
-    parameters: int
-    share: float
+    key: str  # in `ROWS`
+    recipe: tuple[str, ...]  # configurations, first to last
+    options: tuple[str, ...]  # of the width, where it is not that of the recipe
+    width: int  # of the nodes
+    parameters: int  # of the model
+    share: float  # parameters over those of the fused model
 
     @property
     def label(self) -> str:
@@ -69,12 +60,7 @@ def has_control(recipe: Sequence[str]) -> bool:
 
 
 def family_of(recipe: Sequence[str], architecture: str) -> str | None:
-    """Return the folder whose control a recipe has: its own, else one whose rows with attention are of its class.
-
-    Args:
-        recipe: configurations, first to last; files are in no folder of recipes.
-        architecture: path of the class.
-    """
+    """Return the folder whose control a recipe has: its own, else one whose rows with attention are of its class."""
     if has_control(recipe):
         return recipe[0].rpartition("/")[0]
     name, installed = architecture.rpartition(".")[2], configurations()
@@ -89,17 +75,7 @@ def family_of(recipe: Sequence[str], architecture: str) -> str | None:
 def control_rows(
     recipe: Sequence[str], options: Sequence[str], measure: Measure, family: str | None = None
 ) -> list[ControlRow]:
-    """Return the four rows of a recipe, in the order of `ROWS`.
-
-    Args:
-        recipe: configurations, first to last.
-        options: further options of all rows.
-        measure: called with command lines of `graphbench fit`.
-        family: see `family_of`; by default the folder of the recipe.
-
-    Raises:
-        BadInput: the recipe's model has no control.
-    """
+    """Return the four rows of a recipe, in the order of `ROWS`; `family` see `family_of`, by default its own folder."""
     if family is None and not has_control(recipe):
         raise BadInput(f"--control: {' + '.join(recipe)} has none; recipes in {', '.join(families())} have.")
     folder, installed = family or recipe[0].rpartition("/")[0], configurations()

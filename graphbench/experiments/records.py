@@ -203,11 +203,7 @@ def read_records(folders: Sequence[Path]) -> list[Record]:
 
 
 def read_file(path: Path) -> list[Record]:
-    """Read a file with one record or a list of them.
-
-    Raises:
-        BadInput: it has another content.
-    """
+    """Read a file with one record or a list of them."""
     try:
         content = load_json(path)
     except (ValueError, RecursionError) as error:

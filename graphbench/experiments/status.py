@@ -48,33 +48,19 @@ _SHARE = re.compile(r"\.?share-(\d+)-of-(\d+)")
 
 @dataclass(frozen=True)
 class UnitStatus:
-    """State of a unit, and what is known of its time.
+    """State of a unit, and what is known of its time."""
 
-    Args:
-        name: of its folder; of a share of a prediction as 3/8.
-        state: waiting ones have not begun, stopped ones go on when the command is given again.
-        seconds: of training where it is done, since its start where it runs; None where they are not known.
-        epoch: as `12 of 100`; "" where it is not known.
-        note: a reason, or where it runs or waits.
-        lines: end of its log where it failed.
-    """
-
-    name: str
-    state: State
+    name: str  # of its folder; of a share of a prediction as 3/8
+    state: State  # waiting ones have not begun, stopped ones go on when the command is given again
+    #: of training where it is done, since its start where it runs; None where they are not known.
     seconds: float | None = None
-    epoch: str = ""
-    note: str = ""
-    lines: tuple[str, ...] = ()
+    epoch: str = ""  # as `12 of 100`; "" where it is not known
+    note: str = ""  # a reason, or where it runs or waits
+    lines: tuple[str, ...] = ()  # end of its log where it failed
 
 
 def write_plan(folder: Path, units: Iterable[tuple[str, Sequence[Path]]], end: str = "test") -> None:
-    """Write which units a folder will have.
-
-    Args:
-        folder: of the sweep or the table.
-        units: name and possible run folders of each; it has one of them at the end.
-        end: the split whose score ends a unit.
-    """
+    """Write which units a folder will have, each with its possible run folders, and the split whose score ends them."""
     # Relative paths, so that the folder may be moved.
     listed = [{"name": name, "folders": [str(path.relative_to(folder)) for path in folders]} for name, folders in units]
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,12 +85,7 @@ def summarize(units: Sequence[UnitStatus]) -> str:
 
 
 def read_status(folder: Path) -> list[UnitStatus]:
-    """Return the units of a sweep, a study, a table, a prediction in parts, or of one run.
-
-    Raises:
-        BadInput: the folder is none of them.
-        CorruptData: a file in it cannot be read.
-    """
+    """Return the units of a sweep, a study, a table, a prediction in parts, or of one run."""
     if not folder.is_dir():
         raise BadInput(f"{folder}: there is no such folder. Name that of a sweep, a study, a table or a prediction.")
     if (count := shares_of(folder)) or (folder / "_manifest.json").is_file():

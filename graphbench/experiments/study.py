@@ -17,6 +17,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,7 +29,7 @@ from graphbench.errors import BadInput, GraphbenchError
 from graphbench.experiments.control import Measure, control_rows, families, family_of, fit_width, words_of
 from graphbench.experiments.sweeps.plan import benchmark_options
 from graphbench.experiments.trainings import Training, results
-from graphbench.registry.configurations import configurations, read, resolve
+from graphbench.registry.configurations import class_name, configurations, read, resolve
 from graphbench.runs.differences import differing
 
 Question = Literal["control", "depth", "budget", "cost"]
@@ -42,33 +43,19 @@ _ARCHITECTURE = "model.architecture.init_args"
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One model of one question on one benchmark.
+    """One model of one question on one benchmark."""
 
-    Args:
-        question: that it belongs to.
-        benchmark: name of the data.
-        label: of the row.
-        configs: configurations, first to last.
-        options: further options of `graphbench fit`.
-        settings: every option with its value.
-        parameters: trainable ones.
-        name: of its runs, equal for rows of one configuration.
-        depth: layers, in the question of depth.
-        is_model: whether the others of the question are held against it.
-        why: reason why nothing can be trained; "" for a row that can.
-    """
-
-    question: Question
-    benchmark: str
-    label: str
-    configs: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    parameters: int | None = None
-    name: str = ""
-    depth: int | None = None
-    is_model: bool = False
-    why: str = ""
+    question: Question  # that it belongs to
+    benchmark: str  # name of the data
+    label: str  # of the row
+    configs: tuple[str, ...] = ()  # configurations, first to last
+    options: tuple[str, ...] = ()  # further options of `graphbench fit`
+    settings: Mapping[str, Any] = field(default_factory=dict)  # every option with its value
+    parameters: int | None = None  # trainable ones
+    name: str = ""  # of its runs, equal for rows of one configuration
+    depth: int | None = None  # layers, in the question of depth
+    is_model: bool = False  # whether the others of the question are held against it
+    why: str = ""  # reason why nothing can be trained; "" for a row that can
 
     def training(self, seed: int) -> Training:
         """Return its training with a seed."""
@@ -77,26 +64,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Study:
-    """Model, questions and data of a study.
+    """Model, questions and data of a study."""
 
-    Args:
-        model: configurations of the model, first to last.
-        measure: returns every option and the parameters of a command line of `graphbench fit`.
-        questions: to answer.
-        benchmarks: names with options of their data, or configurations whose data are taken; without any, the model's.
-        depths: numbers of layers.
-        rivals: names of architectures, with options of them: `GT --model.architecture.full=true`; None for `RIVALS`, as
-            far as they are installed and are not the model.
-        options: of `graphbench fit`, for every training.
-    """
-
-    model: tuple[str, ...]
-    measure: Measure
-    questions: Sequence[Question] = QUESTIONS
+    model: tuple[str, ...]  # configurations of the model, first to last
+    measure: Measure  # returns every option and the parameters of a command line of `graphbench fit`
+    questions: Sequence[Question] = QUESTIONS  # to answer
+    #: names with options of their data, or configurations whose data are taken; without any, the model's.
     benchmarks: Sequence[str] = ()
-    depths: Sequence[int] = DEPTHS
+    depths: Sequence[int] = DEPTHS  # numbers of layers
+    #: names of architectures, with options of them: `GT --model.architecture.full=true`; None for `RIVALS`, as far as
+    #: they are installed and are not the model.
     rivals: Sequence[str] | None = None
-    options: Sequence[str] = ()
+    options: Sequence[str] = ()  # of `graphbench fit`, for every training
 
     def rows(self) -> list[Row]:
         """List the rows of every question on every benchmark, those of one configuration under one name.
@@ -110,7 +89,8 @@ class Study:
         for name, data in data_options(self.benchmarks):
             base = _Base(self, name, [*data, *self.options])
             makers: Mapping[Question, Callable[[], Iterable[Row]]] = {
-                "control": base.control, "depth": base.depth, "budget": base.budget, "cost": base.cost,
+                "control": base.control, "depth": base.depth, "budget": base.budget,
+                "cost": partial(base.budget, "cost"),
             }  # fmt: skip
             for row in (row for question in self.questions for row in makers[question]()):
                 rows.append(_shared(row, rows))
@@ -132,9 +112,9 @@ class _Base:
     def __init__(self, study: Study, benchmark: str, options: Sequence[str]) -> None:
         self.study, self.options = study, tuple(options)
         self.settings, self.parameters = study.measure(words_of(study.model, self.options))
-        self.benchmark = benchmark or _class_name(self.settings["data"])
+        self.benchmark = benchmark or class_name(self.settings["data"])
         self.given: Mapping[str, Any] = self.settings["model"]["architecture"]["init_args"]
-        self.architecture = _class_name(self.settings["model"]["architecture"])
+        self.architecture = class_name(self.settings["model"]["architecture"])
 
     def row(
         self, question: Question, label: str, configs: Sequence[str] = (), options: Sequence[str] = (), **facts: Any
@@ -143,15 +123,11 @@ class _Base:
         configs, words = tuple(configs or self.study.model), (*self.options, *options)
         # Once to see which diagnostics the configuration lacks, and again with them.
         settings, _ = self.study.measure(words_of(configs, words))
-        present = {_class_name(one) for one in settings["trainer"]["callbacks"] or ()}
+        present = {class_name(one) for one in settings["trainer"]["callbacks"] or ()}
         words += tuple(f"--trainer.callbacks+={name}" for name in DIAGNOSTICS if name not in present)
         settings, parameters = self.study.measure(words_of(configs, words))
         name = f"{_plain(f'{self.benchmark}-{question}-{label}')}-{_checksum(settings)}"
         return Row(question, self.benchmark, label, configs, words, settings, parameters, name, **facts)
-
-    def without(self, question: Question, label: str, why: str) -> Row:
-        """Return a row that says why nothing is trained for it."""
-        return Row(question, self.benchmark, label, why=why)
 
     def control(self) -> Iterator[Row]:
         """Yield the four rows of equal size."""
@@ -159,12 +135,14 @@ class _Base:
         if family is None:
             have = ", ".join(families()) or "no installed recipes"
             why = f"it has no overlays that switch attention and encodings off; {have} have (`control-messages`, ...)"
-            yield self.without("control", self.architecture, why)
+            yield Row("control", self.benchmark, self.architecture, why=why)
             return
         try:
             rows = control_rows(self.study.model, self.options, self.study.measure, family)
         except GraphbenchError as error:
-            yield self.without("control", self.architecture, f"the control of {family} does not fit: {error}")
+            yield Row(
+                "control", self.benchmark, self.architecture, why=f"the control of {family} does not fit: {error}"
+            )
             return
         for one in rows:
             yield self.row("control", one.label, one.recipe, one.options, is_model=one.key == "fused")
@@ -172,7 +150,7 @@ class _Base:
     def depth(self) -> Iterator[Row]:
         """Yield the model at every depth, its width unchanged."""
         if "num_layers" not in self.given:
-            yield self.without("depth", self.architecture, "--depths: it has no option num_layers")
+            yield Row("depth", self.benchmark, self.architecture, why="--depths: it has no option num_layers")
             return
         usual = self.given["num_layers"] if self.given["num_layers"] in self.study.depths else self.study.depths[0]
         for depth in self.study.depths:
@@ -196,11 +174,7 @@ class _Base:
                 _, width, _ = fit_width(line, self.parameters, self.study.measure)
                 yield self.row(question, label, options=[*words, *width])
             except GraphbenchError as error:
-                yield self.without(question, label, str(error))
-
-    def cost(self) -> Iterator[Row]:
-        """Yield the models whose steps are measured: those of the budget."""
-        return self.budget("cost")
+                yield Row(question, self.benchmark, label, why=str(error))
 
     def _rivals(self) -> list[tuple[str, list[str]]]:
         """Return label and options of each rival."""
@@ -212,9 +186,6 @@ class _Base:
 
 def parse_rival(text: str) -> tuple[str, list[str]]:
     """Return label and options of a rival.
-
-    Raises:
-        BadInput: it is no installed architecture with options of the model behind it.
 
     Examples:
         >>> parse_rival("GT --model.architecture.full=true")
@@ -234,9 +205,6 @@ def data_options(benchmarks: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return name and options of each benchmark; `("", [])` for that of the model.
 
     A configuration, installed or a file, gives its data: `graphbench study --benchmarks mine.yaml`.
-
-    Raises:
-        BadInput: one is no benchmark, or a configuration names no data.
     """
     named = []
     for text in benchmarks:
@@ -261,9 +229,8 @@ def are_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 class Standing:
     """Runs that need not be trained anew, found by their configuration.
 
-    Args:
-        output: folder of the study, whose runs go on where they were cut off.
-        further: folders of finished runs, at any depth.
+    Those of the study itself, in `output`, go on where they were cut off; of `further` folders finished ones count, at
+    any depth.
     """
 
     def __init__(self, output: Path, further: Iterable[Path] = ()) -> None:
@@ -286,17 +253,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class Planned:
-    """A row with a seed.
+    """A row with a seed."""
 
-    Args:
-        row: of the study.
-        training: to run where it has not ended.
-        folder: of its run; outside of the study where an earlier run stands.
-    """
-
-    row: Row
-    training: Training
-    folder: Path
+    row: Row  # of the study
+    training: Training  # to run where it has not ended
+    folder: Path  # of its run; outside of the study where an earlier run stands
 
     @property
     def is_finished(self) -> bool:
@@ -334,11 +295,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _class_name(entry: Any) -> str:
-    path = entry["class_path"] if isinstance(entry, Mapping) else entry
-    return str(path).rpartition(".")[2]
 
 
 def _plain(text: str) -> str:

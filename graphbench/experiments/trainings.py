@@ -370,9 +370,6 @@ def write_settled(state: Callable[[], object], write: Callable[[], _Result]) -> 
     """Write what is made of `state()`, and again where another process has changed that meanwhile.
 
     Else the slower of two processes would leave a table of what stood before the other one had ended.
-
-    Returns:
-        What the last `write` returned.
     """
     now = state()
     while True:

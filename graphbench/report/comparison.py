@@ -40,7 +40,7 @@ def score_panels(table: ResultTable, name: str) -> list[Panel]:
 
 
 def _score_panel(table: ResultTable, rows: Sequence[Row], key: str, title: str, name: str) -> Panel:
-    models = [row for row in table.rows if row.kind == "model"]
+    models = table.models
     x = with_unit(table.metric, table.unit) + (f", {table.better}" if table.better else "")
     with panel_axes(f"{title.capitalize()} {table.metric}", x, rows=[row.label for row in rows]) as (figure, axes):
         for height, row in enumerate(rows):
@@ -109,8 +109,7 @@ def comparison_section(table: ResultTable, name: str) -> Section | None:
 
 
 def _difference_panel(table: ResultTable, name: str) -> Panel:
-    rows = table.comparisons[::-1]
-    models = [row for row in table.rows if row.kind == "model"]
+    rows, models = table.comparisons[::-1], table.models
     split, _, metric = next(row.comparison.key for row in rows if row.comparison is not None).partition("/")
     x = with_unit(f"{metric} less that of the best", table.unit)
     with panel_axes(f"{SCORED[split].capitalize()} {metric}", x, rows=[row.label for row in rows]) as (figure, axes):

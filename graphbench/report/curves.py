@@ -183,11 +183,7 @@ def _spans_decades(values: np.ndarray) -> bool:
 
 
 def gap_section(table: ResultTable, name: str) -> Section | None:
-    """Draw the gap in the benchmark's metric to splits scored in training, and state that to the test split.
-
-    Returns:
-        None without a measured gap.
-    """
+    """Draw the gap in the metric to splits scored in training, and state that to the test split; None without one."""
     section = Section(
         name,
         "Gap between training and unseen graphs",

@@ -31,10 +31,15 @@ def as_markdown(tables: Sequence[ResultTable]) -> str:
     """Write pipe tables, one per benchmark."""
     parts = []
     for table in tables:
-        header, *rows = [[markdown_text(text) for text in line] for line in (table.header(), *table.lines())]
-        lines = [f"| {' | '.join(line)} |" for line in (header, ["---", *["---:"] * (len(header) - 1)], *rows)]
+        lines = pipe_table([table.header(), *table.lines()])
         parts.append("\n".join([f"**{markdown_text(_caption(table))}**", "", *lines]))
     return "\n\n".join(parts) + "\n"
+
+
+def pipe_table(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table, of cells with the header first; numbers stand right."""
+    header, *rows = [[markdown_text(text) for text in line] for line in lines]
+    return [f"| {' | '.join(line)} |" for line in (header, ["---", *["---:"] * (len(header) - 1)], *rows)]
 
 
 def as_latex(tables: Sequence[ResultTable]) -> str:

@@ -145,11 +145,7 @@ def _class_name(entry: object) -> str:
 
 
 def load_runs(folders: Sequence[RunFolder]) -> list[Run]:
-    """Load every folder once, in the given order, without those that stopped before their first checkpoint.
-
-    Raises:
-        BadInput: no folder is left.
-    """
+    """Load every folder once, in the given order, without those that stopped before their first checkpoint."""
     # `runs/*` and a name beside it may mean one folder twice
     unique = list({folder.path.resolve(): folder for folder in folders}.values())
     names = _names([folder.path.resolve() for folder in unique])

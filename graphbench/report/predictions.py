@@ -38,25 +38,15 @@ _ELEMENTS = {
 
 @dataclass(frozen=True)
 class Target:
-    """One target of a regression, in the rows where it is known.
+    """One target of a regression, in the rows where it is known."""
 
-    Args:
-        name: "" for the only one.
-        rows: index of these rows in the file.
-        predicted: `[rows]`.
-        true: `[rows]`.
-        low: lower ends of the intervals `[rows]`, None without.
-        high: upper ends.
-        label: the target's name in the columns of intervals, else `name`.
-    """
-
-    name: str
-    rows: np.ndarray
-    predicted: np.ndarray
-    true: np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
-    label: str = ""
+    name: str  # "" for the only one
+    rows: np.ndarray  # index of these rows in the file
+    predicted: np.ndarray  # `[rows]`
+    true: np.ndarray  # `[rows]`
+    low: np.ndarray | None = None  # lower ends of the intervals `[rows]`, None without
+    high: np.ndarray | None = None  # upper ends
+    label: str = ""  # the target's name in the columns of intervals, else `name`
 
     @property
     def residuals(self) -> np.ndarray:

@@ -96,13 +96,17 @@ class Row:
     """One line of the table."""
 
     label: str  # name of the group or the baseline
-    kind: str  # "model" or "baseline"
     seeds: str  # of the runs, with their splits
     best_epochs: str  # of the runs, with the epochs of each fit
     scores: dict[str, Score]  # key of a quantity -> its values
     group: Group | None = None  # the runs; None for a baseline
     #: with the best model; None for itself, for baselines, and for fewer than two pairs.
     comparison: Comparison | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return "model" or "baseline"."""
+        return "baseline" if self.group is None else "model"
 
     def is_finite(self, key: str) -> bool:
         """Tell whether the row has a score in every run that recorded one, none of them NaN or infinite."""
@@ -134,7 +138,16 @@ class ResultTable:
     @property
     def best(self) -> Row:
         """Return the model with the best validation score."""
-        return next(row for row in self.rows if row.kind == "model")
+        return self.models[0]
+
+    @property
+    def models(self) -> list[Row]:
+        """Return the rows of groups, without baselines."""
+        return [row for row in self.rows if row.group is not None]
+
+    def quantity(self, key: str) -> Quantity | None:
+        """Return the column with a key, if there is one."""
+        return next((quantity for quantity in self.quantities if quantity.key == key), None)
 
     @property
     def better(self) -> str:
@@ -149,7 +162,7 @@ class ResultTable:
             f"{f'validation {self.metric}' if self.metric else 'that score'}."
         )
         val, test = f"val/{self.metric}", f"test/{self.metric}"
-        if any(test in row.scores and val not in row.scores for row in self.rows if row.kind == "model"):
+        if any(test in row.scores and val not in row.scores for row in self.models):
             text += " Without validation they are of the last checkpoint."
         return text
 
@@ -264,7 +277,7 @@ def _row(group: Group, metric: str) -> Row:
         scores[key] = Score(values, count, sum(key in run.undefined for run in group.runs))
     for key in _MEASURED:
         scores[key] = Score(tuple(_measured(group.runs, key)), count)
-    return Row(group.label, "model", group.replicates, _best_epochs(group), scores, group)
+    return Row(group.label, group.replicates, _best_epochs(group), scores, group)
 
 
 def _best_epochs(group: Group) -> str:
@@ -349,7 +362,7 @@ def _baselines(groups: Sequence[Group]) -> list[Row]:
             keys = dict.fromkeys(key for scores in version.values() for key in scores)
             values = {key: tuple(scores[key] for scores in version.values() if key in scores) for key in keys}
             shown = {key: Score(each, len(version)) for key, each in values.items()} | _seconds(groups, name)
-            rows.append(Row(title, "baseline", "–", "–", shown))
+            rows.append(Row(title, "–", "–", shown))
     return rows
 
 

@@ -15,6 +15,7 @@ from graphbench.data.files.writing import write_text, writing_together
 from graphbench.report.comparison import score_panels
 from graphbench.report.diagnostics import diagnostic_sections, over_seeds
 from graphbench.report.figures import Panel, Section, Style, panel_axes, svg
+from graphbench.report.formats import pipe_table
 from graphbench.report.groups import Group
 from graphbench.report.loading import Run, load_runs
 from graphbench.report.page import css, describe_runs, surroundings, template
@@ -73,25 +74,15 @@ _SURE = 0.05
 
 @dataclass(frozen=True)
 class Line:
-    """A model of one question.
+    """A model of one question."""
 
-    Args:
-        label: of its row.
-        parameters: trainable ones; None where it cannot be built.
-        runs: finished ones.
-        missing: sentences on what is not there, and why.
-        is_model: whether the others are held against it.
-        depth: layers, in the question of depth.
-        cost: numbers of `graphbench profile --output`, in the question of cost.
-    """
-
-    label: str
-    parameters: int | None = None
-    runs: tuple[RunFolder, ...] = ()
-    missing: tuple[str, ...] = ()
-    is_model: bool = False
-    depth: int | None = None
-    cost: Mapping[str, Any] | None = None
+    label: str  # of its row
+    parameters: int | None = None  # trainable ones; None where it cannot be built
+    runs: tuple[RunFolder, ...] = ()  # finished ones
+    missing: tuple[str, ...] = ()  # sentences on what is not there, and why
+    is_model: bool = False  # whether the others are held against it
+    depth: int | None = None  # layers, in the question of depth
+    cost: Mapping[str, Any] | None = None  # numbers of `graphbench profile --output`, in the question of cost
 
 
 @dataclass(frozen=True)
@@ -115,16 +106,7 @@ class _Part:
 
 
 def write_study(model: str, answers: Sequence[Answer], folder: Path) -> list[Path]:
-    """Write the page as study.html, and its tables as study.md.
-
-    Args:
-        model: its name.
-        answers: questions in their order, each on every benchmark.
-        folder: created if missing.
-
-    Returns:
-        The files.
-    """
+    """Write the page as study.html and its tables as study.md: questions in their order, each on every benchmark."""
     parts = [_part(answer, f"q{number}") for number, answer in enumerate(answers)]
     runs = list({run.folder.path: run for part in parts for _, each in part.runs for run in each}.values())
     benchmarks = list(dict.fromkeys(answer.benchmark for answer in answers))
@@ -158,7 +140,7 @@ def _part(answer: Answer, name: str) -> _Part:
     table = result_table(list(groups.values()), answer.benchmark)
     tests = _compared(answer, groups, table)
     section.lines = _table(answer, table, tests)
-    in_order = replace(table, rows=tuple(sorted(_models(table), key=lambda row: [*groups].index(row.label))))
+    in_order = replace(table, rows=tuple(sorted(table.models, key=lambda row: [*groups].index(row.label))))
     further: tuple[Section, ...] = ()
     if answer.question == "depth":
         section.panels += _by_depth(answer, groups, table, name)
@@ -175,10 +157,6 @@ def _part(answer: Answer, name: str) -> _Part:
 
 def _missing(answer: Answer) -> list[str]:
     return [f"{line.label}: {text.rstrip('.')}." for line in answer.lines for text in line.missing]
-
-
-def _models(table: ResultTable) -> list[Row]:
-    return [row for row in table.rows if row.kind == "model"]
 
 
 def _count(line: Line) -> str:
@@ -198,7 +176,7 @@ def _compared(answer: Answer, groups: Mapping[str, Group], table: ResultTable) -
 
 def _table(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison]) -> list[list[str]]:
     """Return the rows in the order of the question, header first."""
-    rows = {row.label: row for row in _models(table)}
+    rows = {row.label: row for row in table.models}
     shown = [one for one in table.main if one.key.startswith(("val/", "test/"))]
     deep = _DEEP if answer.question == "depth" else ()
     model = next((line.label for line in answer.lines if line.is_model), "the model")
@@ -212,13 +190,10 @@ def _table(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison]) 
             continue
         cells = [line.label, _count(line), row.seeds, row.best_epochs, *(row.show(one) for one in shown)]
         if tests:
-            cells += _test_cells(tests.get(line.label))
+            test = tests.get(line.label)
+            cells += ["–", "–"] if test is None else [f"{test.difference:+.4g} ± {test.sd:.2g}", show_p(test.holm)]
         lines.append([*cells, *(_show(_last(row, stem, measure)) for stem, measure, _ in deep)])
     return lines
-
-
-def _test_cells(test: Comparison | None) -> list[str]:
-    return ["–", "–"] if test is None else [f"{test.difference:+.4g} ± {test.sd:.2g}", show_p(test.holm)]
 
 
 def _last(row: Row, stem: str, measure: str) -> tuple[float, float] | None:
@@ -240,10 +215,9 @@ def _show(value: tuple[float, float] | None) -> str:
 
 def _sentence(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison]) -> str:
     """Say what the tests tell apart, and what they do not."""
-    model = next(
-        (row for row in _models(table) for line in answer.lines if line.is_model and line.label == row.label), None
-    )
-    quantity = next((one for one in table.quantities if one.key == f"test/{table.metric}"), None)
+    models = [line.label for line in answer.lines if line.is_model]
+    model = next((row for row in table.models if row.label in models), None)
+    quantity = table.quantity(f"test/{table.metric}")
     if model is None or quantity is None:
         return "The model has no test score yet, so nothing is compared with it."
     text = f"{model.label}: {quantity.heading} {model.show(quantity)}."
@@ -260,21 +234,20 @@ def _sentence(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison
 
 def _by_depth(answer: Answer, groups: Mapping[str, Group], table: ResultTable, name: str) -> list[Panel]:
     """Draw the test score and the last layer's capacity, rank and range over the number of layers."""
-    rows = {row.label: row for row in _models(table)}
-    key = f"test/{table.metric}"
-    score = {"Test score": (lambda row: (row.scores[key].mean, row.scores[key].sd) if key in row.scores else None)}
+    rows, key = {row.label: row for row in table.models}, f"test/{table.metric}"
+    title = "" if (quantity := table.quantity(key)) is None else quantity.heading
+    score = {title: (lambda row: (row.scores[key].mean, row.scores[key].sd) if key in row.scores else None)}
     deep = {
         heading.capitalize(): (lambda row, stem=stem, measure=measure: _last(row, stem, measure))
         for stem, measure, heading in _DEEP
     }
     panels = []
-    for number, (title, value) in enumerate((score | deep).items()):
+    for number, (heading, value) in enumerate((score | deep).items()):
         points = [(line.depth, value(rows[line.label])) for line in answer.lines if line.label in groups]
         drawn = [(depth, *point) for depth, point in points if point is not None and math.isfinite(point[0])]
         if not drawn:
             continue
         depths, means, sds = zip(*drawn, strict=True)
-        heading = next(one.heading for one in table.quantities if one.key == key) if number == 0 and rows else title
         with panel_axes(heading, "layers") as (figure, axes):
             style = Style(number)
             errors = [0.0 if math.isnan(sd) else sd for sd in sds]
@@ -318,8 +291,7 @@ def _markdown(parts: Sequence[_Part]) -> str:
     """Write a pipe table for every question and benchmark."""
     texts = []
     for part in parts:
-        header, *rows = [[markdown_text(cell) for cell in line] for line in part.section.lines]
-        lines = [f"| {' | '.join(line)} |" for line in (header, ["---", *["---:"] * (len(header) - 1)], *rows)]
+        lines = pipe_table(part.section.lines)
         title = f"## {QUESTIONS[part.answer.question][0]} ({markdown_text(part.answer.benchmark)})"
         notes = [f"- {markdown_text(note)}" for note in part.section.notes]
         texts.append("\n".join([title, "", markdown_text(part.sentence), "", *lines, *([""] if notes else []), *notes]))

@@ -22,7 +22,7 @@ def verdict(table: ResultTable) -> list[str]:
         _best(table, quantity),
         *_beside_others(table),
         *_beside_baselines(table, quantity),
-        *_gaps(table, quantity),
+        *_gaps(table),
     ]
 
 
@@ -30,7 +30,7 @@ def _compared_by(table: ResultTable) -> Quantity | None:
     """Return the test score if the best model has one, else its validation score; None without a finite one."""
     for split in ("test", "val"):
         if table.best.is_finite(f"{split}/{table.metric}"):
-            return next(one for one in table.quantities if one.key == f"{split}/{table.metric}")
+            return table.quantity(f"{split}/{table.metric}")
     return None
 
 
@@ -40,9 +40,10 @@ def _best(table: ResultTable, quantity: Quantity) -> str:
     scored = _validated(table)
     if not scored and len(table.groups) > 1:
         return f"No model has a validation {table.metric} to be chosen by; the table has each {quantity.title}."
-    rest = [row.label for row in _models(table) if row not in scored] if len(table.groups) > 1 else []
+    rest = [row.label for row in table.models if row not in scored] if len(table.groups) > 1 else []
     without = f" Without a finite validation {table.metric}: {', '.join(rest)}." if rest else ""
-    equal = [row.label for row in scored if row is not best and _ties(row, best, table)]
+    val = table.quantity(f"val/{table.metric}")
+    equal = [row.label for row in scored if val and row is not best and row.show(val) == best.show(val)]
     if equal:
         first = f"{best.label} ties with {', '.join(equal)} in validation {table.metric}; its"
     elif len(scored) > 1:
@@ -52,19 +53,9 @@ def _best(table: ResultTable, quantity: Quantity) -> str:
     return f"{first} {quantity.title} is {text}.{without}"
 
 
-def _models(table: ResultTable) -> list[Row]:
-    return [row for row in table.rows if row.kind == "model"]
-
-
 def _validated(table: ResultTable) -> list[Row]:
     """Return models with a finite validation score."""
-    return [row for row in _models(table) if row.is_finite(f"val/{table.metric}")]
-
-
-def _ties(row: Row, best: Row, table: ResultTable) -> bool:
-    """Tell whether two models show the same validation score."""
-    quantity = next((one for one in table.quantities if one.key == f"val/{table.metric}"), None)
-    return quantity is not None and quantity.key in row.scores and row.show(quantity) == best.show(quantity)
+    return [row for row in table.models if row.is_finite(f"val/{table.metric}")]
 
 
 def _beside_others(table: ResultTable) -> list[str]:
@@ -77,7 +68,7 @@ def _beside_others(table: ResultTable) -> list[str]:
     counts = sorted({one.pairs for _, one in pairs})
     over = f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} {pairs[0][1].over}"
     compared = [label for label, _ in pairs]
-    left = [row.label for row in _models(table) if row is not table.best and row.label not in compared]
+    left = [row.label for row in table.models if row is not table.best and row.label not in compared]
     rest = f" Not compared, with fewer than two scores in common: {', '.join(left)}." if left else ""
     if open_ones:
         return [f"Over {over}, the difference to it may be chance for {', '.join(open_ones)}.{rest}"]
@@ -106,12 +97,12 @@ def _beside_baselines(table: ResultTable, quantity: Quantity) -> list[str]:
     return [f"{table.best.label} is {by}{'better' if better else 'worse'} than {beside}."]
 
 
-def _gaps(table: ResultTable, quantity: Quantity) -> list[str]:
+def _gaps(table: ResultTable) -> list[str]:
     """Name what nobody has looked at."""
     gaps = []
     untested = [row.label for row in _validated(table) if f"test/{table.metric}" not in row.scores]
     if untested:
-        tested = any(f"test/{table.metric}" in row.scores for row in _models(table))
+        tested = any(f"test/{table.metric}" in row.scores for row in table.models)
         whose = f" by {', '.join(untested)}" if tested else ""
         gaps.append(f"the test split{whose} (graphbench test --run FOLDER)")
     if not any(row.kind == "baseline" for row in table.rows):

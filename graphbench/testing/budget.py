@@ -15,31 +15,25 @@ import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from graphbench.contracts import Architecture, GraphBatch
 from graphbench.nn import HeadConfig
 from graphbench.testing.pretend import Work, counted_work, on_pretended_device
-from graphbench.training.tasks import Task, build_task
+from graphbench.training.tasks import build_task
 
 
 @cache
 def counted_steps(file: str) -> dict[str, Any]:
-    """Count one training step for every architecture contract that a test file defines.
+    """Count one training step for every architecture contract that a test file defines, by the name of the class.
 
-    Returns:
-        Name of the class -> `[waits, launches]`, each line or operation -> how often; or the traceback of a step that
-        failed on the device, as where a tensor was left on the CPU.
-
-    Raises:
-        ImportError: of the file, like all else that its import raises.
-        BrokenProcessPool: the process ended before it had counted.
+    The count is `[waits, launches]`, each line or operation -> how often; or the traceback of a step that failed on the
+    device, as where a tensor was left on the CPU.
     """
     can_fork = "forkserver" in multiprocessing.get_all_start_methods()  # everywhere but on Windows
     processes = multiprocessing.get_context("forkserver" if can_fork else "spawn")
@@ -72,14 +66,15 @@ def make_step(model: Architecture, batch: GraphBatch, device: torch.device) -> C
     task = build_task(model.spec, model.dim, HeadConfig(), edge_dim=model.edge_dim)
     parts = nn.ModuleList([model, task]).train().to(device)
     optimizer = torch.optim.AdamW(parts.parameters(), lr=1e-3, fused=True)
-    return partial(_step, model, task, batch.to(device), optimizer)
+    graphs = batch.to(device)
 
+    def step() -> None:
+        optimizer.zero_grad()
+        task.loss(task(model(graphs), graphs), graphs).backward()
+        nn.utils.clip_grad_norm_(parts.parameters(), 1.0, foreach=True)
+        optimizer.step()
 
-def _step(model: Architecture, task: Task, batch: GraphBatch, optimizer: Optimizer) -> None:
-    optimizer.zero_grad()
-    task.loss(task(model(batch), batch), batch).backward()
-    nn.utils.clip_grad_norm_([*model.parameters(), *task.parameters()], 1.0, foreach=True)
-    optimizer.step()
+    return step
 
 
 def _count_of(contract: Any) -> Any:

@@ -19,9 +19,8 @@ from graphbench.testing.pretend import PretendedTensor
 def counted_as_kernels(launches: Mapping[str, tuple[int, int]]) -> Iterator[None]:
     """Count operations as kernels within the block; their numbers are those of the plain forms.
 
-    Args:
-        launches: operation, as torch's dispatcher has it -> launches of its kernels in the forward pass, and of those
-            that compute all gradients.
+    `launches` has for each, as torch's dispatcher calls it, those of its kernels in the forward pass, and of those that
+    compute all gradients.
 
     Examples:
         >>> from graphbench.nn import sum_neighbours

@@ -101,9 +101,6 @@ def step_memory(
     Call it in a process of its own (`graphbench.testing.pretend.in_fork`): it knows a device more then, and the module
     is of no further use. Both are on the CPU; `clip` is the largest norm of the gradients. `numbers` computes all
     numbers, for a model whose shapes depend on its weights, and takes time and memory here.
-
-    Raises:
-        BadInput: a shape depends on numbers that only a real step has.
     """
     ledger, held = Ledger(), dict[str, set[int]]()
     fused_on = mock.patch.object(optim, "_FUSED_ON", (*optim._FUSED_ON, NAME))

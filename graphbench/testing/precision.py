@@ -43,9 +43,6 @@ def train_two_steps(spec: BenchmarkSpec, make: Callable[[BenchmarkSpec], Archite
 
     On a CPU Lightning replaces 16-mixed by bf16-mixed; here its plugin is asked for float16 all the same, without
     scaling the loss up, so that no step is skipped.
-
-    Raises:
-        AssertionError: weights train in another type; a loss, a gradient or a weight is not finite; nothing is learned.
     """
     torch.manual_seed(0)
     module = BenchmarkModule(spec, make)

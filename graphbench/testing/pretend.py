@@ -97,11 +97,7 @@ def implement(operation: str, function: Callable[..., Any]) -> torch.library.Lib
 
 
 class PretendedTensor(Tensor):
-    """A tensor of the pretended device.
-
-    Args:
-        inner: holds the numbers, on the CPU; or the shape alone, on PyTorch's device `meta`.
-    """
+    """A tensor of the pretended device; another one holds its numbers on the CPU, or on `meta` the shape alone."""
 
     numbers: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]

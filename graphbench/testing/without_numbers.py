@@ -22,11 +22,7 @@ _overwritten: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def compute_shape(func: Any, where: Callable[[], str], *args: Any, **kwargs: Any) -> Any:
-    """Compute the shape of an operation's result; operands with numbers lose them. `where` tells the line that asked.
-
-    Raises:
-        BadInput: the shape depends on numbers.
-    """
+    """Compute the shape of a result; operands with numbers lose them. `where` tells the line that asked."""
     name = func._schema.name.removeprefix("aten::")
     if name in ("index", "index_put", "index_put_", "_unsafe_index"):
         args = (args[0], _as_rows(args[1]), *args[2:])

@@ -61,10 +61,6 @@ def check_options(argument: str, cls: type, options: object) -> None:
     What is annotated as more than numbers, text, choices and unions of these is left to the constructor. `argument` is
     what the options came in, as a user writes it.
 
-    Raises:
-        BadInput: they are no mapping, or a value is of another type.
-        UnknownName: there is no such option; the message lists near matches and all there are.
-
     Examples:
         >>> from graphbench.nn import HeadConfig
         >>> check_options("head", HeadConfig, {"num_layers": 3})

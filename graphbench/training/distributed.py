@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -20,6 +20,8 @@ from graphbench.training.lightning_internals import ddp_options
 from graphbench.training.parts import evaluating
 
 log = logging.getLogger(__name__)
+
+_Own = TypeVar("_Own")
 
 
 def over_processes(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
@@ -36,17 +38,17 @@ def over_processes(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
     return both[0], both[1], distributed.get_world_size()
 
 
-def of_processes(*values: float) -> list[tuple[float, ...]]:
-    """Return these numbers as each process has them, in the order of ranks; all of them take part.
+def of_processes(own: _Own) -> list[_Own]:
+    """Return what each process has, in the order of ranks; all of them take part.
 
     Examples:
-        >>> of_processes(2, 0.5)
+        >>> of_processes((2, 0.5))
         [(2, 0.5)]
     """
     if not (distributed.is_available() and distributed.is_initialized()):
-        return [values]
-    everywhere: list[tuple[float, ...]] = [()] * distributed.get_world_size()
-    distributed.all_gather_object(everywhere, values)
+        return [own]
+    everywhere = [own] * distributed.get_world_size()
+    distributed.all_gather_object(everywhere, own)
     return everywhere
 
 
@@ -68,10 +70,9 @@ def agree_on_rows(metrics: Iterable[Metric]) -> None:
     if not states:
         return
     rows_of = [getattr(metric, name) for metric, name in states]
-    layouts: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(layouts, [(rows[0].dtype, rows[0].shape[1:]) if rows else None for rows in rows_of])
-    for (metric, _), rows, of_processes in zip(states, rows_of, zip(*layouts, strict=True), strict=True):
-        if not rows and (layout := next(filter(None, of_processes), None)):
+    layouts = of_processes([(rows[0].dtype, rows[0].shape[1:]) if rows else None for rows in rows_of])
+    for (metric, _), rows, everywhere in zip(states, rows_of, zip(*layouts, strict=True), strict=True):
+        if not rows and (layout := next(filter(None, everywhere), None)):
             rows.append(torch.empty((0, *layout[1]), dtype=layout[0], device=metric.device))
 
 

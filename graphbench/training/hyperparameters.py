@@ -32,9 +32,8 @@ class _Unknown(Exception):
 def plain_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a module, classes as `class_path` and `init_args`, without values of no such form.
 
-    Args:
-        arguments: option -> object. Classes, functions of a module, `functools.partial` of them, dataclasses and plain
-            values have a form; lambdas and objects that were made already do not.
+    Classes, functions of a module, `functools.partial` of them, dataclasses and plain values have a form; lambdas and
+    objects that were made already do not.
 
     Examples:
         >>> import torch
@@ -86,9 +85,6 @@ def rebuilding(
 
     Those of the YAML `file`, if given, stand in place of the checkpoint's, and `options` in place of either; `path` is
     the checkpoint's. With `trusted` they import whatever they name.
-
-    Raises:
-        BadInput: something is missing, a class may not be imported, or does not take its options.
     """
     stored = checkpoint.get("hyper_parameters", {})
     if file is not None:

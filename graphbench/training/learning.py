@@ -39,14 +39,7 @@ _OBJECTS: dict[str, tuple[Any, str]] = {
 
 
 def check_objects(given: Mapping[str, Any]) -> None:
-    """Refuse words, mappings and classes in place of objects; only on the command line they are made of such.
-
-    Args:
-        given: the arguments of `BenchmarkModule`.
-
-    Raises:
-        BadInput: names the argument, and what it must be.
-    """
+    """Refuse words, mappings and classes in place of objects; only on the command line they are made of such."""
     for name, (kind, words) in _OBJECTS.items():
         if not isinstance(given[name], kind):
             raise BadInput(f"{name} must be {words}, but got {given[name]!r}.")
@@ -65,11 +58,7 @@ def check_objects(given: Mapping[str, Any]) -> None:
 
 
 def make_architecture(make: Callable[[BenchmarkSpec], Architecture], spec: BenchmarkSpec) -> Architecture:
-    """Make the model of a specification.
-
-    Raises:
-        BadInput: this makes no `Architecture`.
-    """
+    """Make the model of a specification."""
     cls = getattr(make, "func", make)  # of `functools.partial`
     is_other = isinstance(cls, nn.Module) or (isinstance(cls, type) and not issubclass(cls, Architecture))
     if is_other or not callable(cls):
@@ -350,9 +339,6 @@ def _check_eps(optimizer: torch.optim.Optimizer) -> None:
     """Refuse an `eps` that is 0 in the type of the weights: Adam would divide by the root of a gradient's square alone.
 
     With `--trainer.precision 16-true` weights are float16, whose smallest number is 6e-8; Adam's eps is 1e-8.
-
-    Raises:
-        BadInput: names both, and what would be right.
     """
     for group in optimizer.param_groups:
         eps, types = group.get("eps"), {one.dtype for one in group["params"]}

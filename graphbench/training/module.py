@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torchmetrics import Metric
 
-from graphbench.contracts.architecture import Architecture, NodeState, NodeStep, PositionalEncoder, Representation
+from graphbench.contracts.architecture import Architecture, NodeStep, PositionalEncoder, Representation
 from graphbench.contracts.encoding import Encoding, add_encodings, check_encoded, declared_encodings, merge_encodings
 from graphbench.contracts.pyg import batch_of, to_graph_batch
 from graphbench.contracts.spec import BenchmarkSpec
@@ -226,11 +225,12 @@ class BenchmarkModule(LearningModule):
                 "nodes to nodes (node_steps), as attention among all nodes and states of edges have none. Take "
                 "data.eval_sampler full, or neighbors, where attention sees the nodes of a batch alone."
             )
-        first, *others = steps
-        return [
-            lambda batch, state: first(self.architecture.precomputed(self._positioned(batch)), state),
-            *(partial(_precomputed_step, self.architecture, step) for step in others),
-        ]
+
+        def precomputed(step: NodeStep) -> NodeStep:  # on a batch with the fields of `Architecture.precompute`
+            return lambda batch, state: step(self.architecture.precomputed(batch), state)
+
+        first, *others = map(precomputed, steps)
+        return [lambda batch, state: first(self._positioned(batch), state), *others]
 
     def forward(self, batch: Data) -> Tensor:
         """Raw outputs of the head, a row for each graph, or node or edge where the task is about those.
@@ -391,8 +391,3 @@ class BenchmarkModule(LearningModule):
         """Forget the scores of Lightning's finders, which train a little."""
         self.scores.of("train").reset()
         super().on_fit_start()
-
-
-def _precomputed_step(architecture: Architecture, step: NodeStep, batch: GraphBatch, state: NodeState) -> NodeState:
-    """Run a step on a batch with the fields of `Architecture.precompute`."""
-    return step(architecture.precomputed(batch), state)

@@ -193,9 +193,6 @@ class Schedule:
 
         `steps` and `epochs` return the length of the whole run, None, -1 or infinity when open-ended, and are asked
         only if needed; `monitor` and `mode` ("min" or "max") are for plateau.
-
-        Raises:
-            BadInput: the schedule needs the length of the run and the run has none.
         """
         if self.name == "constant" and not self.warmup:
             return None
@@ -236,9 +233,6 @@ def parameter_groups(
     First those of `lr_scales`, start of a parameter's name -> factor of the rate `lr`, of which the longest match wins;
     then `own` groups of an architecture (`Architecture.parameter_groups()`), with `params` and options, of which
     `lr_scale` multiplies the rate; then the rest. A start of frozen parameters alone has no effect, which the log says.
-
-    Raises:
-        BadInput: a start of a name matches no parameter.
     """
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     groups: list[dict[str, Any]] = []

@@ -35,9 +35,6 @@ def parse_patterns(freeze: str | Sequence[str] | None) -> tuple[str, ...]:
 def parse_rates(rates: Mapping[str, float] | str | None) -> dict[str, float]:
     """Learning rates by pattern: a mapping, or a text `pattern=rate` with commas between them.
 
-    Raises:
-        BadInput: the text has another form, a pattern has two rates, or a rate is no number above 0.
-
     Examples:
         >>> parse_rates("head=1e-3, architecture.layers.*=1e-4")
         {'head': 0.001, 'architecture.layers.*': 0.0001}
@@ -86,11 +83,7 @@ def _aliases(name: str) -> Iterator[str]:
 
 
 def chosen(option: str, pattern: str, names: Collection[str]) -> list[str]:
-    """As `matching`, of a pattern that must mean something.
-
-    Raises:
-        BadInput: it means nothing; names the nearest parts.
-    """
+    """As `matching`, of a pattern that must mean something."""
     matched = matching(pattern, names)
     if not matched:
         parts = list(dict.fromkeys(alias for name in names for alias in _aliases(name)))
@@ -105,9 +98,6 @@ def freeze_parts(module: nn.Module, patterns: Iterable[str], epochs: int | None 
     """Freeze the parameters that patterns name, and return their names: no optimizer sees or decays them any more.
 
     With `epochs`, after which they learn like all others, they keep their gradients, see `drop_gradients`.
-
-    Raises:
-        BadInput: a pattern means nothing, nothing is left to train, or epochs are given without a pattern.
     """
     parameters = dict(module.named_parameters())
     frozen = frozenset(name for pattern in patterns for name in chosen("freeze", pattern, parameters))
@@ -199,12 +189,7 @@ def drop_gradients(module: nn.Module, frozen: Collection[str]) -> None:
 
 
 def check_loaded(frozen: Collection[str], outcome: Mapping[str, Collection[str]], source: str) -> None:
-    """Refuse to freeze random weights beside those that were read.
-
-    Raises:
-        BadInput: names a frozen parameter that `source` lacks, or has in another shape or for other targets, as
-            `outcome` of `load_matching` says.
-    """
+    """Refuse to freeze random weights beside those that were read."""
     for kind, words in (
         ("missing", "does not have it"),
         ("other_shape", "has it in another shape"),
@@ -227,9 +212,6 @@ def with_learning_rates(
 
     Of several patterns that match a parameter the longest counts. Schedules multiply these rates as they do others. A
     pattern of frozen parameters alone, such as a configuration's beside `freeze`, has no effect, and the log says so.
-
-    Raises:
-        BadInput: a pattern means nothing.
     """
     names = dict(module.named_parameters())
     rate_of: dict[int, tuple[str, float]] = {}

@@ -92,30 +92,19 @@ def multiply(operands: Sequence[tuple[Tensor, ...]]) -> None:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Times of a training step and of its bare products, which took turns.
+    """Times of a training step and of its bare products, which took turns."""
 
-    Args:
-        step: median seconds.
-        products: median seconds of its products on random operands of the same layout.
-        ratio: median over rounds of one over the other.
-        count: number of products.
-        flops: floating-point operations of all products.
-    """
-
-    step: float
-    products: float
-    ratio: float
-    count: int
-    flops: int
+    step: float  # median seconds
+    products: float  # median seconds of its products on random operands of the same layout
+    ratio: float  # median over rounds of one over the other
+    count: int  # number of products
+    flops: int  # floating-point operations of all products
 
 
 def time_step(step: Callable[[], object], wait: Callable[[], object] = lambda: None, rounds: int = 15) -> StepTime:
     """Time a training step and its products in turns, so that a busy moment of the machine hits both.
 
-    Args:
-        step: forward pass, loss, backward pass and optimizer.
-        wait: waits for the device.
-        rounds: timed ones, after two for warming up.
+    A step ends with the optimizer, `wait` waits for the device, and two rounds for warming up come before those timed.
     """
     step()
     with Recorded() as recorded:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from graphbench.errors import listed
 from graphbench.nn.heads import EdgeHead, GraphHead, NodeHead
 from graphbench.runs.checkpoints import load_matching
 from graphbench.runs.differences import differing_options
@@ -27,11 +28,7 @@ _Place = tuple[int, int] | None
 
 
 def start_from(module: BenchmarkModule, source: str) -> None:
-    """Take the weights of `BenchmarkModule(init_from=source)`.
-
-    Raises:
-        BadInput: there is no such source, nothing in it fits, or frozen parts would stay random.
-    """
+    """Take the weights of `BenchmarkModule(init_from=source)`."""
     outcome = load_matching(module, source, partial(arrange_outputs, module))
     check_loaded(module.frozen, outcome, source)
 
@@ -42,18 +39,19 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: M
     Rows of targets that the file's model did not have stay as they are. Nothing changes if one side does not name its
     targets. Warnings list features and options that differ from the file's; their weights are taken by place.
 
-    Args:
-        module: the model that will take the weights.
-        tensors: those of the file by name, changed in place.
-        made: with what the file's model was made (`spec`, `architecture`, ...), as plain values, where the file says.
-
-    Returns:
-        Tensors of the file that belong to other targets altogether, or would freeze rows that are random.
+    The file's `tensors` are changed in place; `made` has what it says of the making of its model (`spec`,
+    `architecture`, ...), as plain values. Returned are the names of tensors that belong to other targets altogether, or
+    would freeze rows that are random.
     """
     spec, stored = dataclasses.asdict(module.spec), made.get("spec")
     stored = stored if isinstance(stored, Mapping) else {}
     _warn_of_features(spec, stored)
-    _warn_of_options(module.hparams, made)
+    # Weights may fit by shape, and mean something else in another encoder, head or norm.
+    if different := differing_options(module.hparams, made, ("architecture", "positional_encoding", "head")):
+        log.warning(
+            "init_from: other options than the file's model has: %s; weights whose names and shapes agree are taken.",
+            listed(different),
+        )
     names, stored_names = _output_names(spec), _output_names(stored)
     if not names or not stored_names or names == stored_names:
         return []
@@ -61,8 +59,8 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: M
     if not isinstance(head, (GraphHead, NodeHead, EdgeHead)):
         log.warning(
             "init_from: the file's model predicts %s, this one %s; outputs are taken by place.",
-            _listed(stored_names),
-            _listed(names),
+            listed(stored_names),
+            listed(names),
         )
         return []
     places = _places(names, stored_names, _is_binary(spec), _is_binary(stored))
@@ -135,20 +133,20 @@ def _log_outputs(names: list[str], stored_names: list[str], places: list[_Place]
     if not taken:
         log.warning(
             "init_from: the head's last layer starts from random weights: this model predicts %s, the file's %s.",
-            _listed(names), _listed(stored_names),
+            listed(names), listed(stored_names),
         )  # fmt: skip
     elif None in places:
         random = [name for name, place in zip(names, places, strict=True) if place is None]
         loaded = [name for name in names if name not in random]
         log.warning(
             "init_from: the head's last layer is loaded for %s; %s start from random weights.",
-            _listed(loaded),
-            _listed(random),
+            listed(loaded),
+            listed(random),
         )
     else:
         log.info(
             "init_from: the rows of the head's last layer are reordered to %s; the file has %s.",
-            *map(_listed, (names, stored_names)),
+            *map(listed, (names, stored_names)),
         )
 
 
@@ -168,7 +166,7 @@ def _warn_of_features(spec: Mapping[str, Any], stored: Mapping[str, Any]) -> Non
             log.warning(
                 "init_from: features of each %s are %s here and were %s in the file's model; weights whose shapes "
                 "agree are taken by place, not by name.",
-                level, _listed(now), _listed(then),
+                level, listed(now), listed(then),
             )  # fmt: skip
 
 
@@ -183,18 +181,5 @@ def _columns(features: Mapping[str, Any], with_words: bool) -> list[str]:
     names, sizes = list(map(str, features["names"])), list(features.get("vocabularies") or ())
     words = list(features.get("words") or ()) if with_words else []
     words += [()] * (len(names) - len(words))
-    inside = [_listed(list(words[n])) or str(size) for n, size in enumerate(sizes[: len(names)])]
+    inside = [listed(list(words[n])) or str(size) for n, size in enumerate(sizes[: len(names)])]
     return [f"{name} ({text})" for name, text in zip(names, inside, strict=False)] + names[len(inside) :]
-
-
-def _warn_of_options(options: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-    """Warn of options of the model whose weights may fit by shape, and mean something else: encoders, heads, norms."""
-    if different := differing_options(options, made, ("architecture", "positional_encoding", "head")):
-        log.warning(
-            "init_from: other options than the file's model has: %s; weights whose names and shapes agree are taken.",
-            _listed(different),
-        )
-
-
-def _listed(names: list[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

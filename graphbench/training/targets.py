@@ -12,7 +12,7 @@ from torchmetrics import Metric
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.spec import SPLITS, BenchmarkSpec
 from graphbench.contracts.table import BOUNDS, GRAPH_DENSE, WEIGHT, GraphBatch
-from graphbench.errors import BadInput
+from graphbench.errors import BadInput, listed
 from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.tasks.base import target_labels
 from graphbench.training.tasks.classification import Classification
@@ -29,14 +29,12 @@ log = logging.getLogger(__name__)
 _MOSTLY = 0.9
 #: Rows on which metrics of the user's are tried before training.
 _TRIED = 1000
+#: Targets or scores that a message names.
+_NAMED = 8
 
 
 def check_data(module: BenchmarkModule) -> None:
-    """Refuse a benchmark that a module was not made for, or that does not prepare what its model reads.
-
-    Raises:
-        BadInput: names what differs, or the encodings.
-    """
+    """Refuse a benchmark that a module was not made for, or that does not prepare what its model reads."""
     data: Any = getattr(attached_trainer(module), "datamodule", None)
     if not isinstance(data, Benchmark):
         return
@@ -72,11 +70,7 @@ def _shapes(spec: BenchmarkSpec) -> dict[str, object]:
 
 
 def learn(module: BenchmarkModule) -> None:
-    """Take mean and deviation of the training targets and of numbers beside graphs, or the weights of classes.
-
-    Raises:
-        BadInput: an option needs training targets, and the trainer has no benchmark that holds them.
-    """
+    """Take mean and deviation of the training targets and of numbers beside graphs, or the weights of classes."""
     columns = _columns(module, "train")
     if columns is None:
         for option, is_set in (
@@ -159,8 +153,7 @@ def _check_classes(module: BenchmarkModule, y: torch.Tensor) -> None:
             "classification needs rows of two classes in the training split."
         )
     if absent:
-        shown = ", ".join(map(str, absent[:10])) + (f" and {len(absent) - 10} more" if len(absent) > 10 else "")
-        log.warning("%s: no training row is of class %s, which the model cannot learn.", name, shown)
+        log.warning("%s: no training row is of class %s, which the model cannot learn.", name, listed(absent, 10))
     most, rows = int(counts.max()), int(counts.sum())
     if module.spec.metric == "accuracy" and most > _MOSTLY * rows:
         others = (name for name in ("AUROC", "class_accuracy") if name in module.task.all_metrics())
@@ -181,7 +174,7 @@ def _warn_of_labels(module: BenchmarkModule, y: torch.Tensor) -> None:
         log.warning(
             "%s: every training row has 0 or 1 for %s, which is trained on as a number. Labels, with probabilities and "
             "AUROC: --data.task multilabel (of Graphs graph-multilabel or node-multilabel).",
-            module.spec.name, ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else ""),
+            module.spec.name, listed(names, _NAMED),
         )  # fmt: skip
 
 
@@ -195,11 +188,7 @@ def undefined(module: BenchmarkModule, split: str) -> dict[str, str]:
 
 
 def check_metrics(module: BenchmarkModule) -> None:
-    """Refuse further metrics that give no number, or do not fit, on some targets of the validation split.
-
-    Raises:
-        BadInput: names the metric; else an epoch would pass before.
-    """
+    """Refuse further metrics that give no number, or do not fit, on some targets of the validation split."""
     columns, task = _columns(module, "val"), module.task
     if columns is None or not task.further or not len(columns["y"]):
         return
@@ -219,11 +208,7 @@ def check_metrics(module: BenchmarkModule) -> None:
 
 
 def check_selection(module: BenchmarkModule) -> None:
-    """Hold what selects an epoch against the targets of the validation split.
-
-    Raises:
-        BadInput: the metric that selects, or one that a callback watches, is undefined on the validation split.
-    """
+    """Hold what selects an epoch against the targets of the validation split."""
     trainer = attached_trainer(module)
     if trainer is None or trainer.limit_val_batches == 0:
         return
@@ -269,5 +254,4 @@ def warn_of_undefined(reasons: Mapping[str, str], module: BenchmarkModule) -> No
             fresh.setdefault(reason, []).append(name)
     for reason, names in fresh.items():
         if module.trainer.is_global_zero:
-            few = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-            log.warning("%s: no number for %s: %s.", module.spec.name, few, reason)
+            log.warning("%s: no number for %s: %s.", module.spec.name, listed(names, _NAMED), reason)

@@ -114,7 +114,7 @@ def profile(arguments: Sequence[str]) -> int:
     clock = StepClock()
     cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
-    rate = sum(one for (one,) in of_processes(clock.rate))
+    rate = sum(of_processes(clock.rate))
     peak = highest_memory_mb(cli.trainer.strategy.root_device)
     if not cli.trainer.is_global_zero:
         return 0

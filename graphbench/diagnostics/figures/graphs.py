@@ -10,7 +10,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -33,25 +32,6 @@ Colour = tuple[float, float, float]
 _WIDTH = 360
 #: Flattest and tallest drawings, height over width.
 _ASPECTS = (0.35, 1.2)
-
-
-class GraphDrawing(Protocol):
-    """A graph that can be painted."""
-
-    @property
-    def pairs(self) -> Tensor:
-        """Ends of the lines `[2, lines]`, one direction each."""
-
-    @property
-    def labels(self) -> list[str]:
-        """Return a label for each node."""
-
-    @property
-    def aspect(self) -> float:
-        """Height over width."""
-
-    def paint(self, axes: Axes, nodes: Sequence[Colour], lines: Sequence[Colour]) -> None:
-        """Draw into `axes`, with a colour for each node and for each of `pairs`."""
 
 
 def painted(values: Tensor, scale: Normalize, colours: Colormap) -> list[Colour]:
@@ -156,6 +136,10 @@ class PlainDrawing:
         )  # fmt: skip
         axes.margins(0.08)
         axes.set_aspect("equal", adjustable="datalim")
+
+
+#: A graph that can be painted.
+GraphDrawing = MoleculeDrawing | PlainDrawing
 
 
 def _aspect(positions: np.ndarray, margin: float) -> float:

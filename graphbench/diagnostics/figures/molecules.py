@@ -12,11 +12,7 @@ from graphbench.errors import BadInput
 
 
 def rdkit_drawing() -> Any:
-    """RDKit's module that draws molecules; imported late, since it needs libraries that small systems lack.
-
-    Raises:
-        BadInput: a shared library is missing.
-    """
+    """RDKit's module that draws molecules; imported late, since it needs libraries that small systems lack."""
     try:
         from rdkit.Chem.Draw import rdMolDraw2D
     except ImportError as error:
@@ -29,11 +25,7 @@ def rdkit_drawing() -> Any:
 def molecule_svg(smiles: str, colours: Mapping[int, str], width: int = 300, height: int = 220) -> bytes | None:
     """Render a molecule as RDKit depicts it, as an SVG without background; None where RDKit cannot read it.
 
-    Args:
-        smiles: the molecule.
-        colours: atomic number -> colour as "#rrggbb"; 6 is that of bonds and of all elements that are not named.
-        width: of the drawing in pixels.
-        height: of the drawing in pixels.
+    Colours stand by atomic number as "#rrggbb"; 6 is that of bonds and of all elements that are not named.
 
     Examples:
         >>> molecule_svg("CCO", {6: "#000001"})[:5], molecule_svg("C1CC", {6: "#000001"})

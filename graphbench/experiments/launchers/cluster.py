@@ -180,11 +180,7 @@ class Cluster:
 
 
 def require(package: str, extra: str) -> None:
-    """Import the package of a launcher.
-
-    Raises:
-        BadInput: it is not installed.
-    """
+    """Import the package of a launcher, or refuse the launcher."""
     try:
         importlib.import_module(package)
     except ImportError as error:
@@ -193,9 +189,6 @@ def require(package: str, extra: str) -> None:
 
 def minutes_of(text: str) -> int:
     """Parse a time as SLURM writes it, rounded up to minutes.
-
-    Raises:
-        BadInput: it is none, or nothing.
 
     Examples:
         >>> [minutes_of(text) for text in ("90", "4:00:00", "1-12:00:00", "30:01")]
@@ -212,9 +205,6 @@ def minutes_of(text: str) -> int:
 
 def further_options(text: str) -> dict[str, str | bool]:
     """Parse options of sbatch, with or without their dashes.
-
-    Raises:
-        BadInput: one is no option.
 
     Examples:
         >>> further_options("mem=32G --exclusive")

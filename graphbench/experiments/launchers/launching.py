@@ -88,13 +88,7 @@ def launch(
 
 
 class Jobs:
-    """The jobs of a folder that have not ended.
-
-    Args:
-        cluster: what they ask for.
-        folder: that their units write to.
-        describe: see `launch`.
-    """
+    """The jobs of a folder that have not ended; arguments as in `launch`."""
 
     def __init__(self, cluster: Cluster, folder: Path, describe: Callable[[], str]) -> None:
         self.cluster, self.folder, self._describe = cluster, folder, describe
@@ -118,11 +112,7 @@ class Jobs:
         return {name for number in self.open for name in self._units[number]}
 
     def submit(self, units: Sequence[Unit]) -> None:
-        """Submit units behind all jobs that are open.
-
-        Raises:
-            GraphbenchError: the cluster refuses them.
-        """
+        """Submit units behind all jobs that are open."""
         for unit in units:
             unit.log.parent.mkdir(parents=True, exist_ok=True)
             # The record of an earlier end would be taken for that of this job.
@@ -209,11 +199,7 @@ class Jobs:
 
 
 def read_jobs(folder: Path) -> dict[str, list[str]]:
-    """Read which jobs were submitted last, and the names of their units.
-
-    Raises:
-        CorruptData: the file cannot be read.
-    """
+    """Read which jobs were submitted last, and the names of their units."""
     path = folder / ROOM / _JOBS
     if not path.is_file():
         return {}

@@ -16,11 +16,7 @@ _RESTARTS = 100
 
 
 class RayJob:
-    """A task, with what launchers use of a job of submitit.
-
-    Args:
-        reference: of its result.
-    """
+    """A task, by the reference of its result, with what launchers use of a job of submitit."""
 
     def __init__(self, reference: Any) -> None:
         self._reference = reference
@@ -41,13 +37,7 @@ class RayJob:
 
 
 class RayExecutor:
-    """Submits bundles to Ray, which starts them where there is room.
-
-    Args:
-        name: of the tasks.
-        cpus: processors that a task counts as.
-        gpus: of a task.
-    """
+    """Submits bundles to Ray, which starts them as tasks of this name where there is room."""
 
     def __init__(self, name: str, cpus: int = 1, gpus: int = 0) -> None:
         import ray

@@ -83,8 +83,7 @@ def note_end(record: Path, code: int | None, problem: str = "") -> None:
 class Note:
     """The note on a unit that this process may come to run; nothing is noted of one that it does not begin.
 
-    Args:
-        record: its file; None where somebody else notes how the unit ends.
+    Its file is None where somebody else notes how the unit ends.
     """
 
     def __init__(self, record: Path | None) -> None:

@@ -19,9 +19,6 @@ def controlled(table: Table, cells: Sequence[Cell], measure: Measure) -> tuple[T
     """Return a table with four rows for each row of the cells, and its cells, without models that have no control.
 
     Printed values stay with the row that is their recipe.
-
-    Raises:
-        BadInput: no cell has a control.
     """
     chosen = [cell for cell in cells if is_trained(cell) and not cell.after and has_control(cell.recipe)]
     if not chosen:

@@ -65,10 +65,9 @@ def step_of(recipe: Sequence[str], options: Iterable[str]) -> Step:
 
 
 class Costs:
-    """Measured seconds of steps and of whole trainings.
+    """Measured seconds of steps and of whole trainings, from the records of finished runs.
 
-    Args:
-        records: of finished runs; those of scripts and altered recipes are skipped, since their options are incomplete.
+    Those of scripts and altered recipes are skipped, since their options are incomplete.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:

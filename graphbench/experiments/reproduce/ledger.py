@@ -52,25 +52,15 @@ _ROW = (
 
 @dataclass(frozen=True)
 class Line:
-    """One printed value.
+    """One printed value."""
 
-    Args:
-        table: of the value.
-        cell: the value and the way to it.
-        status: one of `STATUSES`.
-        obtained: mean and standard deviation in the unit of the table; "" without runs.
-        seeds: of the runs.
-        trained: length of the runs.
-        hours: estimated cost of the recipe and all seeds on one core, if there are measurements.
-    """
-
-    table: Table
-    cell: Cell
-    status: str
-    obtained: str = ""
-    seeds: tuple[int, ...] = ()
-    trained: str = ""
-    hours: float | None = None
+    table: Table  # of the value
+    cell: Cell  # the value and the way to it
+    status: str  # one of `STATUSES`
+    obtained: str = ""  # mean and standard deviation in the unit of the table; "" without runs
+    seeds: tuple[int, ...] = ()  # of the runs
+    trained: str = ""  # length of the runs
+    hours: float | None = None  # estimated cost of the recipe and all seeds on one core, if there are measurements
 
     @property
     def command(self) -> str:
@@ -81,12 +71,7 @@ class Line:
 
 
 class Ledger:
-    """Lines for the printed values of tables.
-
-    Args:
-        tables: with the values.
-        records: of finished runs.
-    """
+    """Lines for the printed values of tables, with the records of finished runs."""
 
     def __init__(self, tables: Iterable[Table], records: Sequence[Record]) -> None:
         self.records = records

@@ -11,6 +11,7 @@ from typing import Any
 
 from graphbench.data.files.foreign import load_yaml
 from graphbench.experiments import Training, provenance, read_csv, results
+from graphbench.experiments.control import words_of
 from graphbench.experiments.records import Record, record_of
 from graphbench.experiments.reproduce.plan import Request, altering, is_trained, job_of, scaled
 from graphbench.experiments.reproduce.printed import Printed
@@ -40,43 +41,24 @@ Resolve = Callable[[Sequence[str]], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Obtained:
-    """The value obtained for a cell.
-
-    Args:
-        cell: the cell.
-        seeds: of finished runs.
-        mean: of the scores in the unit of the table; None without a score.
-        sd: their standard deviation (n - 1); None for fewer than two.
-        text: the value if it is no number.
-        parameters: of the model.
-        epochs: of the runs.
-        steps: of the runs.
-        full: whether all runs have the length of the recipe; None without runs.
-        data: origin of the graphs.
-        hardware: of the runs.
-        commit: of the code.
-        better: `higher` or `lower`.
-        data_wanted: origin of the graphs of the printed score; "" if the recipe does not say.
-        diverged: seeds whose loss or gradients stopped being finite.
-        altered: descriptions of options that decide the score and differ from the recipe.
-    """
+    """The value obtained for a cell."""
 
     cell: Cell
-    seeds: tuple[int, ...] = ()
-    mean: float | None = None
-    sd: float | None = None
-    text: str = ""
-    parameters: int | None = None
-    epochs: int | None = None
-    steps: int | None = None
-    full: bool | None = None
-    data: str = ""
-    hardware: str = ""
-    commit: str = ""
-    better: str = ""
-    data_wanted: str = ""
-    diverged: tuple[int, ...] = ()
-    altered: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()  # of finished runs
+    mean: float | None = None  # of the scores in the unit of the table; None without a score
+    sd: float | None = None  # their standard deviation (n - 1); None for fewer than two
+    text: str = ""  # the value if it is no number
+    parameters: int | None = None  # of the model
+    epochs: int | None = None  # of the runs
+    steps: int | None = None  # of the runs
+    full: bool | None = None  # whether all runs have the length of the recipe; None without runs
+    data: str = ""  # origin of the graphs
+    hardware: str = ""  # of the runs
+    commit: str = ""  # of the code
+    better: str = ""  # `higher` or `lower`
+    data_wanted: str = ""  # origin of the graphs of the printed score; "" if the recipe does not say
+    diverged: tuple[int, ...] = ()  # seeds whose loss or gradients stopped being finite
+    altered: tuple[str, ...] = ()  # descriptions of options that decide the score and differ from the recipe
 
     @property
     def verdict(self) -> str:
@@ -154,17 +136,15 @@ def _score(folder: Path, metric: str) -> float | None:
 def alterations(folder: Path, cell: Cell, request: Request, resolve: Resolve) -> tuple[str, ...]:
     """Describe how the configuration of a run differs from the recipe and options of a cell.
 
-    What `--scale short` shortens, its schedule among them, is no alteration but a shorter recipe.
-
-    Returns:
-        Options that decide the score and differ, and options that were changed when the run resumed.
+    These are options that decide the score, and those that were changed when the run resumed. What `--scale short`
+    shortens, its schedule among them, is no alteration but a shorter recipe.
     """
     path = RunFolder(folder).config
     if not path.is_file():
         return ("its configuration is gone",)
     content = load_yaml(path.read_text(encoding="utf-8"))
     shorter = scaled(cell, replace(request, offline=False)) if request.scale == "short" else ()
-    wanted = resolve([*_command_line(cell), *shorter])
+    wanted = resolve(words_of(cell.recipe, [*cell.options, *shorter]))
     differences = differing(wanted, content)
     others = tuple(f"{one.option}." for one in differences)  # another class has other options
     differences += [one for one in _lacking(wanted, content, cell) if not one.option.startswith(others)]
@@ -172,10 +152,6 @@ def alterations(folder: Path, cell: Cell, request: Request, resolve: Resolve) ->
     ignored += _REDRAWN if results(folder).get("data") == "redrawn" else ()  # shown as the kind of its data
     differences = [one for one in differences if one.decides_score and one.option not in ignored]
     return (*map(str, differences), *((content.get("expected") or {}).get("resumed") or ()))
-
-
-def _command_line(cell: Cell) -> list[str]:
-    return [*(word for name in cell.recipe for word in ("--config", name)), *cell.options]
 
 
 def _lacking(wanted: Mapping[str, Any], content: Mapping[str, Any], cell: Cell) -> list[Difference]:
@@ -259,7 +235,7 @@ def obtain(
         if is_trained(cell):
             values.append(trained(cell, column, request, output, resolve))
         elif cell.way == "count":
-            number = count(_command_line(cell))
+            number = count(words_of(cell.recipe, cell.options))
             values.append(Obtained(cell, mean=float(number), parameters=number))
         elif cell.way in ("setting", "fact"):
             values.append(_look_up(cell, column))

@@ -48,19 +48,12 @@ MOST_STARTS = 100
 
 @dataclass(frozen=True)
 class Request:
-    """Length, seeds, data and options of trainings.
+    """Length, seeds, data and options of trainings."""
 
-    Args:
-        scale: the whole recipe, a twentieth of it, or a few steps.
-        seeds: `seed_everything` of each run.
-        offline: use data that need no download; a smoke test always does, or else uses random graphs.
-        extra: options for every `graphbench fit`.
-    """
-
-    scale: Scale = "full"
-    seeds: tuple[int, ...] = (0,)
-    offline: bool = False
-    extra: tuple[str, ...] = ()
+    scale: Scale = "full"  # the whole recipe, a twentieth of it, or a few steps
+    seeds: tuple[int, ...] = (0,)  # `seed_everything` of each run
+    offline: bool = False  # use data that need no download; a smoke test always does, or else uses random graphs
+    extra: tuple[str, ...] = ()  # options for every `graphbench fit`
 
     def __post_init__(self) -> None:
         check_choice("--scale", self.scale, SCALES)
@@ -68,17 +61,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """The trainings behind one score.
+    """The trainings behind one score."""
 
-    Args:
-        training: from the first initial weights.
-        before: the training from whose best weights it starts.
-        starts: number of initial weights, of which the best after an epoch are trained to the end.
-    """
-
-    training: Training
-    before: Training | None = None
-    starts: int = 1
+    training: Training  # from the first initial weights
+    before: Training | None = None  # the training from whose best weights it starts
+    starts: int = 1  # number of initial weights, of which the best after an epoch are trained to the end
 
     def trials(self) -> list[Training]:
         """Return trainings of one epoch at a constant rate from each of several initial weights."""
@@ -260,11 +247,7 @@ def coverage(cells: Sequence[Cell], scale: Scale) -> str:
 
 
 def select(table: Table, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> list[Cell]:
-    """Select the cells of a table in some rows and columns, by default in all.
-
-    Raises:
-        BadInput: there is no such row or column.
-    """
+    """Select the cells of a table in some rows and columns, by default in all."""
     for option, names, keys in (("--only", rows, table.row_names), ("--columns", columns, table.columns)):
         for name in names:
             if name not in keys:

@@ -13,19 +13,12 @@ _UNITS = {"": 1.0, "%": 1.0, "k": 1e3, "M": 1e6}
 
 @dataclass(frozen=True)
 class Printed:
-    """A value as it is printed.
+    """A value as it is printed."""
 
-    Args:
-        text: as printed; "" for a point of a curve.
-        value: the number in it, if any.
-        sd: its printed standard deviation.
-        unit: half of the last printed digit.
-    """
-
-    text: str
-    value: float | None = None
-    sd: float | None = None
-    unit: float = 0.0
+    text: str  # as printed; "" for a point of a curve
+    value: float | None = None  # the number in it, if any
+    sd: float | None = None  # its printed standard deviation
+    unit: float = 0.0  # half of the last printed digit
 
     @classmethod
     def read(cls, text: Any) -> Printed:

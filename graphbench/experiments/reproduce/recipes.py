@@ -14,23 +14,18 @@ import yaml
 
 from graphbench import registry
 from graphbench.experiments.reproduce.tables import Cell
-from graphbench.registry.configurations import find
+from graphbench.registry.configurations import class_name, find
 from graphbench.registry.expected import Expected
 
 
 @dataclass(frozen=True)
 class Offline:
-    """Options to use a benchmark without a network.
+    """Options to use a benchmark without a network."""
 
-    Args:
-        options: of the data, for graphs that a package contains or that are generated here.
-        packages: modules that they need.
-        small: further options, for few graphs.
-    """
-
+    #: of the data, for graphs that a package contains or that are generated here.
     options: Mapping[str, str] = field(default_factory=dict)
-    packages: tuple[str, ...] = ()
-    small: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()  # modules that they need
+    small: Mapping[str, str] = field(default_factory=dict)  # further options, for few graphs
 
     @property
     def is_installed(self) -> bool:
@@ -103,11 +98,7 @@ def _content(names: tuple[str, ...]) -> Mapping[str, Any]:
 
 
 def settings(recipe: Sequence[str]) -> Mapping[str, Any]:
-    """Merge the settings of a recipe and its overlays.
-
-    Raises:
-        BadInput: one of the configurations is not installed.
-    """
+    """Merge the settings of a recipe and its overlays."""
     return _content(tuple(recipe))
 
 
@@ -131,7 +122,7 @@ def expected(recipe: Sequence[str]) -> Expected:
 
 def benchmark_of(recipe: Sequence[str]) -> str:
     """Return the registered name of the recipe's data."""
-    return str(setting(recipe, "data.class_path") or "").rpartition(".")[2]
+    return class_name(setting(recipe, "data"))
 
 
 def _number(cell: Cell, option: str) -> int | None:
@@ -217,7 +208,7 @@ def can_be_offline(recipe: Sequence[str]) -> bool:
 
 def _graphs_of(recipe: Sequence[str]) -> str:
     """Return the benchmark whose graphs the recipe's own takes, as ElectricFlow does; "" if none."""
-    return str(setting(recipe, "data.init_args.graphs.class_path") or "").rpartition(".")[2]
+    return class_name(setting(recipe, "data.init_args.graphs"))
 
 
 def stand_in_options(recipe: Sequence[str], options: Sequence[str] = ()) -> tuple[str, ...]:

@@ -29,10 +29,9 @@ def stages(jobs: Sequence[Job], numbers: Sequence[int]) -> list[list[int]]:
 
 
 def run_here(jobs: Sequence[Job], numbers: Sequence[int], output: Path, after_each: Callable[[], None]) -> list[int]:
-    """Run jobs one after the other, and call `after_each` after each.
+    """Run jobs one after the other, and return the numbers of those that failed, or that another process is at.
 
-    Returns:
-        Numbers of the jobs that failed, or that another process is at; a training that diverged has not failed.
+    A training that diverged has not failed.
     """
     failed = []
     for place, number in enumerate(numbers, 1):

@@ -27,17 +27,11 @@ _ROW = "row"
 
 @dataclass(frozen=True)
 class Script:
-    """A command that measures cells of a table.
+    """A command that measures cells of a table."""
 
-    Args:
-        command: with `DIR` for its output folder and `python` for the running interpreter.
-        csv: its output file, with the keys of rows in the column `row`, and a column for each column of the table.
-        table: name of the table.
-    """
-
-    command: str
-    csv: str
-    table: str
+    command: str  # with `DIR` for its output folder and `python` for the running interpreter
+    csv: str  # its output file, with the keys of rows in the column `row`, and a column for each column of the table
+    table: str  # name of the table
 
     def folder(self, output: Path) -> Path:
         """Return its output folder."""
@@ -93,10 +87,9 @@ def scripts(table: Table, cells: Iterable[Cell]) -> list[Script]:
 
 
 def run_missing(chosen: Iterable[Script], output: Path) -> list[Script]:
-    """Run scripts without output, with a warning about those that the installation lacks.
+    """Run scripts without output, and return those that failed, or that another process runs.
 
-    Returns:
-        Those that failed, or that another process runs.
+    A warning names those that the installation lacks.
     """
     failed = []
     for script in chosen:

@@ -74,71 +74,41 @@ _CELL_KEYS = ("printed", "metric", *WAYS, *_HELPERS)
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Args:
-        key: its name in the file, the value of `{column}`.
-        name: heading.
-        benchmark: registered name of the data, if any.
-        metric: logged name of the score, `diagnostics/FILE.csv#COLUMN` for the mean of its last epoch, or one of
-            `COSTS`; a row or a cell may name another.
-        scale: printed value over logged value, 100 for per cents.
-        better: `higher`, `lower` or "".
-        filled: names and values of its `with`.
-    """
-
-    key: str
-    name: str
-    benchmark: str = ""
+    key: str  # its name in the file, the value of `{column}`
+    name: str  # heading
+    benchmark: str = ""  # registered name of the data, if any
+    #: logged name of the score, `diagnostics/FILE.csv#COLUMN` for the mean of its last epoch, or one of `COSTS`; a row
+    #: or a cell may name another.
     metric: str = ""
-    scale: float = 1.0
-    better: str = ""
-    filled: Mapping[str, Any] = field(default_factory=dict)
+    scale: float = 1.0  # printed value over logged value, 100 for per cents
+    better: str = ""  # `higher`, `lower` or ""
+    filled: Mapping[str, Any] = field(default_factory=dict)  # names and values of its `with`
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A value of a table and the way to it.
+    """A value of a table and the way to it."""
 
-    Args:
-        row: key of its row.
-        column: key of its column.
-        row_name: the row as printed.
-        column_name: the column as printed.
-        printed: the value.
-        source: paper, table, row and column.
-        way: one of `WAYS`.
-        what: the reason of a closed way, or the option, field or script.
-        recipe: configurations, first to last.
-        options: further options of `graphbench fit`.
-        after: configurations of a training from whose best weights this one starts.
-        starts: number of initial weights, of which the best after an epoch are trained.
-        metric: logged name of the score.
-        csv: file of a script that has the value.
-        note: a misprint, a disagreement, or another remark.
-        differs: departures from the paper's protocol, which prevent a verdict.
-        best: a better value of the same model that was published elsewhere, if one is known.
-        best_source: where.
-    """
-
-    row: str
-    column: str
-    row_name: str
-    column_name: str
+    row: str  # key of its row
+    column: str  # key of its column
+    row_name: str  # the row as printed
+    column_name: str  # the column as printed
     printed: Printed
-    source: str
-    way: str
-    what: str = ""
-    recipe: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    starts: int = 1
-    metric: str = ""
-    csv: str = ""
-    note: str = ""
-    differs: str = ""
-    best: str = ""
-    best_source: str = ""
+    source: str  # paper, table, row and column
+    way: str  # one of `WAYS`
+    what: str = ""  # the reason of a closed way, or the option, field or script
+    recipe: tuple[str, ...] = ()  # configurations, first to last
+    options: tuple[str, ...] = ()  # further options of `graphbench fit`
+    after: tuple[str, ...] = ()  # configurations of a training from whose best weights this one starts
+    starts: int = 1  # number of initial weights, of which the best after an epoch are trained
+    metric: str = ""  # logged name of the score
+    csv: str = ""  # file of a script that has the value
+    note: str = ""  # a misprint, a disagreement, or another remark
+    differs: str = ""  # departures from the paper's protocol, which prevent a verdict
+    best: str = ""  # a better value of the same model that was published elsewhere, if one is known
+    best_source: str = ""  # where
 
     @property
     def best_known(self) -> str:
@@ -153,32 +123,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table or figure of a paper.
+    """A table or figure of a paper."""
 
-    Args:
-        name: as `graphbench reproduce` takes it, such as `sft/table-4`.
-        title: its subject.
-        paper: short name of the paper.
-        place: in the paper, such as `table 4`.
-        columns: by key, in order.
-        cells: row by row, without values that the paper leaves out.
-        seeds: number of runs that the paper averages, if it says so.
-        note: a remark.
-        distribution: the package that ships it.
-        row_names: by key.
-        figure: what is drawn of it, see `drawing.py`; empty for a table without one.
-    """
-
-    name: str
-    title: str
-    paper: str
-    place: str
-    columns: Mapping[str, Column]
-    cells: tuple[Cell, ...]
-    seeds: int | None = None
-    note: str = ""
-    distribution: str = ""
-    row_names: Mapping[str, str] = field(default_factory=dict)
+    name: str  # as `graphbench reproduce` takes it, such as `sft/table-4`
+    title: str  # its subject
+    paper: str  # short name of the paper
+    place: str  # in the paper, such as `table 4`
+    columns: Mapping[str, Column]  # by key, in order
+    cells: tuple[Cell, ...]  # row by row, without values that the paper leaves out
+    seeds: int | None = None  # number of runs that the paper averages, if it says so
+    note: str = ""  # a remark
+    distribution: str = ""  # the package that ships it
+    row_names: Mapping[str, str] = field(default_factory=dict)  # by key
+    #: what is drawn of it, see `drawing.py`; empty for a table without one.
     figure: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -247,11 +204,7 @@ def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, wher
 
 
 def read_table(path: Path, name: str, distribution: str = "") -> Table:
-    """Read a table from its file.
-
-    Raises:
-        BadInput: the file is no such table.
-    """
+    """Read a table from its file."""
     try:
         content = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -283,11 +236,7 @@ def _cells(content: Mapping[str, Any], columns: Mapping[str, Column], path: str)
 
 
 def table_files() -> dict[str, tuple[Path, str]]:
-    """Return name -> file and distribution of every installed table, sorted.
-
-    Raises:
-        NameClash: two distributions ship one of the same name.
-    """
+    """Return name -> file and distribution of every installed table, sorted."""
     files: dict[str, tuple[Path, str]] = {}
     for entry in registry.table_entries():
         package, _, part = entry.target.partition(":")
@@ -314,11 +263,7 @@ def tables() -> dict[str, Table]:
 
 
 def find_table(name: str) -> Table:
-    """Find a table by name.
-
-    Raises:
-        UnknownName: there is none; suggests near matches.
-    """
+    """Find a table by name."""
     files = table_files()
     if name not in files:
         absent = listings.absent_supplier("tables", name)

@@ -187,9 +187,6 @@ def benchmark_options(benchmarks: Sequence[str]) -> list[tuple[list[str], list[s
     Args:
         benchmarks: as on the command line; without any, the configurations name theirs.
 
-    Raises:
-        BadInput: one is not a name followed by options of data.
-
     Examples:
         >>> benchmark_options(["CSL", "Graphs --data.source 'my graphs.pt'"])
         [(['--data', 'CSL'], ['CSL']), (['--data', 'Graphs', '--data.source', 'my graphs.pt'], ['Graphs'])]

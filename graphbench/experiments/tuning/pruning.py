@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import pytorch_lightning as pl
 from torch import Tensor
 
-
-class Reported(Protocol):
-    """The methods of a trial of Optuna that the callback needs."""
-
-    def report(self, value: float, step: int) -> None:
-        """Record a score."""
-
-    def should_prune(self) -> bool:
-        """Tell whether the trial falls behind."""
-
-    def set_user_attr(self, key: str, value: object) -> None:
-        """Record an attribute."""
+if TYPE_CHECKING:
+    from optuna.trial import Trial
 
 
 class PruneTrial(pl.Callback):
@@ -29,7 +19,7 @@ class PruneTrial(pl.Callback):
         monitor: logged name of the score.
     """
 
-    def __init__(self, trial: Reported, monitor: str) -> None:
+    def __init__(self, trial: Trial, monitor: str) -> None:
         self._trial, self.monitor = trial, monitor
         self._validated = False
         #: Whether the study ended the trial.

@@ -26,13 +26,10 @@ _NAME = "graphbench"
 
 
 class FolderLock:
-    """A lock for processes of several machines: a file that only one can create.
+    """A lock for processes of several machines: the file `PATH.lock`, which only one can create.
 
     One that is not released for 30 seconds, as after a kill, is removed by the next process. Optuna's lock by symbolic
     link would be looked up under the path of the machine that made it.
-
-    Args:
-        path: the lock is `PATH.lock`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,18 +49,10 @@ class FolderLock:
 
 
 def open_storage(folder: Path, url: str | None) -> tuple[Any, str]:
-    """Open the storage of the study in a folder; the caller holds the folder's lock.
+    """Open Optuna's storage of the study in a folder, and return it with the study's name there.
 
-    Args:
-        folder: of the study.
-        url: of a database as SQLAlchemy takes it; None for the journal in the folder.
-
-    Returns:
-        Optuna's storage, and the name of the study there.
-
-    Raises:
-        BadInput: the study of the folder lies elsewhere, or the database cannot be reached.
-        CorruptData: the journal is damaged.
+    `url` is that of a database as SQLAlchemy takes it; None for the journal in the folder. The caller holds the
+    folder's lock.
     """
     if url is None and (folder / SQLITE).is_file() and not (folder / RECORD).is_file():
         raise BadInput(
@@ -81,12 +70,7 @@ def open_storage(folder: Path, url: str | None) -> tuple[Any, str]:
 
 
 def _recorded_name(path: Path, place: str) -> str | None:
-    """Return the name of the folder's study; None before it is recorded.
-
-    Raises:
-        BadInput: the study lies in another place.
-        CorruptData: the record cannot be read.
-    """
+    """Return the name of the folder's study; None before it is recorded."""
     if not path.is_file():
         return None
     try:
@@ -137,11 +121,7 @@ def _database(url: str) -> Any:
 
 
 def _without_password(url: str) -> str:
-    """Return a URL as it may be shown and written.
-
-    Raises:
-        BadInput: it is no URL of a database.
-    """
+    """Return a URL as it may be shown and written."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 

@@ -32,14 +32,7 @@ def this_machine() -> str:
 
 
 class Worker:
-    """One of the processes of a study: that which makes the object.
-
-    Args:
-        folder: of the files, one for each process; created if missing.
-
-    Raises:
-        OSError: nothing can be written there.
-    """
+    """One of the processes of a study: that which makes the object, and a file in a folder for all of them."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

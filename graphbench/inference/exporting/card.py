@@ -13,7 +13,7 @@ from graphbench import __version__, registry
 from graphbench.contracts import Benchmark, BenchmarkSpec
 from graphbench.data.files.cells import markdown_text
 from graphbench.data.files.foreign import load_json
-from graphbench.errors import BadInput, CorruptData
+from graphbench.errors import BadInput, CorruptData, listed
 from graphbench.runs import RunFolder
 from graphbench.runs.tables import SCORED
 from graphbench.training.module import BenchmarkModule
@@ -114,7 +114,7 @@ def _targets(spec: BenchmarkSpec, data: Benchmark) -> str:
     names = data.target_labels()
     units = spec.target_units if len(spec.target_units) == len(names) else ("",) * len(names)
     named = [f"{name} [{unit}]" if unit else name for name, unit in zip(names, units, strict=True)]
-    return ", ".join(named[:20]) + (f" and {len(named) - 20} more" if len(named) > 20 else "")
+    return listed(named, 20)
 
 
 def _graphs(run: RunFolder) -> dict[str, int]:

@@ -15,7 +15,7 @@ from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec, Kind, Level
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
-from graphbench.nn.heads import HeadConfig
+from graphbench.nn.heads import EdgeHead, GraphHead, HeadConfig, NodeHead
 from graphbench.training.tasks.defined import Need, TargetRange, TargetRanges, need_of
 
 
@@ -95,9 +95,16 @@ class Task(nn.Module):
         #: Metrics beside those of `build_metrics`, by name; every use clones them.
         self.further: dict[str, Metric] = {}
 
-    @abstractmethod
+    def make_head(self, dim: int, outputs: int, head: HeadConfig, edge_dim: int = 0) -> GraphHead | NodeHead | EdgeHead:
+        """Make the head of the task's level; `edge_dim` is the width of what a representation has of edges."""
+        if self.level == "edge":
+            return EdgeHead(dim, outputs, head, self.spec, edge_dim)
+        graphs = self.level == "graph"
+        return GraphHead(dim, outputs, head, self.spec.graph.dense) if graphs else NodeHead(dim, outputs, head)
+
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Raw outputs of the head, one row per graph or node: `[rows, output_dim]`."""
+        """Raw outputs of the head, one row per graph, node or edge: `[rows, outputs]`."""
+        return self.head(representation, batch)
 
     @abstractmethod
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:

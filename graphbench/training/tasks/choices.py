@@ -26,10 +26,6 @@ def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> Benchm
     A dotted path is a loss of the user's, see `import_loss`; the head is then that of the task's first loss. Losses of
     single targets (`logS=Huber,pKa=L1`) leave the specification's to the others, see `target_losses`.
 
-    Raises:
-        UnknownName: the task has no such loss.
-        BadInput: a path is given to a task that does not compare predictions with targets.
-
     Examples:
         >>> from graphbench.training.tasks import GraphRegression
         >>> from graphbench.testing import tiny_spec
@@ -55,9 +51,6 @@ def with_loss(spec: BenchmarkSpec, task: type[Task], loss: str | None) -> Benchm
 def target_losses(text: str) -> dict[str, str]:
     """Parse losses of single targets.
 
-    Raises:
-        BadInput: an item is no TARGET=LOSS, or a target has two.
-
     Examples:
         >>> target_losses("logS=Huber, pKa=L1")
         {'logS': 'Huber', 'pKa': 'L1'}
@@ -77,9 +70,6 @@ def import_loss(path: str) -> Callable[[Tensor, Tensor], Tensor]:
     A class is made without options, with `reduction="none"` where it takes that, so that rows may have weights. The
     loss gets `(prediction, target)` of the rows whose targets are known: standardised numbers `[rows]`, logits `[rows]`
     of labels, or logits `[rows, C]` with classes `[rows]`; it gives one value per row, or their mean.
-
-    Raises:
-        BadInput: the path leads to nothing that can be called, that takes other arguments, or that needs options.
 
     Examples:
         >>> import torch
@@ -112,10 +102,6 @@ def further_metrics(task: Task, chosen: Iterable[Choice]) -> dict[str, Metric]:
 
     Chosen by names of the task in any case; by dotted paths of torchmetrics or of a package of your own, plain or as
     `class_path` with `init_args`; or as metrics. Names of those that the task scores anyway add nothing.
-
-    Raises:
-        UnknownName: the task has no metric of that name.
-        BadInput: a path leads to no metric, or that needs options; the task compares no predictions with targets.
 
     Examples:
         >>> from graphbench.nn.heads import HeadConfig
@@ -182,12 +168,7 @@ def _import(option: str, path: str) -> Any:
 
 
 def selecting(spec: BenchmarkSpec, task: Task, name: str | None) -> BenchmarkSpec:
-    """Return the specification with another metric of the task, in any case, that selects the best epoch.
-
-    Raises:
-        UnknownName: no metric of that name is scored.
-        BadInput: it does not say whether more of it is better.
-    """
+    """Return the specification with another metric of the task, in any case, that selects the best epoch."""
     if name is None:
         return spec
     metrics = task.all_metrics()

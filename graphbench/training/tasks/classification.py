@@ -10,11 +10,10 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.classification import BinaryAveragePrecision, MulticlassCohenKappa
 
-from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput, check_range
-from graphbench.nn.heads import EdgeHead, GraphHead, HeadConfig, NodeHead
+from graphbench.nn.heads import HeadConfig
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.defined import Need
 from graphbench.training.tasks.known import (
@@ -71,7 +70,7 @@ class Classification(Task):
     #: Weight of each class in the loss `[C]`; checkpoints have it. None where `weigh_classes` asked for none.
     class_weights: Tensor | None
 
-    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
+    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig, edge_dim: int = 0) -> None:
         super().__init__(spec, dim, head)
         if spec.num_classes is None or spec.num_classes < 2:
             raise BadInput(f"{spec.name}: a classification needs num_classes >= 2, got {spec.num_classes}.")
@@ -79,6 +78,7 @@ class Classification(Task):
         self.register_buffer("class_weights", None)
         self._wanted_weights: Sequence[float] | None = None
         self.label_smoothing = 0.0
+        self.head = self.make_head(dim, spec.output_dim, head, edge_dim)
 
     def weigh_classes(self, wanted: ClassWeights) -> None:
         """Ask for weights of classes, which `set_class_weights` finds once the training targets are known.
@@ -133,10 +133,6 @@ class Classification(Task):
                 "does not have; choose --model.loss cross_entropy."
             )
         self.label_smoothing = amount
-
-    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Logits `[rows, C]`, or `[rows, 1]` for two classes."""
-        return self.head(representation, batch)
 
     @property
     def groups(self) -> int:  # type: ignore[override]
@@ -218,6 +214,7 @@ class GraphClassification(Classification):
 
     Examples:
         >>> import torch
+        >>> from graphbench.contracts import Representation
         >>> from graphbench.testing import tiny_spec
         >>> task = GraphClassification(tiny_spec("graph-classification"), dim=8, head=HeadConfig())
         >>> representation = Representation(node=torch.ones(3, 8), graph=torch.ones(2, 8))
@@ -226,10 +223,6 @@ class GraphClassification(Classification):
     """
 
     level = "graph"
-
-    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
-        super().__init__(spec, dim, head)
-        self.head = GraphHead(dim, spec.output_dim, head, spec.graph.dense)
 
 
 class NodeClassification(Classification):
@@ -240,6 +233,7 @@ class NodeClassification(Classification):
 
     Examples:
         >>> import torch
+        >>> from graphbench.contracts import Representation
         >>> from graphbench.testing import tiny_spec
         >>> task = NodeClassification(tiny_spec("node-classification"), dim=8, head=HeadConfig())
         >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a logit per class
@@ -250,7 +244,6 @@ class NodeClassification(Classification):
 
     def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
         super().__init__(spec, dim, head)
-        self.head = NodeHead(dim, spec.output_dim, head)
         self.parts = parts_of(spec.extra["parts"]) if "parts" in spec.extra else ()
         if self.parts and (sum(self.parts) != self.num_classes or spec.node.vocabularies[:1] != (len(self.parts),)):
             raise BadInput(
@@ -281,6 +274,7 @@ class EdgeClassification(Classification):
 
     Examples:
         >>> import torch
+        >>> from graphbench.contracts import Representation
         >>> from graphbench.testing import tiny_spec, tiny_table
         >>> spec = tiny_spec("edge-classification")
         >>> task, batch = EdgeClassification(spec, dim=8, head=HeadConfig()), tiny_table(spec, sizes=[5]).batch([0])
@@ -289,10 +283,6 @@ class EdgeClassification(Classification):
     """
 
     level = "edge"
-
-    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig, edge_dim: int = 0) -> None:
-        super().__init__(spec, dim, head)
-        self.head = EdgeHead(dim, spec.output_dim, head, spec, edge_dim)
 
     def build_metrics(self) -> dict[str, Metric]:
         """Those of classes; of two classes F1 of the second one, too."""

@@ -72,11 +72,16 @@ class TargetRange:
         return ""
 
 
-class TargetRanges(Metric):
-    """Gathers a `TargetRange`, over batches and processes, without a look at the device."""
+class OwnMetric(Metric):
+    """A metric that nobody differentiates, and that adds a batch without those before it."""
 
     is_differentiable = False
     full_state_update = False
+
+
+class TargetRanges(OwnMetric):
+    """Gathers a `TargetRange`, over batches and processes, without a look at the device."""
+
     rows: Tensor
     low: Tensor
     high: Tensor
@@ -107,13 +112,11 @@ class TargetRanges(Metric):
         return TargetRange(tuple(map(int, rows)), tuple(low), tuple(high), discrete=self.discrete)
 
 
-class BrokenPredictions(Metric):
+class BrokenPredictions(OwnMetric):
     """Counts predictions that are not finite where a target is known, over batches and processes.
 
     Scores that compare would take a NaN for a number that nothing is larger than, and so have a number themselves.
-
-    Args:
-        columns: T columns are counted one by one; of any other number of them all together.
+    So many `columns` are counted one by one, those of any other number all together.
 
     Examples:
         >>> metric = BrokenPredictions(2)
@@ -123,8 +126,6 @@ class BrokenPredictions(Metric):
         tensor([0, 1])
     """
 
-    is_differentiable = False
-    full_state_update = False
     count: Tensor
 
     def __init__(self, columns: int) -> None:

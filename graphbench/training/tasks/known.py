@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanAbsoluteError, MeanSquaredError, Metric
+from torchmetrics import MeanAbsoluteError, MeanSquaredError
 from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score, MulticlassMatthewsCorrCoef
 from torchmetrics.functional.classification import binary_auroc
 from torchmetrics.utilities import dim_zero_cat
 
+from graphbench.training.tasks.defined import OwnMetric
 from graphbench.training.tasks.metrics import matthews
 
 
@@ -57,7 +58,7 @@ class KnownMeanSquaredError(MeanSquaredError):
         self.total += mask.sum()
 
 
-class TargetErrors(Metric):
+class TargetErrors(OwnMetric):
     """Mean absolute error of each target `[T]`, or (squared) the root of its mean squared error; NaN without a row.
 
     Examples:
@@ -69,8 +70,6 @@ class TargetErrors(Metric):
 
     takes_unknown = True
     higher_is_better = False
-    is_differentiable = False
-    full_state_update = False
     sums: Tensor
     rows: Tensor
 

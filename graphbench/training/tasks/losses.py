@@ -107,9 +107,6 @@ def meet_bounds(target: Tensor, prediction: Tensor, lower: Tensor, upper: Tensor
 def check_class_weights(wanted: ClassWeights, count: int, of: Literal["class", "label"]) -> list[float] | None:
     """Return the numbers that a user gave, one for each of `count` classes or labels, or None for `balanced`.
 
-    Raises:
-        BadInput: there are more or fewer numbers, one is not positive, or a word is not `balanced`.
-
     Examples:
         >>> check_class_weights([1, 5], 2, of="class")
         [1.0, 5.0]
@@ -130,9 +127,6 @@ def balanced_class_weights(target: Tensor, classes: int) -> Tensor:
     """`n / (C n_c)` of each class c `[C]` float64: n rows have a label, n_c of them this one (King and Zeng 2001).
 
     Targets are classes `[rows]`, negative where there is no label.
-
-    Raises:
-        BadInput: a class has no row.
 
     Examples:
         >>> balanced_class_weights(torch.tensor([0, 0, 0, 1]), 2)
@@ -221,9 +215,6 @@ def chosen_terms(
     """Compute the terms `[1]` of a loss that a user chose, in the form of torch's: `loss(prediction, target)`.
 
     It gives one value per row, or their mean. Rows are those with a target; predictions are `[rows]` or `[rows, C]`.
-
-    Raises:
-        BadInput: it gives something else, or a mean where rows have weights.
 
     Examples:
         >>> chosen_terms(torch.nn.L1Loss(), torch.tensor([1.0, 3.0]), torch.tensor([0.0, 0.0]), None)

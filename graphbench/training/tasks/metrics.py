@@ -7,17 +7,16 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 from torchmetrics.classification import MulticlassCalibrationError
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 from torchmetrics.utilities import dim_zero_cat
 
 from graphbench.errors import BadInput
-from graphbench.training.tasks.defined import Need
+from graphbench.training.tasks.defined import Need, OwnMetric
 from graphbench.training.tasks.losses import at_least_single
 
 
-class PerTarget(Metric):
+class PerTarget(OwnMetric):
     """Unweighted mean over targets of a score of one column, each over its known rows.
 
     Targets with fewer than two known rows, or all of one value, have no such score and do not count.
@@ -38,8 +37,6 @@ class PerTarget(Metric):
 
     takes_unknown = True
     higher_is_better = True
-    is_differentiable = False
-    full_state_update = False
     predictions: list[Tensor]
     targets: list[Tensor]
 
@@ -215,12 +212,8 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> Te
     """Compute the expected calibration error: the mean over all n of |share that is right - confidence| of their bin.
 
     Bin m of M holds confidences in `((m - 1) / M, m / M]` (Guo et al., "On calibration of modern neural networks", ICML
-    2017, section 2); torchmetrics gives those of exactly 1 a bin of their own.
-
-    Args:
-        confidence: probabilities `[n]`.
-        correct: whether each came true `[n]`, of any type.
-        bins: their number M, all of equal width.
+    2017, section 2); torchmetrics gives those of exactly 1 a bin of their own. Confidences are probabilities `[n]`, and
+    `correct` tells whether each came true `[n]`, in any type.
 
     Examples:
         >>> calibration_error(torch.tensor([0.95, 1.0]), torch.tensor([1, 0]))  # one bin
@@ -242,12 +235,10 @@ class CalibrationError(MulticlassCalibrationError):
         return calibration_error(dim_zero_cat(self.confidences), dim_zero_cat(self.accuracies), self.n_bins)
 
 
-class GraphMean(Metric):
+class GraphMean(OwnMetric):
     """Mean over graphs of the mean over a graph's items; graphs without an item do not count."""
 
     higher_is_better = True
-    is_differentiable = False
-    full_state_update = False
     total: Tensor
     graphs: Tensor
 
@@ -270,7 +261,7 @@ class GraphMean(Metric):
         return (self.total / self.graphs).float()
 
 
-class PartIoU(Metric):
+class PartIoU(OwnMetric):
     """Intersection over union of the parts of shapes, as ShapeNetPart is scored (Qi et al., PointNet, CVPR 2017).
 
     A point gets the highest-scored part of its shape's category. The IoU of a part is the number of points that have it
@@ -284,8 +275,6 @@ class PartIoU(Metric):
     """
 
     higher_is_better = True
-    is_differentiable = False
-    full_state_update = False
     total: Tensor
     shapes: Tensor
     owns: Tensor
@@ -326,18 +315,14 @@ class PartIoU(Metric):
 
 
 def parts_of(description: str) -> tuple[int, ...]:
-    """Parts of each category out of a specification's `extra["parts"]`, such as "4 2 2".
-
-    Raises:
-        BadInput: these are no numbers of at least 1.
-    """
+    """Parts of each category out of a specification's `extra["parts"]`, such as "4 2 2"."""
     parts = description.split()
     if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise BadInput(f'extra["parts"] must be the number of parts of each category ("4 2 2"), got {description!r}.')
     return tuple(map(int, parts))
 
 
-class ValueMean(Metric):
+class ValueMean(OwnMetric):
     """The mean of all values, NaN if one of them is; torchmetrics would look for such values, so a step would wait.
 
     Examples:
@@ -349,8 +334,6 @@ class ValueMean(Metric):
     """
 
     higher_is_better = None
-    is_differentiable = False
-    full_state_update = False
     total: Tensor
     values: Tensor
 

@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import Metric
 
-from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import WEIGHT, GraphBatch
 from graphbench.errors import BadInput
-from graphbench.nn.heads import GraphHead, HeadConfig, NodeHead
+from graphbench.nn.heads import HeadConfig
 from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.defined import Need
 from graphbench.training.tasks.losses import (
@@ -59,6 +58,7 @@ class Multilabel(Task):
         super().__init__(spec, dim, head)
         self.register_buffer("class_weights", None)
         self._wanted_weights: Sequence[float] | None = None
+        self.head = self.make_head(dim, spec.output_dim, head)
 
     def weigh_classes(self, wanted: ClassWeights) -> None:
         """Ask for weights of 0 and 1 in each label, which `set_class_weights` finds from the training targets.
@@ -80,10 +80,6 @@ class Multilabel(Task):
         """
         if self.class_weights is not None:
             self.class_weights.copy_(label_weights(self.known_targets(targets), self._wanted_weights, weight))
-
-    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Logits `[rows, T]`."""
-        return self.head(representation, batch)
 
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Binary cross-entropy, summed over the labels that are known; each row and label with its weight."""
@@ -153,15 +149,12 @@ class GraphMultilabel(Multilabel):
 
     level = "graph"
 
-    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
-        super().__init__(spec, dim, head)
-        self.head = GraphHead(dim, spec.output_dim, head, spec.graph.dense)
-
 
 class NodeMultilabel(Multilabel):
     """Labels of nodes; a node whose labels are all unknown takes no part.
 
     Examples:
+        >>> from graphbench.contracts import Representation
         >>> from graphbench.testing import tiny_spec
         >>> task = NodeMultilabel(tiny_spec("node-multilabel"), dim=8, head=HeadConfig())
         >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a logit per label
@@ -169,7 +162,3 @@ class NodeMultilabel(Multilabel):
     """
 
     level = "node"
-
-    def __init__(self, spec: BenchmarkSpec, dim: int, head: HeadConfig) -> None:
-        super().__init__(spec, dim, head)
-        self.head = NodeHead(dim, spec.output_dim, head)

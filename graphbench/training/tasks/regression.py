@@ -11,11 +11,10 @@ from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.functional.regression import explained_variance, pearson_corrcoef, r2_score, spearman_corrcoef
 
-from graphbench.contracts.architecture import Representation
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import BOUNDS, WEIGHT, GraphBatch
-from graphbench.errors import BadInput
-from graphbench.nn.heads import EdgeHead, GraphHead, HeadConfig, NodeHead
+from graphbench.errors import BadInput, listed
+from graphbench.nn.heads import HeadConfig
 from graphbench.training.tasks.base import Task, target_labels
 from graphbench.training.tasks.defined import Need
 from graphbench.training.tasks.known import KnownMeanAbsoluteError, KnownMeanSquaredError, ScaledError, TargetErrors
@@ -45,7 +44,7 @@ class Regression(Task):
     1 and `|e| - 1 / 2` above (Huber 1964). Of targets in `spec.log10_targets`, y is the decimal logarithm, and
     predictions are powers of ten. Losses of cells in `y_lower` and `y_upper` are one-sided, see `meet_bounds`. With the
     losses Gaussian and Quantile the head has several outputs for each target, predictions first, see `GaussianSpread`
-    and `QuantileSpread`, whose levels are `quantiles`. Subclasses say by `of_head` what else their head takes.
+    and `QuantileSpread`, whose levels are `quantiles`.
 
     Raises:
         BadInput: there are levels for another loss, or they are none.
@@ -57,8 +56,6 @@ class Regression(Task):
     needs: ClassVar[Mapping[str, Need]] = dict.fromkeys(
         ("R2", "Spearman", "Pearson", "explained_variance", "RAE"), "contrast"
     )
-    #: Takes the width of the representation, the number of targets and the options of heads.
-    head_class: type[GraphHead | NodeHead | EdgeHead]
     offset: Tensor
     scale: Tensor
     deviation: Tensor
@@ -70,7 +67,7 @@ class Regression(Task):
         dim: int,
         head: HeadConfig,
         quantiles: Sequence[float] | None = None,
-        of_head: Mapping[str, Any] | None = None,
+        edge_dim: int = 0,
     ) -> None:
         super().__init__(spec, dim, head)
         if quantiles is not None and spec.loss != "Quantile":
@@ -85,7 +82,7 @@ class Regression(Task):
         self.spread = _spread(spec.loss, quantiles)
         self.spread_names = self.spread.names if self.spread else ()
         outputs = spec.output_dim * (self.spread.outputs if self.spread else 1)
-        self.head = self.head_class(dim, outputs, head, **(of_head or {}))
+        self.head = self.make_head(dim, outputs, head, edge_dim)
         self.register_buffer("offset", torch.zeros(spec.num_targets, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(spec.num_targets, dtype=torch.float64))
         #: Standard deviation of each training target `[T]`, by which scaled errors are divided.
@@ -166,10 +163,6 @@ class Regression(Task):
         if not self.offset.is_meta:
             self._look()
 
-    def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Scaled predictions `[rows, T]`, and behind them what else the loss needs."""
-        return self.head(representation, batch)
-
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Errors of the loss, summed over known and bounded targets; each row and target with its weight."""
         output = at_least_single(output)
@@ -238,8 +231,7 @@ class Regression(Task):
         logged = self.spec.log10_targets or (False,) * self.spec.num_targets
         names = zip(target_labels(self.spec), logged, strict=True)
         labels = [f"log10({name})" if is_logged else name for name, is_logged in names]
-        more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
-        shown = ", ".join(labels[:_MOST_NAMED]) + more
+        shown = listed(labels, _MOST_NAMED)
         return f"MAE and RMSE are in the units of the targets, scaled errors in training deviations of {shown}."
 
     def target_metrics(self) -> dict[str, Metric]:
@@ -320,18 +312,13 @@ class GraphRegression(Regression):
     """
 
     level = "graph"
-    head_class = GraphHead  # pools the nodes of each graph
-
-    def __init__(
-        self, spec: BenchmarkSpec, dim: int, head: HeadConfig, quantiles: Sequence[float] | None = None
-    ) -> None:
-        super().__init__(spec, dim, head, quantiles, {"beside": spec.graph.dense})
 
 
 class NodeRegression(Regression):
     """One or several real targets per node, NaN where unknown; see `Regression`.
 
     Examples:
+        >>> from graphbench.contracts import Representation
         >>> from graphbench.testing import tiny_spec
         >>> task = NodeRegression(tiny_spec("node-regression"), dim=8, head=HeadConfig())
         >>> task(Representation(node=torch.ones(5, 8)), GraphBatch()).shape  # a number per target
@@ -339,13 +326,13 @@ class NodeRegression(Regression):
     """
 
     level = "node"
-    head_class = NodeHead
 
 
 class EdgeRegression(Regression):
     """One or several real targets per directed edge, NaN where unknown; see `Regression`.
 
     Examples:
+        >>> from graphbench.contracts import Representation
         >>> from graphbench.testing import tiny_spec, tiny_table
         >>> spec = tiny_spec("edge-regression")
         >>> task, batch = EdgeRegression(spec, dim=8, head=HeadConfig()), tiny_table(spec, sizes=[5]).batch([0])
@@ -354,14 +341,3 @@ class EdgeRegression(Regression):
     """
 
     level = "edge"
-    head_class = EdgeHead
-
-    def __init__(
-        self,
-        spec: BenchmarkSpec,
-        dim: int,
-        head: HeadConfig,
-        quantiles: Sequence[float] | None = None,
-        edge_dim: int = 0,
-    ) -> None:
-        super().__init__(spec, dim, head, quantiles, {"spec": spec, "edge_dim": edge_dim})

@@ -15,18 +15,16 @@ from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
 from graphbench.training.distributed import agree_on_rows
 from graphbench.training.tasks.base import Task, target_labels
-from graphbench.training.tasks.defined import NOT_FINITE, BrokenPredictions, need_of, why_not_a_number
+from graphbench.training.tasks.defined import NOT_FINITE, BrokenPredictions, OwnMetric, need_of, why_not_a_number
 
 
-class SplitLoss(Metric):
+class SplitLoss(OwnMetric):
     """The loss over all rows of a split, whatever batches they came in.
 
     Sums are compensated (Kahan 1965), because float64 is not to be had on every device.
     """
 
     higher_is_better = False
-    is_differentiable = False
-    full_state_update = False
     sums: Tensor
     lost: Tensor
     counts: Tensor
@@ -61,11 +59,7 @@ def gives_each(metric: Metric) -> bool:
 
 
 def _single(name: str, value: Tensor) -> Tensor:
-    """Return the one number of a score.
-
-    Raises:
-        BadInput: it is none.
-    """
+    """Return the one number of a score."""
     if not isinstance(value, Tensor) or value.numel() != 1:
         count = f"{value.numel()} numbers" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise BadInput(f"metrics: {name} gives {count} in place of one, which no table, curve or tracker takes.")

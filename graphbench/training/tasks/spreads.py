@@ -151,9 +151,6 @@ class QuantileSpread(Spread):
 def quantile_levels(levels: Sequence[float]) -> tuple[float, ...]:
     """Levels in ascending order.
 
-    Raises:
-        BadInput: they are no two or more different numbers between 0 and 1, or the median is not among them.
-
     Examples:
         >>> quantile_levels([0.9, 0.5, 0.1])
         (0.1, 0.5, 0.9)
