@@ -13,8 +13,17 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from graphbench.cli.process import Stopped, exit_code, keep_folder_out, name_starter, settle_waiting, stoppable
+from graphbench.cli.process import (
+    Stopped,
+    exit_code,
+    hushed_threads,
+    keep_folder_out,
+    name_starter,
+    settle_waiting,
+    stoppable,
+)
 from graphbench.errors import GraphbenchError, UnknownName, visible
 
 #: Command -> its function, as "module:function" of `commands/`, and a summary.
@@ -81,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name_starter()
     keep_folder_out()
     try:
-        with stoppable():
+        with stoppable(), hushed_threads():
             return _dispatch(words)
     except Stopped as stop:
         print(f"graphbench: stopped by {signal.Signals(stop.signum).name}.", file=sys.stderr)
@@ -106,7 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = error.filename if error.filename is not None else _open_file(error)
         if error.errno not in _USER_ERRORS or name is None:
             raise
-        print(f"graphbench: {visible(str(name))} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
+        from graphbench.data.files.writing import place_of
+
+        shown = visible(str(place_of(Path(name))))
+        print(f"graphbench: {shown} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
         return 1
 
 
@@ -119,8 +131,9 @@ def _open_file(error: OSError) -> str | None:
     for frame in reversed(frames):
         for value in frame.f_locals.values():
             is_written = isinstance(value, io.IOBase) and set("wax+") & set(str(getattr(value, "mode", "")))
-            if is_written and isinstance(name := getattr(value, "name", None), str):
-                return name
+            name = getattr(value, "name", None)  # a number for a handle
+            if is_written and isinstance(name, str | bytes):
+                return os.fsdecode(name)
     return None
 
 
