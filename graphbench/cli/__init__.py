@@ -24,7 +24,7 @@ from graphbench.cli.process import (
     settle_waiting,
     stoppable,
 )
-from graphbench.errors import GraphbenchError, UnknownName, visible
+from graphbench.errors import BadInput, GraphbenchError, UnknownName, visible
 
 #: Command -> its function, as "module:function" of `commands/`, and a summary.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -84,14 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     settle_waiting()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in ("stdout", "stderr"):  # None if it was closed, as by `>&-`
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # None if it was closed, as by `>&-`
         if getattr(sys, stream) is None:
-            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
     name_starter()
     keep_folder_out()
     try:
         with stoppable(), hushed_threads():
-            return _dispatch(words)
+            code = _dispatch(words)
+            sys.stdout.flush()  # at Python's end an error of what waits for the disk would be a traceback
+            return code
     except Stopped as stop:
         print(f"graphbench: stopped by {signal.Signals(stop.signum).name}.", file=sys.stderr)
         return exit_code(stop.signum)
@@ -101,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # outside of the main thread's handlers
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader, such as `head`, ended; exiting must not flush to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
     except (MemoryError, RuntimeError) as error:
         from graphbench.data.lost_memory import explain_memory
@@ -112,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphbench: {visible(message)}", file=sys.stderr)
         return 1
     except OSError as error:
-        name = error.filename if error.filename is not None else _open_file(error)
+        name = error.filename if error.filename is not None else _open_file(error) or _failed_output()
         if error.errno not in _USER_ERRORS or name is None:
             raise
         from graphbench.data.files.writing import place_of
@@ -137,6 +139,22 @@ def _open_file(error: OSError) -> str | None:
     return None
 
 
+def _failed_output() -> str | None:
+    """Name standard output if it takes no empty line, such as a file on a full disk; exiting must not flush to it."""
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except io.UnsupportedOperation:  # no file of the system
+        return None
+    except OSError:
+        _drop_output()
+        return "standard output"
+    return None
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
@@ -144,8 +162,13 @@ def _dispatch(words: list[str]) -> int:
     name = {"--version": "version", "-V": "version"}.get(words[0], words[0])
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS, "`graphbench --help` says what each does.")
-    if name not in LIGHT and _showed_help(name, words[1:]):
-        return 0
+    if name not in LIGHT:
+        try:
+            Path.cwd()
+        except FileNotFoundError:  # MKL would end the process, in words about its libraries
+            raise BadInput("The current folder was removed: change to another one.") from None
+        if _showed_help(name, words[1:]):
+            return 0
     module, _, function = COMMANDS[name][0].partition(":")
     run: Callable[[list[str]], int] = getattr(importlib.import_module(f"graphbench.cli.commands.{module}"), function)
     if name in LIGHT:

@@ -6,11 +6,17 @@ No file may grow beyond a few bytes here, which every writer meets where it woul
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import graphbench.cli
 from graphbench.cli import main
+from graphbench.cli.console import _StandardError
 from graphbench.data.files.writing import writing_together
 
 resource = pytest.importorskip("resource")
@@ -66,3 +72,22 @@ def test_a_thread_of_a_logger_names_its_file_and_prints_no_traceback(tmp_path, m
     assert said.startswith(f"graphbench: {tmp_path / 'events.out'}")
     assert said.endswith(" cannot be used: File too large.\n")
     assert said.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_standard_output_on_a_full_disk_is_named(buffered):
+    shell = f"{sys.executable} -m graphbench config molecules >/dev/full"
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
+    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, env=environment)
+    said = "graphbench: standard output cannot be used: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_log_on_a_full_disk_ends_nothing(monkeypatch):
+    with contextlib.suppress(OSError), Path("/dev/full").open("w", buffering=1) as full:  # closing flushes
+        monkeypatch.setattr(sys, "stderr", full)
+        with pytest.raises(OSError, match="No space left"):
+            print("a line", file=sys.stderr)
+        _StandardError().emit(logging.makeLogRecord({"msg": "a line"}))

@@ -164,6 +164,21 @@ def test_commands_work_without_output(command, closed):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_closed_standard_input_is_empty(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["version"]) == 0
+    assert sys.stdin.read() == ""
+
+
+def test_a_current_folder_that_was_removed_is_one_line(tmp_path, monkeypatch, capsys):
+    """MKL would end the process."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["params", "--data", "ZINC", "--model.architecture", "GPS"]) == 1
+    assert capsys.readouterr().err == "graphbench: The current folder was removed: change to another one.\n"
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 brought the variable")
 @pytest.mark.parametrize("name", ["graphbench", "mine.py"])
 def test_processes_of_the_command_import_nothing_from_the_current_folder(tmp_path, name):
