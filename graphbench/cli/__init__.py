@@ -55,10 +55,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("completion:run", "print what makes names and options complete in bash or zsh"),
     "version": ("list_command:show_version", "show which graphbench this is, and the versions below it"),
 }
-#: Errors of files and folders that a user named.
+#: Errors of files and folders that a user named, or of the disk or file server that they lie on.
 _USER_ERRORS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EEXIST,
-    errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+    errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ESTALE,
 )  # fmt: skip
 #: Commands that neither train nor log.
 LIGHT = ("list", "config", "new-plugin", "version", "completion", "status")
