@@ -26,6 +26,7 @@ from graphbench.callbacks.probe import (
 from graphbench.callbacks.trackers import log_figure
 from graphbench.contracts import GraphTable
 from graphbench.contracts.spec import Split
+from graphbench.data.files.writing import writing
 from graphbench.diagnostics import AttentionMap, attention_maps, record, spread_out
 from graphbench.diagnostics.figures.attention import drawing_figure, matrix_figure
 from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing, PlainDrawing
@@ -188,8 +189,7 @@ class AttentionMaps(pl.Callback):
     def _keep(self, trainer: pl.Trainer, figure: Figure, graph: str, kind: str) -> None:
         """Write a figure into the run's folder, and hand it to the trackers."""
         folder = RunFolder(Path(trainer.default_root_dir)).attention_maps
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{graph}_epoch-{self._finished:03}_{kind}.{self.file_format}"
-        figure.savefig(path)
+        with writing(folder / f"{graph}_epoch-{self._finished:03}_{kind}.{self.file_format}") as file:
+            figure.savefig(file, format=self.file_format)
         figure.set_layout_engine("none")  # laid out once, which takes longer than drawing
         log_figure(trainer, f"attention_maps/{graph}/{kind}", figure)

@@ -13,9 +13,18 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from graphbench.cli.process import Stopped, exit_code, keep_folder_out, name_starter, settle_waiting, stoppable
-from graphbench.errors import GraphbenchError, UnknownName, visible
+from graphbench.cli.process import (
+    Stopped,
+    exit_code,
+    hushed_threads,
+    keep_folder_out,
+    name_starter,
+    settle_waiting,
+    stoppable,
+)
+from graphbench.errors import BadInput, GraphbenchError, UnknownName, visible
 
 #: Command -> its function, as "module:function" of `commands/`, and a summary.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -46,10 +55,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("completion:run", "print what makes names and options complete in bash or zsh"),
     "version": ("list_command:show_version", "show which graphbench this is, and the versions below it"),
 }
-#: Errors of files and folders that a user named.
+#: Errors of files and folders that a user named, or of the disk or file server that they lie on.
 _USER_ERRORS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EEXIST,
-    errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+    errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ESTALE,
 )  # fmt: skip
 #: Commands that neither train nor log.
 LIGHT = ("list", "config", "new-plugin", "version", "completion", "status")
@@ -75,14 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     settle_waiting()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in ("stdout", "stderr"):  # None if it was closed, as by `>&-`
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # None if it was closed, as by `>&-`
         if getattr(sys, stream) is None:
-            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
     name_starter()
     keep_folder_out()
     try:
-        with stoppable():
-            return _dispatch(words)
+        with stoppable(), hushed_threads():
+            code = _dispatch(words)
+            sys.stdout.flush()  # at Python's end an error of what waits for the disk would be a traceback
+            return code
     except Stopped as stop:
         print(f"graphbench: stopped by {signal.Signals(stop.signum).name}.", file=sys.stderr)
         return exit_code(stop.signum)
@@ -92,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # outside of the main thread's handlers
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader, such as `head`, ended; exiting must not flush to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
     except (MemoryError, RuntimeError) as error:
         from graphbench.data.lost_memory import explain_memory
@@ -103,10 +114,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphbench: {visible(message)}", file=sys.stderr)
         return 1
     except OSError as error:
-        name = error.filename if error.filename is not None else _open_file(error)
+        name = error.filename if error.filename is not None else _open_file(error) or _failed_output()
         if error.errno not in _USER_ERRORS or name is None:
             raise
-        print(f"graphbench: {visible(str(name))} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
+        from graphbench.data.files.writing import place_of
+
+        shown = visible(str(place_of(Path(name))))
+        print(f"graphbench: {shown} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
         return 1
 
 
@@ -119,9 +133,26 @@ def _open_file(error: OSError) -> str | None:
     for frame in reversed(frames):
         for value in frame.f_locals.values():
             is_written = isinstance(value, io.IOBase) and set("wax+") & set(str(getattr(value, "mode", "")))
-            if is_written and isinstance(name := getattr(value, "name", None), str):
-                return name
+            name = getattr(value, "name", None)  # a number for a handle
+            if is_written and isinstance(name, str | bytes):
+                return os.fsdecode(name)
     return None
+
+
+def _failed_output() -> str | None:
+    """Name standard output if it takes no empty line, such as a file on a full disk; exiting must not flush to it."""
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except io.UnsupportedOperation:  # no file of the system
+        return None
+    except OSError:
+        _drop_output()
+        return "standard output"
+    return None
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(words: list[str]) -> int:
@@ -131,8 +162,13 @@ def _dispatch(words: list[str]) -> int:
     name = {"--version": "version", "-V": "version"}.get(words[0], words[0])
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS, "`graphbench --help` says what each does.")
-    if name not in LIGHT and _showed_help(name, words[1:]):
-        return 0
+    if name not in LIGHT:
+        try:
+            Path.cwd()
+        except FileNotFoundError:  # MKL would end the process, in words about its libraries
+            raise BadInput("The current folder was removed: change to another one.") from None
+        if _showed_help(name, words[1:]):
+            return 0
     module, _, function = COMMANDS[name][0].partition(":")
     run: Callable[[list[str]], int] = getattr(importlib.import_module(f"graphbench.cli.commands.{module}"), function)
     if name in LIGHT:

@@ -11,6 +11,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from graphbench.contracts import Architecture, Benchmark, Encoding, PositionalEncoder
+from graphbench.data.files.writing import no_room
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.registry.importing import import_object
 from graphbench.training.arguments import parameters
@@ -112,6 +113,8 @@ def reason(error: BaseException) -> str:
 
 def explain_training(error: BaseException) -> str | None:
     """Return one line for an error of a training that a logger, an optimizer or Lightning raised; None for others."""
+    if no_room(error):  # the file is named instead
+        return None
     if _passed(error, "lightning_fabric.loggers", "pytorch_lightning.loggers"):  # such as one whose server wants a key
         return f"--trainer.logger: {reason(error)}"
     if not isinstance(error, (RuntimeError, ValueError, MisconfigurationException)):

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from graphbench.data.files.writing import no_room
 from graphbench.errors import visible
 
 if TYPE_CHECKING:
@@ -41,8 +42,12 @@ class _StandardError(logging.Handler):
     """Write to the current standard error, not to that of the time when logging began."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line."""
-        print(visible(self.format(record)), file=sys.stderr)
+        """Print one line; one that a full disk does not take ends no training."""
+        try:
+            print(visible(self.format(record)), file=sys.stderr)
+        except OSError as error:
+            if not no_room(error):
+                raise
 
 
 def _passes(record: logging.LogRecord) -> bool:

@@ -96,6 +96,24 @@ def by_default(signum: int) -> None:
     os.kill(os.getpid(), signum)
 
 
+@contextlib.contextmanager
+def hushed_threads() -> Iterator[None]:
+    """Print no traceback of a thread that finds no room on a disk: that of TensorBoard passes its error on to us."""
+    before = threading.excepthook
+
+    def show(arguments: threading.ExceptHookArgs) -> None:
+        from graphbench.data.files.writing import no_room
+
+        if not no_room(arguments.exc_value):
+            before(arguments)
+
+    threading.excepthook = show
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
 def leave_terminal() -> None:
     """Redirect standard streams to the null device if their terminal is closed, since writing would raise."""
     if sys.platform == "win32":

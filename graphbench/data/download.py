@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 from graphbench.data.archives import BAD_ZIP, MOST_BYTES, damaged_zip, open_zip, unpack_member
 from graphbench.data.files.sharing import access_advice, locked, make_folder, share, write_shared
+from graphbench.data.files.writing import no_room
 from graphbench.data.package_files import compute_digest
 from graphbench.data.progress import progress
 from graphbench.errors import CorruptData, MissingData
@@ -191,20 +192,28 @@ def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bo
         complete: tells whether the files exist.
 
     Raises:
-        MissingData: they are missing, and this user may not write there.
+        MissingData: they are missing, and this user may not write there, or the disk is full.
     """
     if complete():
         yield False
         return
-    # An ExitStack, since a PermissionError of the caller's block must not be taken for one of the lock.
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(
-                locked(folder / _LOCK, f"Waiting for another process that fetches {what} into {folder}.")
-            )
-        except PermissionError as error:
-            raise MissingData(f"{what} cannot be put into {folder}: {access_advice(folder, folder)}") from error
-        yield not complete()
+    try:
+        # An ExitStack, since a PermissionError of the caller's block must not be taken for one of the lock.
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(
+                    locked(folder / _LOCK, f"Waiting for another process that fetches {what} into {folder}.")
+                )
+            except PermissionError as error:
+                raise MissingData(f"{what} cannot be put into {folder}: {access_advice(folder, folder)}") from error
+            yield not complete()
+    except Exception as error:
+        if reason := no_room(error):
+            raise MissingData(
+                f"{what} cannot be put into {folder}: {reason}. Make room there, or choose another folder with the "
+                "benchmark's option `root`."
+            ) from error
+        raise
 
 
 def _publish(files: Mapping[str, Path], folder: Path, sums: Mapping[str, str]) -> None:

@@ -116,7 +116,12 @@ class _Rows(Dataset[GraphBatch | PackedBatch]):
             batch = self.cut(indices)
             if self.precompute is not None:
                 batch = self.precompute(batch, None if seeds is None else _generator(seeds))
-            return batch if get_worker_info() is None else PackedBatch.pack(batch)
+            if get_worker_info() is None:
+                return batch
+            packed = PackedBatch.pack(batch)
+            # Here an error reaches the training, which would wait for ever for a batch that the thread cannot send
+            packed.buffer.share_memory_()
+            return packed
         finally:
             torch.set_num_threads(threads)
 

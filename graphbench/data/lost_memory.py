@@ -13,6 +13,8 @@ _ENDED = re.compile(
 _IN_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+")
 #: Messages of torch's allocators and threads, and of the system, about a lack of memory.
 _NO_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
+#: Messages of torch where shared memory is used up, through which workers send batches.
+_NO_SHARED_MEMORY = ("unable to allocate shared memory", "unable to resize file </torch_")
 _WORKERS = "--data.num_workers: fewer processes take less memory, and 0 cuts batches in this one"
 
 
@@ -35,6 +37,11 @@ def explain_memory(error: BaseException) -> str | None:
         return (
             f"A process that cuts batches ({ended[1].strip()}) was ended from outside{how}: most likely by the kernel, "
             f"for lack of memory{_peak_of_workers()}. Free some memory, or set {_WORKERS}."
+        )
+    if any(phrase in text for phrase in _NO_SHARED_MEMORY for text in texts):
+        return (
+            "A process that cuts batches found no room for one in shared memory (/dev/shm). Give a container more "
+            f"of it (docker run --shm-size 1g), or set {_WORKERS}."
         )
     if not any(
         isinstance(one, MemoryError) or any(phrase in text for phrase in _NO_MEMORY)

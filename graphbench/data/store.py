@@ -6,7 +6,6 @@ start together build once. Every entry has checksums; a damaged one is rebuilt w
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 
 from graphbench.data.entry import Entry, EntryWriter, digest, read_entry, sync_entry
 from graphbench.data.files.sharing import access_advice, locked, share
+from graphbench.data.files.writing import NO_ROOM
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 
 logger = logging.getLogger(__name__)
@@ -26,13 +26,6 @@ logger = logging.getLogger(__name__)
 #: Overrides the folder of the store.
 ENVIRONMENT = "GRAPHBENCH_STORE"
 _LOCKS = ".locks"
-#: Errors of a file system that has no room for an entry, and what they mean.
-_NO_ROOM = {
-    errno.ENOSPC: "its disk is full",
-    errno.EDQUOT: "it would exceed your quota",
-    errno.EFBIG: "its file system takes no file of that size",
-    errno.EROFS: "it is mounted read-only",
-}
 
 
 class Store:
@@ -142,7 +135,7 @@ class Store:
             # No caller waits for the disk; Python does not end before the thread has.
             threading.Thread(target=sync_entry, args=(folder,), name=f"sync {folder.name}").start()
         except OSError as error:
-            if isinstance(error, GraphbenchError) or not (error.errno in _NO_ROOM or self._is_refused(error)):
+            if isinstance(error, GraphbenchError) or not (error.errno in NO_ROOM or self._is_refused(error)):
                 raise
             raise self._no_room(error, describe) from error
         finally:
@@ -155,7 +148,7 @@ class Store:
 
     def _no_room(self, error: OSError, describe: str) -> GraphbenchError:
         """Build the error of a store that cannot take an entry."""
-        reason = _NO_ROOM.get(error.errno or 0, "nothing can be written there")
+        reason = NO_ROOM.get(error.errno or 0, "nothing can be written there")
         remedy = "or make room there."
         if isinstance(error, PermissionError):
             reason = "this user may not write there"

@@ -106,7 +106,8 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd
         with writing(path) as file:
             write(frames, file, after)
     except OSError as error:
-        raise GraphbenchError(f"{place_of(path)} cannot be written: {error.strerror or error}.") from error
+        shown = "standard output" if path == STANDARD_OUTPUT else place_of(path)
+        raise GraphbenchError(f"{shown} cannot be written: {error.strerror or error}.") from error
 
 
 def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:

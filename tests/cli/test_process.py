@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -10,6 +11,7 @@ import sys
 
 import pytest
 
+import graphbench.cli
 from graphbench.cli import main
 from graphbench.cli.process import MALLOC_VARIABLE, WAIT_VARIABLE, cores_are_shared, keep_memory, settle_waiting
 from graphbench.errors import BadInput
@@ -162,6 +164,31 @@ def test_commands_work_without_output(command, closed):
     shell = f"{sys.executable} -m graphbench {command} {closed}"
     done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO])
+def test_a_file_server_that_fails_is_one_line(code, monkeypatch, capsys):
+    def fail(words):
+        raise OSError(code, os.strerror(code), "runs/mine/config.yaml")
+
+    monkeypatch.setattr(graphbench.cli, "_dispatch", fail)
+    assert main(["test"]) == 1
+    assert capsys.readouterr().err == f"graphbench: runs/mine/config.yaml cannot be used: {os.strerror(code)}.\n"
+
+
+def test_a_closed_standard_input_is_empty(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["version"]) == 0
+    assert sys.stdin.read() == ""
+
+
+def test_a_current_folder_that_was_removed_is_one_line(tmp_path, monkeypatch, capsys):
+    """MKL would end the process."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["params", "--data", "ZINC", "--model.architecture", "GPS"]) == 1
+    assert capsys.readouterr().err == "graphbench: The current folder was removed: change to another one.\n"
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 brought the variable")

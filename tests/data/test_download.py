@@ -69,6 +69,23 @@ def everything(folder):
     return sorted(path.relative_to(folder).as_posix() for path in files)
 
 
+@pytest.mark.parametrize("stage", ["download", "unpacking"])
+def test_a_full_disk_is_no_fault_of_the_network_or_the_archive(network, tmp_path, stage):
+    resource = pytest.importorskip("resource")
+    sent = packed(("set/a.pt", bytes(20_000)))
+    network[0].append((sent, len(sent)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0 if stage == "download" else len(sent), hard))
+    try:
+        with pytest.raises(MissingData, match=f"Set cannot be put into {tmp_path}: File too large"):
+            fetch_members(URL, tmp_path, {"a.pt": "set/a.pt"}, what="Set")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert everything(tmp_path) == []
+    fetch_members(URL, tmp_path, {"a.pt": "set/a.pt"}, what="Set")
+    assert (tmp_path / "a.pt").read_bytes() == bytes(20_000)
+
+
 @pytest.mark.parametrize("length", [None, len(CONTENT)])
 def test_file_is_fetched_once(network, tmp_path, length):
     answers, asked = network

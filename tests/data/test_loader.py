@@ -11,6 +11,7 @@ from torch import nn
 
 from graphbench.contracts import GraphBatch
 from graphbench.data.loader import GraphLoader, PackedBatch
+from graphbench.data.lost_memory import explain_memory
 from graphbench.data.sampler import SizeBucketSampler
 from graphbench.data.store import Store
 from graphbench.data.tables import read_table, write_table
@@ -55,6 +56,19 @@ def test_two_workers_equal_none(table):
         there.set_epoch(epoch)
         assert_same(list(here), list(there))
     there.close()
+
+
+def test_a_worker_without_room_in_shared_memory_ends_the_epoch_in_words(table):
+    """A limit of file sizes holds there, too. Torch alone prints the error in a thread of the worker, and waits."""
+    resource = pytest.importorskip("resource")
+
+    def cut(rows):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # of the worker
+        return table.batch(rows)
+
+    with pytest.raises(RuntimeError, match="in DataLoader worker") as raised:
+        list(loader_of(table, num_workers=1, cut=cut))
+    assert "--shm-size" in explain_memory(raised.value)
 
 
 def drawn(batch, generator):

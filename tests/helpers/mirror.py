@@ -257,6 +257,7 @@ TESTS_OF = {
     "tests/cli/test_diverged.py": "a loss that is not finite, from start to report",
     "tests/cli/test_experiments.py": "every shipped configuration, and parameters of GraphGPS's",
     "tests/cli/test_nothing_is_lost.py": "kills at writes, damaged, moved and shared folders",
+    "tests/cli/test_full_disk.py": "what commands say, and leave, where a disk is full",
     "tests/cli/test_launched.py": "commands whose units are jobs of a cluster",
     "tests/cli/test_predict_in_parts.py": "tables in parts: kills, shares, and what may not be mixed",
     "tests/cli/commands/test_version.py": "`--version`, clashing distributions, and what dispatches to commands",

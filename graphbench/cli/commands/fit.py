@@ -351,6 +351,8 @@ def _write_page(cli: GraphbenchCLI) -> None:
     assert cli.run_folder is not None
     try:
         write_page(cli.run_folder)
+    except OSError as error:
+        log.warning("The report %s cannot be written: %s.", cli.run_folder.report, error.strerror or error)
     except Exception:  # the training stands, whatever became of a figure
         log.warning("The report of %s cannot be drawn.", cli.run_folder.path, exc_info=True)
     run = as_word(cli.run_folder.path)

@@ -17,6 +17,7 @@ from graphbench.cli.command_line import as_word
 from graphbench.cli.console import console, plain_table
 from graphbench.cli.parsers import CommandParser, file_to_write
 from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, BrokenPlugin, UnknownName
 from graphbench.registry import Group, Record
 from graphbench.registry.configurations import Configuration, Facts, configurations, facts, missing, resolve
@@ -272,8 +273,7 @@ def show_config(arguments: Sequence[str]) -> int:
         target = target / path.name
     if file_to_write("--copy", target).exists():
         raise BadInput(f"--copy {target}: this file exists already, and nothing is overwritten. Name another.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
+    write_text(target, text)
     print(f"Wrote {target}. Next: graphbench fit --config {as_word(target)}")
     return 0
 

@@ -110,8 +110,10 @@ def write_plugin(name: str, directory: Path) -> Path:
             path.write_text(Template(text).substitute(values), encoding="utf-8")
         unfinished.chmod(0o755)  # mkdtemp keeps others out
         unfinished.rename(folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(unfinished)
+        if isinstance(error, OSError):
+            error.filename = str(folder)  # the user knows this name, not the temporary one
         raise
     return folder
 

@@ -17,7 +17,7 @@ from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped
 from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.nested import flatten
-from graphbench.data.files.writing import write_text, writing_together
+from graphbench.data.files.writing import no_room, write_text, writing_together
 from graphbench.errors import BadInput, GraphbenchError, check_range
 from graphbench.experiments import write_csv
 from graphbench.experiments.launchers import Cluster, Unit, add_options, launch
@@ -183,11 +183,13 @@ def _run(study: Study, begun: Begun, words: Sequence[str]) -> None:
             options = [*words, "--trainer.devices=1", *chosen, "--run", str(run.path)]
         try:
             code = fit(options, callbacks=[PruneTrial(begun.trial, study.metric)])
-        except GraphbenchError as error:
-            problem = str(error)
         except Exception as error:  # out of memory, a layer that does not take a size, ...
+            if no_room(error):  # whatever the options: the trial goes on once there is room
+                log.warning("Trial %d waits: give the same command again once there is room.", begun.number)
+                raise
             log.debug("trial %d", begun.number, exc_info=True)
-            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            is_said = isinstance(error, GraphbenchError)
+            problem = str(error) if is_said else f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if code > 128:
         log.warning("Trial %d waits: give the same command again to go on.", begun.number)
         raise Stopped(code - 128)

@@ -7,6 +7,7 @@ the next process finishes moves that were interrupted.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -21,6 +22,27 @@ from graphbench.errors import BadInput
 
 #: Prefixes of folders that are being filled, and of those that are complete.
 _STAGED, _READY = ".staged-", ".commit-"
+#: Errors of a file system that takes no more, and what they mean.
+NO_ROOM = {
+    errno.ENOSPC: "its disk is full",
+    errno.EDQUOT: "it would exceed your quota",
+    errno.EFBIG: "its file system takes no file of that size",
+    errno.EROFS: "it is mounted read-only",
+}
+
+
+def no_room(error: BaseException | None) -> str:
+    """Return what the system said if an error, or one that led to it, is that of a disk that takes no more, else "".
+
+    Examples:
+        >>> no_room(OSError(errno.ENOSPC, "No space left on device")), no_room(ValueError())
+        ('No space left on device', '')
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return os.strerror(error.errno)
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 @contextlib.contextmanager
@@ -34,7 +56,11 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
         OSError: the disk is full, or the folder cannot be written to.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    except OSError as error:
+        error.filename = str(place_of(path))  # the user knows this name, not the temporary one
+        raise
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -48,7 +74,7 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, temporary):
-            error.filename = str(place_of(path))  # the user knows this name, not the temporary one
+            error.filename = str(place_of(path))
         raise
     with contextlib.suppress(OSError):  # Windows cannot sync a folder with the rename in it
         sync_path(path.parent)

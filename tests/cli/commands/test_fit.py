@@ -1,7 +1,10 @@
 """`graphbench fit`: what a run leaves behind, and what goes wrong in words."""
 
+import errno
 import json
+import os
 import sys
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -11,6 +14,7 @@ from command_line import SMALL_MODEL
 
 from graphbench.cli import main
 from graphbench.cli.trained import write_page
+from graphbench.runs import RunFolder
 
 
 def fails(capsys, *arguments):
@@ -62,6 +66,22 @@ def test_a_report_that_fails_leaves_a_finished_training(data_options, tmp_path, 
     monkeypatch.setattr(fit, "write_page", lambda run: 1 / 0)
     assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(run)]) == 0
     assert "val" in json.loads((run / "results.json").read_text())
+
+
+def test_a_report_that_finds_no_room_is_one_line(finished_run, monkeypatch, caplog):
+    fit = sys.modules["graphbench.cli.commands.fit"]
+
+    def full(run):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(fit, "write_page", full)
+    data = SimpleNamespace(is_empty=lambda split: False)
+    fit._write_page(SimpleNamespace(run_folder=RunFolder(finished_run), datamodule=data))
+    first = caplog.records[0]
+    assert (
+        first.getMessage() == f"The report {finished_run / 'report.html'} cannot be written: No space left on device."
+    )
+    assert first.exc_info is None
 
 
 def test_a_recipe_can_score_its_last_epoch(data_options, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from graphbench.cli import main
 from graphbench.cli.commands import fit as fitting
 from graphbench.cli.commands import tune
 from graphbench.cli.process import Stopped
+from graphbench.errors import GraphbenchError
 from graphbench.experiments.launchers import Cluster
 from graphbench.experiments.tuning import workers
 from graphbench.training.module import BenchmarkModule
@@ -229,6 +231,30 @@ def test_a_launched_worker_that_fails_is_named_beside_an_earlier_best_configurat
     assert "worker-2 has failed" in caplog.text
     monkeypatch.setattr(tune, "launch", lambda *_, **__: [])
     assert tune._launch(tmp_path, Cluster(kind="local"), 2, ["--trials", "3"]) == 0
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_no_trial(config, tmp_path, monkeypatch, capsys):
+    """All trials would fail one after the other, and a study does not repeat a failed one."""
+    run, fits = tmp_path / "study", []
+
+    def full_twice(options, callbacks):
+        fits.append(options)
+        if len(fits) == 3:
+            raise Stopped(15)
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "last.ckpt")
+        except OSError as error:
+            if len(fits) == 2:
+                raise
+            raise GraphbenchError("last.ckpt cannot be written: No space left on device.") from error
+
+    monkeypatch.setattr(fitting, "fit", full_twice)
+    for said in ("last.ckpt cannot be written", "last.ckpt cannot be used"):
+        assert main(words(config, run)) == 1
+        assert capsys.readouterr().err.splitlines()[-1] == f"graphbench: {said}: No space left on device."
+    assert main(words(config, run)) == 143
+    assert fits[0] == fits[1] == fits[2]
 
 
 def test_a_trial_of_a_sent_study_gets_no_options_but_those_of_the_space(config, tmp_path, monkeypatch, capsys):

@@ -98,6 +98,16 @@ def test_a_failed_write_leaves_the_old_text(tmp_path, monkeypatch):
     assert [p.name for p in path.parent.iterdir()] == ["results.json"]
 
 
+def test_a_file_that_cannot_be_begun_is_told_by_its_name(tmp_path, monkeypatch):
+    def refuse(**options):
+        raise OSError(errno.ENOSPC, "disk full", f"{options['dir']}/{options['prefix']}x")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(OSError, match="disk full") as stopped:
+        write_text(tmp_path / "results.json", "new")
+    assert stopped.value.filename == str(tmp_path / "results.json")
+
+
 @pytest.mark.parametrize("link", ["elsewhere", ".commit-1"])
 def test_nothing_is_moved_into_or_out_of_a_folder_by_a_link(tmp_path, link):
     home, sent = tmp_path / "home", tmp_path / "sent"
