@@ -102,10 +102,7 @@ def locked(file: Path, waiting: str) -> Iterator[None]:
 
 def plain_lock(path: Path) -> BaseFileLock:
     """Return a lock, not held, that raises an error on a file system without locks; see `is_without_locks`."""
-    try:
-        return FileLock(path, fallback_to_soft=False)
-    except TypeError:  # before filelock 3.25, which raises by itself
-        return FileLock(path)
+    return FileLock(path, fallback_to_soft=False)
 
 
 def acquire_lock(path: Path, timeout: float = -1) -> BaseFileLock:
