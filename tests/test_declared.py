@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
 
@@ -124,3 +125,14 @@ def test_constraints_pin_every_package_once_for_each_python():
         chosen = [normal(pin.name) for pin in pins if pin.marker is None or pin.marker.evaluate(of_python)]
         assert sorted(chosen) == sorted(set(chosen)), python
     assert len(named) >= 4
+
+
+@pytest.mark.parametrize("name", ["jinja2", "openpyxl", "pyarrow"])
+def test_what_pandas_reads_and_writes_with_is_as_new_as_it_asks(name):
+    """Pandas declares these as optional, and refuses older ones when it is used: no resolver sees that."""
+    from pandas.compat._optional import VERSIONS
+
+    about = project(ROOT)
+    words = [*about["dependencies"], *about["optional-dependencies"]["excel"]]
+    (bound,) = [word.partition(">=")[2] for word in words if normal(word) == name]
+    assert Version(bound) >= Version(VERSIONS[name])
