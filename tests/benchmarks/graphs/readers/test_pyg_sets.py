@@ -111,7 +111,9 @@ def test_the_checksum_of_the_first_download_is_kept(served, tmp_path, monkeypatc
 
 
 def test_listed_sets_neither_run_nor_unpickle_what_they_read():
-    for name, arguments in pyg_sets.ADMITTED.items():
+    there = {name: arguments for name, arguments in pyg_sets.ADMITTED.items() if hasattr(sets, name)}
+    assert len(there) > 50  # PyG 2.6 lacks two of them
+    for name, arguments in there.items():
         cls = getattr(sets, name)
         source = inspect.getsource(inspect.getmodule(cls))
         assert not DANGER.search(source), name
@@ -163,6 +165,7 @@ def graphland(folder, nodes=60):
     return masks, ends, ~np.isnan(target)
 
 
+@pytest.mark.skipif(not hasattr(sets, "GraphLandDataset"), reason="this PyG has no GraphLand")
 @pytest.mark.filterwarnings("ignore:n_quantiles")
 @pytest.mark.parametrize("split", ["RL", "RH", "TH", "THI"])
 def test_all_splits_of_graphland(split, tmp_path):
