@@ -128,8 +128,8 @@ class NonFinite(pl.Callback):
 
             def judge() -> None:  # the step was left out: the weights are those that it was computed with
                 if look.is_bad():
-                    found = describe(pl_module, batches, losses, look.bad_names(), trainer)
-                    self._act(trainer, optimizer, step + found)
+                    finding = describe(pl_module, batches, losses, look.bad_names(), trainer)
+                    self._act(trainer, optimizer, step + finding)
                 else:
                     self._in_a_row = 0
 

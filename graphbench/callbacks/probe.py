@@ -330,8 +330,8 @@ class ProbeCallback(pl.Callback):
     def _summarise(self, trainer: pl.Trainer, module: pl.LightningModule) -> Summary:
         """Measures of the graphs of all processes; called by each of them, also by one that has no graph to look at."""
         with undisturbed(trainer, module, self.seed):
-            own = merge(self.look(module, batch, number) for number, batch in enumerate(self._batches))
-        return merge(of_processes(own))
+            summary = merge(self.look(module, batch, number) for number, batch in enumerate(self._batches))
+        return merge(of_processes(summary))
 
 
 def _rows(layer: LayerSummary) -> list[dict[str, Any]]:

@@ -89,14 +89,12 @@ def _check_parts(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise BadInput(f"{type(model).__name__} needs the size of {name} when it is made; a lazy module has none.")
-    known = {id(part) for part in (*model.modules(), *model.parameters())}
+    registered = {id(part) for part in (*model.modules(), *model.parameters())}
     for module in model.modules():
         for name, value in vars(module).items():
             parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-            strange = [part for part in parts if isinstance(part, (nn.Module, nn.Parameter)) and id(part) not in known]
-            weights = [
-                one for part in strange for one in (part.parameters() if isinstance(part, nn.Module) else [part])
-            ]
+            strange = [p for p in parts if isinstance(p, (nn.Module, nn.Parameter)) and id(p) not in registered]
+            weights = [one for p in strange for one in (p.parameters() if isinstance(p, nn.Module) else [p])]
             if any(weight.requires_grad for weight in weights):
                 raise BadInput(
                     f"{type(module).__name__}.{name} is a {type(value).__name__} whose weights would be neither "
