@@ -114,8 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"graphbench: {visible(message)}", file=sys.stderr)
         return 1
     except OSError as error:
+        if error.errno not in _USER_ERRORS:
+            raise
         name = error.filename if error.filename is not None else _open_file(error) or _failed_output()
-        if error.errno not in _USER_ERRORS or name is None:
+        if name is None:
             raise
         from graphbench.data.files.writing import place_of
 

@@ -77,10 +77,8 @@ class Encoding(ABC):
         Raises:
             BadInput: an option is no attribute of the object, so that a class has to say what its options are.
         """
-        options, attributes = (
-            inspect.signature(type(self)).parameters,
-            vars(self),
-        )  # not `name` or `layout` of the class
+        options = inspect.signature(type(self)).parameters
+        attributes = vars(self)  # not `name` or `layout` of the class
         if missing := [name for name in options if name not in attributes]:
             raise BadInput(f"{self.name} must define parameters(): its option {missing[0]} is no attribute.")
         return {name: attributes[name] for name in options}
