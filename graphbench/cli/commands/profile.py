@@ -112,7 +112,7 @@ def profile(arguments: Sequence[str]) -> int:
     cli = GraphbenchCLI([*request.arguments, *limits])
     memory = {} if output is None else _count_memory(cli)  # before the fit, which may put the model on a card
     clock = StepClock()
-    cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]
+    cli.callbacks.append(clock)
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
     rate = sum(of_processes(clock.rate))
     peak = highest_memory_mb(cli.trainer.strategy.root_device)

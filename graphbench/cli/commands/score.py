@@ -108,7 +108,7 @@ def _score_splits(
     if checkpoint is None:
         load_released(cli, request.options.weights)
     predictions = KeepPredictions()
-    cli.trainer.callbacks += [same, predictions]  # type: ignore[attr-defined]
+    cli.callbacks.extend([same, predictions])
     cli.datamodule.prepare_data()
     cli.datamodule.setup()
     # Before the first split is scored, which may take an hour.
