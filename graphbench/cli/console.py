@@ -156,9 +156,9 @@ def peak_memory_mb(device: torch.device) -> float | None:
 
 def highest_memory_mb(device: torch.device) -> float | None:
     """Return the peak of the process that needs most of all that train, in MB; every one takes part."""
-    from graphbench.training.distributed import of_processes
+    from graphbench.training.distributed import gather_objects
 
-    return max(of_processes(peak_memory_mb(device) or 0.0)) or None
+    return max(gather_objects(peak_memory_mb(device) or 0.0)) or None
 
 
 def scores_of(split: str, logged: Mapping[str, float]) -> dict[str, float]:

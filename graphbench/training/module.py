@@ -23,7 +23,7 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.training import parts, targets, unread
 from graphbench.training.arguments import check_options
-from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
+from graphbench.training.distributed import broadcast_buffers, prepare_strategy, sum_over_ranks
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.learning import LearningModule, check_objects, make_architecture
 from graphbench.training.lightning_internals import attached_trainer, average_floats_alone
@@ -293,7 +293,7 @@ class BenchmarkModule(LearningModule):
             representation = self.represent(batch)
             sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
         # Detached: `all_reduce` has no gradient, and DDP averages those of the processes anyway.
-        all_sums, all_counts, processes = over_processes(sums.detach(), counts)
+        all_sums, all_counts, processes = sum_over_ranks(sums.detach(), counts)
         epoch = torch.full((), self.epoch_number, device=self.device)  # filled there: a float would be copied, and wait
         logged = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": epoch}
         self.log_dict(logged, batch_size=batch.num_graphs)
@@ -340,7 +340,7 @@ class BenchmarkModule(LearningModule):
 
     def on_validation_start(self) -> None:
         """All processes score the model that is written; DDP sees to it by itself, FSDP does not."""
-        share_buffers(self)
+        broadcast_buffers(self)
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation split."""
@@ -372,7 +372,7 @@ class BenchmarkModule(LearningModule):
             targets.check_metrics(self)
         if trainer is not None:
             average_floats_alone(trainer)  # callbacks are set up before modules
-            suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), trainer, stage)
+            prepare_strategy(self, lambda batch: self.task.loss(self(batch), batch), trainer, stage)
         if self.matmul_precision is not None:
             # Not `torch.backends.cuda.matmul.fp32_precision`: after it `get_float32_matmul_precision`, which Lightning
             # calls on every card that has TF32, raises an error (torch 2.13, Lightning 2.6).

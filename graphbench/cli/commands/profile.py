@@ -31,7 +31,7 @@ from graphbench.inference.predictor import on_device
 from graphbench.runs.environment import describe_environment
 from graphbench.testing.memory import StepMemory, step_memory
 from graphbench.testing.pretend import in_fork
-from graphbench.training.distributed import of_processes
+from graphbench.training.distributed import gather_objects
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.products import time_step
 
@@ -114,7 +114,7 @@ def profile(arguments: Sequence[str]) -> int:
     clock = StepClock()
     cli.callbacks.append(clock)
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
-    rate = sum(of_processes(clock.rate))
+    rate = sum(gather_objects(clock.rate))
     peak = highest_memory_mb(cli.trainer.strategy.root_device)
     if not cli.trainer.is_global_zero:
         return 0
