@@ -32,7 +32,7 @@ from graphbench.callbacks.trackers import TrackerRuns, check_loggers, go_on
 from graphbench.cli.command_line import OPTION_TOPS, CommandLine
 from graphbench.cli.complaints import explain_construction
 from graphbench.cli.console import count_parameters, in_terminal
-from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, own_parser, split, with_optimizer
+from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, own_parser, parse_request, with_optimizer
 from graphbench.cli.parse_errors import explain
 from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
 from graphbench.cli.trainer_checks import check_launcher, check_trainer, whole_numbers_first
@@ -332,7 +332,7 @@ def build(command: str, words: Sequence[str], parse_alone: bool = False) -> Grap
 
     With `parse_alone` data, model and trainer are left out. Errors are those of the fit.
     """
-    request = split(own_parser(command), words, run_option=None)
+    request = parse_request(own_parser(command), words, run_option=None)
     return (ParsedCLI if parse_alone else GraphbenchCLI)(request.arguments)
 
 

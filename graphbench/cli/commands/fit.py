@@ -25,7 +25,7 @@ from graphbench.cli.command_line import CommandLine, as_word
 from graphbench.cli.complaints import explain_training
 from graphbench.cli.console import count_parameters, highest_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
-from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.options import Request, own_parser, parse_request
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped, exit_code, shared_exit_code
 from graphbench.cli.ranks import FolderLost, is_in_place, join_again, lost_folder
@@ -65,7 +65,7 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
         Diverged: a loss or gradient was not finite.
     """
     parser = own_parser("fit")
-    request = split(parser, _resume_if_begun(parser, arguments), run_option="resume")
+    request = parse_request(parser, _resume_if_begun(parser, arguments), run_option="resume")
     start = find_start(request)
     changed = changed_options(request) if start is not None else []
     if request.run is not None and start is not None:

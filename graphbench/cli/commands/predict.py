@@ -22,7 +22,7 @@ import torch
 
 import graphbench
 from graphbench.cli.command_line import CommandLine
-from graphbench.cli.options import FLAGS, SEVERAL, Request, own_parser, share_of, split
+from graphbench.cli.options import FLAGS, SEVERAL, Request, own_parser, parse_request, share_of
 from graphbench.cli.parsers import file_to_write, folder_to_write
 from graphbench.cli.split_predictions import learn_from_validation, names_of, predict_split
 from graphbench.cli.trained import (
@@ -76,10 +76,10 @@ def _requests(arguments: Sequence[str]) -> list[Request]:
     line = CommandLine.parse(arguments, SEVERAL["predict"], FLAGS)
     runs = [run for one in line.named(*SEVERAL["predict"]) for run in one.values]
     if not runs:
-        return [split(own_parser("predict"), arguments)]
+        return [parse_request(own_parser("predict"), arguments)]
     # Each run's own configuration goes in front of what was typed.
     rest = line.without(*SEVERAL["predict"]).words
-    requests = [split(own_parser("predict"), ["--run", run, *rest]) for run in runs]
+    requests = [parse_request(own_parser("predict"), ["--run", run, *rest]) for run in runs]
     places = [request.run.path.resolve() for request in requests if request.run is not None]
     for number, (place, name) in enumerate(zip(places, runs, strict=True)):
         if place in places[:number]:
@@ -249,7 +249,7 @@ def _rereadable(source: str, times: int) -> Iterator[str]:
 
 def embed(arguments: Sequence[str]) -> int:
     """Write representations of graphs or nodes, of a user's input or a split, by a run's best checkpoint."""
-    request = split(own_parser("embed"), arguments)
+    request = parse_request(own_parser("embed"), arguments)
     options = request.options
     level: Level = options.level or "graph"
     check_choice("--level", level, ("graph", "node"))
@@ -274,7 +274,7 @@ def embed(arguments: Sequence[str]) -> int:
 
 def _embedding(arguments: list[str], level: Level, of_split: bool, devices: str) -> Answer:
     """Load the model of a command line on one device, to embed parts of an input or of a split."""
-    request = split(own_parser("embed"), arguments)
+    request = parse_request(own_parser("embed"), arguments)
     request.options.split = None  # the parts come with their tables, so this process opens no data
     predictor = predictor_of(request, devices)
     predictor.facts = None if of_split else predictor.facts

@@ -235,9 +235,9 @@ def _resolve(arguments: Sequence[str]) -> dict[str, Any]:
 @cache
 def _resolve_once(arguments: tuple[str, ...]) -> dict[str, Any]:
     from graphbench.cli.lightning import resolve
-    from graphbench.cli.options import own_parser, split
+    from graphbench.cli.options import own_parser, parse_request
 
-    return resolve(split(own_parser("reproduce"), arguments, None).arguments)
+    return resolve(parse_request(own_parser("reproduce"), arguments, None).arguments)
 
 
 def _list(chosen: Sequence[Table], as_json: bool, details: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.console import count_parameters, scores_of, show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.options import Request, own_parser, parse_request
 from graphbench.cli.released import OFFICIAL, check_weights, load_released
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
@@ -66,7 +66,7 @@ def test(arguments: Sequence[str]) -> int:
 
 
 def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
-    request = split(own_parser(command), arguments)
+    request = parse_request(own_parser(command), arguments)
     check_weights(request)
     if command == "test":
         _check_input_options(request)
