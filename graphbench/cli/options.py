@@ -183,7 +183,7 @@ def parse_request(parser: CommandParser, words: Sequence[str], run_option: str |
     run = RunFolder.existing(folder)
     names = trust.named_in([*typed, getattr(options, "input", None) or ""])
     # Before any class is imported: a run that somebody sent may name one whose module runs code.
-    trust.require(trust.Policy.of(run.config, options.trust, names))
+    trust.restrict_to(trust.Policy.of(run.config, options.trust, names))
     moved = _moved_paths(run)
     stored = ["--config", str(run.config)]
     for name, (_, path) in moved.items():

@@ -1,4 +1,4 @@
-"""Write checkpoints atomically, and read them without running code from them."""
+"""Write checkpoints atomically, read them without running code from them, and load weights that match a module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 #: Lightning's function that builds a module from hyper-parameters, the only one that a checkpoint may name for it.
 INSTANTIATOR = "pytorch_lightning.cli.instantiate_module"
-#: Their keys in a checkpoint, for module and data; the last two are of Lightning before 0.8.
+#: Keys of hyper-parameters in a checkpoint, for module and data; the last two are of Lightning before 0.8.
 _HYPER_PARAMETERS = ("hyper_parameters", "datamodule_hyper_parameters", "hparams", "module_arguments")
 #: The class in torch's error about a file with more than tensors.
 _FOREIGN = re.compile(r"GLOBAL (\S+) was not an allowed global|Trying to load unsupported GLOBAL (\S+)")
@@ -147,9 +147,9 @@ def unreadable_reason(path: Path, error: Exception) -> str:
 
 
 def trained_weights(run: RunFolder) -> Path:
-    """Return the path of a run's best weights, else its last ones, else those of an exported folder.
+    """Return the path of a run's best weights, else the last ones, else those of an exported folder.
 
-    Without any, the path that the best ones would have.
+    Without any, return the path of the best ones.
     """
     return next((path for path in (run.best, run.last, run.path / weights.FILE) if path.is_file()), run.best)
 
@@ -184,24 +184,22 @@ def weights_file(source: str | Path) -> Path:
     return path if path.is_file() or len(path.parts) > 1 else find_weights(str(source))
 
 
-#: Takes tensors by name, which it may change, and with what their model was made (`spec`, `architecture`, ...).
+#: Changes the tensors of a file in place, given the hyper-parameters of its model; returns names not to load.
 Arrange = Callable[[dict[str, torch.Tensor], Mapping[str, Any]], Collection[str]]
 
-#: Outcome of weights that were not loaded, whose names they are, and the reason.
-_NOT_LOADED = (
-    ("missing", "model", "the file lacks them, so that they stay as initialised"),
-    ("unused", "file", "this model has none of these names"),
-    ("other_shape", "model", "the file has them in another shape, so that they stay as initialised"),
-    ("other_targets", "model", "they belong to other targets in the file, so that they stay as initialised"),
-)
+#: Outcome of weights that were not loaded -> the reason.
+_NOT_LOADED = {
+    "missing": "the file lacks them, so that they stay as initialised",
+    "unused": "this model has none of these names",
+    "other_shape": "the file has them in another shape, so that they stay as initialised",
+    "other_targets": "they belong to other targets in the file, so that they stay as initialised",
+}
 
 
 def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None = None) -> dict[str, list[str]]:
     """Copy the weights of a checkpoint into `module` where name and shape agree, and log the others.
 
-    PyTorch's extra state of modules, such as options, is not copied: it belongs to the trained model. `arrange` puts
-    tensors of the file into the module's order, given with what the file's model was made, and returns names that are
-    not to be loaded.
+    PyTorch's extra state of modules, such as options, is not copied: it belongs to the trained model.
 
     Returns:
         Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them),
@@ -210,7 +208,7 @@ def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None =
     file = weights_file(path)
     content = load_checkpoint(file)
     source, target = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
-    others = set(arrange(source, _made_with(file, content))) if arrange else set()
+    others = set(arrange(source, _hyper_parameters(file, content))) if arrange else set()
     shared = [name for name in target if name in source and name not in others]
     outcome = {
         "loaded": [name for name in shared if source[name].shape == target[name].shape],
@@ -225,15 +223,15 @@ def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None =
     loaded = ", ".join(folded(outcome["loaded"], target))
     counts = len(outcome["loaded"]), len(target)
     log.info("init_from %s: %d of the model's %d tensors loaded from %s: %s", path, *counts, file, loaded)
-    for kind, every, words in _NOT_LOADED:
+    for kind, reason in _NOT_LOADED.items():
         if outcome[kind]:
-            names = ", ".join(folded(outcome[kind], target if every == "model" else source))
-            log.warning("init_from %s: not loaded, since %s: %s", path, words, names)
+            names = ", ".join(folded(outcome[kind], source if kind == "unused" else target))
+            log.warning("init_from %s: not loaded, since %s: %s", path, reason, names)
     return outcome
 
 
-def _made_with(file: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return with what a file's model was made, as plain values, where it says so: of exports `spec` alone."""
+def _hyper_parameters(file: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the hyper-parameters of a file's model, as plain values, as far as it has some: exports `spec` alone."""
     if file.suffix == weights.SUFFIX:
         return {"spec": weights.read_specification(file)}
     stored = content.get("hyper_parameters")
@@ -241,7 +239,7 @@ def _made_with(file: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def folded(names: Collection[str], every: Iterable[str], above: str = "") -> list[str]:
-    """Shorten dotted names: a part of the model all of whose n > 1 tensors are named becomes `part.* (n)`.
+    """Shorten dotted names: those of all n > 1 tensors of a part become `part.* (n)`.
 
     `every` has all names of the model, or of its part `above`, in order.
     """

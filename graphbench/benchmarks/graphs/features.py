@@ -13,7 +13,7 @@ from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.targets import Target
 from graphbench.contracts import Features
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.data.columns import single_numbers
+from graphbench.data.columns import to_float32
 from graphbench.errors import BadInput
 
 POSITION = "pos"
@@ -264,7 +264,7 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
             coded.append(rows.astype(np.int64, copy=False))
         else:
             _refuse_infinite(raw, plan.level, column.name, rows)
-            dense.append(single_numbers(rows, f"{raw.origin}: {column.name} of {plan.level}s"))
+            dense.append(to_float32(rows, f"{raw.origin}: {column.name} of {plan.level}s"))
     numbers = _side_by_side(dense)
     return _side_by_side(coded), _normalized(raw, plan, numbers) if plan.normalized else numbers
 

@@ -25,7 +25,7 @@ from graphbench.benchmarks.molecules.chemistry.reading import (
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE, WEIGHT, pointer
-from graphbench.data.columns import exact_numbers, split_bounds
+from graphbench.data.columns import split_bounds, to_exact_float
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.mapped import trim_mapped
 from graphbench.data.parts.kept import KeptParts, Span, spans_of
@@ -51,7 +51,7 @@ def with_targets(table: GraphTable, y: np.ndarray, exact: bool = False) -> Graph
     if np.issubdtype(y.dtype, np.integer):
         y = y.astype(np.int64)
     else:
-        y = exact_numbers(y) if exact else y.astype(np.float32)
+        y = to_exact_float(y) if exact else y.astype(np.float32)
     return table.with_columns({"y": torch.from_numpy(y).reshape(len(table), -1)}, {"y": Column(GRAPH)})
 
 
