@@ -255,8 +255,8 @@ class NodeLevel(GraphBenchmark):
             unit="clusters" if sampler == "clusters" else "nodes",
         )  # fmt: skip
         if sampler == "layers":
-            return self.kept(RepresentedLoader(table, order, units, partial(self._represented, table)))
-        return self.kept(GraphLoader(table, order, workers, cut))
+            return self.keep_loader(RepresentedLoader(table, order, units, partial(self._represented, table)))
+        return self.keep_loader(GraphLoader(table, order, workers, cut))
 
     def _units(self, table: GraphTable, sampler: str, batch_size: int, every: bool) -> tuple[torch.Tensor, int]:
         """Return the numbers of nodes or clusters that batches consist of, and how many make one."""
