@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graphbench.benchmarks.graphs.features import FeaturePlan
-from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs, edges_one_way
+from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs, count_one_way
 from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, num_given_splits
@@ -80,7 +80,7 @@ def size_facts(raw: RawGraphs, directed: bool) -> dict[str, Any]:
         "mean_nodes": float(raw.num_nodes.mean()),
         "max_nodes": int(raw.num_nodes.max()),
         "mean_edges": float(raw.num_edges.mean()),
-        "one_way": 0 if directed else edges_one_way(raw),
+        "one_way": 0 if directed else count_one_way(raw),
         "num_links": len(raw.pairs[LINK].ends) if LINK in raw.pairs else None,
         "num_negatives": len(raw.pairs[NEGATIVE].ends) if NEGATIVE in raw.pairs else 0,
         "metric": raw.hints.get("metric"),
