@@ -94,13 +94,17 @@ class FeaturePlan:
 
 @dataclass(frozen=True)
 class FeatureRequest:
-    """Options that decide about features: of each level the columns `wanted`, None for the default."""
+    """Options that choose features: the `columns` of each level, None for the default."""
 
-    wanted: Mapping[str, Sequence[str] | None]
+    columns: Mapping[str, Sequence[str] | None]
     categorical: Sequence[str]
     continuous: Sequence[str]
     normalized: bool
     positions: bool | None
+
+    def as_json(self) -> list[Any]:
+        """Return the options for the key of the store; those that came later have names there."""
+        return [self.columns[NODE], self.columns[EDGE], self.categorical, self.continuous, self.positions]
 
     def coordinates(self, raw: RawGraphs) -> int:
         """Return the width of positions; 0 without them.
@@ -129,7 +133,7 @@ class FeatureRequest:
         both = sorted(set(self.categorical) & set(self.continuous))
         if both:
             raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
-        if self.wanted[GRAPH] and target.level != GRAPH:
+        if self.columns[GRAPH] and target.level != GRAPH:
             raise BadInput(
                 f"graph_features stand beside the whole graph, which has no target here: that is of {target.level}s. "
                 "Repeat them in a column of nodes."
@@ -145,7 +149,7 @@ class FeatureRequest:
             taken[target.level] |= {*target.names, *(name.partition(":")[0] for name in target.names)}
         plans = {}
         for level in (NODE, EDGE, GRAPH):
-            wanted = self.wanted[level]
+            wanted = self.columns[level]
             taken[level].update(other.get(level, ()))
             if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
                 raise BadInput(
@@ -162,7 +166,7 @@ class FeatureRequest:
 
     def _plan(self, raw: RawGraphs, level: str, taken: Collection[str]) -> FeaturePlan:
         """Choose among the columns of a level that are not `taken`."""
-        wanted = self.wanted[level]
+        wanted = self.columns[level]
         chosen = raw.features.get(level) if wanted is None else wanted
         present = (*raw.columns[level], *(name for at, name in raw.faults if at == level))
         names = [name for name in present if name not in taken] if chosen is None else list(chosen)
