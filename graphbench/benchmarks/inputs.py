@@ -45,9 +45,6 @@ def input_files(source: Path, suffixes: Sequence[str], what: str) -> tuple[list[
         source: a folder, whose subfolders count, or one file.
         suffixes: of the formats that can be read, in lower case.
         what: what the files hold, for messages.
-
-    Raises:
-        BadInput: there is nothing at `source` that can be read.
     """
     formats = ", ".join(suffixes)
     if source.is_file():

@@ -159,9 +159,6 @@ def scaled_weights(splits: Mapping[str, GraphTable]) -> dict[str, GraphTable]:
         splits: tables by name, with "train"; the column `weight` of each is changed. Targets `y [rows, T]` are NaN
             (numbers) or -1 (classes) where they are missing.
 
-    Raises:
-        BadInput: no training row has a weight above 0.
-
     Examples:
         >>> import torch
         >>> from graphbench.contracts import Column, GraphTable
@@ -180,9 +177,6 @@ def mean_weight(train: Mapping[str, Tensor]) -> Tensor | None:
 
     Args:
         train: columns `y`, `weight` and the bounds of the training rows, as far as there are any.
-
-    Raises:
-        BadInput: no row has a weight above 0.
     """
     from graphbench.contracts.table import BOUNDS, WEIGHT  # with torch, which processes that read molecules do without
 

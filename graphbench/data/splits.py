@@ -177,9 +177,6 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
     label in `groups`, such as a scaffold, stay together: the largest group goes first, each into the part that is
     smallest by then; groups of one size come in an order that `seed` decides.
 
-    Raises:
-        BadInput: there are fewer graphs or groups than folds.
-
     Examples:
         >>> {name: rows.tolist() for name, rows in k_fold_split(5, 3, 1, 0, groups="aabbc").items()}
         {'train': [2, 3], 'val': [4], 'test': [0, 1]}
@@ -263,9 +260,6 @@ def complete_split(
     Without `train`, all rows that are in no other split train. Other missing splits are cut from the training part, in
     the shares of `fractions`; a missing split without a share stays empty. Where only training is given, the rows
     outside of it are split, if there are any. `parts` are masks `[rows]` of the given splits, at least one.
-
-    Raises:
-        BadInput: too few rows are left.
 
     Examples:
         >>> parts = {"train": np.array([True, True, True, False]), "test": np.array([False, False, False, True])}

@@ -109,9 +109,6 @@ class Policy:
             listed: whether to admit `ADMITTED` and registered classes.
             shown: path in the message, `path` by default.
 
-        Raises:
-            BadInput: the path is not admitted.
-
         Examples:
             >>> policy = Policy(Path("config.yaml"), frozenset({"mine.Model"}))
             >>> for path in ("torch.optim.AdamW", "mine.Model", "torch.load"):
@@ -338,9 +335,6 @@ def enforced(policy: Policy | None = None) -> Iterator[None]:
 
     jsonargparse checks classes and callables, by the path in the configuration and by that of the definition, so that
     `admitted.module.os.system` is refused.
-
-    Raises:
-        BadInput: a path is not admitted.
     """
     from jsonargparse._common import parsing_settings  # public functions can only add to the settings
 

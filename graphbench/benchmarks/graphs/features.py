@@ -107,11 +107,7 @@ class FeatureRequest:
         return [self.columns[NODE], self.columns[EDGE], self.categorical, self.continuous, self.positions]
 
     def coordinates(self, raw: RawGraphs) -> int:
-        """Return the width of positions; 0 without them.
-
-        Raises:
-            BadInput: positions are requested, but missing or no numbers.
-        """
+        """Return the width of positions; 0 without them."""
         values = raw.columns[NODE].get(POSITION)
         if values is not None and values.ndim == 2 and values.dtype.kind == "f":
             return 0 if self.positions is False else int(values.shape[1])
@@ -274,11 +270,7 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
 
 
 def number_array(raw: RawGraphs, plan: FeaturePlan) -> np.ndarray | None:
-    """Return the features as numbers `[rows, d]` (float32), named by `FeaturePlan.as_numbers`; None for no columns.
-
-    Raises:
-        BadInput: as `feature_arrays`.
-    """
+    """Return the features as numbers `[rows, d]` (float32), named by `FeaturePlan.as_numbers`; None for no columns."""
     coded, dense = feature_arrays(raw, plan)
     parts = [] if dense is None else [dense]
     if coded is not None:

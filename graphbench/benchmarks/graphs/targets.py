@@ -182,12 +182,7 @@ def _common_level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None)
 
 
 def check_columns(raw: RawGraphs, target: Target) -> None:
-    """Refuse new graphs that lack a column of the target.
-
-    Raises:
-        BadInput: some graphs lack it.
-        UnknownName: all do.
-    """
+    """Refuse new graphs that lack a column of the target."""
     for name in target.names:
         base = split_name(raw, name)[0]
         in_nodes = target.level == GRAPH and base not in raw.columns[GRAPH] and base in raw.columns[NODE]

@@ -59,11 +59,7 @@ def load_tensors(source: Path | IO[bytes], mmap: bool = False) -> Any:
 
 
 def check_stored(archive: zipfile.ZipFile) -> None:
-    """Refuse an archive that holds more than its size, which torch would allocate: it stores members as they are.
-
-    Raises:
-        ValueError: names the sizes.
-    """
+    """Refuse an archive that holds more than its size, which torch would allocate: it stores members as they are."""
     size = archive.fp.seek(0, io.SEEK_END) if archive.fp is not None else 0
     if (held := sum(info.file_size for info in archive.infolist())) > size:
         raise ValueError(f"its members have {held:,} bytes in a file of {size:,}, as torch writes none")

@@ -94,11 +94,7 @@ class NodeLevel(GraphBenchmark):
             check_range("num_parts", self.num_parts, at_least=2, whole=True)
 
     def check_sampled(self) -> None:
-        """Refuse samplers where `facts` do not describe one graph whose nodes are split.
-
-        Raises:
-            BadInput: names the sampler and the number of graphs.
-        """
+        """Refuse samplers where `facts` do not describe one graph whose nodes are split."""
         if {self.sampler, self.eval_sampler} == {"full"}:
             return
         if not self._of_one_graph or self.facts["split_level"] != NODE:
