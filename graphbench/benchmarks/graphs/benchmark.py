@@ -16,7 +16,7 @@ from graphbench.benchmarks.graphs import specs
 from graphbench.benchmarks.graphs.by_nodes.level import keep_targets
 from graphbench.benchmarks.graphs.features import FeaturePlan, FeatureRequest
 from graphbench.benchmarks.graphs.inputs import GraphInputs, option_in_errors
-from graphbench.benchmarks.graphs.inspection import size_facts, split_facts, summary_rows, summary_text
+from graphbench.benchmarks.graphs.inspection import Facts, size_facts, split_facts, summary_rows, summary_text
 from graphbench.benchmarks.graphs.node_names import node_name_arrays
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.readers.sources import Source, open_source, source_by_split
@@ -299,7 +299,7 @@ class Graphs(GraphInputs):
 
     def _apply(self, entry: Entry, metric: str | None, loss: str | None) -> None:
         """Build the specification from what was inferred."""
-        self.facts: dict[str, Any] = entry.meta
+        self.facts = cast("Facts", entry.meta)
         self._rows: dict[str, np.ndarray] = {split: np.array(entry.arrays[f"rows.{split}"]) for split in SPLITS}
         self._described = entry.arrays
         self._target = target = Target.from_json(self.facts["target"])

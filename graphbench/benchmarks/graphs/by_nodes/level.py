@@ -16,6 +16,7 @@ from graphbench.benchmarks.graphs.by_nodes.clusters import check_metis, write_cl
 from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges, write_incoming
 from graphbench.benchmarks.graphs.by_nodes.layers import ROWS, RepresentedLoader, represent_nodes
 from graphbench.benchmarks.graphs.by_nodes.memory import check_attention, check_encodings
+from graphbench.benchmarks.graphs.inspection import Facts
 from graphbench.contracts import Encoding, GraphBatch, GraphTable, NodeStep
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.checks import check_table, check_targets
@@ -53,7 +54,7 @@ class NodeLevel(GraphBenchmark):
     """
 
     #: Facts that were inferred from the source; a subclass sets them.
-    facts: dict[str, Any]
+    facts: Facts
 
     def __init__(
         self,
