@@ -15,7 +15,6 @@ TESTED_BY = {
         "tests/benchmarks/molecules/chemistry/test_files.py", "the words, in targets of molecules",
     ),
     "graphbench/tables/reader.py": ("tests/benchmarks/molecules/test_hostile_tables.py", "every format, good and bad"),
-    "graphbench/experiments/commands.py": ("tests/experiments/test_trainings.py", "commands, through trainings"),
     "graphbench/experiments/reproduce/controls.py": (
         "tests/experiments/test_control.py", "beside the rows that it puts into tables",
     ),
