@@ -26,8 +26,8 @@ __all__ = [
     "check_range",
 ]
 
-#: Controls but for tab and new line, as bytes of one and two, and marks of direction.
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+#: Control characters except tab and newline, and characters that change the direction of text.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class GraphbenchError(Exception):
@@ -55,7 +55,7 @@ class UnknownName(GraphbenchError, LookupError):
         self._arguments = (kind, name, self.known, hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._arguments  # else a worker's error could not reach the process that waits for it
+        return type(self), self._arguments  # else a worker's error could not be unpickled
 
 
 class BrokenPlugin(GraphbenchError, ImportError):
@@ -89,19 +89,19 @@ class CorruptData(GraphbenchError):
 
 
 def visible(text: str) -> str:
-    r"""Write out the characters that a terminal obeys, and those that turn the direction of letters.
+    r"""Escape control characters, and characters that change the direction of text.
 
-    Names in a file that was sent may hold them, and so change the title, clear the screen or write over a message.
+    Names in a file from somebody else may hold them to set the title, clear the screen or overwrite a message.
 
     Examples:
         >>> print(visible("evil.Net\x1b[2K\rall is well"))
         evil.Net\x1b[2K\rall is well
     """
-    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def listed(names: Sequence[object], most: int = 12) -> str:
-    """Name the first of some things in a message, and count the others.
+    """List the first names in a message, and count the others.
 
     Examples:
         >>> listed(["logS", "pKa", "mass"], most=2)
@@ -111,7 +111,7 @@ def listed(names: Sequence[object], most: int = 12) -> str:
 
 
 def check_choice(option: str, value: object, allowed: Iterable[object]) -> None:
-    """Refuse an option that is none of its choices.
+    """Refuse a value that is not among the choices of an option.
 
     Args:
         option: its name, as a user writes it.
@@ -142,7 +142,7 @@ def check_range(
     below: float | None = None,
     whole: bool = False,
 ) -> None:
-    """Refuse a number outside its range; NaN is in no range, and True and text are no numbers.
+    """Refuse a value outside its range; NaN is in no range, and booleans and text are not numbers.
 
     Args:
         option: its name, as a user writes it.

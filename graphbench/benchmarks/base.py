@@ -1,4 +1,4 @@
-"""Share what every benchmark does: read the data once into the store, encode, open, and cut batches."""
+"""Define the base of all benchmarks, which reads data once into the store, encodes them, and makes batches."""
 
 from __future__ import annotations
 
@@ -67,14 +67,13 @@ class GraphBenchmark(Benchmark):
         BadInput: an option is out of range, or `copy_stream` is asked for without page-locked memory.
     """
 
-    #: To be raised when `read` changes its result for the same source.
+    #: Increase it when `read` changes its result for the same source.
     data_version: ClassVar[int] = 1
-    #: Whether `read_objects` takes graphs with the fields of the specification; False where tables or batches are
-    #: changed after they are opened.
+    #: Whether `read_objects` takes graphs with the fields of the specification; False if tables or batches are changed
+    #: after they are opened.
     takes_graphs: ClassVar[bool] = True
-    #: Inputs of `read_objects`, for messages; empty where inputs come from files alone.
+    #: Inputs of `read_objects`, for messages; empty if inputs come from files alone.
     python_input: ClassVar[str] = "graphs of PyG or networkx with the features of the benchmark"
-    _told_of_mixing = False
     #: Number of invalid rows that `read` skipped at the user's request; the report shows it.
     left_out: int = 0
     #: Splits that may be empty: those with share 0 of a user's data.
@@ -109,6 +108,7 @@ class GraphBenchmark(Benchmark):
         self._opened_with: tuple[Encoding, ...] | None = None
         self._loaders: list[GraphLoader] = []
         self._stream: torch.cuda.Stream | None = None
+        self._logged_mixing = False
         self._check_options()
 
     def _check_options(self) -> None:
@@ -126,7 +126,7 @@ class GraphBenchmark(Benchmark):
     def source_key(self) -> dict[str, Any]:
         """Return JSON values that identify the raw content: checksum of a file, seed and options of a generator.
 
-        They are computed without reading the data; each key has its own entry of the store.
+        Each key has its own entry of the store, so it must be known without reading the data.
         """
 
     @abstractmethod
@@ -182,7 +182,7 @@ class GraphBenchmark(Benchmark):
         self.open_tables()
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the store; data that are missing there, without a call of `prepare_data`, are read first."""
+        """Open the tables of the store; data that `prepare_data` has not prepared are read first."""
         self.open_tables()
         device = None if self.trainer is None else self.trainer.strategy.root_device
         if device is not None and device.type != "cuda" and (self.pin_memory or self.copy_stream):
@@ -192,68 +192,33 @@ class GraphBenchmark(Benchmark):
             )  # fmt: skip
 
     def open_tables(self) -> None:
-        """Fill `tables` from the store, with the required encodings; data that are missing there are read.
+        """Fill `tables` from the store, with the required encodings; missing data are read.
 
         A subclass that changes tables after they are opened extends this method.
         """
         if self._opened_with == self.encodings:  # Lightning calls `setup` before each stage
             return
-        entry, named = self._open_entry()
+        entry, key = self._open_entry()
         splits = entry.meta["splits"]
         self._num_graphs: dict[str, int] = {split: splits[split]["num_graphs"] for split in SPLITS}
         contents = {s: {"graphs": self._num_graphs[s], "content": content_key(entry, s)} for s in SPLITS}
         self.split_words = entry.meta.get("split_words", "")
         left_out = {"left_out": entry.meta["left_out"]} if entry.meta.get("left_out") else {}
-        self._fingerprint = {**named, "splits": contents, "batches": self.batch_options(), **left_out}
+        self._fingerprint = {**key, "splits": contents, "batches": self.batch_options(), **left_out}
         self.tables = {split: self.open_split(entry, split) for split in SPLITS}
         if self.train_fraction < 1:
-            self.tables["train"] = self._part(self.tables["train"])
+            self.tables["train"] = self._training_fraction(self.tables["train"])
         self._opened_with = self.encodings
 
     def _open_entry(self) -> tuple[Entry, dict[str, Any]]:
-        """Open the splits without encodings, and return what names them; data that are missing are read."""
-        named = self._named()
-        return self.store.open_or_build({"kind": "table", **named}, self._write, f"data of {self.spec.name}"), named
+        """Open the entry of the splits without encodings, and return its key, too; missing data are read."""
+        key = self._table_key()
+        return self.store.open_or_build({"kind": "table", **key}, self._write, f"data of {self.spec.name}"), key
 
-    def _named(self) -> dict[str, Any]:
+    def _table_key(self) -> dict[str, Any]:
         if not isinstance(source := self.source_key(), Mapping):
             raise BadInput(f"{self.spec.name}: source_key() must return a mapping of what decides about the data.")
         return {"benchmark": type(self).__name__, "version": self.data_version, "source": source}
-
-    def prepare_share(self, share: Share) -> int:
-        """Compute a share of what takes long, for several jobs that prepare the data in one store.
-
-        First the data where `read_share` divides them (else one job reads while others wait), then encodings, which are
-        divided for every benchmark. `prepare_data` joins what is there.
-
-        Returns:
-            Number of parts, of all shares, that are still missing; nothing is begun that needs them.
-        """
-        is_read = self.store.folder({"kind": "table", **self._named()}).is_dir()
-        if not is_read and (missing := self.read_share(share)):
-            return missing
-        (entry, _), missing = self._open_entry(), 0
-        for split in SPLITS:
-            raw, key = read_table(entry, split), content_key(entry, split)
-            for encoding in self.encodings if len(raw) else ():
-                missing += encode_share(raw, encoding, self.store, key, share, f"{self.spec.name} {split}")
-        return missing
-
-    def read_share(self, share: Share) -> int:
-        """Keep a share of the data in the store until `read` joins them; return the number of missing parts, here 0."""
-        return 0
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return the key of the source, size and checksum of each split as it was read, and `batch_options`."""
-        return dict(self._fingerprint)
-
-    def batch_options(self) -> dict[str, Any]:
-        """Return the options that select or change stored graphs for training, as JSON values.
-
-        A run resumes with the same ones. A subclass that draws from stored graphs or changes them extends this method.
-        """
-        chosen = {"seed": self.sampling_seed()} if self.train_fraction < 1 else {}
-        return {"train_fraction": self.train_fraction, **chosen}
 
     def open_split(self, entry: Entry, split: str) -> GraphTable:
         """Open a split with all required encodings; an empty one has none, since no model runs on it."""
@@ -264,12 +229,24 @@ class GraphBenchmark(Benchmark):
             table = with_encoding(table, encoding, encoded)
         return table
 
-    def _part(self, table: GraphTable) -> GraphTable:
+    def _training_fraction(self, table: GraphTable) -> GraphTable:
         """Copy `train_fraction` of a table to memory; the graphs keep their numbers."""
         size = max(1, round(self.train_fraction * len(table)))
         # The first rows of one permutation, so that a smaller share is part of a larger one.
         rows = permutation(len(table), self.sampling_seed())[:size]
         return table.select(torch.from_numpy(rows).sort().values)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the key of the source, size and checksum of each stored split, and `batch_options`."""
+        return dict(self._fingerprint)
+
+    def batch_options(self) -> dict[str, Any]:
+        """Return the options that select or change stored graphs for training, as JSON values.
+
+        A run must resume with the same ones. A subclass that samples or changes stored graphs extends this method.
+        """
+        chosen = {"seed": self.sampling_seed()} if self.train_fraction < 1 else {}
+        return {"train_fraction": self.train_fraction, **chosen}
 
     def _write(self, writer: EntryWriter) -> None:
         """Read, check and store all splits."""
@@ -306,20 +283,43 @@ class GraphBenchmark(Benchmark):
             first += len(chunk)
             yield single_precision(chunk)
 
+    def prepare_share(self, share: Share) -> int:
+        """Compute a share of the data and encodings, for several jobs that prepare them in one store.
+
+        First the data if `read_share` divides them (else one job reads while others wait), then the encodings.
+        `prepare_data` joins the parts.
+
+        Returns:
+            Number of missing parts, of all shares; nothing is begun that needs them.
+        """
+        is_read = self.store.folder({"kind": "table", **self._table_key()}).is_dir()
+        if not is_read and (missing := self.read_share(share)):
+            return missing
+        (entry, _), missing = self._open_entry(), 0
+        for split in SPLITS:
+            raw, key = read_table(entry, split), content_key(entry, split)
+            for encoding in self.encodings if len(raw) else ():
+                missing += encode_share(raw, encoding, self.store, key, share, f"{self.spec.name} {split}")
+        return missing
+
+    def read_share(self, share: Share) -> int:
+        """Keep a share of the data in the store until `read` joins them; return the number of missing parts, here 0."""
+        return 0
+
     # -- batches -------------------------------------------------------------------------------------------------
 
     def sampling_seed(self) -> int:
         """Return `seed`, else the seed of `seed_everything`, else 0."""
         return int(os.environ.get("PL_GLOBAL_SEED", 0)) if self.seed is None else self.seed
 
+    def is_empty(self, split: str) -> bool:
+        """Return whether a split of open data has no row that is trained on or scored."""
+        return len(self.tables[split]) == 0
+
     def train_dataloader(self) -> GraphLoader:
         """Return shuffled batches of the training split; in a fixed order while a trainer overfits a few batches."""
         overfits = getattr(self.trainer, "overfit_batches", 0) > 0
         return self._loader("train", self.batch_size, shuffle=not overfits, training=True)
-
-    def is_empty(self, split: str) -> bool:
-        """Return whether a split of open data has no row that is trained on or scored."""
-        return len(self.tables[split]) == 0
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
         """Return batches of every validation graph once; no loader where there is none."""
@@ -344,34 +344,36 @@ class GraphBenchmark(Benchmark):
             world_size=trainer.world_size if trainer else 1, rank=trainer.global_rank if trainer else 0,
             name=f"{self.spec.name} {split}",
         )  # fmt: skip
-        return self.kept(GraphLoader(table, sampler, self.num_workers, None, self._precomputed(), draws=training))
+        return self.keep_loader(
+            GraphLoader(table, sampler, self.num_workers, None, self._precomputed(), draws=training)
+        )
 
-    def kept(self, loader: GraphLoader) -> GraphLoader:
-        """Keep a loader until `teardown`; without a trainer it takes the place of the one before it."""
+    def keep_loader(self, loader: GraphLoader) -> GraphLoader:
+        """Keep a loader until `teardown`; without a trainer it replaces the loader before it."""
         if self.trainer is None:
             loader.replace(self._loaders)
         self._loaders.append(loader)
         return loader
 
     def _precomputed(self) -> Callable[[GraphBatch, torch.Generator | None], GraphBatch] | None:
-        """Return what workers add to a batch for the model in training; None where it wants nothing."""
+        """Return the function by which workers precompute fields for the model in training, if it needs one."""
         architecture = getattr(self.trainer and self.trainer.lightning_module, "architecture", None)
         return architecture.precomputed if isinstance(architecture, Architecture) and architecture.precomputes else None
 
     def _by_size(self, shuffle: bool) -> bool:
-        """Return whether batches may hold graphs of similar size without harm to the model."""
+        """Return whether to batch graphs of similar size, which harms the training of batch norms."""
         if not shuffle:
             return True
         if self.trainer is None or self.trainer.lightning_module is None:
             return False
         batch_norms = any(isinstance(module, _BatchNorm) for module in self.trainer.lightning_module.modules())
-        if batch_norms and not self._told_of_mixing:
-            self._told_of_mixing = True  # once, however many loaders are made
+        if batch_norms and not self._logged_mixing:
+            self._logged_mixing = True
             logger.info("%s: the model has batch norms, so training batches mix graphs of all sizes", self.spec.name)
         return not batch_norms
 
     def transfer_batch_to_device(self, batch: GraphBatch, device: torch.device, dataloader_idx: int) -> GraphBatch:
-        """Copy a batch; to a GPU all its tensors at once, without blocking, as views of one buffer there."""
+        """Copy a batch to a device; to a GPU without blocking, as one buffer for all tensors."""
         if device.type not in _RUNS_AHEAD or batch.batch.device.type != "cpu":
             return batch.to(device)
         if self.copy_stream and self._stream is None:

@@ -21,7 +21,7 @@ from graphbench.contracts import Benchmark, BenchmarkSpec, Column, GraphTable, I
 from graphbench.contracts.pyg import check_single, named_features
 from graphbench.contracts.table import GRAPH
 from graphbench.data.checks import check_graphs
-from graphbench.data.columns import exact_numbers
+from graphbench.data.columns import to_exact_float
 from graphbench.data.files.listing import files_below
 from graphbench.data.worker_pool import available_cores, ordered_map
 from graphbench.errors import BadInput
@@ -45,9 +45,6 @@ def input_files(source: Path, suffixes: Sequence[str], what: str) -> tuple[list[
         source: a folder, whose subfolders count, or one file.
         suffixes: of the formats that can be read, in lower case.
         what: what the files hold, for messages.
-
-    Raises:
-        BadInput: there is nothing at `source` that can be read.
     """
     formats = ", ".join(suffixes)
     if source.is_file():
@@ -182,7 +179,7 @@ def _labelled(
     if not part.rows:
         return replace(part, problems=problems)
     chosen = values[part.rows]
-    y = np.nan_to_num(chosen, nan=-1.0).astype(np.int64) if spec.num_classes else exact_numbers(chosen)
+    y = np.nan_to_num(chosen, nan=-1.0).astype(np.int64) if spec.num_classes else to_exact_float(chosen)
     table = part.table.with_columns({"y": torch.from_numpy(y)}, {"y": Column(GRAPH)})
     return replace(part, table=table, problems=problems)
 

@@ -12,7 +12,7 @@ from pytorch_lightning.callbacks import ModelPruning
 from torch import Tensor
 from torchmetrics import Metric
 
-from graphbench.training.distributed import of_processes
+from graphbench.training.distributed import gather_objects
 from graphbench.training.lightning_internals import begin_next_epoch, count_batch_once
 
 
@@ -132,7 +132,7 @@ class ExactResume(pl.Callback):
         state = capture() | {"scores": capture_scores(module), "generators": capture_generators(module)}
         loader: Any = self._trainer.train_dataloader if self._trainer is not None else None
         position = loader.state_dict() if hasattr(loader, "state_dict") else None
-        return {"ranks": of_processes(state), "position": position, "watched": _watched_scores(self._trainer)}
+        return {"ranks": gather_objects(state), "position": position, "watched": _watched_scores(self._trainer)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the states until training starts: building workers and optimizers may sample numbers before."""

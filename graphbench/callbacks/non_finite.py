@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from graphbench.callbacks.exact_resume import capture_generators, restore_generators
 from graphbench.contracts.architecture import Representation
 from graphbench.errors import GraphbenchError, check_range, listed
-from graphbench.training.distributed import of_processes, whole_parameters
+from graphbench.training.distributed import gather_objects, whole_parameters
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ def describe(
     """
     with whole_parameters(trainer):
         finding = _find(module, batches, losses, names, trainer)
-    return max(of_processes(finding), key=lambda one: one[0])[1]  # the first of equals
+    return max(gather_objects(finding), key=lambda one: one[0])[1]  # the first of equals
 
 
 def _find(

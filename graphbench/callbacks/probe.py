@@ -30,7 +30,7 @@ from graphbench.contracts.spec import Split
 from graphbench.diagnostics import LayerSummary, Recording, Summary, merge, record
 from graphbench.errors import BadInput, check_range
 from graphbench.runs.tables import LAYER_COLUMNS
-from graphbench.training.distributed import of_processes, whole_parameters
+from graphbench.training.distributed import gather_objects, whole_parameters
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.parts import evaluating
 
@@ -331,7 +331,7 @@ class ProbeCallback(pl.Callback):
         """Measures of the graphs of all processes; called by each of them, also by one that has no graph to look at."""
         with undisturbed(trainer, module, self.seed):
             summary = merge(self.look(module, batch, number) for number, batch in enumerate(self._batches))
-        return merge(of_processes(summary))
+        return merge(gather_objects(summary))
 
 
 def _rows(layer: LayerSummary) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from graphbench.training.distributed import of_processes
+from graphbench.training.distributed import gather_objects
 
 
 class Throughput(pl.Callback):
@@ -34,7 +34,7 @@ class Throughput(pl.Callback):
 
     def _counts(self) -> tuple[int, float, float]:
         """Return the graphs of all processes, the time of the slowest, and how long they waited, in the mean."""
-        graphs, elapsed, waited = zip(*of_processes((self._graphs, self._elapsed, self._waited)), strict=True)
+        graphs, elapsed, waited = zip(*gather_objects((self._graphs, self._elapsed, self._waited)), strict=True)
         return int(sum(graphs)), max(elapsed), sum(waited) / len(waited)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

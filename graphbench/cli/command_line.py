@@ -1,7 +1,7 @@
-"""Parse the words behind a command once: options, their values, and the contents of configuration files.
+"""Parse the words after a command once: options, their values, and the contents of configuration files.
 
-Checks, imports, recipes, continued runs, sweeps and completion read a `CommandLine`; jsonargparse makes values of the
-same words afterwards. The tables of options that name classes, or hold other options, stand here as well.
+Checks, imports, recipes, continued runs, sweeps and completion read a `CommandLine`; jsonargparse parses the same words
+to values afterwards. The tables of options that name classes, or hold other options, are here as well.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Slot:
     module: str = ""
 
 
-#: Option that names a class -> which kind.
+#: Option that names a class -> kind of that class.
 SLOTS: dict[str, Slot] = {
     "data": Slot("benchmark", "benchmarks"),
     "model.architecture": Slot("architecture", "architectures"),
@@ -60,9 +60,9 @@ HOLDERS: dict[str, str] = {
     "model.schedule": "graphbench.training.optim:Schedule",
     "expected": "graphbench.registry.expected:Expected",
 }
-#: Endings of files from which jsonargparse reads a class with its options, or a mapping.
+#: Suffixes of files from which jsonargparse reads a class with its options, or a mapping.
 SETTINGS = (".yaml", ".yml", ".json")
-#: The first parts of dotted options.
+#: First parts of dotted options.
 OPTION_TOPS = ("data", "model", "trainer", "expected")
 #: Keys of a mapping that describes a class.
 CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
@@ -146,7 +146,7 @@ class CommandLine:
 
     @classmethod
     def parse(cls, words: Sequence[str], several: Collection[str] = (), flags: Collection[str] = ()) -> CommandLine:
-        """Group words into options and their values. Options in `several` take any number of values, `flags` none."""
+        """Group words into options and values. Those in `several` take any number of values, in `flags` none."""
         options: list[Option] = []
         takes_value = False
         for word in spell_out(words):
@@ -165,31 +165,29 @@ class CommandLine:
     @property
     def words(self) -> list[str]:
         """All words."""
-        return [word for one in self.options for word in one.words]
+        return [word for option in self.options for word in option.words]
 
     def without(self, *starts: str) -> CommandLine:
-        """Return the command line without the options whose names begin so.
+        """Return the command line without the options whose names start so.
 
         Examples:
             >>> line = CommandLine.parse(["sft/table-4", "--launcher", "submitit", "--launcher.time=60"])
             >>> line.without("--launcher").words
             ['sft/table-4']
         """
-        return CommandLine(tuple(one for one in self.options if not one.name.startswith(starts)))
+        return CommandLine(tuple(option for option in self.options if not option.name.startswith(starts)))
 
     def located(self) -> CommandLine:
         """Return the command line with the path of every `--config NAME`, see `resolve`."""
-        return CommandLine(
-            tuple(
-                Option(one.name, (path := str(resolve(one.value)),), (one.name, path))
-                if one.name == "--config" and one.values
-                else one
-                for one in self.options
-            )
-        )
+        options = list(self.options)
+        for place, option in enumerate(options):
+            if option.name == "--config" and option.values:
+                path = str(resolve(option.value))
+                options[place] = Option(option.name, (path,), (option.name, path))
+        return CommandLine(tuple(options))
 
     def classes_first(self) -> CommandLine:
-        """Return the command line with every class that it names once, and no file does, before its own options.
+        """Return the command line with each class before its options, if words name it once and no file does.
 
         Examples:
             >>> CommandLine.parse(["--data.fold", "1", "--data", "CSL"]).classes_first().words
@@ -197,8 +195,9 @@ class CommandLine:
         """
         options = list(self.options)
         for slot in (*REQUIRED, "model.optimizer"):
-            named = [one for one in options if one.path == slot]
-            first = next((place for place, one in enumerate(options) if one.path.startswith(f"{slot}.")), len(options))
+            named = [option for option in options if option.path == slot]
+            places = (place for place, option in enumerate(options) if option.path.startswith(f"{slot}."))
+            first = next(places, len(options))
             if len(named) == 1 and not any(value_at(content, slot) for content in self.files):
                 place = options.index(named[0])
                 options.insert(min(first, place), options.pop(place))
@@ -206,53 +205,54 @@ class CommandLine:
 
     @cached_property
     def contents(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Settings by files, JSON values and names: the place of each, and a mapping nested as in a file.
+        """The settings in files, JSON values and names of classes: where each is, and a mapping nested as in a file.
 
         Raises:
             BadInput: a file is missing, cannot be read or holds no mapping.
         """
         contents: list[tuple[str, Mapping[str, Any]]] = []
-        for one in self.options:
-            if one.name == "--config" and one.values:
-                if not Path(one.value).is_file():
-                    raise BadInput(f"--config {one.value}: there is no such file.")
-                contents.append((f"--config {one.value}", read(Path(one.value))))
-            elif one.path.partition(".")[0] in OPTION_TOPS and one.value and not one.appends:
-                value = one.read()
-                if isinstance(value, Mapping) or (value is not None and one.path in (*REQUIRED, "model")):
-                    contents.append((one.name, nested(one.path, value)))
+        for option in self.options:
+            if option.name == "--config" and option.values:
+                if not Path(option.value).is_file():
+                    raise BadInput(f"--config {option.value}: there is no such file.")
+                contents.append((f"--config {option.value}", read(Path(option.value))))
+            elif option.path.partition(".")[0] in OPTION_TOPS and option.value and not option.appends:
+                value = option.read()
+                if isinstance(value, Mapping) or (value is not None and option.path in (*REQUIRED, "model")):
+                    contents.append((option.name, nested(option.path, value)))
         return contents
 
     @property
     def files(self) -> list[Mapping[str, Any]]:
-        """The contents of its configurations."""
+        """The contents of the configuration files."""
         return [content for place, content in self.contents if place.startswith("--config ")]
 
     @property
     def classes(self) -> dict[str, str]:
-        """Slot -> the class of `REQUIRED` that it names last."""
+        """The class that fills each slot of `REQUIRED`; the last one counts."""
         return {slot: name for _, content in self.contents for slot, name in classes_in(content).items()}
 
     def named(self, *names: str) -> list[Option]:
-        """Return the options of these names, each with its dashes."""
-        return [one for one in self.options if one.name in names]
+        """Return the options of these names, which include the dashes."""
+        return [option for option in self.options if option.name in names]
 
-    def value(self, option: str, files: bool = False) -> Any:
+    def value(self, path: str, files: bool = False) -> Any:
         """Return the last value of a dotted option, without dashes, parsed as YAML; None if unset.
 
         With `files` configurations are read as well, whose paths are `located`; else the words alone count.
         """
-        for one in reversed(self.options):
-            if one.value and (files or one.name != "--config"):
-                content = read(Path(one.value)) if one.name == "--config" else nested(one.path, one.read())
-                value = value_at(content, option)
+        for option in reversed(self.options):
+            if option.value and (files or option.name != "--config"):
+                is_file = option.name == "--config"
+                content = read(Path(option.value)) if is_file else nested(option.path, option.read())
+                value = value_at(content, path)
                 if value is not None:
                     return yaml.safe_load(value) if isinstance(value, str) else value
         return None
 
 
 def is_option(word: str) -> bool:
-    """Return whether a word is an option: negative numbers, `-` and texts with a blank before any `=` are values.
+    """Return whether a word is an option: negative numbers, `-` and texts with a space before any `=` are values.
 
     Examples:
         >>> [is_option(word) for word in ("--run", "-c", "--data={class_path: NCI}", "-3", "-", "-.5")]
@@ -262,7 +262,7 @@ def is_option(word: str) -> bool:
 
 
 def as_word(path: str | Path) -> str:
-    """Write a path as a word of a command that a person copies into a shell.
+    """Quote a path for a command that a person copies into a shell.
 
     Examples:
         >>> as_word("runs/mine"), as_word("runs/3 layers")
@@ -320,7 +320,7 @@ def classes_in(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def options_in(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield the options of a configuration, named as on the command line, and whether their class is named beside them.
+    """Yield the options of a configuration, named as on the command line, and whether it names their class, too.
 
     Raises:
         BadInput: options of a class stand beside its name instead of below `init_args`, or the model is named as one.
@@ -333,7 +333,7 @@ def options_in(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         if key not in OPTION_TOPS[:3] or not isinstance(value, Mapping):
             yield str(key), False
         elif key == "data":
-            yield from _of_class(key, value)
+            yield from _options_of_class(key, value)
         elif "class_path" in value:
             raise BadInput(
                 f"{key}: this takes no class_path. An architecture is named by model: {{architecture: NAME}}."
@@ -342,14 +342,14 @@ def options_in(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
             for name, inner in value.items():
                 option = f"{key}.{name}"
                 if option in REQUIRED and isinstance(inner, Mapping):
-                    yield from _of_class(option, inner)
+                    yield from _options_of_class(option, inner)
                 elif option in HOLDERS and isinstance(inner, Mapping):
                     yield from ((f"{option}.{part}", False) for part in inner)
                 else:
                     yield option, False
 
 
-def _of_class(slot: str, value: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+def _options_of_class(slot: str, value: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Yield the options of a mapping that describes a class, or some options of one."""
     has_class = "class_path" in value
     beside = [str(name) for name in value if name not in CLASS_KEYS]

@@ -42,7 +42,7 @@ class _StandardError(logging.Handler):
     """Write to the current standard error, not to that of the time when logging began."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line; one that a full disk does not take ends no training."""
+        """Print one line; a full disk must not end a training."""
         try:
             print(visible(self.format(record)), file=sys.stderr)
         except OSError as error:
@@ -82,10 +82,10 @@ def in_terminal() -> bool:
 
 
 class _Console(Console):
-    """Shows cells and titles as they are, and obeys none."""
+    """Console that escapes control characters in cells and titles."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return the text, written out."""
+        """Return the escaped text, without markup."""
         return super().render_str(visible(text), **options)
 
 
@@ -155,10 +155,10 @@ def peak_memory_mb(device: torch.device) -> float | None:
 
 
 def highest_memory_mb(device: torch.device) -> float | None:
-    """Return the peak of the process that needs most of all that train, in MB; every one takes part."""
-    from graphbench.training.distributed import of_processes
+    """Return the largest peak of all training processes in MB; all of them must call this."""
+    from graphbench.training.distributed import gather_objects
 
-    return max(of_processes(peak_memory_mb(device) or 0.0)) or None
+    return max(gather_objects(peak_memory_mb(device) or 0.0)) or None
 
 
 def scores_of(split: str, logged: Mapping[str, float]) -> dict[str, float]:

@@ -32,7 +32,7 @@ from graphbench.callbacks.trackers import TrackerRuns, check_loggers, go_on
 from graphbench.cli.command_line import OPTION_TOPS, CommandLine
 from graphbench.cli.complaints import explain_construction
 from graphbench.cli.console import count_parameters, in_terminal
-from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, own_parser, split, with_optimizer
+from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, own_parser, parse_request, with_optimizer
 from graphbench.cli.parse_errors import explain
 from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
 from graphbench.cli.trainer_checks import check_launcher, check_trainer, whole_numbers_first
@@ -56,13 +56,13 @@ TRAINER_DEFAULTS = {
     "num_sanity_val_steps": 0,
 }
 
-#: Ending of an architecture's option -> the most that it may be, far beyond the models of papers: OGBGNN with 1,876
-#: layers and GIN of width 32,026 took more than ten seconds to build.
-_MOST = {"layers": 1000, "_dim": 4096, "heads": 4096}
-#: What jsonargparse writes, with a warning, in place of an object of which it knows no text.
+#: Suffix of an architecture's option -> its largest value, far beyond the models of papers: OGBGNN with 1,876 layers
+#: and GIN of width 32,026 took more than ten seconds to build.
+_LARGEST = {"layers": 1000, "_dim": 4096, "heads": 4096}
+#: Largest value of every other integer but a seed: no tensor is larger.
+_LARGEST_INTEGER = 2**31 - 1
+#: Text that jsonargparse writes, with a warning, for an object that it cannot serialize.
 _NOT_WRITTEN = "Unable to serialize instance"
-#: The most of any other number but a seed: no tensor is larger.
-_MOST_OF_ALL = 2**31 - 1
 whole_numbers_first(pl.Trainer.__init__)
 
 
@@ -87,7 +87,7 @@ class GraphbenchCLI(LightningCLI):
         self.fresh = fresh
         self.continue_at = continue_at
         #: Whether the folder is removed when the command ends, and whether its name was made up for this run.
-        self.passing = self.made_up = False
+        self.is_temporary = self.made_up = False
         #: Whether there is a run whose loggers log.
         self.trains = fresh or run is not None
         line = CommandLine.parse(arguments)
@@ -108,6 +108,17 @@ class GraphbenchCLI(LightningCLI):
                 args=with_optimizer(arguments),
                 run=False,
             )
+
+    @property
+    def run(self) -> RunFolder:
+        """Return the run folder; only for commands that have one."""
+        assert self.run_folder is not None
+        return self.run_folder
+
+    @property
+    def callbacks(self) -> list[pl.Callback]:
+        """Return the trainer's list of callbacks, which Lightning does not annotate."""
+        return self.trainer.callbacks  # type: ignore[attr-defined,no-any-return]
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link the data's specification to the model, and add what a run is expected to reach."""
@@ -169,73 +180,33 @@ class GraphbenchCLI(LightningCLI):
 
     def _watch(self) -> None:
         """Compare notes of the processes after all work of a step, and before checkpoints are written."""
-        callbacks: list[pl.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
-        writers = [number for number, callback in enumerate(callbacks) if isinstance(callback, Checkpoint)]
-        callbacks.insert(writers[0] if writers else len(callbacks), self.stop)
-        callbacks.insert(0, FolderWatch(self.stop))
+        writers = [number for number, callback in enumerate(self.callbacks) if isinstance(callback, Checkpoint)]
+        self.callbacks.insert(writers[0] if writers else len(self.callbacks), self.stop)
+        self.callbacks.insert(0, FolderWatch(self.stop))
 
     def _check_sizes(self) -> None:
         """Refuse depths and widths that take minutes, or all memory, to build."""
         for name, value in dict(self.config.get("model.architecture.init_args", {})).items():
             if isinstance(value, int) and "seed" not in name:
-                most = next((most for end, most in _MOST.items() if name.endswith(end)), _MOST_OF_ALL)
-                if value > most:
-                    raise BadInput(f"--model.architecture.{name} is {value}; expected at most {most:,}.")
-
-    def _choose_folder(self, config: dict[str, Any]) -> None:
-        """Choose a temporary folder for a trial of a few batches, and make one up if none was named."""
-        if config.get("fast_dev_run") and (self.run_folder is not None or self.fresh):
-            self.run_folder, self.passing = RunFolder.temporary(), True
-        elif self.run_folder is None and self.fresh:
-            if config.get("num_nodes", 1) > 1:
-                raise BadInput("Name the folder with --run: several nodes could not agree on one made up by the clock.")
-            self.run_folder = RunFolder.fresh(self.model.spec.name, type(self.model.architecture).__name__)
-            self.made_up = True
+                largest = next((most for suffix, most in _LARGEST.items() if name.endswith(suffix)), _LARGEST_INTEGER)
+                if value > largest:
+                    raise BadInput(f"--model.architecture.{name} is {value}; expected at most {largest:,}.")
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Return the trainer with the platform's callbacks, writing to the run folder."""
         self.datamodule.require(self.model.required_encodings())
         config = dict(self.config_init.get("trainer", {})) | kwargs
         callbacks = _as_list(config.get("callbacks"))
-
-        def has(kind: type[pl.Callback]) -> bool:
-            return any(isinstance(callback, kind) for callback in callbacks)
-
         check_trainer(config, callbacks, _as_list(self.config.get("trainer.callbacks")), self.model)
         self._choose_folder(config)
         if self.run_folder is not None:
-            if self.fresh and config.get("default_root_dir") is not None:
-                raise BadInput("--trainer.default_root_dir: a run is written into its own folder, which --run names.")
-            config["default_root_dir"] = str(self.run_folder.path)
-            if settings := self._logger_settings(self.config):
-                loggers = _as_list(config["logger"])
-                callbacks.append(TrackerRuns(loggers, settings, self.run_folder, self.continue_at is not None))
-            config["logger"] = self._loggers(config.get("logger"))
-            if config.get("enable_checkpointing") is not False:
-                callbacks += self._checkpoints(callbacks)
-            callbacks += [ExactResume(), Throughput(), Forecast(), NoValidation()]
-            callbacks += [] if has(NonFinite) else [NonFinite()]
-            if config.get("max_time") is None and not has(Timer):
-                callbacks.append(Timer())  # goes on counting in a continued run
-            callbacks += [LearningRateMonitor(), FirstBoard()] if config["logger"] else []
+            self._write_into(self.run_folder, config, callbacks)
         else:
             config |= {"logger": False, "enable_checkpointing": False}
             callbacks = [one for one in callbacks if not isinstance(one, Checkpoint)]  # nothing to write into
-        plugins = _as_list(config.get("plugins"))
-        for plugin in plugins:
-            if isinstance(plugin, AsyncCheckpointIO) and plugin.checkpoint_io is None:
-                plugin.checkpoint_io = RunCheckpointIO()  # Lightning's would write files that a kill leaves torn
-        has_io = any(isinstance(plugin, CheckpointIO) for plugin in plugins)
-        config["plugins"] = plugins if has_io else [*plugins, RunCheckpointIO()]
+        config["plugins"] = _with_checkpoint_io(_as_list(config.get("plugins")))
         if config.get("enable_progress_bar") is not False:
-            has_bar = in_terminal()
-            if not has_bar and not has(ProgressBar):
-                config["enable_progress_bar"] = False
-            if self.run_folder is not None and not (has_bar and has(ProgressBar)):
-                if not has(Checkpoint):  # Lightning takes the lines, which are one by class, for checkpoints
-                    config.pop("enable_checkpointing", None)
-                callbacks.append(EpochLines())
-            callbacks += [RunProgressBar()] if has_bar and not has(ProgressBar) else []
+            self._show_progress(config, callbacks)
         # Last, since it saves the state that the other callbacks have at the end of the epoch.
         config["callbacks"] = sorted(callbacks, key=lambda callback: isinstance(callback, LastCheckpoint))
         try:
@@ -243,18 +214,54 @@ class GraphbenchCLI(LightningCLI):
             check_launcher(trainer, config.get("strategy", "auto"))
             return trainer
         except BaseException:
-            if self.made_up and self.run_folder is not None:
-                shutil.rmtree(self.run_folder.path, ignore_errors=True)
+            if self.made_up:
+                shutil.rmtree(self.run.path, ignore_errors=True)
                 with contextlib.suppress(OSError):  # `runs/` holds others
-                    self.run_folder.path.parent.rmdir()
+                    self.run.path.parent.rmdir()
             raise
 
-    def _loggers(self, configured: Any) -> Any:
+    def _choose_folder(self, config: dict[str, Any]) -> None:
+        """Choose a temporary folder for a trial of a few batches, and make one up if none was named."""
+        if config.get("fast_dev_run") and (self.run_folder is not None or self.fresh):
+            self.run_folder, self.is_temporary = RunFolder.temporary(), True
+        elif self.run_folder is None and self.fresh:
+            if config.get("num_nodes", 1) > 1:
+                raise BadInput("Name the folder with --run: several nodes could not agree on one made up by the clock.")
+            self.run_folder = RunFolder.fresh(self.model.spec.name, type(self.model.architecture).__name__)
+            self.made_up = True
+
+    def _write_into(self, run: RunFolder, config: dict[str, Any], callbacks: list[pl.Callback]) -> None:
+        """Add the loggers, checkpoints and callbacks of a run to the trainer's options."""
+        if self.fresh and config.get("default_root_dir") is not None:
+            raise BadInput("--trainer.default_root_dir: a run is written into its own folder, which --run names.")
+        config["default_root_dir"] = str(run.path)
+        if settings := self._logger_settings(self.config):
+            callbacks.append(TrackerRuns(_as_list(config["logger"]), settings, run, self.continue_at is not None))
+        config["logger"] = self._loggers(config.get("logger"), run.path)
+        if config.get("enable_checkpointing") is not False:
+            callbacks += self._checkpoints(callbacks, run.checkpoints)
+        callbacks += [ExactResume(), Throughput(), Forecast(), NoValidation()]
+        callbacks += [] if _has(callbacks, NonFinite) else [NonFinite()]
+        if config.get("max_time") is None and not _has(callbacks, Timer):
+            callbacks.append(Timer())  # goes on counting in a continued run
+        callbacks += [LearningRateMonitor(), FirstBoard()] if config["logger"] else []
+
+    def _show_progress(self, config: dict[str, Any], callbacks: list[pl.Callback]) -> None:
+        """Show a bar in a terminal, and a line per epoch where there is no terminal or the bar is the user's own."""
+        terminal, has_bar = in_terminal(), _has(callbacks, ProgressBar)
+        if not terminal and not has_bar:
+            config["enable_progress_bar"] = False
+        if self.run_folder is not None and not (terminal and has_bar):
+            if not _has(callbacks, Checkpoint):  # Lightning takes the lines, which are one by class, for checkpoints
+                config.pop("enable_checkpointing", None)
+            callbacks.append(EpochLines())
+        if terminal and not has_bar:
+            callbacks.append(RunProgressBar())
+
+    def _loggers(self, configured: Any, folder: Path) -> Any:
         """Return the loggers: `metrics.csv` always, TensorBoard unless others are configured."""
         if configured is False:
             return False
-        assert self.run_folder is not None
-        folder = self.run_folder.path
 
         def repeats_ours(logger: Any) -> bool:
             return isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve()
@@ -264,10 +271,8 @@ class GraphbenchCLI(LightningCLI):
             others = [TensorBoardLogger(save_dir=str(folder), name="", version="", purge_step=self.continue_at)]
         return [*others, RunCSVLogger(folder, self.continue_at)]
 
-    def _checkpoints(self, configured: list[pl.Callback]) -> list[pl.Callback]:
+    def _checkpoints(self, configured: list[pl.Callback], folder: Path) -> list[pl.Callback]:
         """Return callbacks for the best and the last epoch, unless a user's own `best` or last one replaces them."""
-        assert self.run_folder is not None
-        folder = self.run_folder.checkpoints
         users = [callback for callback in configured if isinstance(callback, ModelCheckpoint)]
         here = [one for one in users if one.dirpath is None or Path(one.dirpath).resolve() == folder.resolve()]
         for callback in here:
@@ -282,8 +287,7 @@ class GraphbenchCLI(LightningCLI):
         )
         best.shared_key = any(one.state_key == best.lightning_key for one in users)
         ours: list[pl.Callback] = [] if any(one.filename == "best" for one in here) else [best]
-        has_last = any(isinstance(callback, LastCheckpoint) for callback in configured)
-        return ours if has_last else [*ours, LastCheckpoint()]
+        return ours if _has(configured, LastCheckpoint) else [*ours, LastCheckpoint()]
 
     def resolved_config(self) -> str:
         """Return the configuration with every default written out, as YAML."""
@@ -328,7 +332,7 @@ def build(command: str, words: Sequence[str], parse_alone: bool = False) -> Grap
 
     With `parse_alone` data, model and trainer are left out. Errors are those of the fit.
     """
-    request = split(own_parser(command), words, run_option=None)
+    request = parse_request(own_parser(command), words, run_option=None)
     return (ParsedCLI if parse_alone else GraphbenchCLI)(request.arguments)
 
 
@@ -371,6 +375,18 @@ def _with_plain_values(written: Any, parsed: Any, option: str = "-") -> Any:
         f"{option.replace('-.', '--')} is {parsed!r}, an object without a text for config.yaml: the run could be "
         "neither tested nor continued. Expected a value of YAML, a class_path or a name that can be imported."
     )
+
+
+def _with_checkpoint_io(plugins: list[Any]) -> list[Any]:
+    """Write checkpoints by `RunCheckpointIO` unless a plug-in does, since a kill leaves those of Lightning torn."""
+    for plugin in plugins:
+        if isinstance(plugin, AsyncCheckpointIO) and plugin.checkpoint_io is None:
+            plugin.checkpoint_io = RunCheckpointIO()
+    return plugins if _has(plugins, CheckpointIO) else [*plugins, RunCheckpointIO()]
+
+
+def _has(objects: Sequence[object], kind: type) -> bool:
+    return any(isinstance(one, kind) for one in objects)
 
 
 def _as_list(value: Any) -> list[Any]:

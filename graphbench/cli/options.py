@@ -1,4 +1,4 @@
-"""Define a command's own options beside those of LightningCLI, split a command line by them, and show help.
+"""Define the options of commands beside those of LightningCLI, parse a command line into a request, and show help.
 
 jsonargparse finds a class by its short name, `GPS` for `graphbench_baselines.gps.GPS`, once its module is imported. So
 the registered classes that a command line or its configurations name are imported, and nothing else.
@@ -104,8 +104,8 @@ OWN: dict[str, dict[str, str]] = {
         "output": "folder to write: nodes.csv, edges.csv, rows.csv and row-NUMBER.png",
     },
 }
-#: Option -> further names: torchrun takes `--run` behind its script for its own, and inputs may be other texts.
-_SECOND_NAMES = {"run": ("--run-folder",), "smiles_column": ("--input-column",)} | {
+#: Option -> aliases: torchrun takes `--run` after its script for its own, and inputs may be other texts than SMILES.
+_ALIASES = {"run": ("--run-folder",), "smiles_column": ("--input-column",)} | {
     name: (f"--{name}",) for name in LAUNCHER_OPTIONS if "_" in name
 }
 #: Own options that take several words.
@@ -114,24 +114,24 @@ SEVERAL = {"predict": ("--run", "--run-folder"), "explain": ("--rows",)}
 FLAGS = ("--calibrate", "--help", "--json", "--trust", "-h")
 #: The optimizer of a module without one, as the class whose options can be given.
 DEFAULT_OPTIMIZER = "torch.optim.AdamW"
-#: Its name in configurations of runs, also of earlier versions.
+#: Its names in configurations of runs, the second of earlier versions.
 AS_FUNCTION = ("graphbench.training.module.adam_w", "graphbench.module.adam_w")
-#: Options of data that name files or folders, and those of one benchmark that mean something else in others.
+#: Options of data that name files or folders in every benchmark, and in one benchmark alone.
 _PATHS = ("root", "store", "file", "test_file", "val_file", "split_dir")
 _PATHS_OF = {"Graphs": ("source", "test_source", "val_source")}
-#: One path, or several of one option.
+#: Path or paths of an option.
 Paths = str | list[str]
 
 
 @dataclass(frozen=True)
 class Request:
-    """A command line, split into the command's own options and those of LightningCLI.
+    """A parsed command line: the command's own options, and words for LightningCLI.
 
     Args:
         options: the command's own options.
         typed: all other words, with the paths of configurations.
         run: the existing run that was named, if any.
-        stored: words that stand for the run's own configuration.
+        stored: words for the run's own configuration.
         moved: relative paths of its data that are resolved elsewhere, see `_moved_paths`.
     """
 
@@ -151,7 +151,7 @@ def own_parser(command: str) -> CommandParser:
     """Return the parser of a command's own options and of `--trust`."""
     parser = CommandParser(command, add_help=False)
     for name, text in OWN.get(command, {}).items():
-        names = ("--" + name.replace("_", "-"), *_SECOND_NAMES.get(name, ()))
+        names = ("--" + name.replace("_", "-"), *_ALIASES.get(name, ()))
         if names[0] in FLAGS:
             parser.add_argument(*names, help=text, action="store_true")
         else:
@@ -161,47 +161,8 @@ def own_parser(command: str) -> CommandParser:
     return parser
 
 
-def check_needed(command: str, options: argparse.Namespace) -> None:
-    """Refuse options of a command that lack a needed one, or do not go with its output."""
-    if command == "explain" and not options.rows:
-        raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
-    if command == "explain" and not options.output:
-        raise BadInput("--output is missing: name the folder to write.")
-    if command not in ("predict", "embed"):
-        return
-    from graphbench.inference.output import check_output, names_parts
-
-    in_parts = command == "predict" and names_parts(options.output)
-    if in_parts and options.input is not None:
-        share_of(options)
-        if options.input == "-":
-            raise BadInput(
-                "--output DIR/ goes on after a kill, for which the input is read again, and standard input can be read "
-                "once: write it to a file, and name that with --input."
-            )
-        return
-    if command == "embed" or options.input is not None:
-        check_output(options.output, streams=command == "predict")
-    for name in ("part", "part_rows", "if_exists", *LAUNCHER_OPTIONS) if command == "predict" else ():
-        if getattr(options, name) is not None:
-            raise BadInput(
-                f"--{name.replace('_', '-')} is about a folder of parts: name one with --output DIR/ and an --input "
-                "FILE, or leave it out."
-            )
-    if in_parts:
-        raise BadInput(f"--output {options.output}: a folder of parts is written of --input FILE, not of a split.")
-
-
-def share_of(options: argparse.Namespace) -> tuple[Share, int, bool]:
-    """Return the share of a folder of parts, the rows of a part, and whether to go on."""
-    check_choice("--if-exists", options.if_exists or "fail", ("fail", "resume"))
-    rows = PART_ROWS if options.part_rows is None else whole_number("--part-rows", options.part_rows, at_least=1)
-    share = Share() if options.part is None else Share.parse(options.part)
-    return share, rows, options.if_exists == "resume"
-
-
-def split(parser: CommandParser, words: Sequence[str], run_option: str | None = "run") -> Request:
-    """Split a command line, and import the classes that it names.
+def parse_request(parser: CommandParser, words: Sequence[str], run_option: str | None = "run") -> Request:
+    """Parse a command line, and import the classes that it names.
 
     The configuration of an existing run, which `run_option` names, is read first. A run that may not import what its
     configuration names is refused.
@@ -222,7 +183,7 @@ def split(parser: CommandParser, words: Sequence[str], run_option: str | None = 
     run = RunFolder.existing(folder)
     names = trust.named_in([*typed, getattr(options, "input", None) or ""])
     # Before any class is imported: a run that somebody sent may name one whose module runs code.
-    trust.require(trust.Policy.of(run.config, options.trust, names))
+    trust.restrict_to(trust.Policy.of(run.config, options.trust, names))
     moved = _moved_paths(run)
     stored = ["--config", str(run.config)]
     for name, (_, path) in moved.items():
@@ -241,8 +202,8 @@ def _moved_paths(run: RunFolder) -> dict[str, tuple[Paths, Paths]]:
     """Resolve the data's relative paths for a command that is called from another folder than its fit was.
 
     They are relative to the folder in which the fit was started, and are looked up there first; in the command's folder
-    if that one is gone, as on another machine. Of a list all paths must exist. Returns option of the data -> the path
-    in the configuration, and the absolute one to use instead.
+    if that one is gone, as on another machine. Of a list all paths must exist. Returns option -> the path in the
+    configuration, and the absolute one to use instead.
     """
     moved: dict[str, tuple[Paths, Paths]] = {}
     try:
@@ -264,7 +225,7 @@ def _moved_paths(run: RunFolder) -> dict[str, tuple[Paths, Paths]]:
 def import_named(words: Sequence[str]) -> None:
     """Import every registered class that a command line, with the paths of its configurations, names."""
     line = CommandLine.parse(words)
-    texts = {word for one in line.options for word in (one.name, *one.values)}
+    texts = {word for option in line.options for word in (option.name, *option.values)}
     for place, content in line.contents:
         if place.startswith("--config "):
             Expected.parse(content.get("expected"), place)
@@ -272,8 +233,8 @@ def import_named(words: Sequence[str]) -> None:
         for slot, name in classes_in(content).items():
             if name.isidentifier():  # dotted paths are left to jsonargparse
                 registry.load(REQUIRED[slot], name)
-    for one in line.options:
-        texts.update(texts_in(one.read()))
+    for option in line.options:
+        texts.update(texts_in(option.read()))
     for group in registry.GROUPS:
         for name in texts & registry.records(group).keys():
             registry.load(group, name)
@@ -292,7 +253,8 @@ def with_optimizer(words: Sequence[str]) -> list[str]:
         ['--model.optimizer', 'SGD']
     """
     line, option = CommandLine.parse(words).classes_first(), "--model.optimizer"
-    first = next((place for place, one in enumerate(line.options) if one.name.startswith(f"{option}.")), None)
+    places = (place for place, each in enumerate(line.options) if each.name.startswith(f"{option}."))
+    first = next(places, None)
     names = (value_at(content, option[2:]) for _, content in line.contents)
     if (
         first is None
@@ -302,6 +264,56 @@ def with_optimizer(words: Sequence[str]) -> list[str]:
         return line.words
     before, behind = CommandLine(line.options[:first]), CommandLine(line.options[first:])
     return [*before.words, option, DEFAULT_OPTIMIZER, *behind.words]
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def check_needed(command: str, options: argparse.Namespace) -> None:
+    """Refuse options of a command that lack a needed one, or do not go with its output."""
+    if command == "explain" and not options.rows:
+        raise BadInput("--rows is missing: name the rows to explain, as in --rows 0 5 7.")
+    if command == "explain" and not options.output:
+        raise BadInput("--output is missing: name the folder to write.")
+    if command == "predict":
+        _check_prediction(options)
+    elif command == "embed":
+        from graphbench.inference.output import check_output
+
+        check_output(options.output)
+
+
+def _check_prediction(options: argparse.Namespace) -> None:
+    """Refuse options of `predict` that do not go with its input and output."""
+    from graphbench.inference.output import check_output, names_parts
+
+    in_parts = names_parts(options.output)
+    if in_parts and options.input is not None:
+        share_of(options)
+        if options.input == "-":
+            raise BadInput(
+                "--output DIR/ goes on after a kill, for which the input is read again, and standard input can be read "
+                "once: write it to a file, and name that with --input."
+            )
+        return
+    if options.input is not None:
+        check_output(options.output, streams=True)
+    for name in ("part", "part_rows", "if_exists", *LAUNCHER_OPTIONS):
+        if getattr(options, name) is not None:
+            raise BadInput(
+                f"--{name.replace('_', '-')} is about a folder of parts: name one with --output DIR/ and an --input "
+                "FILE, or leave it out."
+            )
+    if in_parts:
+        raise BadInput(f"--output {options.output}: a folder of parts is written of --input FILE, not of a split.")
+
+
+def share_of(options: argparse.Namespace) -> tuple[Share, int, bool]:
+    """Return the share of a folder of parts, the rows of a part, and whether to go on."""
+    check_choice("--if-exists", options.if_exists or "fail", ("fail", "resume"))
+    rows = PART_ROWS if options.part_rows is None else whole_number("--part-rows", options.part_rows, at_least=1)
+    share = Share() if options.part is None else Share.parse(options.part)
+    return share, rows, options.if_exists == "resume"
 
 
 # -- help --------------------------------------------------------------------------------------------------------------

@@ -212,9 +212,6 @@ def keep_memory() -> bool:
     Returns:
         Whether the thresholds were raised: not without glibc, where the environment sets `MALLOC_*` or glibc's
         tunables, or with `GRAPHBENCH_MALLOC=system`.
-
-    Raises:
-        BadInput: the environment variable has another value.
     """
     from graphbench.errors import check_choice
 

@@ -101,7 +101,7 @@ def _member(request: Request, chosen: str, folder: Sequence[str], one_process: b
     forced = [*ONE_PROCESS, "--trainer.strategy", "auto"] if one_process else []
     cli = GraphbenchCLI([*words, *forced, *folder])
     require_whole(cli.trainer, "predict")
-    cli.trainer.callbacks.append(same)  # type: ignore[attr-defined]
+    cli.callbacks.append(same)
     cli.datamodule.predict_split = chosen
     return _Member(cli, path, same)
 

@@ -1,4 +1,4 @@
-"""The contracts of the house: what plug-ins subclass and what rooms hand to each other.
+"""Define the classes that plug-ins subclass and that the packages of graphbench pass to each other.
 
 Names are listed in `__init__.pyi` and loaded on first use, so that `BenchmarkSpec` can be had without torch.
 """

@@ -20,11 +20,11 @@ from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput, check_range
 
-#: Options that count something in every model that has them.
+#: Options that are integers of at least 1 in every model.
 _COUNTS = ("dim", "hidden_dim", "num_layers", "num_heads", "ffn_dim")
-#: Rows of nodes by name, `[n, ...]` each.
+#: States of nodes by name, `[n, ...]` each.
 NodeState = dict[str, Tensor]
-#: A batch and the states of its nodes -> those that change, see `Architecture.node_steps`.
+#: Maps a batch and the states of its nodes to the new states, see `Architecture.node_steps`.
 NodeStep = Callable[[GraphBatch, NodeState], NodeState]
 
 
@@ -57,7 +57,7 @@ class Representation:
     def check(self, batch: GraphBatch, dim: int, edge_dim: int | None = None) -> None:
         """Raise `BadInput` unless all parts have the shapes above; edges of any width where `edge_dim` is None.
 
-        Shapes alone: no number is read from the device.
+        Only shapes are read, so there is no host-device sync.
 
         Examples:
             >>> Representation(node=torch.zeros(3, 8)).check(GraphBatch(num_nodes=3, num_graphs=1), dim=4)
@@ -84,14 +84,14 @@ class Representation:
 
 
 def check_common_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that mean the same in every model where they are out of their range.
+    """Refuse values out of range of options that mean the same in every model.
 
-    `dim`, `hidden_dim`, `num_layers`, `num_heads` and `ffn_dim` are integers of at least 1; `dropout` and whatever ends
-    in `_dropout` or `_drop` is a probability below 1. PyTorch would take some of them and fail in the first step, or
-    train something else.
+    `dim`, `hidden_dim`, `num_layers`, `num_heads` and `ffn_dim` are integers of at least 1; `dropout` and names that
+    end in `_dropout` or `_drop` are probabilities below 1. PyTorch accepts some other values and fails in the first
+    step, or trains something else.
 
     Args:
-        options: name -> value; None, and values that are no numbers, are left to the model.
+        options: name -> value; values that are no numbers are left to the model.
 
     Raises:
         BadInput: names the option, the value and the range.
@@ -119,31 +119,27 @@ def _checked(construct: Callable[..., None]) -> Callable[..., None]:
     def checked(self: nn.Module, *args: Any, **kwargs: Any) -> None:
         try:
             given = signature.bind(self, *args, **kwargs).arguments
-        except TypeError:  # the constructor's own has the name of its class
+        except TypeError:  # raised again by the constructor, with the name of its class
             given = {}
-        check_common_options(given)  # only what was given: defaults are the author's affair
+        check_common_options(given)  # without defaults, which are up to the author
         construct(self, *args, **kwargs)
 
     return checked
 
 
-#: A number for each model of this process; copies of a model and its forked workers share it.
-_NUMBERS = itertools.count()
-
-
 class _ChecksOptions(nn.Module):
-    """Modules whose constructors refuse what is out of range in every model."""
+    """Module whose constructor begins with `check_common_options`."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let the constructor of a subclass begin with the checks."""
+        """Wrap the constructor of a subclass."""
         super().__init_subclass__(**options)
-        # Checks come before the first layer is built, whose error would name no option.
+        # Before the first layer is built, whose error would name no option.
         if "__init__" in cls.__dict__:
             cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
 
 
 class PositionalEncoder(_ChecksOptions):
-    """Turns encodings of the batch (or the graph itself) into `[num_nodes, dim]` features.
+    """Compute features `[num_nodes, dim]` from encodings in the batch, or from the graph itself.
 
     Subclasses set `dim` and `encodings` (what the data must prepare) in `__init__` and implement `forward`.
 
@@ -162,13 +158,13 @@ class PositionalEncoder(_ChecksOptions):
 
     dim: int
     encodings: tuple[Encoding, ...] = ()
-    #: Whether the features of a node follow from its own encodings and the size of its graph: no edge, no other node.
+    #: Whether the features of a node depend only on its own encodings and the size of its graph.
     by_node: bool = False
-    #: As that of `Architecture`.
+    #: See `Architecture.waits_for_device`.
     waits_for_device: str = ""
 
     def __call__(self, batch: Data) -> Tensor:
-        """Features of every node `[num_nodes, dim]`, for PyG's `Batch` and `Data`, too.
+        """Return the features of every node `[num_nodes, dim]`; the batch may also be PyG's `Batch` or `Data`.
 
         Raises:
             BadInput: `forward` returns something else.
@@ -183,15 +179,14 @@ class PositionalEncoder(_ChecksOptions):
         return features
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Compute fields that `forward` reads where they are there; else it computes them itself.
+        """Compute fields for `forward`, which computes them itself if they are missing; see `Architecture.precompute`.
 
-        As `Architecture.precompute`, which gathers those of all its encoders. Names say what options they depend on:
-        a model may have several encoders of a class.
+        Names of fields contain the options that they depend on: a model may have several encoders of a class.
         """
         return {}
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Features of every node `[num_nodes, dim]`."""
+        """Compute the features of every node `[num_nodes, dim]`."""
         raise BadInput(f"{type(self).__name__} must define forward(batch) -> [num_nodes, dim].")
 
 
@@ -204,17 +199,17 @@ class Architecture(_ChecksOptions):
             def __init__(self, spec: BenchmarkSpec, hidden_dim: int = 64, num_layers: int = 4) -> None:
                 super().__init__(spec, hidden_dim)
 
-    Options with the names that `check_common_options` knows are checked before the constructor runs.
+    Options that `check_common_options` knows are checked before the constructor runs.
 
-    A docstring says in one line what a training step costs up to constants, with default options, once what the step
-    takes and then what it keeps beside weights, gradients and encodings; `speed/growth.py` holds it against what it
-    measures. B graphs of N nodes and E edges, D the largest degree; L layers, H heads, d the width; m what is sampled,
-    learned or kept of a graph or channel (samples, points, inducing and packed tokens, states), k neighbours or hops:
+    A line of the docstring gives time and memory of a training step up to constants, with default options, without
+    weights, gradients and encodings; `speed/growth.py` compares it with measurements. B graphs of N nodes and E edges,
+    D the largest degree; L layers, H heads, d the width; m what is sampled, learned or kept of a graph or channel
+    (samples, points, inducing and packed tokens, states), k neighbours or hops:
 
         Time and memory: `B L (N d^2 + N^2 (d + H))`, `B L (N d + H N^2)`.
 
     Args:
-        spec: the benchmark's description; the only thing a model knows of its data.
+        spec: the benchmark's description, all that a model knows of its data.
         dim: width of the representation that `forward` returns.
 
     Examples:
@@ -235,9 +230,10 @@ class Architecture(_ChecksOptions):
     encodings: tuple[Encoding, ...] = ()
     #: Width of the representation of edges that `forward` returns; 0 where it returns none.
     edge_dim: int = 0
-    #: Why a training step reads numbers from the device it computes on, which a graphics card must then be waited for,
-    #: such as a draw that decides shapes; "" where it reads nothing.
+    #: Why a training step forces a host-device sync, such as a draw that decides shapes; "" if it does not.
     waits_for_device: str = ""
+    #: Numbers the models of this process; copies of a model and forked workers share its number.
+    _numbers = itertools.count()
 
     def __init__(self, spec: BenchmarkSpec, dim: int) -> None:
         super().__init__()
@@ -249,23 +245,22 @@ class Architecture(_ChecksOptions):
         check_range("dim", dim, at_least=1, whole=True)
         self.spec = spec
         self.dim = dim
-        self._number = next(_NUMBERS)
+        self._number = next(self._numbers)
         self._precomputing: tuple[Architecture | PositionalEncoder, ...] | None = None
         self._fields: tuple[str, ...] | None = None
 
     def __call__(self, batch: Data) -> Representation:
-        """Run `forward`, which reads a `GraphBatch`, on PyG's `Batch` and `Data`, too.
+        """Run `forward` on a `GraphBatch`, or on PyG's `Batch` or `Data`.
 
         Raises:
-            BadInput: features or encodings of the model are missing, or `forward` returns something else than it
-                promises.
+            BadInput: features or encodings of the model are missing, or `forward` returns something else.
         """
         if not isinstance(batch, GraphBatch):
             batch = to_graph_batch(batch, self.spec)
             check_encoded(batch, self)
         elif not torch.compiler.is_compiling():
             self._check_fields(batch)
-        if self.precomputes:  # nothing is done where the loader's workers did it
+        if self.precomputes:  # does nothing if the loader's workers did it
             batch = self.precomputed(batch, torch.default_generator if self.training else None)
         if torch.compiler.is_compiling():  # a program has no copies, and would be made anew for other sizes
             return super().__call__(batch)  # type: ignore[no-any-return]
@@ -290,23 +285,23 @@ class Architecture(_ChecksOptions):
             raise BadInput(f"{forward}: {error}") from error
 
     def _check_fields(self, batch: GraphBatch) -> None:
-        """Refuse a batch of a loader without the fields of encodings: its benchmark was not asked for them."""
-        if self._fields is None:  # once, since every step comes here
+        """Refuse a batch without the fields of encodings: its benchmark was not told to prepare them."""
+        if self._fields is None:  # once, not in every step
             self._fields = tuple(name for encoding in self.required_encodings() for name in encoding.layout)
         if any(name not in batch for name in self._fields):
             check_encoded(batch, self)
 
     def precompute(self, batch: GraphBatch, generator: torch.Generator | None = None) -> dict[str, Any]:
-        """Compute fields that `forward` reads beside those of the batch, without weights: samples, lists of pairs.
+        """Compute further fields for `forward` that depend on no weights: samples, lists of pairs.
 
-        For what a graphics card would have to be waited for, since its size depends on numbers. Workers of the loader
-        call this on batches on the CPU, so it must not read parameters or buffers, which may lie elsewhere. For any
-        other batch it runs before `forward`, where the batch lies.
+        For fields whose size depends on numbers, which would force a host-device sync in `forward`. Workers of the
+        loader call this on batches on the CPU, so it must not read parameters or buffers, which may be on another
+        device. For any other batch it runs before `forward`, on the device of the batch.
 
         Args:
             batch: the graphs; read its structure alone, features may still change before `forward`.
-            generator: on the CPU, for random choices of training; the loader's follows from seed, epoch and graphs.
-                None in evaluation, which repeats.
+            generator: on the CPU, for random choices in training; the loader seeds it by seed, epoch and graphs. None
+                in evaluation, which is deterministic.
 
         Returns:
             Name -> tensor or plain value; floating-point tensors would be rounded in half precision.
@@ -315,20 +310,20 @@ class Architecture(_ChecksOptions):
 
     @property
     def precomputes(self) -> bool:
-        """Tell whether the model or an encoder of its computes fields before `forward`."""
+        """Tell whether the model or one of its encoders computes fields before `forward`."""
         return bool(self._precomputing_parts())
 
     def _precomputing_parts(self) -> tuple[Architecture | PositionalEncoder, ...]:
-        # At the first use: a subclass adds its parts after this constructor. No `cached_property`, which takes a lock
-        # before Python 3.12, at which a program of `torch.compile(model)` would end.
+        # At the first use: a subclass adds its parts after this constructor. Not a `cached_property`, which takes a
+        # lock before Python 3.12, a graph break of `torch.compile(model)`.
         if self._precomputing is None:
             parts = [part for part in self.modules() if isinstance(part, (Architecture, PositionalEncoder))]
-            idle = Architecture.precompute, PositionalEncoder.precompute
-            self._precomputing = tuple(part for part in parts if type(part).precompute not in idle)
+            defaults = Architecture.precompute, PositionalEncoder.precompute
+            self._precomputing = tuple(part for part in parts if type(part).precompute not in defaults)
         return self._precomputing
 
     def precomputed(self, batch: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
-        """Return a shallow copy of the batch with the fields of `precompute`; the batch itself where it has them.
+        """Return a shallow copy of the batch with the fields of `precompute`; the batch itself if it has them.
 
         Examples:
             >>> from graphbench.testing import tiny_batch, tiny_spec
@@ -339,7 +334,7 @@ class Architecture(_ChecksOptions):
             >>> model.precomputed(tiny_batch(model)).most_edges > 0
             True
         """
-        # By model, since another one of the class may have other options; by mode, since training draws at random.
+        # By model, since another model of the class may have other options; by mode, since training is random.
         mark = f"model {self._number}, {'evaluation' if generator is None else 'training'}"
         if batch.get("precomputed_for", None) == mark:
             return batch
@@ -351,31 +346,30 @@ class Architecture(_ChecksOptions):
         return prepared
 
     def forward(self, batch: GraphBatch) -> Representation:
-        """Representations of a batch; the same graph gets the same answer whatever shares its batch."""
+        """Compute the representations of a batch; that of a graph must not depend on the rest of the batch."""
         raise BadInput(f"{type(self).__name__} must define forward(batch) -> Representation.")
 
     def node_steps(self) -> Sequence[NodeStep]:
-        """Split `forward` into steps from nodes to nodes, by which a graph larger than memory is evaluated.
+        """Split `forward` into steps from nodes to nodes, to evaluate a graph larger than memory.
 
-        Each step runs over blocks of nodes before the next one begins. Its batch has the nodes of a block, all
-        edges to them, a node for each of those that come from elsewhere (the same one may be there several times),
-        `asked`, which marks the block, and `ptr` of the whole graph. It returns
-        new states of the nodes of the block (rows behind them are dropped): they may depend on the edges that lead to a
-        node, and on states of their sources, alone. The first step sees the features of nodes, and no state or edge,
-        the others states, edges and their features. After the last one `x` is `Representation.node`.
+        Each step runs over blocks of nodes before the next step begins. Its batch has the nodes of a block, all edges
+        to them, the sources of these edges (perhaps several times), the mask `asked` of the block, and `ptr` of the
+        whole graph. A step returns new states of the block's nodes (further rows are dropped), which may depend only on
+        incoming edges and the states of their sources. The first step sees features of nodes, but no states or edges;
+        the others see states, edges and their features. After the last step `x` is `Representation.node`.
 
         Returns:
-            The steps; none where there are no such, as with attention among all nodes.
+            The steps; none if there are no such steps, as with attention among all nodes.
         """
         return ()
 
     def required_encodings(self) -> tuple[Encoding, ...]:
-        """List what the data must prepare: the encodings of this module and of every part that declares some."""
+        """List the encodings that the data must prepare: those of this module and of all its parts."""
         return merge_encodings(declared_encodings(self))
 
     def parameter_groups(self) -> Sequence[dict[str, Any]]:
-        """Parameter groups with options of their own (`lr_scale`, `weight_decay`, ...) for the optimizer.
+        """Return parameter groups with options of their own (`lr_scale`, `weight_decay`, ...) for the optimizer.
 
-        Parameters that no group names train with the optimizer's defaults.
+        Other parameters train with the optimizer's defaults.
         """
         return ()

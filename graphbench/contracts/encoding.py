@@ -1,4 +1,4 @@
-"""Contract of an encoding: tensors that are computed once per graph and kept in the store."""
+"""Define encodings: tensors that are computed once per graph and kept in the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphbench.errors import BadInput
 
 Graphs = TypeVar("Graphs", bound=Data)
 
-#: What encodings may read beside the edges, where a batch has it: name -> axis.
+#: Fields that encodings may read besides edges, if a batch has them -> their axes.
 _READ = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE}
 
 
@@ -43,7 +43,7 @@ class Encoded:
 
 
 class Encoding(ABC):
-    """A pre-computed enrichment of graphs.
+    """Pre-computed features of graphs.
 
     Subclasses are small objects with options in `__init__`; `parameters()` and `version` key the store, so two
     encodings with equal names, versions and parameters must compute equal tensors.
@@ -63,7 +63,7 @@ class Encoding(ABC):
 
     #: Registered name; the class name unless set.
     name: ClassVar[str]
-    #: Raise it when `compute` changes its result.
+    #: Increase it when `compute` changes its result.
     version: ClassVar[int] = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -72,10 +72,10 @@ class Encoding(ABC):
             cls.name = cls.__name__
 
     def parameters(self) -> dict[str, Any]:
-        """Every option that changes the result, as JSON values: by default all options, as attributes of their names.
+        """Return the options that change the result, as JSON values: by default all, as attributes of their names.
 
         Raises:
-            BadInput: an option is no attribute of the object, so that a class has to say what its options are.
+            BadInput: an option is not an attribute, so that the class must define this method.
         """
         options = inspect.signature(type(self)).parameters
         attributes = vars(self)  # not `name` or `layout` of the class
@@ -86,16 +86,16 @@ class Encoding(ABC):
     @property
     @abstractmethod
     def layout(self) -> Mapping[str, Column]:
-        """Field name on the batch -> how it batches."""
+        """Return how the fields of a batch with this encoding batch, by name."""
 
     @abstractmethod
     def compute(self, graphs: GraphTable) -> Encoded:
-        """Encode many graphs at once. Reads only `graphs`; must not depend on how graphs are chunked."""
+        """Encode many graphs at once; the result must not depend on how graphs are divided into chunks."""
 
     def memory(self, num_nodes: int, num_edges: int) -> int:
-        """Bytes that computing it for one graph takes, about; 0 where nobody needs to know.
+        """Estimate the bytes that it takes to compute for one graph; 0 if that is little.
 
-        By default eight bytes for each column of pairs of nodes, which the store keeps and every batch gathers.
+        By default eight bytes for each pair of nodes and column of pairs, which the store and batches hold.
 
         Args:
             num_nodes: of the graph.
@@ -136,30 +136,30 @@ def merge_encodings(encodings: Iterable[Encoding]) -> tuple[Encoding, ...]:
 
 
 def declared_encodings(module: nn.Module) -> Iterator[Encoding]:
-    """Yield what a module and its parts name in `encodings`, in their order; some of them twice."""
+    """Yield the `encodings` of a module and its parts, in order, perhaps several times."""
     for part in module.modules():
         yield from getattr(part, "encodings", ())
 
 
 def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
-    """Return the same graphs with the fields of encodings, computed here and now on the CPU.
+    """Return the same graphs with the fields of encodings, computed on the CPU.
 
-    Benchmarks compute encodings once and keep them; this is for graphs that come from elsewhere. A single `Data`
-    becomes an `EncodedData`, which PyG's `Batch` and `DataLoader` put together rightly. An encoding is a transform of
-    PyG by itself: `T.Compose([LapPE(3), RWSE(8)])`.
+    Benchmarks compute encodings once and store them; this is for graphs from elsewhere. A single `Data` becomes an
+    `EncodedData`, which PyG's `Batch` and `DataLoader` batch correctly. An encoding by itself is a transform of PyG:
+    `T.Compose([LapPE(3), RWSE(8)])`.
 
     Args:
         batch: a `Batch` or `Data` of PyG, on any device. Encodings read its `edge_index`; those that read features
             take `x`, `x_dense`, `pos`, `edge_attr` and `edge_dense`.
-        parts: encodings, or modules (positional encoders, whole models) whose encodings are meant.
+        parts: encodings, or modules (positional encoders, whole models) that need some.
 
     Returns:
         A shallow copy with the fields; `batch` stays as it is.
 
     Raises:
-        BadInput: `batch` is something else, such as a list; two parts want one encoding with different parameters;
-            nodes or edges are not in the order of the graphs; or a class of your own is to hold fields that PyG would
-            batch wrongly.
+        BadInput: `batch` is something else, such as a list; two parts need one encoding with different parameters;
+            nodes or edges are not in the order of the graphs; or the fields would be added to a class of your own,
+            which PyG would batch incorrectly.
 
     Examples:
         >>> from torch_geometric.data import Batch
@@ -182,8 +182,8 @@ def add_encodings(batch: Graphs, *parts: Encoding | nn.Module) -> Graphs:
 
 
 def _encodable(graphs: Graphs, layout: Mapping[str, Column]) -> Graphs:
-    """Return a shallow copy that can hold these columns; a single graph says how they batch."""
-    # A Batch is not batched again, so it need not say how.
+    """Return a shallow copy to hold these columns, a single graph with their layout."""
+    # A Batch is not batched again, so it needs no layout.
     if "batch" in graphs:
         return copy.copy(graphs)
     if type(graphs) not in (Data, EncodedData):
@@ -208,7 +208,7 @@ def encode(table: GraphTable, encodings: Iterable[Encoding]) -> GraphTable:
 
 
 def check_encoded(batch: Data, module: nn.Module) -> None:
-    """Refuse graphs without the fields of the encodings that a module reads, and name the call that adds them."""
+    """Refuse graphs without the encodings that a module reads, and name the call that adds them."""
     for encoding in merge_encodings(declared_encodings(module)):
         missing = [name for name in encoding.layout if name not in batch]
         if missing:
@@ -220,7 +220,7 @@ def check_encoded(batch: Data, module: nn.Module) -> None:
 
 
 def graph_table(batch: Data) -> GraphTable:
-    """Lay the graphs out as columns, with what encodings may read."""
+    """Convert graphs to a table with the fields that encodings may read."""
     if not isinstance(batch, Data):
         raise no_graphs(batch)
     graph_of, ptr = (tensor.cpu() for tensor in graphs_of_nodes(batch))

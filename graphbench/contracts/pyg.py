@@ -1,4 +1,4 @@
-"""Graphs of PyG at the door: batch them with PyG's loader, and read them as a `GraphBatch`."""
+"""Convert between graphs of PyG and a `GraphBatch`; let PyG's loaders batch graphs with encodings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from graphbench.contracts.spec import BenchmarkSpec, Features
 from graphbench.contracts.table import Column, GraphBatch, GraphTable, pointer
 from graphbench.errors import BadInput
 
-#: Field of an `EncodedData` that says how the others batch.
+#: Field of an `EncodedData` with the layout of its encodings.
 _LAYOUT = "encoding_layout"
-#: Fields of a batch that PyG batches rightly by their names.
+#: Fields that PyG batches correctly by their names.
 _FIELDS = {"edge_index", "x", "x_dense", "pos", "edge_attr", "edge_dense", "y", "weight"}
 
 
 class EncodedData(Data):
     """A single graph of PyG with the fields of encodings, which PyG's loaders batch as a `GraphTable` does.
 
-    PyG offsets a field by what its name looks like, and so leaves edges of an expander or members of a substructure
-    where they are. Here the layout of the encodings decides; it is kept as a string in `encoding_layout`, so that it
-    survives loaders, workers, `to_data_list` and what a PyG data set saves.
+    PyG chooses the offset of a field by its name, and so adds none to edges of an expander or members of a
+    substructure. Here the layout of the encodings decides. It is a string in the field `encoding_layout`, so that it
+    survives loaders, workers, `to_data_list` and saved data sets.
 
     Examples:
         >>> from torch_geometric.data import Batch
@@ -38,12 +38,12 @@ class EncodedData(Data):
 
     @property
     def encoding_columns(self) -> dict[str, Column]:
-        """Return how the fields of encodings batch, by name."""
+        """Return the layout of the fields of encodings, by name."""
         text = self.get(_LAYOUT)  # PyG keeps the strings of a batch as a list
         return _parse_layout(text if isinstance(text, str) else text[0]) if text else {}
 
     def hold_columns(self, columns: Mapping[str, Column]) -> None:
-        """Say how further fields batch, beside those that are there."""
+        """Add the layout of further fields."""
         merged = self.encoding_columns | dict(columns)
         self[_LAYOUT] = json.dumps({name: [column.axis, column.index_of] for name, column in merged.items()})
 
@@ -51,13 +51,13 @@ class EncodedData(Data):
         return key.endswith("_ptr") and any(column.axis == key[:-4] for column in self.encoding_columns.values())
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """Rows of encodings follow each other; the two ends of an axis are stacked, `[num_graphs, 2]`."""
+        """Concatenate the rows of encodings; stack the pointers of an axis to `[num_graphs, 2]`."""
         if self._is_pointer(key):
             return None
         return 0 if key in self.encoding_columns else super().__cat_dim__(key, value, *args, **kwargs)
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """Add the offset of what a field numbers, as `GraphTable.batch` does."""
+        """Return the offset of the rows that a field numbers, as `GraphTable.batch` adds it."""
         columns = self.encoding_columns
         if self._is_pointer(key):
             return 0
@@ -79,14 +79,13 @@ class EncodedData(Data):
 torch.serialization.add_safe_globals([EncodedData])  # plain data: PyG's saved data sets stay readable by weights_only
 
 
-# PyG asks how to batch once for each field of each graph.
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # PyG asks for the layout once for each field of each graph
 def _parse_layout(text: str) -> dict[str, Column]:
     return {name: Column(axis, index_of) for name, (axis, index_of) in json.loads(text).items()}
 
 
 def check_single(graph: Data, what: str) -> None:
-    """Refuse a batch where one graph is meant: its graphs would be read as one. The message calls it `what`.
+    """Refuse a batch in place of one graph, since its graphs would be read as one; `what` names it in the message.
 
     Examples:
         >>> check_single(Data(num_nodes=3), "input 0")
@@ -113,8 +112,7 @@ def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
             whose largest entry is the last graph.
 
     Raises:
-        BadInput: the nodes of a graph do not stand together, in the order of the graphs; or it is something else, such
-            as a list of graphs.
+        BadInput: nodes are not sorted by graph; or it is something else, such as a list of graphs.
 
     Examples:
         >>> graphs_of_nodes(torch.tensor([0, 0, 0, 1, 1]))[1]
@@ -137,17 +135,17 @@ def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
             f"{vector.dtype} {list(vector.shape)} that is not."
         )
     ptr = None if isinstance(batch, Tensor) else batch.get("ptr")
-    # Without PyG's `ptr` an empty graph shows as a gap in the numbers alone, and one at the end not at all.
+    # Without PyG's `ptr` an empty graph is a gap in the numbers, and one at the end is lost.
     return vector, pointer(torch.bincount(vector)) if ptr is None else ptr
 
 
 def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatch:
-    """Read a `Batch` or a single `Data` of PyG as a `GraphBatch`; a `GraphBatch` is returned as it is.
+    """Convert a `Batch` or a single `Data` of PyG to a `GraphBatch`; return a `GraphBatch` as it is.
 
     Args:
         graphs: nodes of all graphs one after the other, with the fields of `add_encodings` where a model needs them.
-        spec: what the features are called: `x` and `edge_attr` of real numbers are read as `x_dense` and `edge_dense`,
-            and `y` of a task on whole graphs gets a row per graph.
+        spec: names of features: `x` and `edge_attr` of real numbers become `x_dense` and `edge_dense`, and `y` of a
+            task on whole graphs gets a row per graph.
 
     Raises:
         BadInput: a feature of the specification is missing or has another number of rows, or nodes are out of order; or
@@ -170,7 +168,7 @@ def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatc
         if name.endswith("_ptr") and isinstance(value, Tensor) and value.dim() == 2:  # stacked by an EncodedData
             out[name] = pointer(value[:, 1])
     out.batch, out.ptr, out.num_nodes, out.num_graphs = graph_of, ptr, len(graph_of), len(ptr) - 1
-    # Python's integer, once: padding would else wait for the device in every layer.
+    # A Python integer, so that padding forces no host-device sync in every layer.
     out.max_nodes = int(ptr.diff().max()) if len(ptr) > 1 else 0
     out.graph_id = torch.arange(len(ptr) - 1, device=graph_of.device)
     if spec is not None:
@@ -182,28 +180,28 @@ def to_graph_batch(graphs: Data, spec: BenchmarkSpec | None = None) -> GraphBatc
 
 
 def batch_of(graphs: object) -> Batch:
-    """Put graphs of PyG together, a list or any other iterable of them.
+    """Batch an iterable of PyG's graphs.
 
     Raises:
-        BadInput: there is none, or something else among them.
+        BadInput: it is empty, or an item is something else.
 
     Examples:
         >>> batch_of([Data(num_nodes=2), Data(num_nodes=1)]).batch
         tensor([0, 0, 1])
     """
-    listed = list(graphs) if isinstance(graphs, Iterable) and not isinstance(graphs, (str, Tensor)) else [graphs]
-    others = [one for one in listed if not isinstance(one, Data) or isinstance(one, GraphBatch)]
-    if others or not listed:
+    items = list(graphs) if isinstance(graphs, Iterable) and not isinstance(graphs, (str, Tensor)) else [graphs]
+    others = [item for item in items if not isinstance(item, Data) or isinstance(item, GraphBatch)]
+    if others or not items:
         got = type(others[0]).__name__ if others else "an empty list"
         raise BadInput(
             f"expected a batch, or a list of Data of PyG, but got {got}. What a benchmark reads, such as SMILES, is "
             "for graphbench.load(RUN).predict."
         )
-    return Batch.from_data_list(listed)
+    return Batch.from_data_list(items)
 
 
 def no_graphs(thing: object) -> BadInput:
-    """Build the error for what is neither a batch nor a graph of PyG."""
+    """Return the error for an object that is neither a batch nor a graph of PyG."""
     hint = "; Batch.from_data_list(graphs) makes one of a list of Data" if isinstance(thing, (list, tuple)) else ""
     return BadInput(f"expected a Batch or Data of PyG, but got {type(thing).__name__}{hint}.")
 
@@ -211,8 +209,8 @@ def no_graphs(thing: object) -> BadInput:
 class GraphDataset(Dataset):
     """The graphs of a table as a data set of PyG: `dataset[3]`, `dataset[:10]`, `len(dataset)`, transforms.
 
-    Real numbers stand in `x` and `edge_attr` where the specification has no categories, as PyG's users call them.
-    `transform` changes a graph each time it is taken.
+    Real numbers are in `x` and `edge_attr` where the specification has no categories, as usual in PyG. `transform` is
+    applied whenever a graph is read.
 
     Examples:
         >>> from graphbench.testing import tiny_spec, tiny_table
@@ -251,11 +249,11 @@ class GraphDataset(Dataset):
 
 
 def named_features(data: Data, spec: BenchmarkSpec, num_nodes: int, num_edges: int) -> dict[str, Tensor]:
-    """Return the features of a specification under its names, out of fields as PyG users call them.
+    """Return the features of a specification under its names, read from fields with PyG's usual names.
 
     Args:
         data: with `x`, `x_dense`, `pos`, `edge_attr`, `edge_dense`; `x` and `edge_attr` of real numbers are dense.
-        spec: which features there must be.
+        spec: names the features.
         num_nodes: rows of node features.
         num_edges: rows of edge features.
 
@@ -294,6 +292,6 @@ def _rows(data: Data, name: str, rows: int) -> Tensor:
 
 
 def device_of(batch: Data) -> torch.device:
-    """Return the device of the edges; the CPU where there are none."""
+    """Return the device of the edges; the CPU without edges."""
     edges = batch.get("edge_index")
     return torch.device("cpu") if edges is None else edges.device

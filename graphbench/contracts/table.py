@@ -1,4 +1,4 @@
-"""Many graphs as one ragged table of columns, and batches cut from it.
+"""Store many graphs as one ragged table of columns, and gather batches from it.
 
 A benchmark is not a list of graph objects but a handful of long arrays, one per column, which can be memory-mapped.
 A batch is gathered from them with a few vectorised copies, whatever the number of graphs.
@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 GRAPH, NODE, EDGE, PAIR = "graph", "node", "edge", "pair"
 AXES = (GRAPH, NODE, EDGE, PAIR)
-#: What the two ends of an edge are called in tables of predictions, where `target` is the truth.
+#: Names of the two ends of an edge in tables of predictions, where `target` is the truth.
 ENDS = ("source", "destination")
 #: Column with the weight of each row of `y` in the loss.
 WEIGHT = "weight"
@@ -28,22 +28,6 @@ WEIGHT = "weight"
 BOUNDS = ("y_lower", "y_upper")
 #: Column with numbers beside each graph `[graphs, F]`, see `BenchmarkSpec.graph`.
 GRAPH_DENSE = "graph_dense"
-
-
-class _NotedFields(dict[str, Any]):
-    """Fields of a batch, with the names of those that were read."""
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        super().__init__(fields)
-        self.read: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.read.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.read.add(name)
-        return super().get(name, default)
 
 
 @dataclass(frozen=True)
@@ -93,7 +77,7 @@ class GraphBatch(Data):
 
     @property
     def num_nodes(self) -> Any:
-        """Nodes of all graphs, from a shape: torch.compile cannot follow PyG's search through all fields."""
+        """Number of nodes, from a shape: torch.compile cannot trace PyG's search through all fields."""
         return super().num_nodes if self.batch is None else self.batch.shape[0]
 
     @num_nodes.setter
@@ -102,7 +86,7 @@ class GraphBatch(Data):
 
     @contextlib.contextmanager
     def noted_reads(self) -> Iterator[set[str]]:
-        """Within the block, the names of fields that are read go into the set.
+        """Collect the names of the fields that are read within the block.
 
         Examples:
             >>> batch = GraphBatch(x=torch.ones(2, 1), pos=torch.ones(2, 3))
@@ -123,8 +107,24 @@ class GraphBatch(Data):
         raise TypeError("a GraphBatch is already a batch: cut a larger one from the GraphTable instead")
 
 
+class _NotedFields(dict[str, Any]):
+    """Fields of a batch, with the names of those that have been read."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+
 def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    """Row numbers `start, start + 1, ...` of every range, one after the other: `[sum(lengths)]`."""
+    """Concatenate the row numbers `start, start + 1, ...` of all ranges: `[sum(lengths)]`."""
     ends = lengths.cumsum(0)
     total = int(ends[-1]) if len(ends) else 0
     # With `output_size` torch need not add the lengths up again.
@@ -133,7 +133,7 @@ def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
 
 
 def pointer(lengths: Tensor) -> Tensor:
-    """Cumulative row numbers `[G + 1]` of ragged rows with `lengths [G]`, starting at 0, on the device of `lengths`."""
+    """Return the first row of each ragged part with `lengths [G]`, and the end: `[G + 1]`, on the same device."""
     ptr = lengths.new_zeros(len(lengths) + 1, dtype=torch.int64)
     torch.cumsum(lengths, 0, out=ptr[1:])
     return ptr
@@ -178,12 +178,12 @@ class GraphTable:
         """
         graphs = list(graphs)
         axes = {"x": NODE, "x_dense": NODE, "pos": NODE, "edge_attr": EDGE, "edge_dense": EDGE, GRAPH_DENSE: GRAPH}
-        merged: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in axes.items()}}
+        layouts: dict[str, Column] = {"edge_index": EDGE_INDEX, **{k: Column(a) for k, a in axes.items()}}
         node_level = bool(graphs) and all(
             "y" in g and torch.as_tensor(g["y"]).dim() > 0 and len(g["y"]) == g["num_nodes"] for g in graphs
         )
-        merged["y"] = Column(NODE if node_level else GRAPH)
-        merged.update(layout or {})
+        layouts["y"] = Column(NODE if node_level else GRAPH)
+        layouts.update(layout or {})
         nodes = torch.tensor([int(g["num_nodes"]) for g in graphs], dtype=torch.int64)
         edges = torch.tensor([g["edge_index"].shape[1] for g in graphs], dtype=torch.int64)
         ptr = {NODE: pointer(nodes), EDGE: pointer(edges)}
@@ -192,8 +192,7 @@ class GraphTable:
         for name in graphs[0] if graphs else ():
             if name == "num_nodes":
                 continue
-            column = merged[name]
-            used[name] = column
+            column = used[name] = layouts[name]
             # Edges are rows here, `[edges, 2]`, so that graphs are cut from all columns in one way.
             parts = [g[name].t() if name == "edge_index" else torch.as_tensor(g[name]) for g in graphs]
             if column.axis == GRAPH:
@@ -234,7 +233,7 @@ class GraphTable:
         return GraphTable(self.columns | dict(columns), self.layout | dict(layout), joined, self.graph_ids)
 
     def slice(self, start: int, stop: int) -> GraphTable:
-        """Graphs `start .. stop - 1` as views of the same arrays."""
+        """Return graphs `start .. stop - 1` as views of the same arrays."""
         ptr = {axis: p[start : stop + 1] - p[start] for axis, p in self.ptr.items()}
         columns = {}
         for name, column in self.layout.items():

@@ -1,4 +1,4 @@
-"""Prepare columns of numbers: those that float32 cannot hold, and weights of rows on one scale."""
+"""Convert columns to float32 where it holds them, to logarithms and to bounds; normalize weights of the loss."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Largest rounding error that is accepted, in standard deviations of a column.
+#: Largest accepted rounding error, in standard deviations of a column.
 _TOLERANCE = 1e-4
 
 
-def columns_lost(values: np.ndarray) -> list[int]:
-    """Return the columns whose spread float32 cannot hold: seven digits are too few beside a large offset.
+def imprecise_columns(values: np.ndarray) -> list[int]:
+    """Return the columns in which float32 moves a value by more than 1e-4 standard deviations.
 
-    Rounding moves one of their values by more than 1e-4 standard deviations.
+    Seven digits are too few for small differences beside a large offset.
 
     Args:
         values: `[rows]` or `[rows, columns]`, integers, or real numbers with NaN where unknown.
 
     Examples:
-        >>> columns_lost(np.array([[1e6, 1.5], [1e6 + 1e-3, 2.5]])), columns_lost(np.array([10**9, 10**9 + 1]))
-        ([0], [0])
+        >>> imprecise_columns(np.array([[1e6, 1.5], [1e6 + 1e-3, 2.5]]))
+        [0]
     """
-    # Narrower real numbers have lost their digits before, and booleans have none to lose.
+    # Narrower floats have lost their digits already, and booleans have none to lose.
     if not values.size or not (values.dtype == np.float64 or values.dtype.kind in "iu"):
         return []
     rows = values.reshape(len(values), -1).astype(np.float64, copy=False)
@@ -41,7 +41,7 @@ def columns_lost(values: np.ndarray) -> list[int]:
     exact = np.where(mask, rows, 0.0)
     count = mask.sum(0).clip(min=1)
     mean = exact.sum(0) / count
-    # The mean is subtracted first: E[x^2] - E[x]^2 would cancel for just those columns that are looked for.
+    # Not E[x^2] - E[x]^2, which cancels in just these columns.
     spread = np.sqrt((np.where(mask, exact - mean, 0.0) ** 2).sum(0) / count)
     with np.errstate(over="ignore"):
         error = np.abs(exact.astype(np.float32).astype(np.float64) - exact).max(0)
@@ -49,19 +49,19 @@ def columns_lost(values: np.ndarray) -> list[int]:
     return np.flatnonzero((error > _TOLERANCE * spread) & ~constant).tolist()
 
 
-def exact_numbers(values: np.ndarray) -> np.ndarray:
-    """Convert targets to float32, or to float64 where float32 cannot hold the spread of a column.
+def to_exact_float(values: np.ndarray) -> np.ndarray:
+    """Convert targets to float32, or to float64 if float32 is too coarse for a column.
 
     Examples:
-        >>> exact_numbers(np.array([1.5, 2.5])).dtype, exact_numbers(np.array([1e6, 1e6 + 1e-3])).dtype
+        >>> to_exact_float(np.array([1.5, 2.5])).dtype, to_exact_float(np.array([1e6, 1e6 + 1e-3])).dtype
         (dtype('float32'), dtype('float64'))
     """
-    return values.astype(np.float64 if columns_lost(values) else np.float32, copy=False)
+    return values.astype(np.float64 if imprecise_columns(values) else np.float32, copy=False)
 
 
-def single_numbers(values: np.ndarray, name: str) -> np.ndarray:
-    """Convert features to float32, with a warning that names the columns whose spread is lost."""
-    if lost := columns_lost(values):
+def to_float32(values: np.ndarray, name: str) -> np.ndarray:
+    """Convert features to float32, and warn of the columns for which it is too coarse."""
+    if lost := imprecise_columns(values):
         rows = values.reshape(len(values), -1)
         column = rows[:, lost[0]]
         place = f" (column {', '.join(map(str, lost))} of {rows.shape[1]})" if rows.shape[1] > 1 else ""
@@ -74,7 +74,7 @@ def single_numbers(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def to_log10(values: np.ndarray, logged: Sequence[bool]) -> np.ndarray:
-    """Take the decimal logarithm of some columns `[..., T]`; nothing where `logged` is empty.
+    """Take the decimal logarithm of the columns `[..., T]` that `logged` marks; empty stands for none.
 
     Examples:
         >>> to_log10(np.array([[100.0, 5.0]]), (True, False)).tolist()
@@ -107,7 +107,7 @@ def split_bounds(values: np.ndarray, signs: np.ndarray) -> dict[str, np.ndarray]
         signs: 1 for what a target is above, -1 for what it is below, 0 for a target itself `[rows, T]`.
 
     Returns:
-        The three columns `[rows, T]` in one type, see `exact_numbers`, NaN where a cell is not of this kind.
+        The three columns `[rows, T]` in one type, see `to_exact_float`, NaN where a cell is not of this kind.
 
     Examples:
         >>> columns = split_bounds(np.array([[3.0, 10.0]]), np.array([[0, 1]]))
@@ -116,7 +116,7 @@ def split_bounds(values: np.ndarray, signs: np.ndarray) -> dict[str, np.ndarray]
     """
     from graphbench.contracts.table import BOUNDS  # with torch, which processes that read molecules do without
 
-    exact = exact_numbers(values)
+    exact = to_exact_float(values)
     kinds = zip(("y", *BOUNDS), (0, 1, -1), strict=True)
     return {name: np.where(signs == sign, exact, np.nan).astype(exact.dtype) for name, sign in kinds}
 
@@ -127,7 +127,7 @@ def relative_weights(
     """Return the weight of each target in the loss, with mean 1; by name, the others weigh 1. Empty for None.
 
     Raises:
-        BadInput: they are of other targets, negative or all 0, or there are no several targets to weigh.
+        BadInput: weights are of other targets, negative or all 0, or there is a single target.
 
     Examples:
         >>> relative_weights({"logS": 3}, ["logS", "pKa"], "regression")
@@ -153,15 +153,11 @@ def relative_weights(
 def scaled_weights(splits: Mapping[str, GraphTable]) -> dict[str, GraphTable]:
     """Divide weights by their mean over the labelled training rows; splits without weights stay as they are.
 
-    A loss that divides by the number of rows then keeps its usual size, only the ratios of weights count, and a row
-    counts the same in every batch.
+    A loss that divides by the number of rows keeps its usual size then, and a row counts the same in every batch.
 
     Args:
         splits: tables by name, with "train"; the column `weight` of each is changed. Targets `y [rows, T]` are NaN
             (numbers) or -1 (classes) where they are missing.
-
-    Raises:
-        BadInput: no training row has a weight above 0.
 
     Examples:
         >>> import torch
@@ -181,9 +177,6 @@ def mean_weight(train: Mapping[str, Tensor]) -> Tensor | None:
 
     Args:
         train: columns `y`, `weight` and the bounds of the training rows, as far as there are any.
-
-    Raises:
-        BadInput: no row has a weight above 0.
     """
     from graphbench.contracts.table import BOUNDS, WEIGHT  # with torch, which processes that read molecules do without
 

@@ -39,7 +39,7 @@ _BLOCK = 1 << 20
 _SCHEMES = ("https",)
 #: File with the checksums of a folder's downloads, in the format of `sha256sum`.
 SUMS = "SHA256SUMS"
-#: Held by the process that puts files into a folder.
+#: Lock of the process that writes files into a folder.
 _LOCK = ".fetch.lock"
 
 
@@ -175,7 +175,7 @@ def _extract_missing(
 
 @contextlib.contextmanager
 def _sent_by(url: str, what: str, remedy: str) -> Iterator[None]:
-    """Let a fault of a download name its address: there is no file yet that a user could delete."""
+    """Name the address in errors of a downloaded file, of which the user has no copy to delete."""
     try:
         yield
     except CorruptData as error:
@@ -198,7 +198,7 @@ def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bo
         yield False
         return
     try:
-        # An ExitStack, since a PermissionError of the caller's block must not be taken for one of the lock.
+        # An ExitStack, to tell a PermissionError of the lock from one of the caller's block.
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(
@@ -219,7 +219,7 @@ def _alone(folder: Path, what: str, complete: Callable[[], bool]) -> Iterator[bo
 def _publish(files: Mapping[str, Path], folder: Path, sums: Mapping[str, str]) -> None:
     """Move verified files to their places, and record their checksums."""
     for name, file in files.items():
-        # Before the move, so that nobody meets a file that the group may not read.
+        # Before the move, so that a file is never there without access for the group.
         share(file, folder)
         make_folder((folder / name).parent)
         file.replace(folder / name)
@@ -316,7 +316,7 @@ def _check_recorded(folder: Path, files: Mapping[str, Path], every: bool = False
         files: name there -> current path of the file.
         every: compute also the checksums of files without a record.
     """
-    # An unreadable record must not stop a folder whose files nobody asks for.
+    # Not read without files, since it may be unreadable.
     recorded = _recorded(folder) if files else {}
     sums = {name: compute_digest(path, "sha256") for name, path in files.items() if every or name in recorded}
     for name, actual in sums.items():

@@ -81,9 +81,6 @@ def encode_share(
 
     Returns:
         Number of parts, of all shares, that are still missing.
-
-    Raises:
-        GraphbenchError: as `encode`.
     """
     identity = _key(encoding, key)
     if store.folder(identity).is_dir():
@@ -119,11 +116,7 @@ def _joined(
 
 
 def with_encoding(table: GraphTable, encoding: Encoding, encoded: Encoded) -> GraphTable:
-    """Return the table with the encoding's columns beside its own; nothing is copied.
-
-    Raises:
-        BadInput: the table already has a field of the same name.
-    """
+    """Return the table with the encoding's columns beside its own; nothing is copied."""
     taken = sorted(set(encoding.layout) & set(table.layout))
     if taken:
         raise BadInput(f"{encoding!r} gives the fields {', '.join(taken)}, which the graphs have already.")

@@ -43,11 +43,7 @@ _NAME, _KINDS = r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "biuf"
 
 
 def canonical(value: Any) -> str:
-    """Serialise to JSON with sorted keys and no spaces: equal values give equal text.
-
-    Raises:
-        BadInput: `value` is not made of JSON values.
-    """
+    """Serialise to JSON with sorted keys and no spaces: equal values give equal text."""
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -286,11 +282,7 @@ def verify(folder: Path, arrays: Mapping[str, Any], full_below: int) -> None:
 
 
 def read_entry(folder: Path, key: Mapping[str, Any], map_above: int, full_below: int) -> Entry:
-    """Open an entry after checking it; one of more than `map_above` bytes is memory-mapped.
-
-    Raises:
-        CorruptData: it is damaged, or belongs to another key.
-    """
+    """Open an entry after checking it; one of more than `map_above` bytes is memory-mapped."""
     manifest = read_manifest(folder, key)
     records = manifest["arrays"]
     try:

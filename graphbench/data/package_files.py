@@ -55,9 +55,6 @@ def load_module(path: Path, name: str) -> ModuleType:
 
     For files whose package must not be imported: `import ogb` asks a package index for its newest version in a
     background thread, and RDKit's contributed scorers are in no package at all.
-
-    Raises:
-        MissingData: there is no such file.
     """
     if not path.is_file():
         raise MissingData(f"{path} is missing, though the package that ships it is installed. Reinstall the package.")
@@ -101,9 +98,6 @@ def remembered_sha256(path: Path, store: Path) -> str:
 
     A file that was changed in the last seconds is always read, and so is one that changes while it is read. The folder
     of the store keeps the checksum, unless it is read-only.
-
-    Raises:
-        MissingData: there is no such file.
     """
     before = _stamps(path) if path.is_file() else [0]
     if before[0] < LARGE:

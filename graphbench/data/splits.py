@@ -124,15 +124,15 @@ def random_split(
 
 
 def _whole_groups(order: np.ndarray, ends: np.ndarray, groups: Sequence[str]) -> list[np.ndarray]:
-    """Cut rows in a given order, those of one group next to its first one, where a group begins."""
+    """Cut ordered rows into parts near `ends`, each group as a whole where its first row lies."""
     rows, sizes = _by_group(order, groups)
-    lacking = (np.diff(ends, prepend=0) > 0).tolist()
+    is_empty = (np.diff(ends, prepend=0) > 0).tolist()  # of parts that should have rows
     last, placed, part_of = ends.tolist(), 0, np.empty(len(sizes), dtype=np.int64)
     for group, size in enumerate(sizes.tolist()):
         due = bisect_right(last, placed)
-        part = next((earlier for earlier in range(min(due, len(last))) if lacking[earlier]), due)
+        part = next((earlier for earlier in range(min(due, len(last))) if is_empty[earlier]), due)
         if part < len(last):
-            lacking[part] = False
+            is_empty[part] = False
         part_of[group] = part
         placed += size
     part_of_row = np.repeat(part_of, sizes)
@@ -177,33 +177,32 @@ def k_fold_split(num_graphs: int, folds: int, fold: int, seed: int, groups: Sequ
     label in `groups`, such as a scaffold, stay together: the largest group goes first, each into the part that is
     smallest by then; groups of one size come in an order that `seed` decides.
 
-    Raises:
-        BadInput: there are fewer graphs or groups than folds.
-
     Examples:
         >>> {name: rows.tolist() for name, rows in k_fold_split(5, 3, 1, 0, groups="aabbc").items()}
         {'train': [2, 3], 'val': [4], 'test': [0, 1]}
     """
     order = permutation(num_graphs, seed)
+    fold_of = np.empty(num_graphs, dtype=np.int64)
     if groups is None:
-        parts = np.array_split(order, folds)
+        for number, part in enumerate(np.array_split(order, folds)):
+            fold_of[part] = number
     else:
         rows, sizes = _by_group(order, groups)
-        filled, part_of = [0] * folds, np.empty(len(sizes), dtype=np.int64)
-        for group in np.argsort(-sizes, kind="stable").tolist():  # ties as in the permutation
-            # Largest first, each into the smallest part (LPT scheduling), which keeps parts of nearly one size.
-            smallest = filled.index(min(filled))
-            filled[smallest] += int(sizes[group])
-            part_of[group] = smallest
-        part_of_row = np.repeat(part_of, sizes)
-        parts = [rows[part_of_row == part] for part in range(folds)]
-    if not all(len(part) for part in parts):
+        fold_of[rows] = np.repeat(_balance(sizes, folds), sizes)
+    if len(np.unique(fold_of)) < folds:
         counts = f"{num_graphs:,} graphs" + (f" in {len(set(groups)):,} groups" if groups is not None else "")
         raise BadInput(f"folds={folds}: {counts} cannot be cut into {folds} parts; take fewer folds.")
-    fold_of = np.empty(num_graphs, dtype=np.int64)
-    for number, part in enumerate(parts):
-        fold_of[part] = number
     return column_folds(fold_of, fold)
+
+
+def _balance(sizes: np.ndarray, folds: int) -> np.ndarray:
+    """Assign groups to folds of nearly one size: largest first, each to the smallest fold (LPT scheduling)."""
+    filled, fold_of = [0] * folds, np.empty(len(sizes), dtype=np.int64)
+    for group in np.argsort(-sizes, kind="stable").tolist():  # ties as in the permutation
+        smallest = filled.index(min(filled))
+        filled[smallest] += int(sizes[group])
+        fold_of[group] = smallest
+    return fold_of
 
 
 def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
@@ -262,9 +261,6 @@ def complete_split(
     the shares of `fractions`; a missing split without a share stays empty. Where only training is given, the rows
     outside of it are split, if there are any. `parts` are masks `[rows]` of the given splits, at least one.
 
-    Raises:
-        BadInput: too few rows are left.
-
     Examples:
         >>> parts = {"train": np.array([True, True, True, False]), "test": np.array([False, False, False, True])}
         >>> cut = lambda rows, names, shares: dict(zip(names, np.split(rows, [2])))
@@ -272,23 +268,19 @@ def complete_split(
         ({'train': array([0, 1]), 'test': array([3]), 'val': array([2])}, '; val is cut from train')
     """
     rows = {name: np.flatnonzero(mask) for name, mask in parts.items()}
+    if len(rows) == len(SPLITS):
+        return rows, unused_shares(fractions)
+    others, note = np.flatnonzero(~np.logical_or.reduce(list(parts.values()))), ""
+    if "train" not in rows:
+        rows["train"], others, note = others, others[:0], "; all others train"
     share = dict(zip(SPLITS, fractions, strict=True))
+    if empty := [name for name in SPLITS if name not in rows and not share[name]]:
+        rows |= dict.fromkeys(empty, others[:0])
+        note += f"; no {' and no '.join(empty)}"
     missing = [name for name in SPLITS if name not in rows]
     if not missing:
-        return rows, unused_shares(fractions)
-    others = np.flatnonzero(~np.logical_or.reduce(list(parts.values())))
-    note = ""
-    if "train" in missing:
-        rows["train"], note = others, "; all others train"
-        missing.remove("train")
-        others = others[:0]
-    is_from_others = len(parts) == 1 and "train" in parts and len(others) > 0
-    empty = [name for name in missing if not share[name]]
-    rows |= dict.fromkeys(empty, others[:0])
-    note += f"; no {' and no '.join(empty)}" if empty else ""
-    missing = [name for name in missing if name not in empty]
-    if not missing:
         return rows, note
+    is_from_others = list(parts) == ["train"] and len(others) > 0
     source, names = (others, missing) if is_from_others else (rows["train"], ["train", *missing])
     if len(source) < len(names):
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Rows of many graphs in one tensor: sums per graph, and padding graph by graph where a matrix is needed.
+"""Sum the rows of many graphs in one tensor per graph, and pad them to matrices where those are needed.
 
 Legend: T rows of all graphs, G graphs, B graphs of one bucket, N rows of the largest of them.
 """
@@ -12,10 +12,10 @@ from torch import Tensor
 
 from graphbench.errors import BadInput
 
-#: Numbers in the largest padded tensor; 32 MB in double precision.
+#: Elements of the largest padded tensor; 32 MB in double precision.
 _CELLS = 1 << 22
-#: A spread below so many roundings of the rows' own type is zero: equal tokens that went through a matrix product
-#: differ by as much, since its kernels add up in another order at the end of a block.
+#: A spread below this multiple of the rows' machine epsilon is zero: equal tokens differ by as much after a matrix
+#: product, whose kernels add up in another order at the end of a block.
 _ROUNDINGS = 8
 
 
@@ -25,19 +25,19 @@ def as_double(tensor: Tensor) -> Tensor:
 
 
 def result_dtype(tensor: Tensor) -> torch.dtype:
-    """Type of what is measured on `tensor`: float64 for float64, float32 for everything coarser."""
+    """Return the type of measurements on a tensor: float64 for float64, else float32."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def single_graph(rows: Tensor) -> Tensor:
-    """Return the graph of each row `[T]` where all are of one graph."""
+    """Return the graph of each row `[T]`, for rows of one graph."""
     return torch.zeros(rows.shape[:1], dtype=torch.int64, device=rows.device)
 
 
 def checked_rows(
     rows: Tensor, batch: Tensor, num_graphs: int | None, name: str = "tokens"
 ) -> tuple[Tensor, Tensor, int]:
-    """Rows in double precision, the graph of each on their device, and the number of graphs."""
+    """Return rows in double precision, the graph of each on their device, and the number of graphs."""
     if rows.dim() < 2 or not rows.is_floating_point():
         raise BadInput(f"{name} must be floating point [rows, dim], got {rows.dtype} {list(rows.shape)}.")
     if batch.shape != rows.shape[:1] or batch.is_floating_point():
@@ -53,7 +53,7 @@ def checked_rows(
 
 
 def sum_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
-    """Sum of the rows of each graph: `[T, ...]` -> `[G, ...]`."""
+    """Sum the rows of each graph: `[T, ...]` -> `[G, ...]`."""
     return rows.new_zeros(num_graphs, *rows.shape[1:]).index_add_(0, batch, rows)
 
 
@@ -63,13 +63,13 @@ def centred(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
 
 
 def mean_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
-    """Mean row of each graph: `[T, ...]` -> `[G, ...]`, 0 for a graph without rows."""
+    """Average the rows of each graph: `[T, ...]` -> `[G, ...]`, 0 for a graph without rows."""
     sizes = torch.bincount(batch, minlength=num_graphs).clamp(min=1)
     return sum_per_graph(rows, batch, num_graphs) / sizes.reshape(-1, *[1] * (rows.dim() - 1))
 
 
 def norm_per_graph(rows: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
-    """Frobenius norm of the rows of each graph: `[T, ..., dim]` -> `[G, ...]`."""
+    """Compute the Frobenius norm of the rows of each graph: `[T, ..., dim]` -> `[G, ...]`."""
     return sum_per_graph(rows.square().sum(-1), batch, num_graphs).sqrt()
 
 
@@ -110,10 +110,10 @@ class Ragged:
         self.starts = self.sizes.cumsum(0) - self.sizes
 
     def buckets(self, cells: Callable[[int], int], budget: int = _CELLS) -> Iterator[tuple[Tensor, int]]:
-        """Graphs of like size, within a factor of sqrt(2): their numbers `[B]` and the largest size.
+        """Yield graphs of similar size, within a factor of sqrt(2): their numbers `[B]` and the largest size.
 
-        `cells` tells the numbers that one graph of a size needs when padded, and `budget` bounds those of B graphs
-        together; a larger graph comes alone.
+        `cells` returns the elements of a padded graph by its size, and `budget` bounds those of B graphs together; a
+        larger graph is alone.
         """
         # Steps of sqrt(2) pad to twice the cells of a matrix at most, and make few buckets.
         sizes = self.sizes.cpu()
@@ -125,7 +125,7 @@ class Ragged:
                 yield part.to(self.sizes.device), width
 
     def padded(self, graphs: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Row numbers `[B, width]` of the graphs, and which of them are no padding; padding repeats the last row."""
+        """Return row numbers `[B, width]` of the graphs, and a mask of real rows; padding repeats the last row."""
         position = torch.arange(width, device=graphs.device)
         size = self.sizes[graphs].unsqueeze(1)
         index = self.order[self.starts[graphs].unsqueeze(1) + torch.minimum(position, size - 1)]

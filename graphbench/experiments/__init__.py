@@ -1,6 +1,7 @@
 """Run many trainings: scripts of experiments, and the commands sweep, study, tune and reproduce.
 
 - `trainings`: a training that is skipped when finished and resumed when interrupted, and its row of a table;
+- `commands`: commands of graphbench in processes of their own;
 - `records`: small JSON files of runs for a repository;
 - `sweeps/`: models, variations, seeds and folds, here or as a SLURM array;
 - `study`: control, depth, budget and cost of a model, out of runs found by their configuration;
@@ -10,15 +11,13 @@
 
 from __future__ import annotations
 
+from graphbench.experiments.commands import CommandFailed, graphbench, pass_on
 from graphbench.experiments.records import Record, read_records, record_of, write_records, write_together
 from graphbench.experiments.trainings import (
-    CommandFailed,
     TrainedElsewhere,
     Training,
     assign,
     finished_seeds,
-    graphbench,
-    pass_on,
     provenance,
     read_csv,
     results,

@@ -66,9 +66,6 @@ class ClassSets:
 
         Probabilities are `[n, C]`, targets their classes `[n, 1]`, negative where unknown; `rows` calls them in
         messages. The other arguments are those of the class.
-
-        Raises:
-            BadInput: the rows, or those of a class, are too few.
         """
         labelled, truth = known_choices(probabilities.astype(np.float64), targets)
         chosen = np.take_along_axis(labelled, truth[:, None], 1)[:, 0]

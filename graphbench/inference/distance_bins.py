@@ -42,9 +42,6 @@ def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
 
     A bin has at least twice as many rows as its coverage needs, and at least 50.
 
-    Raises:
-        BadInput: the rows, or their distances, make fewer than two bins.
-
     Examples:
         >>> bin_edges(np.arange(200) / 200, Fraction(9, 10))
         (0.245, 0.495, 0.745)
@@ -83,11 +80,7 @@ class DistanceBins:
 
     @classmethod
     def fit(cls, coverage: Fraction, distances: np.ndarray, fit: Fit) -> DistanceBins:
-        """Fit one of each bin of the distances of the validation rows `[n]`, with the coverage stated for every bin.
-
-        Raises:
-            BadInput: the rows are too few.
-        """
+        """Fit one of each bin of the distances of the validation rows `[n]`, with the coverage stated for every bin."""
         edges = bin_edges(distances, coverage)
         # A row at an edge belongs to the bin that ends there, which its coverage rests on.
         place, spans = np.searchsorted(edges, distances), _spans(edges)

@@ -1,9 +1,9 @@
-"""One or several trained models that answer together: mean and spread, intervals, calibrated probabilities."""
+"""Predict by one or several trained models together: mean and spread, intervals, calibrated probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,13 +22,13 @@ from graphbench.inference.intervals import Intervals, parse_coverage, spread_flo
 from graphbench.inference.predictor import (
     Predictor,
     Quantity,
-    lacking,
+    as_sequence,
+    join_frames,
+    missing_encodings,
     parts_of_split,
     readers_of,
-    several,
     side_by_side,
     targets_of,
-    whole,
 )
 
 SPREAD = "spread"
@@ -36,6 +36,16 @@ SPREAD = "spread"
 INTERVALS_BY = {"distance": ("regression", "classification"), "spread": ("regression",), "class": ("classification",)}
 #: Tasks whose outputs are logits.
 _WITH_LOGITS = ("classification", "multilabel")
+
+
+@dataclass(frozen=True)
+class _Validation:
+    """Means, spreads and targets of the answered rows of the validation split, and their numbers in it."""
+
+    means: np.ndarray
+    spreads: np.ndarray
+    targets: np.ndarray
+    rows: np.ndarray
 
 
 class Ensemble:
@@ -65,36 +75,40 @@ class Ensemble:
         self._readers, self._reader_of = readers_of(self.members)
         self.intervals: Intervals | ClassSets | DistanceBins | None = None
         self.temperature: Temperature | None = None
-        for member, name in zip(self.members[1:], self.names[1:], strict=True):
-            theirs = _kinds(member)
-            for what, ours in _kinds(self.first).items():
-                if ours != theirs[what]:
-                    raise BadInput(
-                        f"An ensemble needs one {what}: {self.names[0]} has {_listed(ours)}, {name} has "
-                        f"{_listed(theirs[what])}."
-                    )
+        self._check_members()
         self.first.check_task()
+
+    def _check_members(self) -> None:
+        """Refuse members that do not predict the same."""
+        expected = _shared_facts(self.first)
+        for member, name in zip(self.members[1:], self.names[1:], strict=True):
+            for what, value in _shared_facts(member).items():
+                if value != expected[what]:
+                    raise BadInput(
+                        f"An ensemble needs one {what}: {self.names[0]} has {_listed(expected[what])}, {name} has "
+                        f"{_listed(value)}."
+                    )
 
     # -- predictions ---------------------------------------------------------------------------------------------
 
     def predict(self, inputs: Any) -> pd.DataFrame:
-        """As `Predictor.predict`, with `spread_<target>` (or of each class or label) where there are several models.
+        """Predict some inputs as `Predictor.predict`, with `spread_<target>`, or of each class, of several models.
 
         Raises:
             BadInput: the benchmark does not take such inputs.
         """
-        read = several(inputs)
-        parts = self._for_members([one.data.read_objects(read) for one in self._readers])
-        return whole(self.predict_parts(parts, "smiles"), inputs)
+        sequence = as_sequence(inputs)
+        parts = self._for_members([reader.data.read_objects(sequence) for reader in self._readers])
+        return join_frames(self.predict_parts(parts, "smiles"), inputs)
 
     def predict_input(self, source: str, column: str | None = None) -> Iterator[pd.DataFrame]:
-        """Predictions of a file, part by part; models that read alike read it once."""
+        """Predict a file, part by part; models with one input recipe read it once."""
         return self.predict_parts(self.read_input(source, column), column)
 
     def read_input(
         self, source: str, column: str | None = None, wanted: Wanted | None = None
     ) -> Iterator[list[InputPart]]:
-        """Parts of a file, each as every model reads it; models with one `Benchmark.input_recipe` share theirs.
+        """Read a file in parts, each as every model reads it; models with one `Benchmark.input_recipe` share theirs.
 
         Arguments and errors are those of `Benchmark.read_chosen`; all graphs are needed if `wanted` is None.
         """
@@ -105,15 +119,15 @@ class Ensemble:
 
     @property
     def readings(self) -> int:
-        """Count how often an input is read: once for all models that read alike."""
+        """Count how often an input is read: once for all models with one recipe."""
         return len(self._readers)
 
     def _for_members(self, readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
-        """Yield the parts that readers yield, one for each model."""
+        """Yield the parts of all readers, one for each model."""
         return ([views[reader] for reader in self._reader_of] for views in side_by_side(readings))
 
     def predict_parts(self, parts: Iterable[Sequence[InputPart]], column: str | None = None) -> Iterator[pd.DataFrame]:
-        """Predict parts of an input, each as every model reads it; `column` as `read_input` has it."""
+        """Predict parts of an input, each as every model reads it; `column` is that of `read_input`."""
         for views in parts:
             means, spreads, answers = self.answers(views)
             distances = self._distances(views[0], answers, column)
@@ -122,7 +136,7 @@ class Ensemble:
             yield answer_table(views[0], answers, columns, self.first.level)
 
     def _distances(self, view: InputPart, answers: Answers, column: str | None) -> np.ndarray:
-        """Return the distances of answered rows to the training set `[rows, 1]`; no column where nothing needs them."""
+        """Return the distances of answered rows to the training set `[rows, 1]`; no column unless intervals need it."""
         if not isinstance(self.intervals, DistanceBins):
             return np.empty((len(answers.values), 0), dtype=answers.values.dtype)
         text_of = dict(zip(view.rows, self.first.data.input_texts(view, column) or (), strict=True))
@@ -137,23 +151,23 @@ class Ensemble:
             Means `[values, width]`, predictions first; standard deviations of the predictions (no columns for one
             model); and the answers of the first model restricted to the rows that all answer.
         """
-        values, answers = self._agreed(views, self.quantity)
+        values, answers = self._common_answers(views, self.quantity)
         return *self.combine(values), answers
 
-    def _agreed(self, views: Sequence[InputPart], quantity: Quantity) -> tuple[np.ndarray, Answers]:
-        views = self._encoded(views)
+    def _common_answers(self, views: Sequence[InputPart], quantity: Quantity) -> tuple[np.ndarray, Answers]:
+        views = self._encode_once(views)
         return agreed([member.answers(view, quantity) for member, view in zip(self.members, views, strict=True)])
 
-    def _encoded(self, views: Sequence[InputPart]) -> Sequence[InputPart]:
-        """Encode what several models see once for all of them; a part with a graph that fails is left to each."""
-        # By the table's identity: models that read alike share the very object, see `readers_of`.
+    def _encode_once(self, views: Sequence[InputPart]) -> Sequence[InputPart]:
+        """Compute encodings that several models need once; a part with a graph that fails is left to each model."""
+        # By the table's identity: models with one recipe share the object, see `readers_of`.
         done: dict[tuple[int, Encoding], Encoded] = {}
         tables = [view.table for view in views]
         if len(views) == 1 or not all(map(len, tables)):
             return views
         try:
             for place, (member, view) in enumerate(zip(self.members, views, strict=True)):
-                for encoding in lacking(view.table, member.data):
+                for encoding in missing_encodings(view.table, member.data):
                     key = id(view.table), encoding
                     if key not in done:
                         done[key] = encode_in_memory(view.table, encoding, member.data.spec.name)
@@ -164,14 +178,14 @@ class Ensemble:
 
     @property
     def quantity(self) -> Quantity:
-        """Return what `combine` takes of each model: a temperature is applied to logits."""
+        """Return the quantity that `combine` takes: logits if there is a temperature, else predictions."""
         return "prediction" if self.temperature is None else "output"
 
     def combine(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and spreads of what the models say of the same rows, as `answers` does.
+        """Return means and spreads over models, as `answers` does.
 
         Args:
-            values: predictions and behind them the task's spreads, or logits, see `quantity` `[models, rows, width]`.
+            values: predictions followed by the task's spreads, or logits, see `quantity` `[models, rows, width]`.
         """
         if self.temperature is None:
             means = values[0] if len(values) == 1 else self.first.pooled(values)
@@ -180,7 +194,7 @@ class Ensemble:
             values = np.stack([predicted_values(one) for one in logs])
             means = predicted_values(self.temperature.applied(pooled(logs)))
         if len(values) > 1:
-            # Of predictions alone: behind them are spreads that each model has learned.
+            # Of predictions alone, without the spreads that each model has learned.
             return means, values[..., : self.first.predicted].std(0, ddof=1, dtype=np.float64)
         return means, np.empty((len(means), 0), dtype=means.dtype)
 
@@ -205,10 +219,10 @@ class Ensemble:
         return columns if self.intervals is None else columns | self.intervals.columns(values, spreads)
 
     def covered(self, means: np.ndarray, spreads: np.ndarray, targets: np.ndarray, split: str) -> np.ndarray:
-        """Return which targets of an open split their intervals or sets hold, with `answers` in its order.
+        """Return which targets of an open split lie in their intervals or sets, for `answers` in its order.
 
         Targets `[rows, T]` are NaN or, of classes, negative where unknown. The result `[rows, T]` is 1 where a target
-        is held, 0 where not, and NaN where it is unknown.
+        is covered, 0 where not, and NaN where it is unknown.
         """
         assert self.intervals is not None
         values = means[:, : self.first.predicted]
@@ -229,7 +243,7 @@ class Ensemble:
             )
         return distances
 
-    # -- what the validation split teaches -----------------------------------------------------------------------
+    # -- learned from the validation split -----------------------------------------------------------------------
 
     def add_intervals(self, coverage: str | float, by: Sequence[str] = ()) -> Intervals | ClassSets | DistanceBins:
         """Give every prediction an interval, or a set of classes, with this coverage, from the validation split.
@@ -247,38 +261,39 @@ class Ensemble:
         """
         stated, spec = parse_coverage(coverage), self.first.data.spec
         self._check_intervals(by)
-        means, spreads, targets, places, start = [], [], [], [], 0
-        for views in self._validation("--interval"):
-            mean, spread, answers = self.answers(views)
-            means.append(mean)
-            spreads.append(spread)
-            targets.append(targets_of(views[0], answers, self.first.level))
-            # Rows of the split, by which their distances are looked up.
-            places.append(np.array(answers.rows, dtype=np.int64) + start)
-            start += len(views[0].frame)
+        seen = self._answer_validation("--interval")
         names = self.first.data.target_labels()
-        values, truth, spread = map(np.concatenate, (means, targets, spreads))
-        values = values[:, : self.first.predicted]
         floors: tuple[float, ...] = ()
         if "spread" in by:
             # From training: a floor that knew the validation targets would void the promise.
             trained = self.first.data.tables["train"].columns["y"].numpy()
             floors = spread_floors(trained.reshape(len(trained), -1), spec.log10_targets)
 
-        def fit(chosen: np.ndarray, rows: str) -> Conformal:
-            v, y = values[chosen], truth[chosen]
+        def fit(mask: np.ndarray, rows: str) -> Conformal:
+            values, targets = seen.means[mask], seen.targets[mask]
             if spec.num_classes is not None:
-                return ClassSets.fit(stated, v, y, names[0], self.first.classes, "class" in by, rows)
-            return Intervals.fit(stated, v, y, names, spec.log10_targets, spread[chosen], floors, rows)
+                return ClassSets.fit(stated, values, targets, names[0], self.first.classes, "class" in by, rows)
+            spreads = seen.spreads[mask]
+            return Intervals.fit(stated, values, targets, names, spec.log10_targets, spreads, floors, rows)
 
         if "distance" in by:
             # Distances are to the first member's training set, so the others must have been trained on it.
             self.require_one_split("train", "--interval-by distance")
-            distances = self.split_distances("val")[np.concatenate(places)]
-            self.intervals = DistanceBins.fit(stated, distances, fit)
+            self.intervals = DistanceBins.fit(stated, self.split_distances("val")[seen.rows], fit)
         else:
-            self.intervals = fit(np.ones(len(values), dtype=bool), "the validation split")
+            self.intervals = fit(np.ones(len(seen.means), dtype=bool), "the validation split")
         return self.intervals
+
+    def _answer_validation(self, option: str) -> _Validation:
+        """Answer the validation split, for an option that learns from it."""
+        parts, start = [], 0
+        for views in self._validation(option):
+            means, spreads, answers = self.answers(views)
+            targets = targets_of(views[0], answers, self.first.level)
+            rows = np.array(answers.rows, dtype=np.int64) + start
+            parts.append((means[:, : self.first.predicted], spreads, targets, rows))
+            start += len(views[0].frame)
+        return _Validation(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _check_intervals(self, by: Sequence[str]) -> None:
         """Refuse intervals that the task or the models cannot have."""
@@ -300,7 +315,7 @@ class Ensemble:
             raise BadInput("--interval-by spread: one model has no spread. Name several runs (--run R1 R2 R3).")
 
     def calibrate(self) -> Temperature:
-        """Make the probabilities shares, by one temperature for the mean of the members' probabilities.
+        """Calibrate probabilities by one temperature for the mean of the members' probabilities.
 
         The members' own data must be open, and their validation splits be one.
 
@@ -313,14 +328,14 @@ class Ensemble:
             raise BadInput(f"--calibrate is for classes and labels; {spec.name} is {spec.task}.")
         outputs, targets = [], []
         for views in self._validation("--calibrate"):
-            logits, answers = self._agreed(views, "output")
+            logits, answers = self._common_answers(views, "output")
             outputs.append(pooled(np.stack([log_probabilities(one, spec) for one in logits])))
             targets.append(targets_of(views[0], answers, self.first.level))
         self.temperature = Temperature.fit(np.concatenate(outputs), np.concatenate(targets))
         return self.temperature
 
     def _validation(self, option: str) -> Iterator[list[InputPart]]:
-        """Parts of the validation split as each member reads them."""
+        """Return the parts of the validation split, for an option that needs one for all members."""
         for member, name in zip(self.members, self.names, strict=True):
             if "val" not in getattr(member.data, "tables", {}):
                 raise BadInput(f"{option}: the data of {name} are not open; call setup() of its `data` first.")
@@ -346,8 +361,8 @@ class Ensemble:
                 )
 
 
-def _kinds(member: Predictor) -> dict[str, Any]:
-    """Return what members must share, by its name in messages."""
+def _shared_facts(member: Predictor) -> dict[str, Any]:
+    """Return the facts that members must share, by their names in messages."""
     spec = member.data.spec
     return {
         "benchmark": spec.name,

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from graphbench.contracts import InputPart
-from graphbench.data.columns import exact_numbers
+from graphbench.data.columns import to_exact_float
 from graphbench.errors import BadInput
 from graphbench.inference.answers import Answers, answer_table
 from graphbench.inference.columns import target_columns
@@ -90,7 +90,7 @@ class ExternalScores:
         """Return the scores, once `frames` is exhausted."""
         task = self.predictor.module.task
         predictions = torch.from_numpy(np.concatenate(self._predictions))
-        targets = torch.from_numpy(exact_numbers(np.concatenate(self._targets)))
+        targets = torch.from_numpy(to_exact_float(np.concatenate(self._targets)))
         scores, undefined = scores_of_predictions(task, predictions, targets, self.predictor.device)
         self.result.scores, self.result.undefined = scores, undefined
         if self.opened:

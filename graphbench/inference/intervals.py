@@ -66,9 +66,6 @@ def conformal_quantile(
 
     Scores `[n]` are of `rows` that no model was trained on, the coverage is that of a new one.
 
-    Raises:
-        BadInput: they are too few for the coverage.
-
     Examples:
         >>> conformal_quantile(np.array([3.0, 1.0, np.nan, 2.0]), Fraction(1, 2), "energy")
         2.0
@@ -138,9 +135,6 @@ class Intervals:
         Predictions, targets (NaN where unknown) and `spreads` of the predictions, in the unit of the target, are
         `[n, T]`; spreads are read where there are `floors`, and `rows` calls the rows in messages. The other arguments
         are those of the class.
-
-        Raises:
-            BadInput: a target is known for too few rows.
         """
         centre, widths = to_log10(predictions.astype(np.float64), logged), []
         scores = np.abs(to_log10(targets.astype(np.float64), logged) - centre)

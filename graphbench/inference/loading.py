@@ -70,10 +70,6 @@ def build_of(
 
     Returns:
         The configuration, the module and the benchmark.
-
-    Raises:
-        BadInput: the configuration names a class that may not be imported, or cannot be built.
-        CorruptData: it is damaged.
     """
     config = _configuration(folder)
     if without and isinstance(config["data"], dict) and isinstance(config["data"].get("init_args"), dict):

@@ -150,11 +150,7 @@ def _parquet(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[p
 
 
 def to_arrow(frame: pd.DataFrame, schema: pa.Schema | None) -> pa.Table:
-    """Convert a table for a Parquet file, with the types that its values suggest if there is no schema.
-
-    Raises:
-        BadInput: a column holds values of several types, or there are other columns.
-    """
+    """Convert a table for a Parquet file, with the types that its values suggest if there is no schema."""
     import pyarrow as pa
 
     try:

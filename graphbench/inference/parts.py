@@ -209,9 +209,6 @@ class PartsFolder:
         """Yield the blocks that this process answers, out of those of the whole input.
 
         Nothing is read where all parts of all shares are there.
-
-        Raises:
-            BadInput: a part is shorter than a block.
         """
         if self._rows:
             return

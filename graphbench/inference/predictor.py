@@ -1,4 +1,4 @@
-"""A trained model that answers: predictions and representations of inputs, part by part."""
+"""Predict and embed inputs by a trained model, part by part."""
 
 from __future__ import annotations
 
@@ -30,19 +30,22 @@ from graphbench.training.parts import evaluating
 
 Level = Literal["graph", "node"]
 Quantity = Literal["prediction", "output"]
-#: Tasks whose answers are about other things than graphs, nodes or edges, or need the truth to be scaled.
-_WITHOUT = {"ranking": "it ranks pairs of nodes that are known", "recovery": "its answers are scaled by the truth"}
+#: Kinds of tasks that cannot predict new inputs -> why.
+_UNPREDICTABLE = {
+    "ranking": "it ranks pairs of nodes that are known",
+    "recovery": "its answers are scaled by the truth",
+}
 
 
 class Predictor:
-    """A trained module with its benchmark's way to read inputs; `graphbench.load` makes one of a run.
+    """Predict inputs by a trained module, as its benchmark reads them; `graphbench.load` makes one of a run.
 
     The same input gets the same answer whatever comes with it, up to rounding. `data` need not be open.
 
     Args:
         module: with its trained weights.
         data: the benchmark it was trained on, for its features and names.
-        facts: what training saw; None where nobody knows, and then no row is held against it.
+        facts: what training saw, to compare inputs with; None if unknown.
         trainer: device and precision.
         batch_size: graphs per batch; that of the benchmark's evaluation if None.
 
@@ -69,7 +72,7 @@ class Predictor:
     # -- Python --------------------------------------------------------------------------------------------------
 
     def predict(self, inputs: Any) -> pd.DataFrame:
-        """Predictions of some inputs, a row each, or a row for each node or edge where the task is about those.
+        """Predict some inputs: a row for each, or for each of its nodes or edges, as the task says.
 
         Args:
             inputs: one or several of what the benchmark takes: SMILES and RDKit molecules, PyG's `Data`, networkx
@@ -77,27 +80,27 @@ class Predictor:
 
         Returns:
             `node` of a task on nodes, `source` and `destination` of one on edges; `prediction_<target>` in real units,
-            and for classes `probability_<class>`; `outside_training` says what of the input training never had,
-            `problem` why there is no prediction; both are empty where all is well. The index is the number of the
-            input, or its label in a column of pandas; all rows of one graph share it.
+            and for classes `probability_<class>`; `outside_training` names what of the input training never had, and
+            `problem` why there is no prediction, else "". The index is the number of the input, or its label in a
+            column of pandas; all rows of one graph share it.
 
         Raises:
             BadInput: the benchmark does not take such inputs.
         """
-        return whole(self.predict_parts(self.data.read_objects(several(inputs))), inputs)
+        return join_frames(self.predict_parts(self.data.read_objects(as_sequence(inputs))), inputs)
 
     def embed(self, inputs: Any, level: Level = "graph") -> pd.DataFrame:
-        """Representations of some inputs: columns `embedding_0`, ... for every graph, or every node; indexed alike.
+        """Embed some inputs: columns `embedding_0`, ... for every graph or every node, indexed as by `predict`.
 
         Raises:
             BadInput: as `predict`.
         """
-        return whole(self.embed_parts(self.data.read_objects(several(inputs)), level), inputs)
+        return join_frames(self.embed_parts(self.data.read_objects(as_sequence(inputs)), level), inputs)
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def predict_parts(self, parts: Iterable[InputPart]) -> Iterator[pd.DataFrame]:
-        """As `predict`, part by part, for inputs larger than memory.
+        """Predict part by part, for inputs larger than memory; see `predict`.
 
         Raises:
             BadInput: the task ranks pairs or recovers maps; the input has a column that predictions need.
@@ -106,29 +109,29 @@ class Predictor:
         return (answer_table(part, self.answers(part), self.columns, self.level) for part in parts)
 
     def check_task(self) -> None:
-        """Refuse tasks whose predictions are about neither graphs nor nodes nor edges.
+        """Refuse tasks that cannot predict new inputs.
 
         Raises:
             BadInput: names the task.
         """
         spec = self.data.spec
-        if spec.kind in _WITHOUT:
+        if spec.kind in _UNPREDICTABLE:
             raise BadInput(
-                f"{spec.name} cannot predict new inputs: {spec.task} is its task, and {_WITHOUT[spec.kind]}."
+                f"{spec.name} cannot predict new inputs: {spec.task} is its task, and {_UNPREDICTABLE[spec.kind]}."
             )
 
     @property
     def level(self) -> TaskLevel:
-        """Return what predictions are about: graphs, nodes or edges."""
+        """Return whether graphs, nodes or edges are predicted."""
         return self.data.spec.level or "graph"
 
     @property
     def classes(self) -> Sequence[str]:
-        """Names of the classes, in the order of the outputs; none for other tasks."""
+        """Return the names of the classes, in the order of the outputs; none for other tasks."""
         return (self.facts.classes if self.facts else ()) or self.data.class_labels()
 
     def columns(self, values: np.ndarray, present: np.ndarray) -> dict[str, Any]:
-        """Predictions `[rows, width]` as columns, see `prediction_columns`; then what the task tells beside them."""
+        """Return columns of predictions `[rows, width]`, see `prediction_columns`, and of the task's spreads."""
         return prediction_columns(self.data, values, self.classes, present) | self.spread_columns(values)
 
     @property
@@ -138,14 +141,14 @@ class Predictor:
         return spec.num_targets if spec.num_classes is None else spec.num_classes
 
     def spread_columns(self, values: np.ndarray) -> dict[str, Any]:
-        """`<target>_std`, or `<target>_q0.05` and so on, of losses that learn them; see `Task.spreads`."""
+        """Return `<target>_std`, or `<target>_q0.05` and so on, of losses that learn them; see `Task.spreads`."""
         names = [f"{target}_{name}" for target in self.data.target_labels() for name in self.module.task.spread_names]
         return {name: values[:, self.predicted + number] for number, name in enumerate(names)}
 
     def pooled(self, values: np.ndarray) -> np.ndarray:
-        """`answers` of several models `[models, rows, width]` as those of one `[rows, width]`.
+        """Pool `answers` of several models `[models, rows, width]` to `[rows, width]`.
 
-        Means, geometric ones of targets in log10 and of their quantiles; see `Spread.pooled` for others.
+        By the mean, the geometric one of targets in log10 and of their quantiles; see `Spread.pooled` for others.
         """
         spread, targets = getattr(self.module.task, "spread", None), self.module.spec.log10_targets
         logged = (*targets, *np.repeat(targets, len(self.module.task.spread_names)).tolist())
@@ -154,7 +157,7 @@ class Predictor:
         return from_log10(np.asarray(pooled), logged)
 
     def embed_parts(self, parts: Iterable[InputPart], level: Level = "graph") -> Iterator[pd.DataFrame]:
-        """As `embed`, part by part."""
+        """Embed part by part, see `embed`."""
         check_choice("level", level, ("graph", "node"))
 
         def answer(batch: GraphBatch) -> Tensor:
@@ -179,9 +182,9 @@ class Predictor:
         return (answer_table(part, self._answer(part, answer, width, level), columns, level) for part in parts)
 
     def answers(self, part: InputPart, quantity: Quantity = "prediction") -> Answers:
-        """Answer the rows of a part by predictions in real units or probabilities, and behind them the task's spreads.
+        """Answer the rows of a part by predictions in real units or probabilities, followed by the task's spreads.
 
-        As "output" by the raw outputs of the head instead, of classes the logits.
+        The quantity "output" stands for raw outputs of the head, such as logits.
         """
         task = self.module.task
 
@@ -199,21 +202,27 @@ class Predictor:
         return self._answer(part, predicted, width, self.level)
 
     def _answer(self, part: InputPart, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel) -> Answers:
-        problems = dict(part.problems)
-        table, indices, failed = encoded_here(part.table, lacking(part.table, self.data), self.data.spec.name)
-        problems |= {part.rows[graph]: why for graph, why in failed.items()}
-        rows = [part.rows[graph] for graph in indices]
+        encodings = missing_encodings(part.table, self.data)
+        table, encoded, failed = encoded_here(part.table, encodings, self.data.spec.name)
+        rows = [part.rows[graph] for graph in encoded]
         values, missing = self._values(table, answer, width, level)
         counts = table.lengths(axis_of(level)).numpy()
         missing |= dict.fromkeys(np.flatnonzero(counts == 0).tolist(), f"the graph has no {level}s")
+        problems = dict(part.problems)
+        problems |= {part.rows[graph]: why for graph, why in failed.items()}
         problems |= {rows[graph]: why for graph, why in missing.items()}
-        noted = [] if self.facts is None else [dict(zip(rows, self.facts.outside(table, self.data), strict=True))]
-        noted += [] if part.remarks is None else [part.remarks]
-        remarks = ["; ".join(filter(None, (one.get(row) for one in noted))) for row in range(len(part.frame))]
-        answered = Answers(values, rows, counts, {}, remarks if noted else None)
-        answered = answered.only([row for row in rows if row not in problems])
-        answered.problems = problems
-        return answered
+        answers = Answers(values, rows, counts, {}, self._remarks(part, table, rows))
+        answers = answers.only([row for row in rows if row not in problems])
+        answers.problems = problems
+        return answers
+
+    def _remarks(self, part: InputPart, table: GraphTable, rows: Sequence[int]) -> list[str] | None:
+        """Note what of every row of a part training never had; None if unknown. `rows` are those of the table."""
+        notes = [] if self.facts is None else [dict(zip(rows, self.facts.outside(table, self.data), strict=True))]
+        notes += [] if part.remarks is None else [part.remarks]
+        if not notes:
+            return None
+        return ["; ".join(filter(None, (one.get(row) for one in notes))) for row in range(len(part.frame))]
 
     def _values(
         self, table: GraphTable, answer: Callable[[GraphBatch], Tensor], width: int, level: TaskLevel
@@ -230,17 +239,15 @@ class Predictor:
             return output, missing
         table = _with_unknown_targets(table, self.data)
         waiting = list(SizeBucketSampler(table.num_nodes, self.batch_size, shuffle=False))[::-1]  # a stack
-        # The module may have been trained since: with dropout an answer would be random, and with batch norms it would
-        # depend on what else is asked.
+        # The module may have been trained since: dropout would make answers random, and batch norms would make them
+        # depend on the rest of the batch.
         with torch.inference_mode(), evaluating(self.module):
             while waiting:
                 graphs = waiting.pop()
                 try:
                     values = self._forward(table.batch(graphs), answer)
-                except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                    # On a processor torch raises a RuntimeError of no kind of its own.
-                    of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-                    if not of_memory and "can't allocate memory" not in str(error):
+                except (MemoryError, RuntimeError) as error:
+                    if not _is_out_of_memory(error):
                         raise
                     if len(graphs) > 1:
                         # Halved until it fits, as the memory that a batch takes is known only by trying.
@@ -250,7 +257,7 @@ class Predictor:
                         missing[graphs[0]] = f"too large for the memory of {self.device}: {size} nodes"
                     continue
                 places = [np.arange(int(axis[graph]), int(axis[graph + 1])) for graph in graphs]
-                # float64 where the model answers in it; the type is known only from its first answer
+                # float64 where the model answers in it, which its first answer shows
                 output = output.astype(np.promote_types(output.dtype, values.dtype), copy=False)
                 output[np.concatenate(places)] = values
                 for graph, place in zip(graphs, places, strict=True):
@@ -259,7 +266,7 @@ class Predictor:
         return output, missing
 
     def _forward(self, batch: GraphBatch, answer: Callable[[GraphBatch], Tensor]) -> np.ndarray:
-        """Answer one batch `[rows, width]`, after all that happens to a batch on its way to the model."""
+        """Answer one batch `[rows, width]`, after Lightning's hooks and the conversion of its precision."""
         batch = self._precision.convert_input(on_device(self.data, batch, self.device))
         context: AbstractContextManager[None] = self._precision.predict_step_context()
         with context:
@@ -267,8 +274,13 @@ class Predictor:
             return (values if values.dtype == torch.float64 else values.float()).cpu().numpy()
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    # On a CPU torch raises a plain RuntimeError.
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
 def on_device(data: Benchmark, batch: GraphBatch, device: torch.device) -> GraphBatch:
-    """Prepare a batch for the model by Lightning's hooks, which only its loops would call."""
+    """Move a batch to a device by Lightning's hooks, which only its loops call."""
     batch = data.transfer_batch_to_device(data.on_before_batch_transfer(batch, 0), device, 0)
     ready: GraphBatch = data.on_after_batch_transfer(batch, 0)
     return ready
@@ -286,12 +298,12 @@ def parts_of_split(data: Benchmark, split: str, size: int = 1024) -> Iterator[In
 
 
 def readers_of(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]]:
-    """Return a model for each way to read an input, and for each model the place of the one that reads for it."""
+    """Return one model per input recipe, and for each model the index of the one that reads for it."""
     readers: list[Predictor] = []
     recipes: list[tuple[Any, ...]] = []
     places = []
     for member in members:
-        # A benchmark without a recipe reads as no other does.
+        # A benchmark without a recipe shares its reading with no other.
         recipe = member.data.input_recipe() or (id(member),)
         if recipe not in recipes:
             readers.append(member)
@@ -301,20 +313,20 @@ def readers_of(members: Sequence[Predictor]) -> tuple[list[Predictor], list[int]
 
 
 def side_by_side(readings: Sequence[Iterator[InputPart]]) -> Iterator[list[InputPart]]:
-    """Parts of one input as several models read it, side by side; an input that changes meanwhile is refused."""
+    """Zip the parts of one input as several models read it; refuse an input that changes meanwhile."""
     for views in zip_longest(*readings):
         if len({-1 if view is None else len(view.frame) for view in views}) > 1:
             raise GraphbenchError("The models of the ensemble read different rows from one input.")
         yield list(views)
 
 
-def lacking(table: GraphTable, data: Benchmark) -> list[Any]:
-    """List the encodings that the table does not have yet."""
+def missing_encodings(table: GraphTable, data: Benchmark) -> list[Any]:
+    """List the encodings that a table does not have yet."""
     return [encoding for encoding in data.encodings if not set(encoding.layout) <= set(table.columns)]
 
 
 def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
-    """Return the table with unknown targets: tasks hand them on beside their predictions."""
+    """Add unknown targets to a table without targets: tasks return targets beside predictions."""
     if "y" in table.columns:
         return table
     spec = data.spec
@@ -326,25 +338,20 @@ def _with_unknown_targets(table: GraphTable, data: Benchmark) -> GraphTable:
 
 
 def axis_of(level: str) -> str:
-    """Return the axis of the rows that are predicted."""
+    """Return the axis of a level."""
     return {"node": NODE_AXIS, "edge": EDGE}.get(level, GRAPH)
 
 
 def targets_of(part: InputPart, answers: Answers, level: str) -> np.ndarray:
-    """Return the targets of the answered rows, or of their nodes or edges where those are predicted `[values, T]`."""
+    """Return the targets of the answered rows, or of their nodes or edges, by level `[values, T]`."""
     counts = part.table.lengths(axis_of(level)).numpy()
     answered = np.isin(part.rows, answers.rows)
     y: np.ndarray = part.table.columns["y"].numpy().reshape(int(counts.sum()), -1)
     return y[np.repeat(answered, counts)]
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    # On a processor torch raises a RuntimeError of no kind of its own.
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
-
-
-def several(inputs: Any) -> Sequence[Any]:
-    """Return a sequence of inputs; a single one is wrapped, and a table is not taken for its column names."""
+def as_sequence(inputs: Any) -> Sequence[Any]:
+    """Return inputs as a sequence, a single one in a list; refuse a table, which iterates over its column names."""
     if isinstance(inputs, (pd.DataFrame, dict)):
         kind = type(inputs).__name__
         raise BadInput(f"predict and embed take a list of inputs, such as frame['smiles'], not a whole {kind}.")
@@ -353,15 +360,15 @@ def several(inputs: Any) -> Sequence[Any]:
     dimensions = getattr(inputs, "ndim", 1)
     if dimensions == 2:  # an array with a row for each point of one cloud
         return [inputs]
-    # Empty cells of tables, which `tolist` of a column leaves as they are.
-    given = [np.asarray(inputs).item()] if dimensions == 0 else inputs
-    return [None if one is pd.NA or (isinstance(one, float) and one != one) else one for one in given]
+    values = [np.asarray(inputs).item()] if dimensions == 0 else inputs
+    # Empty cells of a table are NA or NaN in its columns.
+    return [None if one is pd.NA or (isinstance(one, float) and one != one) else one for one in values]
 
 
-def whole(frames: Iterable[pd.DataFrame], inputs: Any) -> pd.DataFrame:
-    """Join the tables of the parts of inputs, indexed by the input's number, or its label in a column of pandas."""
+def join_frames(frames: Iterable[pd.DataFrame], inputs: Any) -> pd.DataFrame:
+    """Join the tables of parts, indexed by the input's number, or its label in a column of pandas."""
     tables, first = [], 0
-    for frame in frames:  # each numbers its own rows
+    for frame in frames:  # each is indexed from 0
         tables.append(frame.set_axis(frame.index + first))
         first = int(tables[-1].index[-1]) + 1
     if not tables:

@@ -51,9 +51,6 @@ def verify(run: RunFolder) -> Iterator[Check]:
 
     Checks end where the configuration cannot be built or its data cannot be read, since all others rest on them. The
     folder has `config.yaml`, `results.json`, `predictions-val.csv` and `predictions-test.csv`.
-
-    Raises:
-        CorruptData: a file is damaged.
     """
     name = "configuration"
     try:

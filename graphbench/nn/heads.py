@@ -103,6 +103,17 @@ class MLPHead(nn.Module):
         return self.layers[-1](x)
 
 
+def _hidden_widths(dim: int, output_dim: int, num_layers: int, width: HeadWidth) -> list[int]:
+    check_range("num_layers of a head", num_layers, at_least=1, whole=True)
+    check_choice("width of a head", width, get_args(HeadWidth))
+    if width != "halving":
+        return [dim if width == "constant" else output_dim] * (num_layers - 1)
+    widths = [dim // 2**i for i in range(1, num_layers)]
+    if 0 in widths:
+        raise BadInput(f"A head of {num_layers} layers halves a width of {dim} to nothing; take fewer layers.")
+    return widths
+
+
 class DotProductHead(nn.Module):
     """Scores of node pairs: the dot product of the two ends after k linear maps of constant width.
 
@@ -243,17 +254,6 @@ class NodeHead(nn.Module):
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
         """`[num_nodes, output_dim]`."""
         return self.mlp(representation.node)
-
-
-def _hidden_widths(dim: int, output_dim: int, num_layers: int, width: HeadWidth) -> list[int]:
-    check_range("num_layers of a head", num_layers, at_least=1, whole=True)
-    check_choice("width of a head", width, get_args(HeadWidth))
-    if width != "halving":
-        return [dim if width == "constant" else output_dim] * (num_layers - 1)
-    widths = [dim // 2**i for i in range(1, num_layers)]
-    if 0 in widths:
-        raise BadInput(f"A head of {num_layers} layers halves a width of {dim} to nothing; take fewer layers.")
-    return widths
 
 
 class EdgeHead(nn.Module):

@@ -1,4 +1,4 @@
-"""The operations of layers that an installed package of kernels may compute faster, in plain torch.
+"""Define the operations of layers that an installed package of kernels may replace, in plain torch.
 
 Each function is complete: it is differentiated twice, runs under autocast, is compiled and exported. `operation`
 registers it with `torch.library`, see `graphbench.contracts.kernels`. An edge that names an absent node is an
@@ -23,8 +23,8 @@ from graphbench.nn.size_blocks import pad_blocks, unpad_blocks
 
 #: Added to a sum of gates before it divides.
 _EPSILON = 1e-6
-#: Nodes of a padded graph up to which products, softmax and products are faster on a processor than torch's fused
-#: attention, which has no second derivative.
+#: Nodes of a padded graph up to which plain matmuls and softmax are faster on a CPU than torch's fused attention, which
+#: has no second derivative.
 _SMALL = 128
 #: Widths of heads that fused attention on cards takes are multiples of these, 16 bytes: efficient attention asks for
 #: them, flash attention pads to 8 by itself, cuDNN's asks for 8.
@@ -71,7 +71,7 @@ def sum_rectified(x: Tensor, edge_index: Tensor, edges: Tensor, own: float = 0.0
         tensor([[0.0000],
                 [1.5000]])
     """
-    # In place, as nobody else has the sums: one tensor of all edges less.
+    # In place, which saves a tensor of all edges.
     messages = (x.index_select(0, edge_index[0]) + edges).relu_()
     return _add_at_targets(messages, edge_index[1], x, own)
 

@@ -234,9 +234,6 @@ def facts(configuration: Configuration, names: Iterable[str] = ()) -> Facts:
     """Read the facts of a configuration.
 
     `names` are all configurations, for the one that an overlay belongs to: `sat/overlays/zinc-x2` to `sat/zinc`.
-
-    Raises:
-        BadInput: its file is damaged, or has an unknown key in `expected`.
     """
     content = configuration.content()
     over = base_of(configuration.name, names) if configuration.is_overlay else ""

@@ -24,7 +24,7 @@ class Gate(Protocol):
         """Raise `BadInput` unless a name is admitted; see `check` of this module."""
 
 
-# Of a context: what is handed to another thread is not behind the gate.
+# A context variable: other threads are not restricted.
 _gate: ContextVar[Gate | None] = ContextVar("gate", default=None)
 
 
@@ -51,8 +51,8 @@ def limited_to(gate: Gate | None) -> Iterator[None]:
 def check(path: str, *, listed: bool = True, shown: str = "") -> None:
     """Refuse a name that may not be imported.
 
-    `listed` tells whether the gate's own list counts: not for functions called with arguments of the configuration.
-    `shown` is the name for the message.
+    `listed` admits names on the gate's own list; False for functions that are called with arguments of the
+    configuration. `shown` is the name in the message.
     """
     gate = _gate.get()
     if gate is not None:
@@ -73,12 +73,12 @@ def import_object(module: str, name: str, *, listed: bool = True) -> Any:
         >>> import_object("collections", "OrderedDict.fromkeys").__name__
         'fromkeys'
     """
-    # Before the import, which runs the module's code, whatever it defines.
+    # Before the import, which runs the module's code.
     check(f"{module}.{name}", listed=listed)
     loaded: Any = importlib.import_module(module)
     for part in name.split("."):
         loaded = getattr(loaded, part)
-    # An admitted module must not admit all that it imports itself, such as `os`.
+    # An admitted module does not admit what it imports itself, such as `os`.
     if listed:
         check(_definition(loaded))
     return loaded

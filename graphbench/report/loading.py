@@ -1,4 +1,4 @@
-"""Load run folders for the report: all files that can be read, and a sentence for each that cannot.
+"""Load run folders for the report: all readable files, and a sentence for each of the others.
 
 A row of `metrics.csv` holds what was logged at one moment, so most of its cells are empty; an empty cell means "not
 logged", `nan` that the number was not finite. The two are distinguished: a run that diverged must not look like one
@@ -278,7 +278,7 @@ def curves_of(table: RunTable) -> Curves:
     logged = pd.DataFrame(table.rows, columns=list(table.columns), dtype=str)
     step, epoch = (pd.to_numeric(logged[name], errors="coerce") for name in ("step", "epoch"))
     epoch = epoch + 1 if bool((epoch == 0).any()) else epoch  # older versions counted from 0
-    # The most of all rows: within an epoch steps are still few for the number that it bears.
+    # The maximum over rows: within an epoch, rows have the epoch's number and fewer steps.
     steps_per_epoch = ((step + 1) / epoch).max()
     if pd.isna(steps_per_epoch):
         return {}

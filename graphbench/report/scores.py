@@ -136,14 +136,14 @@ class ResultTable:
         return [row.group for row in self.rows if row.group is not None]
 
     @property
-    def best(self) -> Row:
-        """Return the model with the best validation score."""
-        return self.models[0]
-
-    @property
     def models(self) -> list[Row]:
         """Return the rows of groups, without baselines."""
         return [row for row in self.rows if row.group is not None]
+
+    @property
+    def best(self) -> Row:
+        """Return the model with the best validation score."""
+        return self.models[0]
 
     def quantity(self, key: str) -> Quantity | None:
         """Return the column with a key, if there is one."""
@@ -268,16 +268,17 @@ def _row(group: Group, metric: str) -> Row:
     count = len(group.runs)
     scores = {}
     for key in names:
-        split, _, name = key.partition("/")
-        # A diverged run has no score, which must not flatter the mean of the others.
-        given = (
-            run.scores(split).get(name, math.nan if split == "val" and run.diverged else None) for run in group.runs
-        )
-        values = tuple(value for value in given if value is not None)
+        values = tuple(value for run in group.runs if (value := _score(run, key)) is not None)
         scores[key] = Score(values, count, sum(key in run.undefined for run in group.runs))
     for key in _MEASURED:
         scores[key] = Score(tuple(_measured(group.runs, key)), count)
     return Row(group.label, group.replicates, _best_epochs(group), scores, group)
+
+
+def _score(run: Run, key: str) -> float | None:
+    """Return a score; NaN in validation for a diverged run, so that the mean of the others does not flatter."""
+    split, _, name = key.partition("/")
+    return run.scores(split).get(name, math.nan if split == "val" and run.diverged else None)
 
 
 def _best_epochs(group: Group) -> str:
@@ -318,8 +319,8 @@ def _quantities(runs: Sequence[Run], metric: str, unit: str) -> tuple[Quantity, 
     names = dict.fromkeys([metric] if metric else [])
     names |= dict.fromkeys(name for run in runs for split in SCORED for name in run.scores(split) if name != "loss")
     names |= dict.fromkeys(name.partition("/")[2] for run in runs for name in run.undefined)
-    looked = any(len(run.gap) and (run.gap["split"] == "test").any() for run in runs if not run.scores("test"))
-    absent = {"val": "not scored", "test": "not recorded" if looked else "not looked at"}
+    is_seen = any(len(run.gap) and (run.gap["split"] == "test").any() for run in runs if not run.scores("test"))
+    absent = {"val": "not scored", "test": "not recorded" if is_seen else "not looked at"}
     units = {"MAE": unit, "RMSE": unit}
     return (
         *(
@@ -343,38 +344,38 @@ def _in_unit(key: str, title: str, runs: Sequence[Run], units: Iterable[tuple[st
 
 def _baselines(groups: Sequence[Group]) -> list[Row]:
     """Return one row per baseline, over all splits; several if its scores differ between groups, by their data."""
-    baselines: dict[str, list[tuple[str, _BySplit]]] = {}
-    for group in groups:
-        for name, versions in _baselines_of(group).items():
-            merged = baselines.setdefault(name, [])
-            for version in versions:
-                # Versions meet where they share a split and agree on all that they share.
-                shared = ((one, one.keys() & version.keys()) for _, one in merged)
-                alike = (one for one, splits in shared if splits and all(one[s] == version[s] for s in splits))
-                if (one := next(alike, None)) is not None:
-                    one.update(version)
-                else:
-                    merged.append((group.label, version))
     rows = []
-    for name, versions_by_group in baselines.items():
-        for label, version in versions_by_group:
-            title = name if len(versions_by_group) == 1 else f"{name}, for {label}"
+    for name, versions in _merge_versions(groups).items():
+        for label, version in versions:
+            title = name if len(versions) == 1 else f"{name}, for {label}"
             keys = dict.fromkeys(key for scores in version.values() for key in scores)
             values = {key: tuple(scores[key] for scores in version.values() if key in scores) for key in keys}
-            shown = {key: Score(each, len(version)) for key, each in values.items()} | _seconds(groups, name)
-            rows.append(Row(title, "–", "–", shown))
+            scores_of = {key: Score(each, len(version)) for key, each in values.items()}
+            rows.append(Row(title, "–", "–", scores_of | _seconds(groups, name)))
     return rows
 
 
-def _seconds(groups: Sequence[Group], name: str) -> dict[str, Score]:
-    """Return the cost of a baseline as the fit time; runs of one split share one fit."""
-    stored = (run.baseline_seconds for group in groups for run in group.runs)
-    seconds = tuple(dict.fromkeys(costs[name] for costs in stored if name in costs))
-    return {"fit_seconds": Score(seconds, len(seconds))} if seconds else {}
+def _merge_versions(groups: Sequence[Group]) -> dict[str, list[tuple[str, _BySplit]]]:
+    """Return the versions of each baseline's scores over all groups, each with the label of its first group.
+
+    Versions are merged if they share a split and agree on all that they share.
+    """
+    merged: dict[str, list[tuple[str, _BySplit]]] = {}
+    for group in groups:
+        for name, versions in _versions_of(group).items():
+            known = merged.setdefault(name, [])
+            for version in versions:
+                shared = ((other, other.keys() & version.keys()) for _, other in known)
+                alike = (other for other, splits in shared if splits and all(other[s] == version[s] for s in splits))
+                if (other := next(alike, None)) is not None:
+                    other.update(version)
+                else:
+                    known.append((group.label, version))
+    return merged
 
 
-def _baselines_of(group: Group) -> dict[str, list[_BySplit]]:
-    """Return the baselines' scores by split; several versions if runs of one split do not agree."""
+def _versions_of(group: Group) -> dict[str, list[_BySplit]]:
+    """Return each baseline's scores by split; several versions if runs of one split do not agree."""
     baselines: dict[str, list[_BySplit]] = {}
     for run in group.runs:
         split = replicate(run)[1:]
@@ -386,3 +387,10 @@ def _baselines_of(group: Group) -> dict[str, list[_BySplit]]:
             else:
                 versions.append({split: scores})
     return baselines
+
+
+def _seconds(groups: Sequence[Group], name: str) -> dict[str, Score]:
+    """Return the cost of a baseline as the fit time; runs of one split share one fit."""
+    stored = (run.baseline_seconds for group in groups for run in group.runs)
+    seconds = tuple(dict.fromkeys(costs[name] for costs in stored if name in costs))
+    return {"fit_seconds": Score(seconds, len(seconds))} if seconds else {}

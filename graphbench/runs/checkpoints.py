@@ -7,7 +7,7 @@ import io
 import logging
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 import yaml
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins import TorchCheckpointIO
-from torch import nn
 
 from graphbench.data.files.foreign import check_stored, load_yaml
 from graphbench.data.files.writing import writing
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 
 #: Lightning's function that builds a module from hyper-parameters, the only one that a checkpoint may name for it.
 INSTANTIATOR = "pytorch_lightning.cli.instantiate_module"
-#: Their keys in a checkpoint, for module and data; the last two are of Lightning before 0.8.
+#: Keys of hyper-parameters in a checkpoint, for module and data; the last two are of Lightning before 0.8.
 _HYPER_PARAMETERS = ("hyper_parameters", "datamodule_hyper_parameters", "hparams", "module_arguments")
 #: The class in torch's error about a file with more than tensors.
 _FOREIGN = re.compile(r"GLOBAL (\S+) was not an allowed global|Trying to load unsupported GLOBAL (\S+)")
@@ -147,9 +146,9 @@ def unreadable_reason(path: Path, error: Exception) -> str:
 
 
 def trained_weights(run: RunFolder) -> Path:
-    """Return the path of a run's best weights, else its last ones, else those of an exported folder.
+    """Return the path of a run's best weights, else the last ones, else those of an exported folder.
 
-    Without any, the path that the best ones would have.
+    Without any, return the path of the best ones.
     """
     return next((path for path in (run.best, run.last, run.path / weights.FILE) if path.is_file()), run.best)
 
@@ -182,83 +181,3 @@ def weights_file(source: str | Path) -> Path:
     if path.is_dir():
         return trained_weights(RunFolder(path))
     return path if path.is_file() or len(path.parts) > 1 else find_weights(str(source))
-
-
-#: Takes tensors by name, which it may change, and with what their model was made (`spec`, `architecture`, ...).
-Arrange = Callable[[dict[str, torch.Tensor], Mapping[str, Any]], Collection[str]]
-
-#: Outcome of weights that were not loaded, whose names they are, and the reason.
-_NOT_LOADED = (
-    ("missing", "model", "the file lacks them, so that they stay as initialised"),
-    ("unused", "file", "this model has none of these names"),
-    ("other_shape", "model", "the file has them in another shape, so that they stay as initialised"),
-    ("other_targets", "model", "they belong to other targets in the file, so that they stay as initialised"),
-)
-
-
-def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None = None) -> dict[str, list[str]]:
-    """Copy the weights of a checkpoint into `module` where name and shape agree, and log the others.
-
-    PyTorch's extra state of modules, such as options, is not copied: it belongs to the trained model. `arrange` puts
-    tensors of the file into the module's order, given with what the file's model was made, and returns names that are
-    not to be loaded.
-
-    Returns:
-        Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them),
-        `other_shape` and `other_targets` (those that `arrange` returned); and `unused` (the module lacks them).
-    """
-    file = weights_file(path)
-    content = load_checkpoint(file)
-    source, target = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
-    others = set(arrange(source, _made_with(file, content))) if arrange else set()
-    shared = [name for name in target if name in source and name not in others]
-    outcome = {
-        "loaded": [name for name in shared if source[name].shape == target[name].shape],
-        "missing": [name for name in target if name not in source],
-        "unused": [name for name in source if name not in target],
-        "other_shape": [name for name in shared if source[name].shape != target[name].shape],
-        "other_targets": [name for name in target if name in others],
-    }
-    if not outcome["loaded"]:
-        raise BadInput(f"init_from: no weight of {path} fits this model by name and shape.")
-    module.load_state_dict({name: source[name] for name in outcome["loaded"]}, strict=False)
-    loaded = ", ".join(folded(outcome["loaded"], target))
-    counts = len(outcome["loaded"]), len(target)
-    log.info("init_from %s: %d of the model's %d tensors loaded from %s: %s", path, *counts, file, loaded)
-    for kind, every, words in _NOT_LOADED:
-        if outcome[kind]:
-            names = ", ".join(folded(outcome[kind], target if every == "model" else source))
-            log.warning("init_from %s: not loaded, since %s: %s", path, words, names)
-    return outcome
-
-
-def _made_with(file: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return with what a file's model was made, as plain values, where it says so: of exports `spec` alone."""
-    if file.suffix == weights.SUFFIX:
-        return {"spec": weights.read_specification(file)}
-    stored = content.get("hyper_parameters")
-    return stored if isinstance(stored, Mapping) else {}
-
-
-def folded(names: Collection[str], every: Iterable[str], above: str = "") -> list[str]:
-    """Shorten dotted names: a part of the model all of whose n > 1 tensors are named becomes `part.* (n)`.
-
-    `every` has all names of the model, or of its part `above`, in order.
-    """
-    parts: dict[str, list[str]] = {}
-    for name in every:
-        parts.setdefault(above + name.removeprefix(above).partition(".")[0], []).append(name)
-    short: list[str] = []
-    for part, inside in parts.items():
-        named = [name for name in inside if name in names]
-        if len(named) == len(inside) > 1:
-            short.append(f"{part}.* ({len(inside)})")
-        elif len(inside) > 1 and named:
-            short += folded(named, inside, f"{part}.")
-        else:
-            short += named
-    return short
-
-
-def _tensors(state: dict[str, Any]) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}

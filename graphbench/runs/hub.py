@@ -74,10 +74,6 @@ def push(folder: Path, model: HubModel, message: str, private: bool) -> str:
 
     Returns:
         The address of the commit.
-
-    Raises:
-        GraphbenchError: the Hub refuses or cannot be reached.
-        MissingExtra: huggingface_hub is not installed.
     """
     api = _client(f"Pushing to {model}").HfApi(library_name="graphbench")
     try:

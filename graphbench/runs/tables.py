@@ -48,9 +48,6 @@ def load_table(path: Path) -> RunTable:
     """Read a table up to the first row that a killed process or a full disk left half written; empty without a file.
 
     A row is complete if its line ends, it has a cell for every column, and its epoch and step are numbers or empty.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     if not path.is_file():
         return RunTable()

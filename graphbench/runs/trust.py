@@ -3,8 +3,8 @@
 A run sent by somebody else names classes and functions, and importing one runs the code of its module. So a run may
 name objects that an installed distribution registers or `ADMITTED` lists; anything else needs `--trust` (`trust=True`
 in Python), once: the checksum of the configuration is stored for its folder, in the user's state directory. A fit
-stores the checksum of its own run in the same way, so that one's own runs need no `--trust`. Names on a command line
-are its user's, and trusted.
+stores the checksum of its own run in the same way, so that a user's own runs need no `--trust`. Names on a command line
+are the user's, and trusted.
 
 A configuration is not searched for names: `Policy` decides at the import, for jsonargparse (`enforced`) and for
 `graphbench.registry.importing`.
@@ -43,7 +43,7 @@ ADMITTED = (
     "torch.optim",
     "torchmetrics",
 )
-#: Parts of them that load other people's models, none of which scores graphs.
+#: Parts of these packages that load other people's models, none of which scores graphs.
 REFUSED = tuple(
     f"torchmetrics.{base}{part}" for base in ("", "functional.") for part in ("audio", "image", "multimodal", "text")
 )
@@ -51,8 +51,8 @@ REFUSED = tuple(
 _CLASS_KEYS = frozenset({"class_path", "init_args", "dict_kwargs"})
 #: jsonargparse has one setting for the process, so two threads that load models must take turns.
 _SETTING = threading.RLock()
-#: Parts of a configuration whose keys are options.
-_PARTS = (
+#: Keys that lead to mappings of options in a configuration.
+_MAPPINGS = (
     (), ("data",), ("data", "init_args"), ("model",), ("model", "architecture"), ("model", "architecture", "init_args"),
     ("trainer",),
 )  # fmt: skip
@@ -67,8 +67,8 @@ class Policy:
         paths: admitted dotted paths that are neither listed nor registered.
         trust: whether everything is admitted.
         keep: whether to store the trust, if it was needed.
-        foreign: imported paths that are neither listed nor registered, in the course of the command.
-        refusals: refused paths, in the course of the command.
+        foreign: paths imported during the command that are neither listed nor registered.
+        refusals: errors of the paths refused during the command.
     """
 
     config: Path
@@ -80,7 +80,7 @@ class Policy:
     _file: Path = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # jsonargparse enters a configuration's folder while it reads it, so that `config` may lead nowhere then.
+        # Absolute, since jsonargparse enters the folder of a configuration while it reads it.
         object.__setattr__(self, "_file", self.config.absolute())
 
     @classmethod
@@ -92,12 +92,12 @@ class Policy:
         `paths` are dotted ones on the user's own command line; a stored checksum counts if `remembered`.
 
         Raises:
-            BadInput: the file is no YAML mapping, or without `trust` names other files or has another form than
-                `fit` writes.
+            BadInput: the file is no YAML mapping, or, without `trust`, names other files or has a form that `fit` does
+                not write.
         """
         raw, content = _read(config)
         trusted = remembered and _stored_checksums().get(str(config.resolve())) == hashlib.sha256(raw).hexdigest()
-        if not trust:  # of a file that it names no checksum is kept
+        if not trust:  # no checksum covers other files that it names
             _check_form(config, content)
         return cls(config, paths, trust or trusted, keep=trust)
 
@@ -105,12 +105,9 @@ class Policy:
         """Refuse a dotted path that is not admitted.
 
         Args:
-            path: as it is named, or of the object's definition.
+            path: as named, or of the object's definition.
             listed: whether to admit `ADMITTED` and registered classes.
-            shown: the path for the message, `path` by default.
-
-        Raises:
-            BadInput: the path is not admitted.
+            shown: path in the message, `path` by default.
 
         Examples:
             >>> policy = Policy(Path("config.yaml"), frozenset({"mine.Model"}))
@@ -123,7 +120,7 @@ trust=True).
         """
         if listed and (_is_listed(path) or _is_registered(path)):
             return
-        # `Path()` stands for the command itself, whose words are its user's own.
+        # `Path()` stands for the command line, whose words are the user's own.
         if self.config != Path() and (owner := listings.absent_owner(path)):
             self.refusals.append(BadInput(f"{self.config} names {path}. {listings.advice(owner)}"))
             raise self.refusals[-1]
@@ -134,14 +131,14 @@ trust=True).
         text = text if text.isprintable() else repr(text)
         refusal = BadInput(
             f"{self.config} names {text}, which is no registered class and not in the list of what a run may import; "
-            f"importing it runs its code.{self._maker(path)}{self._further(path)} Where you know that code and want "
-            "it, add --trust (in Python: trust=True)."
+            f"importing it runs its code.{self._missing_plugin(path)}{self._other_classes(path)} Where you know that "
+            "code and want it, add --trust (in Python: trust=True)."
         )
         self.refusals.append(refusal)  # jsonargparse turns it into an error of its own, see `enforced`
         raise refusal
 
-    def _maker(self, path: str) -> str:
-        """Name the plug-in that the class came from where the run was made, if it is not installed here."""
+    def _missing_plugin(self, path: str) -> str:
+        """Name the plug-in that has the class according to the run's environment, if it is not installed here."""
         package = path.partition(".")[0]
         with contextlib.suppress(OSError, ValueError, AttributeError, KeyError):  # it may be damaged, or not be there
             for name, version in load_json(self._file.with_name("environment.json"))["packages"].items():
@@ -150,9 +147,9 @@ trust=True).
                     return f" The run was made with {made_with}, which is not installed here."
         return ""
 
-    def _further(self, path: str) -> str:
-        """Name the other classes that trust would import: one says yes to all of them."""
-        is_yaml = self._file.suffix in (".yaml", ".yml") and self._file.is_file()  # and no checkpoint
+    def _other_classes(self, path: str) -> str:
+        """Name the other classes that --trust would import."""
+        is_yaml = self._file.suffix in (".yaml", ".yml") and self._file.is_file()  # not a checkpoint
         classes = _classes(_read(self._file)[1], "") if is_yaml else ()
         named = sorted({entry["class_path"] for _, entry in classes} - {path})
         others = [repr(one) for one in named if "." in one and not (_is_listed(one) or _is_registered(one))]
@@ -182,7 +179,7 @@ def _is_registered(path: str) -> bool:
 
 
 def _definition(path: str) -> str | None:
-    """Return the path at which an object that is imported already is defined."""
+    """Return the path of the definition of an imported object; None if it is not imported."""
     module, _, name = path.rpartition(".")
     loaded: Any = getattr(sys.modules.get(module), name, None)
     return f"{loaded.__module__}.{loaded.__qualname__}" if hasattr(loaded, "__qualname__") else None
@@ -200,9 +197,9 @@ def _read(config: Path) -> tuple[bytes, dict[str, Any]]:
 
 
 def _check_form(config: Path, content: Mapping[str, Any]) -> None:
-    """Refuse forms that `fit` never writes, since other readers of a run might take them otherwise than the parser."""
+    """Refuse forms that `fit` never writes, which other readers of a run might read differently from the parser."""
     advice = "add --trust (in Python: trust=True) where you know this file, or write it as `graphbench fit` does."
-    for part in _PARTS:
+    for part in _MAPPINGS:
         value: Any = content
         for key in part:
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -218,7 +215,7 @@ def _check_form(config: Path, content: Mapping[str, Any]) -> None:
 
 
 def _is_class(config: Path, part: Sequence[str], text: str) -> bool:
-    """Tell whether a text in place of a mapping is the name of a class, and not of a file."""
+    """Tell whether a text in place of a mapping names a class, not a file."""
     named = part[-1] in ("data", "architecture") and all(piece.isidentifier() for piece in text.split("."))
     return named and not Path(text).exists() and not (config.parent / text).exists()
 
@@ -258,7 +255,7 @@ def named_in(words: Sequence[str]) -> frozenset[str]:
 
 
 def _paths_in(text: str) -> Iterator[str]:
-    """Yield the paths that a text may mean: a class, MODULE:FUNCTION, or a data set with arguments after a colon."""
+    """Yield the dotted paths that a text may stand for: a class, MODULE:FUNCTION, or a data set of PyG."""
     name, colon, rest = text.partition(":")
     if os.path.lexists(text):
         return
@@ -277,7 +274,7 @@ def _trust_file() -> Path:
 
 
 def _stored_checksums() -> dict[str, str]:
-    """Return configuration -> SHA-256 at the time when it was trusted."""
+    """Return the SHA-256 of each trusted configuration."""
     try:
         content = load_json(_trust_file())
     except (OSError, ValueError, RuntimeError):  # RuntimeError: no home directory
@@ -303,13 +300,13 @@ def remember(config: Path) -> None:
 
 
 @contextlib.contextmanager
-def command() -> Iterator[None]:
-    """Admit all imports within a command, and record foreign ones; `require` restricts them."""
+def admitting_all() -> Iterator[None]:
+    """Admit all imports within a command, and record foreign ones; `restrict_to` restricts them."""
     with importing.limited_to(Policy(Path(), trust=True)):
         yield
 
 
-def require(policy: Policy) -> None:
+def restrict_to(policy: Policy) -> None:
     """Restrict imports by name to those that the policy admits, until the command ends."""
     importing.set_gate(policy)
 
@@ -338,9 +335,6 @@ def enforced(policy: Policy | None = None) -> Iterator[None]:
 
     jsonargparse checks classes and callables, by the path in the configuration and by that of the definition, so that
     `admitted.module.os.system` is refused.
-
-    Raises:
-        BadInput: a path is not admitted.
     """
     from jsonargparse._common import parsing_settings  # public functions can only add to the settings
 

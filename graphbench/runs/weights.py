@@ -38,10 +38,6 @@ def save_weights(state: Mapping[str, Any], path: Path, about: Mapping[str, str] 
     """Write a `state_dict`, with a copy of each tensor that shares memory.
 
     `about` has further texts for the header.
-
-    Raises:
-        BadInput: an extra state is no plain value.
-        MissingExtra: safetensors is not installed.
     """
     library = _safetensors("Writing weights as safetensors")
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
@@ -61,13 +57,7 @@ def save_weights(state: Mapping[str, Any], path: Path, about: Mapping[str, str] 
 
 
 def read_weights(path: str | Path) -> dict[str, Any]:
-    """Read the `state_dict` in a file onto the CPU.
-
-    Raises:
-        BadInput: there is no such file.
-        CorruptData: the file is damaged or no safetensors file.
-        MissingExtra: safetensors is not installed.
-    """
+    """Read the `state_dict` in a file onto the CPU."""
     if not Path(path).is_file():
         raise BadInput(f"There are no weights {path}.")
     library = _safetensors(f"Reading {path}")

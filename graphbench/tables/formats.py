@@ -153,9 +153,6 @@ def _separated_parts(
     """Yield parts of a text file after some lines; pandas parses lines without quotes several times faster than `csv`.
 
     The cells of parts that are not wanted, by the number of their first row, are empty: only their rows are counted.
-
-    Raises:
-        BadInput: a quote is not closed, or the file is not valid CSV.
     """
     if line < 0:
         return

@@ -146,11 +146,7 @@ def _named(table: Table) -> dict[str, str]:
 
 
 def _chunks(table: Table, rows: int) -> Iterator[pd.DataFrame]:
-    """Yield frames of cells without blank rows; the index is the line or row of the file.
-
-    Raises:
-        BadInput: a row could not be split into the cells of the header.
-    """
+    """Yield frames of cells without blank rows; the index is the line or row of the file."""
     names = _named(table)
     for part in table.parts(rows):
         frame = part.frame[list(names)].rename(columns=names).set_axis(part.numbers)

@@ -18,9 +18,8 @@ _POINT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?")
 def separator_of(header: str, usual: str, wanted: Sequence[str]) -> str:
     """Detect the separator of the cells of a file.
 
-    The wanted columns decide, then the number of cells, then `usual`, the separator of files with this suffix.
-    `csv.Sniffer`, by which pandas guesses, only counts
-    characters, and mistakes a comma within the name of a column for a separator.
+    The wanted columns decide, then the number of cells, then `usual`, the separator of files with this suffix. Not
+    `csv.Sniffer`, which pandas uses: it counts characters, and takes a comma in the name of a column for a separator.
 
     Examples:
         >>> separator_of("id;SMILES;logP", ",", ["smiles", "logP"])

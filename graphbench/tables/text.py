@@ -48,12 +48,7 @@ def encoding_of(head: bytes) -> str:
 
 @contextlib.contextmanager
 def open_text(path: Path, newline: str | None = "", errors: str = "strict") -> Iterator[IO[str]]:
-    """Open a text file as `open` does; a packed one (`.gz`) within the limits of archives.
-
-    Raises:
-        BadInput: it is in another encoding, or damaged.
-        CorruptData: it unpacks to far more than its size.
-    """
+    """Open a text file as `open` does; a packed one (`.gz`) within the limits of archives."""
     try:
         with open_gzip(path) if path.suffix.lower() == PACKED else path.open("rb") as raw:
             encoding = encoding_of(raw.peek(_HEAD)[:_HEAD])

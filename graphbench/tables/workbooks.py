@@ -44,10 +44,6 @@ def workbook_rows(path: Path, notes: list[str]) -> Generator[tuple[int, list[str
     Args:
         path: the file; one row at a time is in memory.
         notes: receives a sentence where there are other sheets.
-
-    Raises:
-        MissingExtra: openpyxl is not installed.
-        BadInput: it cannot read the file.
     """
     check_workbook(path)
     import openpyxl  # an extra

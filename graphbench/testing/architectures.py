@@ -1,8 +1,8 @@
-"""The contract of architectures, as a test class to inherit.
+"""Test the contract of architectures by a class to inherit.
 
-The same graph must get the same answer whatever the order of its nodes and edges, whatever shares its batch and whoever
-listens, and the model must train in every precision that a trainer offers. Answers are compared in float64, so that a
-difference is an error and not rounding.
+A graph must get the same answer whatever the order of its nodes and edges and the rest of its batch, traced or not, and
+the model must train in every precision that a trainer offers. Answers are compared in float64, so that a difference is
+an error and not rounding.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class ArchitectureContract(ModelCase):
     most_launches: ClassVar[int | None] = None
     #: Times that a step waits for the card; models that wait say why in `waits_for_device`. Only ever lowered.
     most_waits: ClassVar[int] = 0
-    # -- the checks ----------------------------------------------------------------------------------------------
+
+    # -- checks --------------------------------------------------------------------------------------------------
 
     def test_options_are_typed_and_have_defaults(self) -> None:
         """The command line builds the model from its signature: `spec` first, then typed options with defaults."""
@@ -74,13 +75,13 @@ class ArchitectureContract(ModelCase):
             assert option.default is not option.empty, f"option {option.name} has no default"
 
     def test_numbers_out_of_range_are_refused_by_name(self) -> None:
-        """A number that no model can have is refused with `BadInput` that names its option, never otherwise."""
+        """A number that no model can have is refused with `BadInput` that names its option, by no other error."""
         spec, options = self._model().spec, inspect.signature(self.architecture).parameters
         for name, option in options.items():
             kinds = set(re.findall(r"\w+", str(option.annotation)))
             values = {"int": (-1, 0), "float": (-1.0, math.nan)}
             for value in next((values[kind] for kind in values if kind in kinds and "bool" not in kinds), ()):
-                # A number that the constructor takes is none of these: 0 layers may be a model.
+                # A constructor may accept some of these numbers: 0 layers may be a model.
                 try:
                     self.architecture(spec, **dict(self.options) | {name: value})
                 except BadInput as error:
@@ -338,22 +339,6 @@ class ArchitectureContract(ModelCase):
         if self.most_launches is not None:
             self._check_budget("most_launches", self.most_launches, launches)
 
-    def count_step(self, count: Callable[[Architecture, GraphBatch], Work] = step_work) -> Work:
-        """Count the waits and launches of a training step, in a process that runs nothing else.
-
-        Args:
-            count: counts the step of a model on a batch; by default on the pretended card.
-        """
-        model = self._model().float()
-        table = encode(tiny_table(model.spec), model.required_encodings())
-        return count(model, model.precomputed(table.batch(range(len(table))), torch.Generator()))
-
-    def _check_budget(self, name: str, most: int, counts: Mapping[str, int]) -> None:
-        total = sum(counts.values())
-        listed = "".join(f"\n  {count} x {what}" for what, count in Counter(counts).most_common(20))
-        assert total <= most, f"{name} is {most}, but a step has {total}:{listed}"
-        assert total >= _SLACK * most, f"{name} is {most}, but a step has only {total}: lower the budget"
-
     def test_traces_describe_the_layers(self) -> None:
         """Traces have the shapes that `LayerTrace` documents, and listening changes no output."""
         model = self._model()
@@ -372,6 +357,24 @@ class ArchitectureContract(ModelCase):
         before = len(traces)
         model(batch)
         assert len(traces) == before, "a layer goes on recording after its listener left"
+
+    # -- budgets -------------------------------------------------------------------------------------------------
+
+    def count_step(self, count: Callable[[Architecture, GraphBatch], Work] = step_work) -> Work:
+        """Count the waits and launches of a training step, in a process that runs nothing else.
+
+        Args:
+            count: counts the step of a model on a batch; by default on the pretended card.
+        """
+        model = self._model().float()
+        table = encode(tiny_table(model.spec), model.required_encodings())
+        return count(model, model.precomputed(table.batch(range(len(table))), torch.Generator()))
+
+    def _check_budget(self, name: str, most: int, counts: Mapping[str, int]) -> None:
+        total = sum(counts.values())
+        listed = "".join(f"\n  {count} x {what}" for what, count in Counter(counts).most_common(20))
+        assert total <= most, f"{name} is {most}, but a step has {total}:{listed}"
+        assert total >= _SLACK * most, f"{name} is {most}, but a step has only {total}: lower the budget"
 
 
 def check_architecture(architecture: type[Architecture], **options: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Training on several processes: one loss for all of them, and parameters that get no gradient."""
+"""Train on several processes: gather and sum over ranks, whole parameters under FSDP, unused parameters under DDP."""
 
 from __future__ import annotations
 
@@ -21,44 +21,48 @@ from graphbench.training.parts import evaluating
 
 log = logging.getLogger(__name__)
 
-_Own = TypeVar("_Own")
+_Object = TypeVar("_Object")
 
 
-def over_processes(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Sum terms of a loss `[groups]`, detached, over all processes, and count these; unchanged where there is one.
+def _has_group() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def sum_over_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Sum the detached terms of a loss `[groups]` over all ranks; also return the number of ranks.
 
     Examples:
-        >>> over_processes(torch.tensor([3.0]), torch.tensor([4]))
+        >>> sum_over_ranks(torch.tensor([3.0]), torch.tensor([4]))
         (tensor([3.]), tensor([4]), 1)
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not _has_group():
         return sums, counts, 1
     both = torch.stack((sums.double(), counts.double()))  # float64 counts exactly, as far as a batch can go
     distributed.all_reduce(both)
     return both[0], both[1], distributed.get_world_size()
 
 
-def of_processes(own: _Own) -> list[_Own]:
-    """Return what each process has, in the order of ranks; all of them take part.
+def gather_objects(mine: _Object) -> list[_Object]:
+    """Gather an object of every rank, in the order of ranks; all ranks must call this.
 
     Examples:
-        >>> of_processes((2, 0.5))
+        >>> gather_objects((2, 0.5))
         [(2, 0.5)]
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return [own]
-    everywhere = [own] * distributed.get_world_size()
-    distributed.all_gather_object(everywhere, own)
-    return everywhere
+    if not _has_group():
+        return [mine]
+    gathered = [mine] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, mine)
+    return gathered
 
 
 def agree_on_rows(metrics: Iterable[Metric]) -> None:
-    """Let metrics that keep rows be computed where a process has none, as all of its graphs may lack a label.
+    """Give list states of metrics an empty tensor on ranks without rows, as all of their graphs may lack a label.
 
-    torchmetrics gathers nothing as float32 of one dimension, which fits neither classes nor several targets: the
-    processes would wait for other sizes and end. Those without rows take type and shape from the others.
+    torchmetrics would gather an empty list as one-dimensional float32, which fits neither classes nor several targets,
+    so that the ranks hang. Ranks without rows take type and shape from the others.
     """
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+    if not _has_group() or distributed.get_world_size() == 1:
         return
     states = [
         (metric, name)
@@ -70,19 +74,19 @@ def agree_on_rows(metrics: Iterable[Metric]) -> None:
     if not states:
         return
     rows_of = [getattr(metric, name) for metric, name in states]
-    layouts = of_processes([(rows[0].dtype, rows[0].shape[1:]) if rows else None for rows in rows_of])
-    for (metric, _), rows, everywhere in zip(states, rows_of, zip(*layouts, strict=True), strict=True):
-        if not rows and (layout := next(filter(None, everywhere), None)):
+    layouts = gather_objects([(rows[0].dtype, rows[0].shape[1:]) if rows else None for rows in rows_of])
+    for (metric, _), rows, by_rank in zip(states, rows_of, zip(*layouts, strict=True), strict=True):
+        if not rows and (layout := next(filter(None, by_rank), None)):
             rows.append(torch.empty((0, *layout[1]), dtype=layout[0], device=metric.device))
 
 
-def share_buffers(module: nn.Module) -> None:
-    """Give every process the buffers of the first one, which are those that a checkpoint has.
+def broadcast_buffers(module: nn.Module) -> None:
+    """Broadcast the buffers of rank 0, which are those of the checkpoint.
 
-    Each process gathers the statistics of its own graphs in batch norms. A validation by all processes is about the
-    weights that are written only where they evaluate with the same statistics.
+    Batch norms gather the statistics of each rank's own graphs. Validation scores are those of the checkpoint only if
+    all ranks evaluate with its statistics.
     """
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+    if not _has_group() or distributed.get_world_size() == 1:
         return
     for buffer in module.buffers():
         # A collective needs contiguous memory, and an expanded buffer has none of its own.
@@ -91,15 +95,13 @@ def share_buffers(module: nn.Module) -> None:
         buffer.detach().copy_(whole)
 
 
-def shape_for_shards(module: nn.Module) -> None:
-    """Give parameters that are single numbers the shape `[1]`, since FSDP shards no others.
-
-    PyTorch loads such a number of a checkpoint into a model that has it without a dimension.
+def reshape_scalars(module: nn.Module) -> None:
+    """Reshape scalar parameters to `[1]`, since FSDP cannot shard scalars; PyTorch loads them back into scalars.
 
     Examples:
         >>> module = nn.Module()
         >>> module.gamma = nn.Parameter(torch.tensor(0.5))
-        >>> shape_for_shards(module)
+        >>> reshape_scalars(module)
         >>> module.gamma.shape
         torch.Size([1])
     """
@@ -110,9 +112,9 @@ def shape_for_shards(module: nn.Module) -> None:
 
 @contextlib.contextmanager
 def whole_parameters(trainer: pl.Trainer) -> Iterator[None]:
-    """Give every process all parameters, of which FSDP leaves it a share; entered by all processes or by none.
+    """Gather the parameters that FSDP shards, for code that runs layers outside of Lightning's steps.
 
-    Whoever runs layers past Lightning's steps needs it, since the model that FSDP wraps gathers them for these alone.
+    All ranks must enter.
     """
     model = trainer.strategy.model
     if not isinstance(model, FullyShardedDataParallel):
@@ -123,9 +125,9 @@ def whole_parameters(trainer: pl.Trainer) -> Iterator[None]:
 
 
 def unshard(root: FullyShardedDataParallel) -> None:
-    """Give the module in a wrapper of FSDP its whole parameters, in memory, and its parts without wrappers.
+    """Replace FSDP's wrappers and shards in a module by its parts and whole parameters, on the CPU.
 
-    Every process takes part. One wrapper after the other is gathered, so that a device never holds all of them.
+    All ranks must call this. Wrappers are gathered one by one, so that a device never holds all parameters.
     """
     module = root.module
     for wrapper in FullyShardedDataParallel.fsdp_modules(root):
@@ -152,28 +154,28 @@ def _unwrapped(module: nn.Module) -> Iterator[nn.Module]:
             yield from _unwrapped(child)
 
 
-def unshard_at_the_end(trainer: pl.Trainer) -> None:
-    """Make a model that FSDP shards whole when the trainer is done with it.
+def unshard_at_teardown(trainer: pl.Trainer) -> None:
+    """Unshard the model when the trainer tears its strategy down.
 
-    Lightning leaves it in shards, which the next loop would take for whole parameters: the validation behind a fit
-    ended in "'weight' must be 2-D", or left parameters of the outermost wrapper as they were.
+    Lightning leaves it in shards, which the next loop takes for whole parameters: the validation after a fit ended in
+    "'weight' must be 2-D", or left parameters of the outermost wrapper as they were.
     """
     strategy = trainer.strategy
     teardown = type(strategy).teardown
 
-    def whole() -> None:
+    def unshard_first() -> None:
         root = strategy.model
-        # Where this process was interrupted the others may not take part.
+        # After an interrupt the other ranks may not take part.
         if isinstance(root, FullyShardedDataParallel) and trainer.state.status != TrainerStatus.INTERRUPTED:
             unshard(root)
             strategy.model = strategy.lightning_module
         teardown(strategy)
 
-    strategy.teardown = whole  # type: ignore[method-assign]
+    strategy.teardown = unshard_first  # type: ignore[method-assign]
 
 
-def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], batch: GraphBatch) -> list[str]:
-    """Names of trainable parameters to which no gradient of `loss(batch)` leads.
+def unused_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], batch: GraphBatch) -> list[str]:
+    """Return the names of trainable parameters that get no gradient from `loss(batch)`.
 
     Gradients, buffers and random generators stay as they are.
 
@@ -183,7 +185,7 @@ def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], bat
         ...         super().__init__()
         ...         self.used, self.idle = nn.Linear(2, 1), nn.Linear(2, 1)
         >>> layers, batch = Layers(), GraphBatch(x_dense=torch.ones(3, 2))
-        >>> idle_parameters(layers, lambda graphs: layers.used(graphs.x_dense).sum(), batch)
+        >>> unused_parameters(layers, lambda graphs: layers.used(graphs.x_dense).sum(), batch)
         ['idle.weight', 'idle.bias']
     """
     named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
@@ -197,20 +199,21 @@ def idle_parameters(module: nn.Module, loss: Callable[[GraphBatch], Tensor], bat
     return [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
 
 
-def poorest(table: GraphTable) -> GraphBatch:
-    """Return the graph with the fewest nodes, then edges, as a batch: it asks for the least of a model."""
+def smallest_graph(table: GraphTable) -> GraphBatch:
+    """Return the graph with the fewest nodes, then edges, as a batch."""
     nodes, edges = table.num_nodes, table.num_edges
     return table.batch([int((nodes * (int(edges.max()) + 1) + edges).argmin())])
 
 
-def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor], trainer: pl.Trainer) -> None:
-    """Let DDP look for parameters without a gradient where the model has some; it logs that there are some.
+def set_unused_parameters(
+    module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor], trainer: pl.Trainer
+) -> None:
+    """Set DDP's `find_unused_parameters` if the model has such parameters, and log that.
 
-    The last layers of models that update edges have such parameters wherever the head reads nodes. They belong to the
-    published counts, so they stay, and plain DDP would wait for their gradients and fail at the second step. To look
-    for them costs a walk over the graph of every backward pass, so models without any are spared. A strategy that
-    stands in a configuration has every option of DDP, so `find_unused_parameters: false` there is nobody's decision.
-    Without a benchmark that is set up DDP looks.
+    The last layers of models that update edges have unused parameters wherever the head reads nodes. They belong to the
+    published counts, so they stay, and plain DDP would fail at the second step. To find them DDP walks through the
+    graph of every backward pass, so models without any are spared. A strategy in a configuration has every option of
+    DDP written out, so `find_unused_parameters: false` there is nobody's decision. Without an open benchmark DDP looks.
     """
     strategy = trainer.strategy
     assert isinstance(strategy, DDPStrategy)
@@ -221,19 +224,20 @@ def expect_idle(module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor]
     if not (tables := getattr(data, "tables", None)):
         options.setdefault("find_unused_parameters", True)
         return
-    batch = data.on_before_batch_transfer(poorest(tables["train"]), 0)
-    idle = idle_parameters(module, loss, data.on_after_batch_transfer(batch, 0))
-    options["find_unused_parameters"] = bool(idle)
-    if idle and trainer.is_global_zero:
-        log.info("%d parameters get no gradient, such as %s: DDP is told not to wait for them.", len(idle), idle[0])
+    # The smallest graph asks for the least memory.
+    batch = data.on_before_batch_transfer(smallest_graph(tables["train"]), 0)
+    unused = unused_parameters(module, loss, data.on_after_batch_transfer(batch, 0))
+    options["find_unused_parameters"] = bool(unused)
+    if unused and trainer.is_global_zero:
+        log.info("%d parameters get no gradient, such as %s: DDP is told not to wait for them.", len(unused), unused[0])
 
 
-def suit_strategy(
+def prepare_strategy(
     module: pl.LightningModule, loss: Callable[[GraphBatch], Tensor], trainer: pl.Trainer, stage: str
 ) -> None:
-    """Set up what DDP and FSDP need of a model before they wrap it."""
+    """Prepare model and strategy before DDP or FSDP wraps the model."""
     if stage == "fit" and isinstance(trainer.strategy, DDPStrategy):
-        expect_idle(module, loss, trainer)
+        set_unused_parameters(module, loss, trainer)
     if isinstance(trainer.strategy, FSDPStrategy):
-        shape_for_shards(module)
-        unshard_at_the_end(trainer)
+        reshape_scalars(module)
+        unshard_at_teardown(trainer)

@@ -26,7 +26,7 @@ from graphbench.training.lightning_internals import attached_trainer
 from graphbench.training.optim import Schedule, fuse, parameter_groups, set_rates
 
 logger = logging.getLogger(__name__)
-_MOST_SAID = 600  # letters of torch's message on weights
+_LONGEST_MESSAGE = 600  # characters of torch's message on weights
 
 
 #: Argument of `BenchmarkModule` -> its type, and what to give.
@@ -39,7 +39,7 @@ _OBJECTS: dict[str, tuple[Any, str]] = {
 
 
 def check_objects(given: Mapping[str, Any]) -> None:
-    """Refuse words, mappings and classes in place of objects; only on the command line they are made of such."""
+    """Refuse texts, mappings and classes in place of objects, which only the command line builds from them."""
     for name, (kind, words) in _OBJECTS.items():
         if not isinstance(given[name], kind):
             raise BadInput(f"{name} must be {words}, but got {given[name]!r}.")
@@ -82,9 +82,9 @@ def make_architecture(make: Callable[[BenchmarkSpec], Architecture], spec: Bench
 
 
 def _check_parts(model: nn.Module) -> None:
-    """Refuse weights that are not the model's: those in lists and dictionaries of Python, and those without a size.
+    """Refuse weights that torch does not register, in lists and dictionaries of Python, and weights without a size.
 
-    Frozen ones may stand there, as those of a teacher that is not to be stored.
+    Frozen weights may be there, such as those of a teacher that should not be stored.
     """
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
@@ -103,14 +103,14 @@ def _check_parts(model: nn.Module) -> None:
 
 
 class LearningModule(pl.LightningModule):
-    """A module around an architecture that learns as its options say; base of `BenchmarkModule`."""
+    """Base of `BenchmarkModule`: optimizer, schedule and frozen parts of a module with an architecture."""
 
     architecture: Architecture
     spec: BenchmarkSpec
     #: `max_steps` of the run itself; -1 without one, and while finders train.
     _last_step = -1
-    _looked_for_untrained = False
-    _told_options = False
+    _logged_untrained = False
+    _logged_options = False
 
     def choose_learning(
         self,
@@ -121,7 +121,7 @@ class LearningModule(pl.LightningModule):
         freeze: str | list[str] | None,
         freeze_epochs: int | None,
     ) -> None:
-        """Check the options, see `BenchmarkModule`, and freeze parts; the module has all its parameters by then."""
+        """Check the options, see `BenchmarkModule`, and freeze parts; call it when all parameters exist."""
         self.schedule = schedule
         self.lr_scales = lr_scales or {}
         for name, scale in self.lr_scales.items():
@@ -136,13 +136,13 @@ class LearningModule(pl.LightningModule):
         self.train(self.training)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what checkpoints of earlier versions lack, and warn of options with which this is another model."""
+        """Add what checkpoints of earlier versions lack, and warn of options that change the trained model."""
         targets.add_deviations(self, checkpoint.get("state_dict", {}))  # type: ignore[arg-type]
         trained, trainer = checkpoint.get("hyper_parameters"), attached_trainer(self)
-        if self._told_options or not isinstance(trained, Mapping) or not (trainer is None or trainer.is_global_zero):
+        if self._logged_options or not isinstance(trained, Mapping) or not (trainer is None or trainer.is_global_zero):
             return
         if options := differing_options(self.hparams, trained):
-            self._told_options = True  # once, of the two splits of a test
+            self._logged_options = True  # once, of the two splits of a test
             logger.warning("The checkpoint was trained with other options: %s.", "; ".join(options[:6]))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -161,7 +161,7 @@ class LearningModule(pl.LightningModule):
             name = type(self.architecture).__name__
             raise BadInput(
                 f"The weights do not fit {name}, whose code or options differ from those that were trained: "
-                f"{textwrap.shorten(misfits, _MOST_SAID, placeholder=' ...')}"
+                f"{textwrap.shorten(misfits, _LONGEST_MESSAGE, placeholder=' ...')}"
             ) from error
 
     # -- frozen parts --------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class LearningModule(pl.LightningModule):
         return bool(self.frozen) and (self.freeze_epochs is None or self.current_epoch < self.freeze_epochs)
 
     def on_train_epoch_start(self) -> None:
-        """Let parts learn that were frozen for the epochs so far."""
+        """Unfreeze parts after `freeze_epochs`."""
         if self.freeze_epochs is not None:
             self.train()  # batch norms of these parts, too
             if self.current_epoch == self.freeze_epochs:
@@ -188,10 +188,10 @@ class LearningModule(pl.LightningModule):
                 )
 
     def on_after_backward(self) -> None:
-        """Name parts that no gradient reaches, and keep optimizers from those that are frozen for some epochs."""
-        # Strategies that shard leave each process some gradients alone.
-        if not self._looked_for_untrained and isinstance(self.trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
-            self._looked_for_untrained = True
+        """Warn of parts that get no gradient, and drop the gradients of frozen parts."""
+        # Under sharding strategies a process has only some of the gradients.
+        if not self._logged_untrained and isinstance(self.trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
+            self._logged_untrained = True
             untrained = parts.without_gradient(self.architecture)
             if untrained and self.trainer.is_global_zero:
                 name = type(self.architecture).__name__
@@ -203,9 +203,9 @@ class LearningModule(pl.LightningModule):
     # -- length of the run ---------------------------------------------------------------------------------------
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Let validation see the weights of the last step where `max_steps` ends the run within an epoch.
+        """Stop the trainer where `max_steps` ends the run within an epoch, so that the last weights are validated.
 
-        Lightning validates there only in a training that somebody stops, and `min_epochs` keeps anybody from it.
+        Lightning validates there only a training that is stopped, which `min_epochs` would prevent.
         """
         if 0 <= self._last_step <= self.trainer.global_step:
             self.trainer.should_stop = True
@@ -233,20 +233,20 @@ class LearningModule(pl.LightningModule):
         return "max" if self.spec.higher_is_better else "min"
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        """As Lightning does; and end the training where the schedule says that this rate does."""
+        """Step the scheduler as Lightning does, and end the training at the rate of `schedule.stop_below`."""
         super().lr_scheduler_step(scheduler, metric)
         self._end_by_rate()
 
     def follow(self, scores: Mapping[str, Any]) -> None:
-        """Tell the scores of a validation to a schedule that follows one of them."""
+        """Step schedulers that follow a validation score."""
         for config in self.trainer.lr_scheduler_configs:
             if config.reduce_on_plateau:
                 self.lr_scheduler_step(config.scheduler, scores[str(config.monitor)])
 
     def on_train_start(self) -> None:
-        """Train no further where a run goes on whose rate has ended it, and make up for the start of an epoch."""
+        """End a resumed run that the rate has ended, and start the epoch of a run that resumes within one."""
         self._end_by_rate()
-        # Lightning calls `on_train_epoch_start` of nobody where a run goes on within an epoch.
+        # Lightning does not call `on_train_epoch_start` where a run resumes within an epoch.
         if self.freeze_epochs is not None:
             self.train()
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
@@ -263,10 +263,10 @@ class LearningModule(pl.LightningModule):
         return self.schedule.ends(group["lr"] for group in self.trainer.optimizers[0].param_groups)
 
     def on_fit_start(self) -> None:
-        """Start at the rate that Lightning's finder found, and warn where frozen parts never learn."""
-        self._last_step = self.trainer.max_steps  # only now: finders train before this with limits of their own
+        """Start at the rate of Lightning's finder, and warn if frozen parts never learn."""
+        self._last_step = self.trainer.max_steps  # not before: finders train with limits of their own
         last, fewest = self.trainer.max_epochs, self.trainer.min_epochs or 0
-        # Asked last: counting batches makes the loader, and a run without these options has no need to.
+        # Last, since counting batches builds the loader, which a run without these options does not need here.
         if fewest > 1 and self._last_step >= 0 and (ends := self._epochs()) is not None and ends < fewest:
             logger.warning(
                 "trainer.min_epochs is %d, but max_steps %d ends the run in epoch %d", fewest, self._last_step, ends

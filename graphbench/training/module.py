@@ -23,7 +23,7 @@ from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
 from graphbench.training import parts, targets, unread
 from graphbench.training.arguments import check_options
-from graphbench.training.distributed import over_processes, share_buffers, suit_strategy
+from graphbench.training.distributed import broadcast_buffers, prepare_strategy, sum_over_ranks
 from graphbench.training.hyperparameters import INSTANTIATOR, plain_arguments, rebuilding
 from graphbench.training.learning import LearningModule, check_objects, make_architecture
 from graphbench.training.lightning_internals import attached_trainer, average_floats_alone
@@ -45,7 +45,7 @@ def adam_w(parameters: Any) -> torch.optim.Optimizer:
 
 
 class BenchmarkModule(LearningModule):
-    """Trains any architecture on any benchmark.
+    """Train any architecture on any benchmark.
 
     Args:
         spec: the benchmark's description (linked from the data on the command line).
@@ -116,27 +116,29 @@ class BenchmarkModule(LearningModule):
         matmul_precision: Literal["highest", "high", "medium"] | None = None,
     ) -> None:
         # First of all: `locals()` holds nothing but the arguments yet.
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        check_objects(given)
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        check_objects(arguments)
         super().__init__()
         # Plain values alone, so that the checkpoint is read with `weights_only=True`.
-        self.save_hyperparameters(plain_arguments(given) | {"_instantiator": INSTANTIATOR})
+        self.save_hyperparameters(plain_arguments(arguments) | {"_instantiator": INSTANTIATOR})
         self.positional_encoding = positional_encoding
         columns = 0 if positional_encoding is None else positional_encoding.dim  # they join the dense ones
         node = dataclasses.replace(spec.node, dense=spec.node.dense + columns)
-        self.architecture = made = make_architecture(architecture, dataclasses.replace(spec, node=node))
+        self.architecture = make_architecture(architecture, dataclasses.replace(spec, node=node))
+        dim, edge_dim = self.architecture.dim, self.architecture.edge_dim
         choices = (loss, metrics or (), select_by, class_weights, quantiles, label_smoothing)
-        self.task = build_task(spec, made.dim, head, *choices, edge_dim=made.edge_dim)
+        self.task = build_task(spec, dim, head, *choices, edge_dim=edge_dim)
         # Not the argument: the task's own specification has the loss and metric that were chosen instead.
         self.spec = self.task.spec
         self.init_from = init_from
-        #: Scores without a number, with the reason, that were named in the log.
-        self.named_undefined: set[tuple[str, str]] = set()
-        self.looked_for_unread = False
+        #: Undefined scores, with the reason, that were logged already.
+        self.logged_undefined: set[tuple[str, str]] = set()
+        #: Whether the log names the features that the model does not read.
+        self.logged_unread = False
         regression = isinstance(self.task, Regression)
         if standardize_targets and not regression:
             raise BadInput(f"standardize_targets is for regression; {spec.name} is {spec.task}.")
-        self._standardize_asked = standardize_targets is not None
+        self._standardizes_by_option = standardize_targets is not None
         self.standardize_targets = regression if standardize_targets is None else standardize_targets
         self.class_weights = class_weights
         self.compile_architecture = compile
@@ -184,23 +186,60 @@ class BenchmarkModule(LearningModule):
 
     @property
     def hparams_initial(self) -> Any:
-        """Return what trackers show: the options, and the benchmark's name instead of its whole specification."""
-        shown = dict(super().hparams_initial) | {"spec": self.spec.name}
-        return {name: value for name, value in shown.items() if name != "_instantiator"}
+        """Return the options for trackers, with the benchmark's name in place of its specification."""
+        options = dict(super().hparams_initial) | {"spec": self.spec.name}
+        return {name: value for name, value in options.items() if name != "_instantiator"}
 
     def required_encodings(self) -> tuple[Encoding, ...]:
         """List the encodings that the data must prepare for this model."""
-        of_position = declared_encodings(self.positional_encoding) if self.positional_encoding is not None else ()
-        return merge_encodings((*self.architecture.required_encodings(), *of_position))
+        positional = () if self.positional_encoding is None else declared_encodings(self.positional_encoding)
+        return merge_encodings((*self.architecture.required_encodings(), *positional))
+
+    # -- setting up ----------------------------------------------------------------------------------------------
+
+    def setup(self, stage: str) -> None:
+        """Learn from targets and load starting weights at the start of a fit; suit the strategy; compile."""
+        trainer = attached_trainer(self)
+        self.scores.reset()  # a loop that was interrupted has left its rows
+        targets.check_data(self)
+        if stage == "fit" and self.init_from and not getattr(trainer, "ckpt_path", None):  # else a run goes on
+            start_from(self, self.init_from)
+        if stage == "fit":
+            targets.learn(self)  # after weights of another run, whose targets lie elsewhere
+            targets.check_selection(self)
+            targets.check_metrics(self)
+        if trainer is not None:
+            average_floats_alone(trainer)  # callbacks are set up before modules
+            prepare_strategy(self, lambda batch: self.task.loss(self(batch), batch), trainer, stage)
+        if self.matmul_precision is not None:
+            # Not `torch.backends.cuda.matmul.fp32_precision`: after it `get_float32_matmul_precision`, which Lightning
+            # calls on every card that has TF32, raises an error (torch 2.13, Lightning 2.6).
+            self._matmul_precision_before = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision(self.matmul_precision)
+        if self.compile_architecture and self.architecture._compiled_call_impl is None:
+            self.architecture.compile(dynamic=True)
+
+    def teardown(self, stage: str) -> None:
+        """Restore torch's precision of matrix products."""
+        if self._matmul_precision_before is not None:
+            torch.set_float32_matmul_precision(self._matmul_precision_before)
+            self._matmul_precision_before = None
+
+    def on_fit_start(self) -> None:
+        """Reset the scores of Lightning's finders, which train for some steps."""
+        self.scores.of("train").reset()
+        super().on_fit_start()
+
+    # -- forward -------------------------------------------------------------------------------------------------
 
     def represent(self, batch: GraphBatch) -> Representation:
         """Run the positional encoding and the architecture, unless the batch holds nodes that went through them."""
         if "represented" in batch:
             return Representation(node=batch.represented)
-        return self.architecture(self._positioned(batch))
+        return self.architecture(self._add_position(batch))
 
-    def _positioned(self, batch: GraphBatch) -> GraphBatch:
-        """Join the positional encoding to the dense features."""
+    def _add_position(self, batch: GraphBatch) -> GraphBatch:
+        """Concatenate the positional encoding to the dense features."""
         if self.positional_encoding is None:
             return batch
         position = self.positional_encoding(batch)
@@ -230,10 +269,10 @@ class BenchmarkModule(LearningModule):
             return lambda batch, state: step(self.architecture.precomputed(batch), state)
 
         first, *others = map(precomputed, steps)
-        return [lambda batch, state: first(self._positioned(batch), state), *others]
+        return [lambda batch, state: first(self._add_position(batch), state), *others]
 
     def forward(self, batch: Data) -> Tensor:
-        """Raw outputs of the head, a row for each graph, or node or edge where the task is about those.
+        """Return the raw outputs of the head, a row for each graph, node or edge, as the task says.
 
         Args:
             batch: of the benchmark; or a `Batch` or `Data` of PyG with what `add_encodings(batch, module)` adds.
@@ -254,10 +293,10 @@ class BenchmarkModule(LearningModule):
 
     @torch.no_grad()
     def predict(self, batch: Data | Sequence[Data]) -> Tensor:
-        """Predictions in the units of the targets, or probabilities: a row for each graph, node or edge `[rows, C]`.
+        """Predict in the units of the targets, or probabilities: a row for each graph, node or edge `[rows, C]`.
 
-        In evaluation mode and without gradients; `module(batch)` returns what the loss compares instead, which for
-        standardised targets are standardised values.
+        In evaluation mode and without gradients. `module(batch)` returns the inputs of the loss instead, which are
+        standardised where targets are.
 
         Args:
             batch: as for `forward`; or a list of graphs of PyG, whose encodings are computed here.
@@ -277,15 +316,15 @@ class BenchmarkModule(LearningModule):
 
     @property
     def train_scores(self) -> SplitScores:
-        """Metrics of the training split, which a checkpoint within an epoch keeps."""
+        """Return the metrics of the training split, which a checkpoint within an epoch keeps."""
         return self.scores.of("train")
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
-        """One step; metrics of the training split are those of the moving model in training mode.
+        """Compute the loss of a batch, and add the batch to the training metrics, in training mode.
 
         Several processes train on the loss of all their rows, as one process would on the same graphs: strategies
-        average gradients, so that of process r is `W * combine(sums_r, sum of counts)` on W processes. What is logged
-        leaves the penalty of a representation out.
+        average gradients, so that of process r is `W * combine(sums_r, sum of counts)` on W processes. The logged loss
+        leaves out the penalty of a representation.
         """
         batch = self.read_batch(batch)
         self.task.step = self.global_step
@@ -293,45 +332,45 @@ class BenchmarkModule(LearningModule):
             representation = self.represent(batch)
             sums, counts = self.scores.of("train").update(self.task, self.task(representation, batch), batch)
         # Detached: `all_reduce` has no gradient, and DDP averages those of the processes anyway.
-        all_sums, all_counts, processes = over_processes(sums.detach(), counts)
-        epoch = torch.full((), self.epoch_number, device=self.device)  # filled there: a float would be copied, and wait
+        all_sums, all_counts, num_ranks = sum_over_ranks(sums.detach(), counts)
+        epoch = torch.full((), self.epoch_number, device=self.device)  # copying a float would force a sync
         logged = {"train/loss_step": self.task.combine(all_sums, all_counts), "epoch": epoch}
         self.log_dict(logged, batch_size=batch.num_graphs)
-        # `combine` is linear in the sums, so W times this process's share is what the average over W makes whole.
-        loss = processes * self.task.combine(sums, all_counts)
+        # `combine` is linear in the sums, so the average over W ranks of W times their shares is the whole loss.
+        loss = num_ranks * self.task.combine(sums, all_counts)
         return loss if representation.penalty is None else loss + representation.penalty
 
     def validation_step(self, batch: Data, batch_idx: int) -> dict[str, Tensor] | None:
         """Add a batch to the validation metrics; see `keeps_predictions`."""
-        return self._scored(batch, "val")
+        return self._evaluation_step(batch, "val")
 
     def test_step(self, batch: Data, batch_idx: int) -> dict[str, Tensor] | None:
         """Add a batch to the test metrics; see `keeps_predictions`."""
-        return self._scored(batch, "test")
+        return self._evaluation_step(batch, "test")
 
-    def _scored(self, batch: Data, split: str) -> dict[str, Tensor] | None:
+    def _evaluation_step(self, batch: Data, split: str) -> dict[str, Tensor] | None:
         batch = self.read_batch(batch)
         output = self(batch)
         self.scores.of(split).update(self.task, output, batch)
-        return self._columns(output, batch) if self.keeps_predictions else None
+        return self._prediction_columns(output, batch) if self.keeps_predictions else None
 
     def predict_step(self, batch: Data, batch_idx: int) -> dict[str, Tensor]:
-        """Predictions, targets and the rows they belong to (see `rows_of`), on the CPU."""
+        """Return predictions, targets and the rows they belong to (see `rows_of`), on the CPU."""
         batch = self.read_batch(batch)
-        return self._columns(self(batch), batch)
+        return self._prediction_columns(self(batch), batch)
 
-    def _columns(self, output: Tensor, batch: GraphBatch) -> dict[str, Tensor]:
+    def _prediction_columns(self, output: Tensor, batch: GraphBatch) -> dict[str, Tensor]:
         predictions, targets = self.task.predict(output, batch)
         columns = rows_of(self.task.level, batch) | {"prediction": predictions, "target": targets}
         columns |= {f"{SPREAD}{name}": values for name, values in self.task.named_spreads(output).items()}
         columns |= {OUTPUT: output[:, : self.spec.output_dim]} if self.predicts_outputs else {}
-        if "asked" in batch:  # a part of one graph: the other nodes are surroundings, and asked in another batch
+        if "asked" in batch:  # a part of one graph: the other nodes are their neighbours, predicted in other batches
             columns = {name: values[batch.asked] for name, values in columns.items()}
         return {name: values.cpu() for name, values in columns.items()}
 
     @property
     def epoch_number(self) -> float:
-        """Number of the epoch, from 1: as people count, in the progress bar, in log lines, in every logger."""
+        """Return the number of the epoch from 1, as progress bar, log lines and loggers show it."""
         return float(self.current_epoch + 1)
 
     def on_train_epoch_end(self) -> None:
@@ -339,8 +378,8 @@ class BenchmarkModule(LearningModule):
         self.log_dict(targets.finish(self, "train")[0] | {"epoch": torch.tensor(self.epoch_number)})
 
     def on_validation_start(self) -> None:
-        """All processes score the model that is written; DDP sees to it by itself, FSDP does not."""
-        share_buffers(self)
+        """Score the model of the checkpoint on all ranks; DDP broadcasts buffers by itself, FSDP does not."""
+        broadcast_buffers(self)
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation split."""
@@ -356,38 +395,3 @@ class BenchmarkModule(LearningModule):
         """Log the test split."""
         scores, of_targets = targets.finish(self, "test")
         self.log_dict(scores | of_targets)
-
-    # -- setting up ----------------------------------------------------------------------------------------------
-
-    def setup(self, stage: str) -> None:
-        """Learn from targets and load starting weights at the start of a fit; suit the strategy; compile."""
-        trainer = attached_trainer(self)
-        self.scores.reset()  # a loop that was interrupted has left its rows
-        targets.check_data(self)
-        if stage == "fit" and self.init_from and not getattr(trainer, "ckpt_path", None):  # else a run goes on
-            start_from(self, self.init_from)
-        if stage == "fit":
-            targets.learn(self)  # after weights of another run, whose targets lie elsewhere
-            targets.check_selection(self)
-            targets.check_metrics(self)
-        if trainer is not None:
-            average_floats_alone(trainer)  # callbacks are set up before modules
-            suit_strategy(self, lambda batch: self.task.loss(self(batch), batch), trainer, stage)
-        if self.matmul_precision is not None:
-            # Not `torch.backends.cuda.matmul.fp32_precision`: after it `get_float32_matmul_precision`, which Lightning
-            # calls on every card that has TF32, raises an error (torch 2.13, Lightning 2.6).
-            self._matmul_precision_before = torch.get_float32_matmul_precision()
-            torch.set_float32_matmul_precision(self.matmul_precision)
-        if self.compile_architecture and self.architecture._compiled_call_impl is None:
-            self.architecture.compile(dynamic=True)
-
-    def teardown(self, stage: str) -> None:
-        """Give torch back the precision of matrix products that it had."""
-        if self._matmul_precision_before is not None:
-            torch.set_float32_matmul_precision(self._matmul_precision_before)
-            self._matmul_precision_before = None
-
-    def on_fit_start(self) -> None:
-        """Forget the scores of Lightning's finders, which train a little."""
-        self.scores.of("train").reset()
-        super().on_fit_start()

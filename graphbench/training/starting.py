@@ -1,18 +1,20 @@
-"""Take weights to start from by the names of targets, as shapes alone would mistake one for another."""
+"""Start from weights of another model: those that match by name and shape, and outputs by the names of targets."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from graphbench.errors import listed
+from graphbench.errors import BadInput, listed
 from graphbench.nn.heads import EdgeHead, GraphHead, NodeHead
-from graphbench.runs.checkpoints import load_matching
+from graphbench.runs import weights
+from graphbench.runs.checkpoints import load_checkpoint, weights_file
 from graphbench.runs.differences import differing_options
 from graphbench.training.parts import check_loaded
 
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Changes the tensors of a file in place, given the hyper-parameters of its model; returns names not to load.
+Arrange = Callable[[dict[str, Tensor], Mapping[str, Any]], Collection[str]]
+#: Outcome of weights that were not loaded -> the reason.
+_NOT_LOADED = {
+    "missing": "the file lacks them, so that they stay as initialised",
+    "unused": "this model has none of these names",
+    "other_shape": "the file has them in another shape, so that they stay as initialised",
+    "other_targets": "they belong to other targets in the file, so that they stay as initialised",
+}
 #: Buffers of a regression with a number for each target.
 _OF_TARGETS = ("task.offset", "task.scale", "task.deviation")
 #: Where an output of this model is in the file: its row and its sign; None where it is not.
@@ -28,9 +39,75 @@ _Place = tuple[int, int] | None
 
 
 def start_from(module: BenchmarkModule, source: str) -> None:
-    """Take the weights of `BenchmarkModule(init_from=source)`."""
+    """Load the weights of `BenchmarkModule(init_from=source)`."""
     outcome = load_matching(module, source, partial(arrange_outputs, module))
     check_loaded(module.frozen, outcome, source)
+
+
+def load_matching(module: nn.Module, path: str | Path, arrange: Arrange | None = None) -> dict[str, list[str]]:
+    """Copy the weights of a checkpoint into `module` where name and shape agree, and log the others.
+
+    PyTorch's extra state of modules, such as options, is not copied: it belongs to the trained model.
+
+    Returns:
+        Names by outcome: `loaded`; not loaded, so that they stay as initialised: `missing` (the file lacks them),
+        `other_shape` and `other_targets` (those that `arrange` returned); and `unused` (the module lacks them).
+    """
+    file = weights_file(path)
+    content = load_checkpoint(file)
+    source, target = _tensors(content.get("state_dict", content)), _tensors(module.state_dict())
+    others = set(arrange(source, _hyper_parameters(file, content))) if arrange else set()
+    shared = [name for name in target if name in source and name not in others]
+    outcome = {
+        "loaded": [name for name in shared if source[name].shape == target[name].shape],
+        "missing": [name for name in target if name not in source],
+        "unused": [name for name in source if name not in target],
+        "other_shape": [name for name in shared if source[name].shape != target[name].shape],
+        "other_targets": [name for name in target if name in others],
+    }
+    if not outcome["loaded"]:
+        raise BadInput(f"init_from: no weight of {path} fits this model by name and shape.")
+    module.load_state_dict({name: source[name] for name in outcome["loaded"]}, strict=False)
+    loaded = ", ".join(folded(outcome["loaded"], target))
+    counts = len(outcome["loaded"]), len(target)
+    log.info("init_from %s: %d of the model's %d tensors loaded from %s: %s", path, *counts, file, loaded)
+    for kind, reason in _NOT_LOADED.items():
+        if outcome[kind]:
+            names = ", ".join(folded(outcome[kind], source if kind == "unused" else target))
+            log.warning("init_from %s: not loaded, since %s: %s", path, reason, names)
+    return outcome
+
+
+def _hyper_parameters(file: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the hyper-parameters of a file's model, as plain values, as far as it has some: exports `spec` alone."""
+    if file.suffix == weights.SUFFIX:
+        return {"spec": weights.read_specification(file)}
+    stored = content.get("hyper_parameters")
+    return stored if isinstance(stored, Mapping) else {}
+
+
+def folded(names: Collection[str], every: Iterable[str], above: str = "") -> list[str]:
+    """Shorten dotted names: those of all n > 1 tensors of a part become `part.* (n)`.
+
+    `every` has all names of the model, or of its part `above`, in order.
+    """
+    parts: dict[str, list[str]] = {}
+    for name in every:
+        parts.setdefault(above + name.removeprefix(above).partition(".")[0], []).append(name)
+    short: list[str] = []
+    for part, inside in parts.items():
+        named = [name for name in inside if name in names]
+        if len(named) == len(inside) > 1:
+            short.append(f"{part}.* ({len(inside)})")
+        elif len(inside) > 1 and named:
+            short += folded(named, inside, f"{part}.")
+        else:
+            short += named
+    return short
+
+
+def _tensors(state: dict[str, Any]) -> dict[str, Tensor]:
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: Mapping[str, Any]) -> list[str]:

@@ -74,7 +74,7 @@ def learn(module: BenchmarkModule) -> None:
     columns = _columns(module, "train")
     if columns is None:
         for option, is_set in (
-            ("standardize_targets", module.standardize_targets and module._standardize_asked),
+            ("standardize_targets", module.standardize_targets and module._standardizes_by_option),
             ("class_weights", module.class_weights is not None),
         ):
             if is_set:
@@ -249,8 +249,8 @@ def warn_of_undefined(reasons: Mapping[str, str], module: BenchmarkModule) -> No
     """Log scores without a number, by logged name, and why; each once for a module."""
     fresh: dict[str, list[str]] = {}
     for name, reason in reasons.items():
-        if (name, reason) not in module.named_undefined:
-            module.named_undefined.add((name, reason))
+        if (name, reason) not in module.logged_undefined:
+            module.logged_undefined.add((name, reason))
             fresh.setdefault(reason, []).append(name)
     for reason, names in fresh.items():
         if module.trainer.is_global_zero:

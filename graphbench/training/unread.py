@@ -20,16 +20,16 @@ _SHOWN = 8  # names in a message
 
 @contextlib.contextmanager
 def warn_of_unread(module: BenchmarkModule, batch: GraphBatch) -> Iterator[None]:
-    """Around the first forward pass of a training, after which the log names features that were not read.
+    """Watch the first forward pass of a training, and log the features that it did not read.
 
-    A compiled model is not watched: it would be compiled for a batch that is.
+    Not of a compiled model, which would be compiled for the watched batch.
     """
-    if module.looked_for_unread or module.compile_architecture:
+    if module.logged_unread or module.compile_architecture:
         yield
         return
     with batch.noted_reads() as read:
         yield
-    module.looked_for_unread = True
+    module.logged_unread = True
     trainer = attached_trainer(module)
     unread = features_beside(read, batch, module.spec)
     if unread and (trainer is None or trainer.is_global_zero):

@@ -11,7 +11,7 @@ from resumed_runs import Look, Looked
 
 from graphbench.cli.commands.fit import fit
 from graphbench.cli.lightning import GraphbenchCLI, resolve
-from graphbench.cli.options import own_parser, split
+from graphbench.cli.options import own_parser, parse_request
 from graphbench.errors import BadInput, GraphbenchError
 from graphbench.runs.differences import differing
 
@@ -109,7 +109,7 @@ def state_of(trainer, module, data):
 
 
 def asked(run, option, value):
-    return split(own_parser("fit"), ["--resume", str(run), f"--{option}={value}"], run_option="resume")
+    return parse_request(own_parser("fit"), ["--resume", str(run), f"--{option}={value}"], run_option="resume")
 
 
 def other_value(parser, run, option, value):

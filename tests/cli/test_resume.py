@@ -15,7 +15,7 @@ from equal_runs import assert_equal_runs, content
 from forked import at, forked, signal_at_step
 
 from graphbench.cli import main
-from graphbench.cli.options import own_parser, split
+from graphbench.cli.options import own_parser, parse_request
 from graphbench.cli.resume import altered_options, recipe_of, without_repeats
 from graphbench.data.files.foreign import load_yaml
 from graphbench.runs.checkpoints import RunCheckpointIO, load_checkpoint
@@ -241,7 +241,7 @@ def test_the_same_command_goes_on(data_options, tmp_path, capsys):
 
 
 def altered(*words):
-    request = split(own_parser("fit"), words, run_option="resume")
+    request = parse_request(own_parser("fit"), words, run_option="resume")
     return [one.option for one in altered_options(request)]
 
 

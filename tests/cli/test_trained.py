@@ -16,7 +16,7 @@ import graphbench
 from graphbench.cli import main
 from graphbench.cli import trained as several_devices
 from graphbench.cli.commands import predict as embed
-from graphbench.cli.commands.predict import _predicting
+from graphbench.cli.commands.predict import _load_predictor
 from graphbench.cli.trained import answer_part, chosen_devices, start_answering
 from graphbench.errors import BadInput
 from graphbench.inference import Ensemble
@@ -53,7 +53,7 @@ def test_devices_that_are_not_there_are_told(value, message):
 @pytest.fixture(autouse=True)
 def command():
     """What a run may import ends with the test, as it does with the process of a command."""
-    with trust.command():
+    with trust.admitting_all():
         yield
 
 
@@ -77,7 +77,7 @@ def test_a_process_answers_as_this_one(finished_run, molecule_file, as_in_a_proc
     ensemble = Ensemble([graphbench.load(finished_run, accelerator="cpu")])
     (views,) = ensemble.read_input(str(molecule_file))
     found, (expected,) = (
-        as_in_a_process(partial(_predicting, typed, None, None), views),
+        as_in_a_process(partial(_load_predictor, typed, None, None), views),
         ensemble.predict_parts([views]),
     )
     pd.testing.assert_frame_equal(found, expected)
@@ -85,7 +85,7 @@ def test_a_process_answers_as_this_one(finished_run, molecule_file, as_in_a_proc
 
 def test_a_process_has_what_the_validation_split_taught(finished_run):
     kept = Temperature(1.5, 10, (1.0, 0.9), (0.2, 0.1))
-    answer = _predicting(["--run", str(finished_run), "--input", "new.csv"], kept, None, "1")
+    answer = _load_predictor(["--run", str(finished_run), "--input", "new.csv"], kept, None, "1")
     (cell,) = answer.__closure__
     assert cell.cell_contents.temperature is kept
 

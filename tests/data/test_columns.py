@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from graphbench.benchmarks import Graphs, Molecules
 from graphbench.contracts import Column, GraphTable
-from graphbench.data.columns import columns_lost, exact_numbers, scaled_weights, single_numbers
+from graphbench.data.columns import imprecise_columns, scaled_weights, to_exact_float, to_float32
 from graphbench.errors import BadInput
 
 NOISE = np.random.default_rng(0).normal(scale=1e-3, size=40)
@@ -35,19 +35,19 @@ ENERGIES = 1e6 + NOISE
     ],
 )
 def test_columns_that_float32_cannot_hold(values, lost):
-    assert columns_lost(values) == lost
-    assert exact_numbers(values).dtype == (np.float64 if lost else np.float32)
+    assert imprecise_columns(values) == lost
+    assert to_exact_float(values).dtype == (np.float64 if lost else np.float32)
     mapped = np.unique(values.astype(np.float32)).size < np.unique(values).size  # of NaN there is one
     assert lost or not mapped
 
 
 def test_features_that_lose_their_spread_are_named(caplog):
     with caplog.at_level(logging.WARNING):
-        assert single_numbers(np.stack([NOISE, ENERGIES], 1), "file: energy of nodes").dtype == np.float32
+        assert to_float32(np.stack([NOISE, ENERGIES], 1), "file: energy of nodes").dtype == np.float32
     assert "file: energy of nodes (column 1 of 2)" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        single_numbers(NOISE, "noise")
+        to_float32(NOISE, "noise")
     assert not caplog.text
 
 

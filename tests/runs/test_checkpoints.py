@@ -15,70 +15,11 @@ from torch import nn
 from graphbench.data.files.foreign import foreign, load_tensors
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
 from graphbench.runs import RunFolder, checkpoints
-from graphbench.runs.checkpoints import RunCheckpointIO, folded, load_checkpoint, load_matching
-from graphbench.runs.weights import save_weights
+from graphbench.runs.checkpoints import RunCheckpointIO, load_checkpoint
 
 
 def network(width=3):
     return nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 1))
-
-
-def test_matching_weights_are_copied_and_the_rest_is_named(tmp_path, caplog):
-    source, target = network(), network()
-    kept = target[2].bias.detach().clone()
-    state = source.state_dict()
-    state["2.weight"] = torch.zeros(5, 5)
-    state["9.extra"] = torch.zeros(1)
-    del state["2.bias"]
-    torch.save({"state_dict": state}, tmp_path / "a.ckpt")
-    with caplog.at_level("WARNING", logger="graphbench"):
-        outcome = load_matching(target, tmp_path / "a.ckpt")
-    assert outcome == {
-        "loaded": ["0.weight", "0.bias"],
-        "missing": ["2.bias"],
-        "unused": ["9.extra"],
-        "other_shape": ["2.weight"],
-        "other_targets": [],
-    }
-    assert torch.equal(target[0].weight, source[0].weight)
-    assert torch.equal(target[2].bias, kept)
-
-
-def test_names_are_folded_where_a_whole_part_is_meant():
-    every = ["a.0.w", "a.0.b", "a.1.w", "a.1.b", "b.w", "c", "d.x.w", "d.y"]
-    assert folded([*every[:4], "b.w", "d.y"], every) == ["a.* (4)", "b.w", "d.y"]
-    assert folded(["a.0.w", "a.0.b", "a.1.b", "c"], every) == ["a.0.* (2)", "a.1.b", "c"]
-    assert folded([], every) == []
-
-
-class Optioned(nn.Linear):
-    """Keeps an option beside its weights."""
-
-    def __init__(self, option):
-        super().__init__(2, 2)
-        self.option = option
-
-    def get_extra_state(self):
-        return {"option": self.option}
-
-    def set_extra_state(self, state):
-        self.option = state["option"]
-
-
-def test_options_of_the_trained_model_are_left_behind(tmp_path):
-    source, target = Optioned("trained"), Optioned("own")
-    torch.save({"state_dict": source.state_dict()}, tmp_path / "o.ckpt")
-    outcome = load_matching(target, tmp_path / "o.ckpt")
-    assert outcome.pop("loaded") == ["weight", "bias"]
-    assert not any(outcome.values())
-    assert torch.equal(target.weight, source.weight)
-    assert target.option == "own"
-
-
-def test_nothing_that_fits_is_an_error(tmp_path):
-    torch.save({"state_dict": {"other": torch.zeros(1)}}, tmp_path / "b.ckpt")
-    with pytest.raises(BadInput, match="no weight of"):
-        load_matching(network(), tmp_path / "b.ckpt")
 
 
 class Explosive:
@@ -113,7 +54,7 @@ def test_bad_files_are_named_and_run_nothing(tmp_path, kind, told, capsys):
 def test_a_file_with_something_else_is_no_checkpoint(tmp_path):
     torch.save([torch.ones(2)], tmp_path / "list.pt")
     with pytest.raises(CorruptData, match=r"list\.pt holds no mapping, but list"):
-        load_matching(network(), tmp_path / "list.pt")
+        load_checkpoint(tmp_path / "list.pt")
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -185,27 +126,6 @@ def test_a_name_means_installed_weights_unless_a_file_or_folder_has_it(tmp_path,
     (tmp_path / "atoms").touch()
     assert checkpoints.weights_file("atoms").resolve() == tmp_path / "atoms"
     assert checkpoints.weights_file("runs/atoms") == Path("runs/atoms")  # a path is no name
-
-
-def test_the_log_names_what_was_loaded_and_what_was_not(tmp_path, caplog):
-    state = network().state_dict()
-    del state["2.bias"]
-    torch.save({"state_dict": state}, tmp_path / "a.ckpt")
-    with caplog.at_level("INFO", logger="graphbench"):
-        load_matching(network(), tmp_path / "a.ckpt")
-    loaded, lacking = (record.getMessage() for record in caplog.records)
-    assert "3 of the model's 4 tensors" in loaded
-    assert loaded.endswith("0.* (2), 2.weight")
-    assert lacking.endswith(": 2.bias")
-
-
-def test_half_precision_is_read_into_full(tmp_path):
-    source, target = network(), network()
-    save_weights({name: value.half() for name, value in source.state_dict().items()}, tmp_path / "h.safetensors")
-    load_matching(target, tmp_path / "h.safetensors")
-    for name, value in target.state_dict().items():
-        assert value.dtype == torch.float32
-        assert torch.equal(value, source.state_dict()[name].half().float())
 
 
 def test_a_continued_run_removes_checkpoints_alone(tmp_path):

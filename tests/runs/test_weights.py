@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from graphbench.errors import BadInput, CorruptData, MissingExtra
-from graphbench.runs.checkpoints import load_checkpoint, load_matching
+from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.hub import HubModel, fetch
 from graphbench.runs.weights import read_weights, same_weights, save_weights
+from graphbench.training.starting import load_matching
 
 
 class Noted(nn.Linear):

@@ -20,7 +20,7 @@ from graphbench.contracts import Architecture, Representation
 from graphbench.nn import NodeEncoder
 from graphbench.nn.heads import HeadConfig
 from graphbench.testing import encode, tiny_spec, tiny_table
-from graphbench.training.distributed import idle_parameters, poorest, shape_for_shards
+from graphbench.training.distributed import reshape_scalars, smallest_graph, unused_parameters
 from graphbench.training.module import BenchmarkModule, SplitLoss, SplitScores
 from graphbench.training.tasks import TASKS, build_task
 
@@ -294,7 +294,7 @@ def test_weights_of_fsdp_load_into_the_model_of_one_process():
     spec, make = made("SFiFormer", SMALL)
     torch.manual_seed(0)
     sharded = BenchmarkModule(spec, make)
-    shape_for_shards(sharded)
+    reshape_scalars(sharded)
     one = BenchmarkModule(spec, make)
     assert any(value.dim() == 0 for value in one.parameters())
     one.load_state_dict(sharded.state_dict())
@@ -311,10 +311,10 @@ def test_looking_for_idle_parameters_leaves_no_trace():
     spec = tiny_spec()
     cls = registry.load("architectures", "GatedGCN")
     module = BenchmarkModule(spec, lambda seen: cls(seen, **SMALL))
-    batch = poorest(encode(tiny_table(spec, sizes=[4, 1, 3]), module.required_encodings()))
+    batch = smallest_graph(encode(tiny_table(spec, sizes=[4, 1, 3]), module.required_encodings()))
     assert (batch.num_nodes, batch.num_graphs) == (1, 1)
     before, random = {k: v.clone() for k, v in module.state_dict().items()}, torch.get_rng_state()
-    idle = idle_parameters(module, lambda graphs: module.task.loss(module(graphs), graphs), batch)
+    idle = unused_parameters(module, lambda graphs: module.task.loss(module(graphs), graphs), batch)
     assert idle
     assert all(name.startswith("architecture.layers.1.") for name in idle)
     assert module.training

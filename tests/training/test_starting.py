@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 from toys import Tiny
 
 from graphbench.contracts import Features
@@ -13,7 +14,7 @@ from graphbench.errors import BadInput
 from graphbench.runs.weights import SPECIFICATION, save_weights
 from graphbench.testing import tiny_spec, tiny_table
 from graphbench.training.module import BenchmarkModule
-from graphbench.training.starting import arrange_outputs
+from graphbench.training.starting import arrange_outputs, folded, load_matching
 
 
 def named(task, names, kind="categorical"):
@@ -201,3 +202,86 @@ def test_no_encoder_gets_the_weights_of_another_in_silence(tmp_path, caplog):
         arrange_outputs(module, dict(file["state_dict"]), file["hyper_parameters"])
         assert part in caplog.text
         assert bool(part) == ("other options" in caplog.text)
+
+
+def network(width=3):
+    return nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 1))
+
+
+def test_matching_weights_are_copied_and_the_rest_is_named(tmp_path, caplog):
+    source, target = network(), network()
+    kept = target[2].bias.detach().clone()
+    state = source.state_dict()
+    state["2.weight"] = torch.zeros(5, 5)
+    state["9.extra"] = torch.zeros(1)
+    del state["2.bias"]
+    torch.save({"state_dict": state}, tmp_path / "a.ckpt")
+    with caplog.at_level("WARNING", logger="graphbench"):
+        outcome = load_matching(target, tmp_path / "a.ckpt")
+    assert outcome == {
+        "loaded": ["0.weight", "0.bias"],
+        "missing": ["2.bias"],
+        "unused": ["9.extra"],
+        "other_shape": ["2.weight"],
+        "other_targets": [],
+    }
+    assert torch.equal(target[0].weight, source[0].weight)
+    assert torch.equal(target[2].bias, kept)
+
+
+def test_names_are_folded_where_a_whole_part_is_meant():
+    every = ["a.0.w", "a.0.b", "a.1.w", "a.1.b", "b.w", "c", "d.x.w", "d.y"]
+    assert folded([*every[:4], "b.w", "d.y"], every) == ["a.* (4)", "b.w", "d.y"]
+    assert folded(["a.0.w", "a.0.b", "a.1.b", "c"], every) == ["a.0.* (2)", "a.1.b", "c"]
+    assert folded([], every) == []
+
+
+class Optioned(nn.Linear):
+    """Keeps an option beside its weights."""
+
+    def __init__(self, option):
+        super().__init__(2, 2)
+        self.option = option
+
+    def get_extra_state(self):
+        return {"option": self.option}
+
+    def set_extra_state(self, state):
+        self.option = state["option"]
+
+
+def test_options_of_the_trained_model_are_left_behind(tmp_path):
+    source, target = Optioned("trained"), Optioned("own")
+    torch.save({"state_dict": source.state_dict()}, tmp_path / "o.ckpt")
+    outcome = load_matching(target, tmp_path / "o.ckpt")
+    assert outcome.pop("loaded") == ["weight", "bias"]
+    assert not any(outcome.values())
+    assert torch.equal(target.weight, source.weight)
+    assert target.option == "own"
+
+
+def test_nothing_that_fits_is_an_error(tmp_path):
+    torch.save({"state_dict": {"other": torch.zeros(1)}}, tmp_path / "b.ckpt")
+    with pytest.raises(BadInput, match="no weight of"):
+        load_matching(network(), tmp_path / "b.ckpt")
+
+
+def test_the_log_names_what_was_loaded_and_what_was_not(tmp_path, caplog):
+    state = network().state_dict()
+    del state["2.bias"]
+    torch.save({"state_dict": state}, tmp_path / "a.ckpt")
+    with caplog.at_level("INFO", logger="graphbench"):
+        load_matching(network(), tmp_path / "a.ckpt")
+    loaded, lacking = (record.getMessage() for record in caplog.records)
+    assert "3 of the model's 4 tensors" in loaded
+    assert loaded.endswith("0.* (2), 2.weight")
+    assert lacking.endswith(": 2.bias")
+
+
+def test_half_precision_is_read_into_full(tmp_path):
+    source, target = network(), network()
+    save_weights({name: value.half() for name, value in source.state_dict().items()}, tmp_path / "h.safetensors")
+    load_matching(target, tmp_path / "h.safetensors")
+    for name, value in target.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, source.state_dict()[name].half().float())

@@ -32,9 +32,6 @@ def shortest_tour(points: np.ndarray) -> np.ndarray:
 
     Lengths are Euclidean, compared to 1e-6. The time grows quickly with the number of points.
 
-    Raises:
-        BadInput: there are fewer than three points, or one is not finite.
-
     Examples:
         >>> shortest_tour(np.array([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.0, 1.0]])).tolist()
         [0, 2, 1, 3]

@@ -215,11 +215,7 @@ def _from_published(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
 
 
 def text_file(folder: Path, split: str) -> Path:
-    """Return the file of a split.
-
-    Raises:
-        MissingData: there is none; names the file and its folder.
-    """
+    """Return the file of a split."""
     for name in _TEXT_FILES:
         if (path := folder / name.format(split)).is_file():
             return path
@@ -231,11 +227,7 @@ def text_file(folder: Path, split: str) -> Path:
 
 
 def read_tours(file: Path, fewest: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield points `[n, 2]` and the order of the tour `[n]`, from 0, of every line.
-
-    Raises:
-        CorruptData: a line is no instance; names it.
-    """
+    """Yield points `[n, 2]` and the order of the tour `[n]`, from 0, of every line."""
     with file.open(encoding="ascii", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():

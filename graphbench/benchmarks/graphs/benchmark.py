@@ -16,7 +16,7 @@ from graphbench.benchmarks.graphs import specs
 from graphbench.benchmarks.graphs.by_nodes.level import keep_targets
 from graphbench.benchmarks.graphs.features import FeaturePlan, FeatureRequest
 from graphbench.benchmarks.graphs.inputs import GraphInputs, option_in_errors
-from graphbench.benchmarks.graphs.inspection import size_facts, split_facts, summary_rows, summary_text
+from graphbench.benchmarks.graphs.inspection import Facts, size_facts, split_facts, summary_rows, summary_text
 from graphbench.benchmarks.graphs.node_names import node_name_arrays
 from graphbench.benchmarks.graphs.raw import RawGraphs, undirected
 from graphbench.benchmarks.graphs.readers.sources import Source, open_source, source_by_split
@@ -174,8 +174,8 @@ class Graphs(GraphInputs):
         self.empty_splits = without_share(fractions)
         self.task = cast("TaskName | None", task)
         self.num_classes, self.weight, self.missing, self.on_error = num_classes, weight, missing, on_error
-        wanted = {NODE: node_features, EDGE: edge_features, GRAPH: graph_features or []}
-        self.wanted = FeatureRequest(wanted, categorical or [], continuous or [], normalize_features, positions)
+        columns = {NODE: node_features, EDGE: edge_features, GRAPH: graph_features or []}
+        self.features = FeatureRequest(columns, categorical or [], continuous or [], normalize_features, positions)
         self.log10 = (log10,) if isinstance(log10, str) else tuple(log10 or ())
         self.directed, self.to_undirected = directed, to_undirected
         if directed and to_undirected:
@@ -225,26 +225,24 @@ class Graphs(GraphInputs):
             )
 
     def _open_inspection(self) -> Entry:
-        """Open what was inferred from the store; a new or changed source is read and inspected."""
-        # Options that came later stand in the key only where they differ from the default: older stores stay valid.
+        """Open what was inferred from the source, in the store; inspect a new or changed source."""
+        # Options that came later are in the key only where they are set, so that older stores stay valid.
+        later = {
+            "weight": self.weight,
+            "normalize_features": self.features.normalized or None,
+            "missing": None if self.missing is None else list(self.missing),
+            "on_error": None if self.on_error == "stop" else self.on_error,
+            "log10": list(self.log10) or None,
+            "graph_features": self.features.columns[GRAPH] or None,
+        }
         self._key: dict[str, Any] = {
             "source": self.source.key() | ({"to_undirected": True} if self.to_undirected else {}),
             "target": [self.target and list(self.target), self.task, self.num_classes],
-            "features": [
-                *(self.wanted.wanted[level] for level in (NODE, EDGE)),
-                self.wanted.categorical,
-                self.wanted.continuous,
-                self.wanted.positions,
-            ],
+            "features": self.features.as_json(),
             "split": self.request.as_json(),
-            **({} if self.weight is None else {"weight": self.weight}),
-            **({"normalize_features": True} if self.wanted.normalized else {}),
-            **({} if self.missing is None else {"missing": list(self.missing)}),
-            **({} if self.on_error == "stop" else {"on_error": self.on_error}),
-            **({"log10": list(self.log10)} if self.log10 else {}),
-            **({"graph_features": self.wanted.wanted[GRAPH]} if self.wanted.wanted[GRAPH] else {}),
+            **{name: value for name, value in later.items() if value is not None},
         }
-        # Of the description alone: the data, and the runs that were trained on them, stay as they are.
+        # The version of the description alone; data and runs stay valid.
         key = {"kind": "inspection", "version": 6, **self._key}
         return self.store.open_or_build(key, self._inspect, f"description of {self.source.origin}")
 
@@ -265,18 +263,11 @@ class Graphs(GraphInputs):
         request = replace(self.request, kind=None, column=None) if "links" in raw.hints else self.request
         weight = () if self.weight is None else (self.weight,)
         used = (*used_columns(raw, request), *weight)
-        skip = self.on_error == "skip"
-        target = find_target(raw, self.target, self.task, self.num_classes, used, self.missing, skip)
-        if self.weight is not None:
-            weight_array(raw, target, self.weight)  # raises for invalid weights
+        target = find_target(raw, self.target, self.task, self.num_classes, used, self.missing, self.on_error == "skip")
         level = split_level(raw, request, target.level)
-        if level in (NODE, EDGE) and bound_arrays(raw, target):
-            raise BadInput(
-                f"{raw.origin}: targets of {', '.join(target.names)} are bounds (such as >10), which are trained on "
-                f"where whole graphs are split (split_level=graph), and here the {level}s are."
-            )
+        self._check_target(raw, target, level)
         row_columns = used_columns(raw, request, level) if level in (NODE, EDGE) else ()
-        plans = self.wanted.plans(raw, target, {target.level: (*row_columns, *weight), GRAPH: used})
+        plans = self.features.plans(raw, target, {target.level: (*row_columns, *weight), GRAPH: used})
         units = units_of(raw, target, level)
         rows, description = split_units(units, request)
         for split in SPLITS:
@@ -287,7 +278,7 @@ class Graphs(GraphInputs):
             "target": asdict(target),
             "plans": {level: asdict(plan) for level, plan in plans.items()},
             "log10": log10_targets(raw, target, self.log10),
-            "coordinates": self.wanted.coordinates(raw),
+            "coordinates": self.features.coordinates(raw),
             **split_facts(units, request, target, rows),
             **size_facts(raw, self.directed),
             "split": description,
@@ -296,19 +287,24 @@ class Graphs(GraphInputs):
         if target.level == EDGE and (y := target_array(raw, target)) is not None:
             writer.meta["symmetric"] = is_symmetric(raw, y[1])
 
+    def _check_target(self, raw: RawGraphs, target: Target, level: str) -> None:
+        """Refuse invalid weights, and targets that are bounds where nodes or edges are split."""
+        if self.weight is not None:
+            weight_array(raw, target, self.weight)  # raises for invalid weights
+        if level in (NODE, EDGE) and bound_arrays(raw, target):
+            raise BadInput(
+                f"{raw.origin}: targets of {', '.join(target.names)} are bounds (such as >10), which are trained on "
+                f"where whole graphs are split (split_level=graph), and here the {level}s are."
+            )
+
     def _apply(self, entry: Entry, metric: str | None, loss: str | None) -> None:
         """Build the specification from what was inferred."""
-        self.facts: dict[str, Any] = entry.meta
+        self.facts = cast("Facts", entry.meta)
         self._rows: dict[str, np.ndarray] = {split: np.array(entry.arrays[f"rows.{split}"]) for split in SPLITS}
         self._described = entry.arrays
-        self._target = Target.from_json(self.facts["target"])
+        self._target = target = Target.from_json(self.facts["target"])
         self._plan = {level: FeaturePlan.from_json(plan) for level, plan in self.facts["plans"].items()}
-        target = self._target
-        metrics = metrics_of(target, bool(self.log10))
-        metrics += NEGATIVE_METRICS if target.level == "link" and self.facts["num_negatives"] else ()
-        for option, value, admitted in (("metric", metric, metrics), ("loss", loss, LOSSES[target.task])):
-            if value is not None and value not in admitted:
-                raise BadInput(f"{option}={value}: {target.task} knows {', '.join(admitted)}.")
+        metric, loss = self._choose_scores(metric, loss)
         names = target.names if len(target.names) == target.width else ()
         # Where nodes are split, all splits hold all graphs.
         sizes = [self.facts["num_graphs"] if self._by_nodes else len(self._rows[split]) for split in SPLITS]
@@ -323,9 +319,9 @@ class Graphs(GraphInputs):
             num_classes=target.num_classes,
             target_names=names if target.num_classes is None else target.classes,
             log10_targets=tuple(self.facts.get("log10", ())),
-            metric=metric or self.facts["metric"] or metrics[0],
+            metric=metric,
             higher_is_better=not target.task.endswith("regression"),
-            loss=loss or LOSSES[target.task][0],
+            loss=loss,
             split_sizes=tuple(sizes),  # type: ignore[arg-type]
             mean_nodes=self.facts["mean_nodes"],
             max_nodes=self.facts["max_nodes"],
@@ -340,6 +336,15 @@ class Graphs(GraphInputs):
                 f"{self.facts['split_level']}s are split: all graphs are in all splits. Set data.fractions instead."
             )
         self.check_sampled()
+
+    def _choose_scores(self, metric: str | None, loss: str | None) -> tuple[str, str]:
+        """Return metric and loss, by default those of source or task; refuse others than the task's."""
+        metrics, losses = metrics_of(self._target, bool(self.log10)), LOSSES[self._target.task]
+        metrics += NEGATIVE_METRICS if self._target.level == "link" and self.facts["num_negatives"] else ()
+        for option, value, choices in (("metric", metric, metrics), ("loss", loss, losses)):
+            if value is not None and value not in choices:
+                raise BadInput(f"{option}={value}: {self._target.task} knows {', '.join(choices)}.")
+        return metric or self.facts["metric"] or metrics[0], loss or losses[0]
 
     def _extra(self) -> dict[str, str]:
         """Return facts that the specification has no field for."""
@@ -367,8 +372,8 @@ class Graphs(GraphInputs):
 
     def summary(self) -> list[tuple[str, str, str]]:
         """Return what was inferred as rows of (what, value, reason)."""
-        rows: dict[str, int] = {split: len(self._rows[split]) for split in SPLITS}
-        return summary_rows(self.spec, self.facts, self._target, self._plan, rows) + self.batch_rows()
+        counts: dict[str, int] = {split: len(self._rows[split]) for split in SPLITS}
+        return summary_rows(self.spec, self.facts, self._target, self._plan, counts) + self.batch_rows()
 
     def read(self) -> Mapping[str, GraphTable]:
         """Return the table of each split."""
@@ -376,9 +381,8 @@ class Graphs(GraphInputs):
         table = self._table(raw, targets=True)
         self._raw = None  # frees memory: the store has the graphs
         self.left_out = 0 if self._target.level in (NODE, EDGE) else self.facts["unlabelled"]
-        if self._by_nodes:
-            return scaled_weights({split: keep_targets(table, self._rows[split]) for split in SPLITS})
-        return scaled_weights({split: table.select(torch.from_numpy(self._rows[split])) for split in SPLITS})
+        keep = keep_targets if self._by_nodes else lambda table, rows: table.select(torch.from_numpy(rows))
+        return scaled_weights({split: keep(table, rows) for split, rows in self._rows.items()})
 
     def _table(self, raw: RawGraphs, targets: bool = False) -> GraphTable:
         """Build the table of graphs with their features, and with targets and weights."""

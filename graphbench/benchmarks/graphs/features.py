@@ -13,7 +13,7 @@ from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.targets import Target
 from graphbench.contracts import Features
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.data.columns import single_numbers
+from graphbench.data.columns import to_float32
 from graphbench.errors import BadInput
 
 POSITION = "pos"
@@ -94,20 +94,20 @@ class FeaturePlan:
 
 @dataclass(frozen=True)
 class FeatureRequest:
-    """Options that decide about features: of each level the columns `wanted`, None for the default."""
+    """Options that choose features: the `columns` of each level, None for the default."""
 
-    wanted: Mapping[str, Sequence[str] | None]
+    columns: Mapping[str, Sequence[str] | None]
     categorical: Sequence[str]
     continuous: Sequence[str]
     normalized: bool
     positions: bool | None
 
-    def coordinates(self, raw: RawGraphs) -> int:
-        """Return the width of positions; 0 without them.
+    def as_json(self) -> list[Any]:
+        """Return the options for the key of the store; those that came later have names there."""
+        return [self.columns[NODE], self.columns[EDGE], self.categorical, self.continuous, self.positions]
 
-        Raises:
-            BadInput: positions are requested, but missing or no numbers.
-        """
+    def coordinates(self, raw: RawGraphs) -> int:
+        """Return the width of positions; 0 without them."""
         values = raw.columns[NODE].get(POSITION)
         if values is not None and values.ndim == 2 and values.dtype.kind == "f":
             return 0 if self.positions is False else int(values.shape[1])
@@ -129,7 +129,7 @@ class FeatureRequest:
         both = sorted(set(self.categorical) & set(self.continuous))
         if both:
             raise BadInput(f"{', '.join(both)} cannot be both categorical and continuous.")
-        if self.wanted[GRAPH] and target.level != GRAPH:
+        if self.columns[GRAPH] and target.level != GRAPH:
             raise BadInput(
                 f"graph_features stand beside the whole graph, which has no target here: that is of {target.level}s. "
                 "Repeat them in a column of nodes."
@@ -145,7 +145,7 @@ class FeatureRequest:
             taken[target.level] |= {*target.names, *(name.partition(":")[0] for name in target.names)}
         plans = {}
         for level in (NODE, EDGE, GRAPH):
-            wanted = self.wanted[level]
+            wanted = self.columns[level]
             taken[level].update(other.get(level, ()))
             if wanted is not None and (leak := [name for name in wanted if name in taken[level]]):
                 raise BadInput(
@@ -162,7 +162,7 @@ class FeatureRequest:
 
     def _plan(self, raw: RawGraphs, level: str, taken: Collection[str]) -> FeaturePlan:
         """Choose among the columns of a level that are not `taken`."""
-        wanted = self.wanted[level]
+        wanted = self.columns[level]
         chosen = raw.features.get(level) if wanted is None else wanted
         present = (*raw.columns[level], *(name for at, name in raw.faults if at == level))
         names = [name for name in present if name not in taken] if chosen is None else list(chosen)
@@ -264,17 +264,13 @@ def feature_arrays(raw: RawGraphs, plan: FeaturePlan) -> tuple[np.ndarray | None
             coded.append(rows.astype(np.int64, copy=False))
         else:
             _refuse_infinite(raw, plan.level, column.name, rows)
-            dense.append(single_numbers(rows, f"{raw.origin}: {column.name} of {plan.level}s"))
+            dense.append(to_float32(rows, f"{raw.origin}: {column.name} of {plan.level}s"))
     numbers = _side_by_side(dense)
     return _side_by_side(coded), _normalized(raw, plan, numbers) if plan.normalized else numbers
 
 
 def number_array(raw: RawGraphs, plan: FeaturePlan) -> np.ndarray | None:
-    """Return the features as numbers `[rows, d]` (float32), named by `FeaturePlan.as_numbers`; None for no columns.
-
-    Raises:
-        BadInput: as `feature_arrays`.
-    """
+    """Return the features as numbers `[rows, d]` (float32), named by `FeaturePlan.as_numbers`; None for no columns."""
     coded, dense = feature_arrays(raw, plan)
     parts = [] if dense is None else [dense]
     if coded is not None:

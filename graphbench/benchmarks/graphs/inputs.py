@@ -24,7 +24,7 @@ from graphbench.benchmarks.graphs.targets import Target, check_columns, target_a
 from graphbench.contracts import GraphTable, InputPart
 from graphbench.contracts.benchmark import Wanted
 from graphbench.contracts.table import EDGE, GRAPH, GRAPH_DENSE, NODE
-from graphbench.data.columns import single_numbers
+from graphbench.data.columns import to_float32
 from graphbench.errors import BadInput, GraphbenchError
 
 #: Graphs -> table with their features.
@@ -155,7 +155,7 @@ class GraphInputs(NodeLevel):
         if (numbers := number_array(raw, self._plan[GRAPH])) is not None:
             columns[GRAPH_DENSE] = (GRAPH, numbers)
         if self.facts["coordinates"]:
-            columns["pos"] = (NODE, single_numbers(raw.column(NODE, POSITION), f"{raw.origin}: {POSITION} of nodes"))
+            columns["pos"] = (NODE, to_float32(raw.column(NODE, POSITION), f"{raw.origin}: {POSITION} of nodes"))
         return columns
 
     def read_input(self, source: str, column: str | None = None, size: int = _ROWS) -> Iterator[InputPart]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from graphbench.benchmarks.graphs.features import FeaturePlan
-from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs, edges_one_way
+from graphbench.benchmarks.graphs.raw import LINK, NEGATIVE, RawGraphs, count_one_way
 from graphbench.benchmarks.graphs.splits.links import are_of_one_graph
 from graphbench.benchmarks.graphs.splits.masks import counted_mask, split_masks
 from graphbench.benchmarks.graphs.splits.splitting import SplitRequest, Units, num_given_splits
@@ -23,6 +23,34 @@ from graphbench.contracts.table import EDGE, GRAPH, NODE
 _SHOWN = 8  # names in a cell of the summary
 _WIDTH = 120  # characters of the summary
 Row = tuple[str, str, str]
+
+
+class Facts(TypedDict, total=False):
+    """Facts inferred from the source of `Graphs`, as JSON values that the store keeps."""
+
+    target: dict[str, Any]  # fields of `Target`
+    plans: dict[str, dict[str, Any]]  # level -> fields of `FeaturePlan`
+    log10: list[bool]  # whether the logarithm of each target is trained on; missing in older stores
+    coordinates: int  # width of positions
+    split: str  # description
+    split_level: str  # whether graphs, nodes or edges are split
+    given: int  # number of splits that the source gives
+    links: str | None  # how links of one graph are split, see `RawGraphs.hints`
+    of_one_graph: bool  # whether links of one graph are predicted
+    symmetric: bool  # whether both directions of edges have one target
+    unlabelled: int  # rows without a target
+    in_no_split: int  # rows that the source leaves out
+    unused_masks: list[tuple[str, str]]  # with the reason
+    lacking: list[tuple[str, str]]  # splits that lack classes, and their names
+    names: list[str] | None  # of the graphs, unless they are numbers
+    num_graphs: int
+    mean_nodes: float
+    max_nodes: int
+    mean_edges: float
+    one_way: int  # edges that were checked, of which none has a reverse one, else 0; missing in older stores
+    num_links: int | None
+    num_negatives: int  # pairs that are labelled as wrong
+    metric: str | None  # of the source
 
 
 def unused_masks(raw: RawGraphs, request: SplitRequest, target: Target, level: str) -> list[tuple[str, str]]:
@@ -80,7 +108,7 @@ def size_facts(raw: RawGraphs, directed: bool) -> dict[str, Any]:
         "mean_nodes": float(raw.num_nodes.mean()),
         "max_nodes": int(raw.num_nodes.max()),
         "mean_edges": float(raw.num_edges.mean()),
-        "one_way": 0 if directed else edges_one_way(raw),
+        "one_way": 0 if directed else count_one_way(raw),
         "num_links": len(raw.pairs[LINK].ends) if LINK in raw.pairs else None,
         "num_negatives": len(raw.pairs[NEGATIVE].ends) if NEGATIVE in raw.pairs else 0,
         "metric": raw.hints.get("metric"),
@@ -89,7 +117,7 @@ def size_facts(raw: RawGraphs, directed: bool) -> dict[str, Any]:
 
 def summary_rows(
     spec: BenchmarkSpec,
-    facts: Mapping[str, Any],
+    facts: Facts,
     target: Target,
     plans: Mapping[str, FeaturePlan],
     split_rows: Mapping[str, int],

@@ -1,4 +1,4 @@
-"""Represent graphs as a source gives them: named columns of nodes, edges and graphs, before anything is inferred.
+"""Represent the graphs of a source: named columns of nodes, edges and graphs, before anything is inferred.
 
 Legend: G graphs, N nodes, E directed edges, L pairs to rank, each of all graphs together.
 """
@@ -214,11 +214,14 @@ class RawGraphs:
 
 
 def parts_of_raw(raw: RawGraphs, size: int) -> Iterator[RawPart]:
-    """Yield graphs that are in memory in parts of `size`."""
+    """Split graphs in memory into parts of `size`."""
     for start in range(0, len(raw), size):
+
+        def join(rows: Sequence[int], start: int = start) -> RawGraphs:
+            return raw.select([start + row for row in rows])
+
         names = raw.names[start : start + size]
-        select = lambda rows, start=start: raw.select([start + row for row in rows])  # noqa: E731
-        yield RawPart(len(names), select, names.__getitem__, raw.node_names is not None)
+        yield RawPart(len(names), join, names.__getitem__, raw.node_names is not None)
 
 
 def as_array(value: Any) -> np.ndarray | None:
@@ -243,7 +246,7 @@ def as_array(value: Any) -> np.ndarray | None:
 
 
 def unreadable_fault(place: str, name: str, value: Any) -> str:
-    """Say that a value is nothing that `as_array` converts."""
+    """Return the message for a value that `as_array` does not convert."""
     kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
     return f"{place}: {name} is {kind}, which is neither real numbers nor text."
 
@@ -324,7 +327,7 @@ def _with_empty_columns(
 
 
 def _mismatch(name: str, columns: Sequence[Mapping[str, np.ndarray]], parts: Sequence[RawGraphs]) -> str:
-    """Say why a column cannot be joined; empty where it can."""
+    """Return why a column cannot be joined; "" if it can."""
     lacking = next((number for number, named in enumerate(columns) if name not in named), None)
     if lacking is not None:
         owner = next(number for number, named in enumerate(columns) if name in named)
@@ -353,7 +356,7 @@ def both_ways(ends: np.ndarray, graph: np.ndarray, count: int) -> tuple[np.ndarr
     the row that each is from; within a graph first the listed edges in their order, then the reverse ones.
     """
     width = int(ends.max(initial=0)) + 1
-    # numbers of the nodes that occur, so that their squares fit into 64 bits
+    # Consecutive numbers of the nodes, so that products of two fit into 64 bits.
     numbers = np.unique(graph[:, None] * width + ends, return_inverse=True)[1].reshape(-1, 2)
     total = int(numbers.max(initial=0)) + 1
     one_way = ~np.isin(numbers[:, 1] * total + numbers[:, 0], numbers[:, 0] * total + numbers[:, 1])
@@ -368,26 +371,28 @@ def undirected(raw: RawGraphs) -> RawGraphs:
     graph = np.repeat(np.arange(len(raw)), raw.num_edges)
     edges, counts, rows = both_ways(raw.edges, graph, len(raw))
     columns = raw.columns | {EDGE: {name: values[rows] for name, values in raw.columns[EDGE].items()}}
-    place = lambda level, row: raw.place(level, int(rows[row]) if level == EDGE else row)  # noqa: E731
+
+    def place(level: str, row: int) -> str:
+        return raw.place(level, int(rows[row]) if level == EDGE else row)
+
     return replace(raw, edges=edges, num_edges=counts, columns=columns, place=place)
 
 
-def edges_one_way(raw: RawGraphs, looked_at: int = 1_000) -> int:
-    """Return how many of the first edges were looked at if none of them has a reverse edge in its graph, else 0.
+def count_one_way(raw: RawGraphs, most: int = 1_000) -> int:
+    """Count the first `most` edges without loops; 0 if one of them has a reverse edge in its graph.
 
-    Loops are left out. All edges of a large graph would take long to sort, and a graph of edges that are listed once
-    has no reverse one among the first thousand either.
+    All edges of a large graph take long to sort, and if edges are listed once, that shows in the first thousand.
     """
-    ends = np.cumsum(raw.num_edges)
-    first = raw.edges[:looked_at]
+    stops = np.cumsum(raw.num_edges)
+    first = raw.edges[:most]
     rows = np.flatnonzero(first[:, 0] != first[:, 1])
     if not rows.size:
         return 0
-    within = raw.edges[: ends[np.searchsorted(ends, len(first))]]  # all edges of their graphs
-    others = np.flatnonzero(np.isin(within[:, 0], first[rows, 1]))
+    edges = raw.edges[: stops[np.searchsorted(stops, len(first))]]  # all edges of their graphs
+    candidates = np.flatnonzero(np.isin(edges[:, 0], first[rows, 1]))
 
     def keys(numbers: np.ndarray, order: list[int]) -> set[tuple[int, ...]]:
-        graphs = np.searchsorted(ends, numbers, side="right")
-        return set(zip(graphs.tolist(), *within[numbers][:, order].T.tolist(), strict=True))
+        graphs = np.searchsorted(stops, numbers, side="right")
+        return set(zip(graphs.tolist(), *edges[numbers][:, order].T.tolist(), strict=True))
 
-    return len(rows) if keys(rows, [1, 0]).isdisjoint(keys(others, [0, 1])) else 0
+    return len(rows) if keys(rows, [1, 0]).isdisjoint(keys(candidates, [0, 1])) else 0

@@ -24,7 +24,7 @@ from graphbench.benchmarks.graphs.target_columns import (
 from graphbench.benchmarks.graphs.tasks import METRICS, infer_task, is_one_hot
 from graphbench.contracts.spec import TaskName
 from graphbench.contracts.table import EDGE, GRAPH, NODE
-from graphbench.data.columns import exact_numbers, split_bounds
+from graphbench.data.columns import split_bounds, to_exact_float
 from graphbench.errors import BadInput, UnknownName
 
 _CLASSES = ("graph-classification", "node-classification", "edge-classification")
@@ -182,12 +182,7 @@ def _common_level(raw: RawGraphs, names: tuple[str, ...], task: TaskName | None)
 
 
 def check_columns(raw: RawGraphs, target: Target) -> None:
-    """Refuse new graphs that lack a column of the target.
-
-    Raises:
-        BadInput: some graphs lack it.
-        UnknownName: all do.
-    """
+    """Refuse new graphs that lack a column of the target."""
     for name in target.names:
         base = split_name(raw, name)[0]
         in_nodes = target.level == GRAPH and base not in raw.columns[GRAPH] and base in raw.columns[NODE]
@@ -304,7 +299,7 @@ def log10_targets(raw: RawGraphs, target: Target, wanted: Sequence[str]) -> tupl
 def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | None:
     """Return the level and `y`: classes `[rows, 1]` (int64) or numbers `[rows, width]`; None for links.
 
-    Rows without a class have -1, missing numbers are NaN; see `exact_numbers`.
+    Rows without a class have -1, missing numbers are NaN; see `to_exact_float`.
 
     Raises:
         BadInput: new graphs hold a class that the target does not have.
@@ -313,7 +308,7 @@ def target_array(raw: RawGraphs, target: Target) -> tuple[str, np.ndarray] | Non
         return None
     if target.task not in _CLASSES:
         cells = read_target(raw, target)
-        return target.level, exact_numbers(np.where(cells.signs == 0, cells.numbers, np.nan))
+        return target.level, to_exact_float(np.where(cells.signs == 0, cells.numbers, np.nan))
     classes, rows = _class_values(raw, target), labelled(raw, target)
     if target.one_hot or not target.classes:
         return target.level, np.where(rows, classes, UNLABELLED).astype(np.int64)[:, None]

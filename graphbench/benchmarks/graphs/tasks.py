@@ -29,11 +29,7 @@ _REGRESSIONS: dict[str, TaskName] = {NODE: "node-regression", EDGE: "edge-regres
 def infer_task(
     raw: RawGraphs, level: str, names: tuple[str, ...], values: np.ndarray, one_hot: bool
 ) -> tuple[TaskName, str]:
-    """Infer the task from the values of the rows with a target `[rows, width]`, with the reason.
-
-    Raises:
-        BadInput: no task fits, or several do.
-    """
+    """Infer the task from the values of the rows with a target `[rows, width]`, with the reason."""
     hint = raw.hints.get("task")
     if hint is not None:
         return hint, f"as {raw.origin} says"  # type: ignore[return-value]

@@ -344,7 +344,7 @@ class Molecules(MoleculeBenchmark):
 
     def _joined(self, files: Sequence[Path]) -> KeptParts:
         """Return where several files are joined, which depends on all options."""
-        return KeptParts(self.store, {"kind": "files", "files": [path.name for path in files], **self._named()})
+        return KeptParts(self.store, {"kind": "files", "files": [path.name for path in files], **self._table_key()})
 
     def read_share(self, share: Share) -> int:
         """Read a share of the molecules of all files; return the number of parts that are missing."""

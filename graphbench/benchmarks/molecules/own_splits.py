@@ -323,9 +323,6 @@ def ordered_split(
     Returns:
         Rows of each part, ascending.
 
-    Raises:
-        BadInput: there are fewer values than parts.
-
     Examples:
         >>> years = np.array([2021.0, 2019.0, 2020.0, 2019.0])
         >>> {name: rows.tolist() for name, rows in ordered_split(years, {"train": 0.5, "test": 0.5}).items()}
@@ -359,9 +356,6 @@ def maxmin_split(
 
     Returns:
         Rows of each part, ascending.
-
-    Raises:
-        BadInput: there are too few molecules for a part.
 
     Examples:
         >>> rows = maxmin_split(["CCCCO", "c1ccccc1", "CCCCCO"], None, {"train": 0.6, "val": 0, "test": 0.4}, 0)

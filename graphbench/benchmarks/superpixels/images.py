@@ -136,11 +136,7 @@ def as_pixels(image: object, colour: bool) -> np.ndarray:
 
 
 def check_images(objects: Sequence[object], name: str) -> None:
-    """Refuse what is neither an image of Pillow nor an array.
-
-    Raises:
-        BadInput: names the benchmark, and the first such input.
-    """
+    """Refuse what is neither an image of Pillow nor an array."""
     from PIL import Image
 
     for number, item in enumerate(objects):

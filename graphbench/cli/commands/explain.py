@@ -10,7 +10,7 @@ from typing import get_args
 
 import pandas as pd
 
-from graphbench.cli.options import Request, check_needed, own_parser, split
+from graphbench.cli.options import Request, check_needed, own_parser, parse_request
 from graphbench.cli.parsers import folder_to_write, whole_number
 from graphbench.cli.trained import chosen_devices, chosen_split, on_split, predictor_of, training_means
 from graphbench.data.files.writing import writing_together
@@ -37,7 +37,7 @@ _OF_METHOD: dict[str, tuple[Method, str]] = {"steps": ("integrated_gradients", "
 
 def explain(arguments: Sequence[str]) -> int:
     """Write attributions of some rows as tables and drawings."""
-    request = split(own_parser("explain"), arguments)
+    request = parse_request(own_parser("explain"), arguments)
     options = request.options
     numbers = [whole_number("--rows", text, at_least=0) for text in options.rows or ()]
     method, steps, samples = _method(options)

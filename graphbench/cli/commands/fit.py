@@ -25,7 +25,7 @@ from graphbench.cli.command_line import CommandLine, as_word
 from graphbench.cli.complaints import explain_training
 from graphbench.cli.console import count_parameters, highest_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
-from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.options import Request, own_parser, parse_request
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped, exit_code, shared_exit_code
 from graphbench.cli.ranks import FolderLost, is_in_place, join_again, lost_folder
@@ -65,7 +65,7 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
         Diverged: a loss or gradient was not finite.
     """
     parser = own_parser("fit")
-    request = split(parser, _resume_if_begun(parser, arguments), run_option="resume")
+    request = parse_request(parser, _resume_if_begun(parser, arguments), run_option="resume")
     start = find_start(request)
     changed = changed_options(request) if start is not None else []
     if request.run is not None and start is not None:
@@ -76,16 +76,16 @@ def fit(arguments: Sequence[str], callbacks: Sequence[pl.Callback] = ()) -> int:
         cli = GraphbenchCLI(request.arguments, request.run or _new_folder(request.options.run), fresh=True)
         _note(cli, "altered", altered)
         _introduce(cli)
-    cli.trainer.callbacks += list(callbacks)  # type: ignore[attr-defined]
+    cli.callbacks.extend(callbacks)
     if changed:  # first, so that the other callbacks already see the new rates
-        cli.trainer.callbacks.insert(0, ChangedOptions(changed))  # type: ignore[attr-defined]
+        cli.callbacks.insert(0, ChangedOptions(changed))
     # Not before the trainer is built: a mistake in an option then leaves no folder behind.
     with _hold_folder(cli):
         if request.run is not None and start is not None:
             start.refuse_past(cli.trainer, request.run)
             log.info("%s", start.describe(cli.trainer, request.run))
         code = _train(cli, None if start is None else start.checkpoint, request)
-        if code == 0 and not cli.passing and not callbacks:
+        if code == 0 and not cli.is_temporary and not callbacks:
             _write_page(cli)
         return code
 
@@ -138,31 +138,29 @@ def _introduce(cli: GraphbenchCLI) -> None:
     counts = ", ".join(f"{name} {count_parameters(part):,}" for name, part in parts.items())
     name, total = type(cli.model.architecture).__name__, f"{count_parameters(cli.model):,}"
     log.info("%s on %s: %s trainable parameters (%s)", name, cli.model.spec.name, total, counts)
-    assert cli.run_folder is not None
-    log.info("Run folder: %s", "none, for fast_dev_run" if cli.passing else cli.run_folder.path)
+    log.info("Run folder: %s", "none, for fast_dev_run" if cli.is_temporary else cli.run.path)
 
 
 @contextlib.contextmanager
 def _hold_folder(cli: GraphbenchCLI) -> Iterator[None]:
     """Lock the run's folder during the fit, and remove it after a trial."""
-    assert cli.run_folder is not None
     if _rank() != 0:
         yield
         return
     try:
-        with cli.run_folder.held(new=cli.made_up or cli.passing) as place:
+        with cli.run.held(new=cli.made_up or cli.is_temporary) as place:
             cli.stop.place = place
             if cli.continue_at is None:
-                if cli.run_folder.is_begun:  # between the first check and the lock
-                    raise BadInput(f"--run {cli.run_folder.path}: another process has just finished a run in it.")
-                cli.run_folder.clear()
+                if cli.run.is_begun:  # between the first check and the lock
+                    raise BadInput(f"--run {cli.run.path}: another process has just finished a run in it.")
+                cli.run.clear()
             yield
     finally:
-        if cli.passing:
-            shutil.rmtree(cli.run_folder.path, ignore_errors=True)
+        if cli.is_temporary:
+            shutil.rmtree(cli.run.path, ignore_errors=True)
         if cli.made_up:
             with contextlib.suppress(OSError):  # `runs/` holds others, or this one
-                cli.run_folder.path.parent.rmdir()
+                cli.run.path.parent.rmdir()
 
 
 class _WriteConfig(pl.Callback):
@@ -178,25 +176,25 @@ class _WriteConfig(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write configuration and environment of a new run, and the hyper-parameters of every run."""
-        cli, run = self._cli, self._cli.run_folder
+        cli, run = self._cli, self._cli.run
         store_findings(cli.config, trainer, cli.model, cli.datamodule)
         config = cli.settings()
         cli.model.save_hyperparameters(config["model"])
         config["trainer"].pop("logger", None)  # its options may hold keys
         cli.datamodule.save_hyperparameters({key: config[key] for key in ("data", "trainer", "seed_everything")})
-        if cli.continue_at is None and trainer.is_global_zero and run is not None:
+        if cli.continue_at is None and trainer.is_global_zero:
             write_config(run.config, cli)
             trust.remember(run.config)
             write_text(run.environment, json.dumps(describe_environment(), indent=2) + "\n")
-        elif trainer.is_global_zero and run is not None:
+        elif trainer.is_global_zero:
             run.note_environment(cli.continue_at or 0, describe_environment())
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Write changed options of a continued run, once a step was made with them."""
-        config, run = self._cli.config, self._cli.run_folder
-        if self._changed and self._cli.continue_at is not None and trainer.is_global_zero and run is not None:
+        config, run = self._cli.config, self._cli.run
+        if self._changed and self._cli.continue_at is not None and trainer.is_global_zero:
             for name, (stored, resolved) in self._moved.items():  # the run keeps its own paths
                 if config[f"data.init_args.{name}"] == resolved:
                     config[f"data.init_args.{name}"] = stored
@@ -207,14 +205,12 @@ class _WriteConfig(pl.Callback):
 
 def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int:
     """Fit and record; returns the exit code."""
-    assert cli.run_folder is not None
     fresh = cli.continue_at is None
-    same = SameData(cli.run_folder, request.options.data_changed, fresh=fresh)
-    cli.trainer.callbacks += [same, _WriteConfig(cli, request), RecordTraining(cli.run_folder, fresh=fresh)]  # type: ignore[attr-defined]
+    same = SameData(cli.run, request.options.data_changed, fresh=fresh)
+    cli.callbacks.extend([same, _WriteConfig(cli, request), RecordTraining(cli.run, fresh=fresh)])
     if not fresh:  # the configuration has their results; another search would undo the training
         finders = (BatchSizeFinder, LearningRateFinder)
-        others = [callback for callback in cli.trainer.callbacks if not isinstance(callback, finders)]  # type: ignore[attr-defined]
-        cli.trainer.callbacks = others  # type: ignore[attr-defined]
+        cli.callbacks[:] = [callback for callback in cli.callbacks if not isinstance(callback, finders)]
     try:
         join_again(cli.trainer)
         # Not as an argument of `fit`, which Lightning tells nobody before all is set up: starting weights are not read.
@@ -230,8 +226,8 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
         log.debug("%s", error)
         return shared_exit_code(1)
     except Diverged as error:
-        if _rank() == 0 and not cli.passing:  # a result, which `graphbench reproduce` shows
-            cli.run_folder.update_results({"diverged": str(error)})
+        if _rank() == 0 and not cli.is_temporary:  # a result, which `graphbench reproduce` shows
+            cli.run.update_results({"diverged": str(error)})
         raise
     except SIGTERMException:  # raised by Lightning once all processes know
         return _stopped(cli, cli.signals.agreed)
@@ -247,11 +243,10 @@ def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int
 
 def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> GraphbenchError | None:
     """Return a readable error for one that a training raised, or raise `FolderLost`; None if it is a bug."""
-    assert cli.run_folder is not None
     if cli.signals.waiting:  # before training there is no config.yaml yet
         _check_place(cli)
     if message := explain_memory(error):
-        return GraphbenchError(f"{message} {_how_to_go_on(cli.run_folder)}")
+        return GraphbenchError(f"{message} {_how_to_go_on(cli.run)}")
     if message := explain_training(error):
         return BadInput(message)
     if checkpoint is not None and _UNFIT in str(error.__cause__):
@@ -266,8 +261,7 @@ def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> G
 
 def _stopped(cli: GraphbenchCLI, signum: int) -> int:
     """Say how to go on; returns the exit code of the signal."""
-    run = cli.run_folder
-    assert run is not None
+    run = cli.run
     if _rank() != 0:
         return exit_code(signum)
     name = signal.Signals(signum).name
@@ -298,12 +292,22 @@ def _finish(cli: GraphbenchCLI) -> int:
 
     Returns the exit code: 1 if the best score is no number.
     """
-    trainer, model, run = cli.trainer, cli.model, cli.run_folder
-    assert run is not None
-    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    # Of the training, all parts of a continued run included.
-    timer = next(callback for callback in callbacks if isinstance(callback, Timer))
-    results: dict[str, Any] = {
+    results = _describe_fit(cli)
+    _check_place(cli)
+    _save_averaged(cli)
+    results |= _score_best(cli)
+    results["undefined"] = dict(cli.model.scores.of("val").undefined)
+    _check_place(cli)
+    _record(cli.run, results)
+    return _report_end(cli, results)
+
+
+def _describe_fit(cli: GraphbenchCLI) -> dict[str, Any]:
+    """Return model, length and cost of the training, all parts of a continued run included."""
+    trainer, model = cli.trainer, cli.model
+    timer = next(callback for callback in cli.callbacks if isinstance(callback, Timer))
+    peak = highest_memory_mb(trainer.strategy.root_device)
+    return {
         **describe_model(model),
         "data": kind_of_data(model.spec),
         "parameters": count_parameters(model),
@@ -312,65 +316,51 @@ def _finish(cli: GraphbenchCLI) -> int:
         "ended_by_rate": model.ended_by_rate,
         "seed": cli.config.get("seed_everything"),
         "fit_seconds": round(timer.time_elapsed(), 1),
+        **({} if peak is None else {"peak_memory_mb": round(peak)}),
     }
-    if (peak := highest_memory_mb(trainer.strategy.root_device)) is not None:
-        results["peak_memory_mb"] = round(peak)
-    _check_place(cli)
-    _save_averaged(trainer, run)
-    if run.best.is_file():
-        results["best_epoch"] = load_checkpoint(run.best)["epoch"] + 1  # Lightning counts from 0
-        results["epochs_from"] = 1  # results without this key count from 0
-        trainer.loggers = []  # the best epoch's scores are in the logs already
-        scores = trainer.validate(model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
-        results["val"] = scores_of("val", scores[0])
-    elif not cli.passing and any(isinstance(callback, BestCheckpoint) for callback in trainer.checkpoint_callbacks):
-        scored = scores_of("val", {name: float(value) for name, value in trainer.callback_metrics.items()})
-        results |= {"val": scored} if scored else {}  # none where no validation has run
-    results["undefined"] = dict(model.scores.of("val").undefined)
-    _check_place(cli)
-    _record(run, results)
-    finished = trainer.current_epoch == trainer.max_epochs or trainer.global_step == trainer.max_steps  # said before
-    if trainer.global_step == (cli.continue_at or 0) and not finished:
-        log.warning("No step was trained: --trainer.max_time, early stopping or the rate had ended the run before it.")
-    if "val" not in results and run.last.is_file() and not cli.passing:
-        log.info("No epoch is the best one without validation scores: %s is what predict takes.", run.last)
-    if model.monitor not in results.get("val", {}):
-        return 0
-    score = results["val"][model.monitor]
-    if "best_epoch" not in results or not math.isfinite(score):
-        why = results["undefined"].get(model.monitor) or f"it is {score} at the end"
-        log.error("No epoch is the best one: %s has no number in any of them: %s.", model.monitor, why)
-        return 1
-    log.info("Best epoch %d: %s %s", results["best_epoch"], model.monitor, show_number(score))
-    return 0
 
 
-@rank_zero_only
-def _write_page(cli: GraphbenchCLI) -> None:
-    """Write the run's report, and say what comes next."""
-    assert cli.run_folder is not None
-    try:
-        write_page(cli.run_folder)
-    except OSError as error:
-        log.warning("The report %s cannot be written: %s.", cli.run_folder.report, error.strerror or error)
-    except Exception:  # the training stands, whatever became of a figure
-        log.warning("The report of %s cannot be drawn.", cli.run_folder.path, exc_info=True)
-    run = as_word(cli.run_folder.path)
-    if cli.run_folder.resumable is None:
-        log.warning("No checkpoint was written: the run can be neither tested nor continued.")
-    elif cli.datamodule.is_empty("test"):
-        log.info("No test part: graphbench test --run %s --input LABELLED.csv scores a file.", run)
-    else:
-        log.info("Next: graphbench test --run %s", run)
-
-
-def _save_averaged(trainer: pl.Trainer, run: RunFolder) -> None:
+def _save_averaged(cli: GraphbenchCLI) -> None:
     """Save the final weights of stochastic weight averaging, which no epoch's checkpoint holds."""
-    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    if any(isinstance(callback, StochasticWeightAveraging) for callback in callbacks) and run.last.is_file():
-        path = run.checkpoints / "averaged.ckpt"
-        trainer.save_checkpoint(path, weights_only=True)
-        log.info("Averaged weights: graphbench test --run %s --checkpoint %s", as_word(run.path), as_word(path))
+    is_averaged = any(isinstance(callback, StochasticWeightAveraging) for callback in cli.callbacks)
+    if is_averaged and cli.run.last.is_file():
+        path = cli.run.checkpoints / "averaged.ckpt"
+        cli.trainer.save_checkpoint(path, weights_only=True)
+        log.info("Averaged weights: graphbench test --run %s --checkpoint %s", as_word(cli.run.path), as_word(path))
+
+
+def _score_best(cli: GraphbenchCLI) -> dict[str, Any]:
+    """Validate the best checkpoint; without its file, return the last validation scores, if there are any."""
+    trainer, run = cli.trainer, cli.run
+    if run.best.is_file():
+        best_epoch = load_checkpoint(run.best)["epoch"] + 1  # Lightning counts from 0
+        trainer.loggers = []  # the best epoch's scores are in the logs already
+        scores = trainer.validate(cli.model, cli.datamodule, ckpt_path=str(run.best), verbose=False, weights_only=True)
+        # Results without the key `epochs_from` count from 0.
+        return {"best_epoch": best_epoch, "epochs_from": 1, "val": scores_of("val", scores[0])}
+    if cli.is_temporary or not any(isinstance(one, BestCheckpoint) for one in trainer.checkpoint_callbacks):
+        return {}
+    scored = scores_of("val", {name: float(value) for name, value in trainer.callback_metrics.items()})
+    return {"val": scored} if scored else {}
+
+
+def _report_end(cli: GraphbenchCLI, results: dict[str, Any]) -> int:
+    """Log the best epoch, or why there is none; returns the exit code."""
+    trainer, run, monitor = cli.trainer, cli.run, cli.model.monitor
+    is_full = trainer.current_epoch == trainer.max_epochs or trainer.global_step == trainer.max_steps  # said before
+    if trainer.global_step == (cli.continue_at or 0) and not is_full:
+        log.warning("No step was trained: --trainer.max_time, early stopping or the rate had ended the run before it.")
+    if "val" not in results and run.last.is_file() and not cli.is_temporary:
+        log.info("No epoch is the best one without validation scores: %s is what predict takes.", run.last)
+    if monitor not in results.get("val", {}):
+        return 0
+    score = results["val"][monitor]
+    if "best_epoch" not in results or not math.isfinite(score):
+        why = results["undefined"].get(monitor) or f"it is {score} at the end"
+        log.error("No epoch is the best one: %s has no number in any of them: %s.", monitor, why)
+        return 1
+    log.info("Best epoch %d: %s %s", results["best_epoch"], monitor, show_number(score))
+    return 0
 
 
 @rank_zero_only
@@ -385,3 +375,21 @@ def _record(run: RunFolder, results: dict[str, Any]) -> None:
         unchanged = {key: stored[key] for key in ("test", "baselines", "expected", "data_changed") if key in stored}
         results = unchanged | results | {"undefined": dict(stored.get("undefined") or {}) | results["undefined"]}
     run.write_results(results)
+
+
+@rank_zero_only
+def _write_page(cli: GraphbenchCLI) -> None:
+    """Write the run's report, and say what comes next."""
+    try:
+        write_page(cli.run)
+    except OSError as error:
+        log.warning("The report %s cannot be written: %s.", cli.run.report, error.strerror or error)
+    except Exception:  # the training stands, whatever became of a figure
+        log.warning("The report of %s cannot be drawn.", cli.run.path, exc_info=True)
+    run = as_word(cli.run.path)
+    if cli.run.resumable is None:
+        log.warning("No checkpoint was written: the run can be neither tested nor continued.")
+    elif cli.datamodule.is_empty("test"):
+        log.info("No test part: graphbench test --run %s --input LABELLED.csv scores a file.", run)
+    else:
+        log.info("Next: graphbench test --run %s", run)

@@ -22,7 +22,7 @@ import torch
 
 import graphbench
 from graphbench.cli.command_line import CommandLine
-from graphbench.cli.options import FLAGS, SEVERAL, Request, own_parser, share_of, split
+from graphbench.cli.options import FLAGS, SEVERAL, Request, own_parser, parse_request, share_of
 from graphbench.cli.parsers import file_to_write, folder_to_write
 from graphbench.cli.split_predictions import learn_from_validation, names_of, predict_split
 from graphbench.cli.trained import (
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 def predict(arguments: Sequence[str]) -> int:
     """Predict a user's input, or a split, with the best checkpoint of a run, or of several together."""
-    requests = _requests(arguments)
+    requests = _parse_requests(arguments)
     options = requests[0].options
     if options.input is not None:
         if options.split is not None:
@@ -71,15 +71,15 @@ def predict(arguments: Sequence[str]) -> int:
     return predict_split(requests, chosen_split(options))
 
 
-def _requests(arguments: Sequence[str]) -> list[Request]:
-    """Return the command line once for each run that it names; refuse a run that is named twice."""
+def _parse_requests(arguments: Sequence[str]) -> list[Request]:
+    """Parse the command line once for each run that it names; refuse a run that is named twice."""
     line = CommandLine.parse(arguments, SEVERAL["predict"], FLAGS)
-    runs = [run for one in line.named(*SEVERAL["predict"]) for run in one.values]
+    runs = [run for option in line.named(*SEVERAL["predict"]) for run in option.values]
     if not runs:
-        return [split(own_parser("predict"), arguments)]
+        return [parse_request(own_parser("predict"), arguments)]
     # Each run's own configuration goes in front of what was typed.
     rest = line.without(*SEVERAL["predict"]).words
-    requests = [split(own_parser("predict"), ["--run", run, *rest]) for run in runs]
+    requests = [parse_request(own_parser("predict"), ["--run", run, *rest]) for run in runs]
     places = [request.run.path.resolve() for request in requests if request.run is not None]
     for number, (place, name) in enumerate(zip(places, runs, strict=True)):
         if place in places[:number]:
@@ -92,12 +92,12 @@ def _requests(arguments: Sequence[str]) -> list[Request]:
 def _predict_input(requests: Sequence[Request], arguments: Sequence[str]) -> int:
     options = requests[0].options
     output = file_to_write("--output", check_output(options.output, streams=True))
-    ensemble = _ensemble(requests)
+    ensemble = _load_ensemble(requests)
     learn_from_validation(ensemble, requests[0])
     counts = Counts()
     with _rereadable(options.input, ensemble.readings) as source:
         blocks = ensemble.read_input(source, options.smiles_column)
-        write_frames(_answered(ensemble, blocks, options.smiles_column, arguments), output, counts.add)
+        write_frames(_predict_blocks(ensemble, blocks, options.smiles_column, arguments), output, counts.add)
     log.info("%s: %s", "standard output" if output == STANDARD_OUTPUT else output, counts)
     return 0
 
@@ -109,12 +109,12 @@ def _predict_in_parts(requests: Sequence[Request], arguments: Sequence[str]) -> 
     folder = folder_to_write("--output", options.output)
     identity, named = _identity(requests)
     with alone() if options.part == AUTO else contextlib.nullcontext():
-        ensemble = _ensemble(requests)
+        ensemble = _load_ensemble(requests)
         learn_from_validation(ensemble, requests[0])
-        identity |= {"device": ensemble.first.device.type, "learned": _learned(ensemble)}
+        identity |= {"device": ensemble.first.device.type, "learned": _learned_values(ensemble)}
         with PartsFolder.opened(folder, identity, named, share, part_rows, resume) as parts:
             blocks = parts.wanted(ensemble.read_input(options.input, options.smiles_column, parts.is_wanted))
-            parts.write(_answered(ensemble, blocks, options.smiles_column, arguments))
+            parts.write(_predict_blocks(ensemble, blocks, options.smiles_column, arguments))
             done, total, counts = parts.finish()
     if done < total:
         log.info("%s: share %s is written; %d of %d parts are there, with %s", folder, share, done, total, counts)
@@ -148,7 +148,7 @@ def _launch(options: argparse.Namespace, cluster: Cluster, arguments: Sequence[s
     return 1 if failed else 0
 
 
-def _answered(
+def _predict_blocks(
     ensemble: Ensemble, blocks: Iterator[Sequence[InputPart]], column: str | None, arguments: Sequence[str]
 ) -> Iterator[pd.DataFrame]:
     """Predict blocks of an input on one device or several, in their order."""
@@ -157,29 +157,22 @@ def _answered(
         return ensemble.predict_parts(blocks, column)
     if isinstance(intervals, DistanceBins):
         raise BadInput("--interval-by distance compares with the training split in one process: --trainer.devices 1.")
-    return answered_on(devices, partial(_predicting, list(arguments), ensemble.temperature, intervals), blocks)
+    return answered_on(devices, partial(_load_predictor, list(arguments), ensemble.temperature, intervals), blocks)
 
 
 def _identity(requests: Sequence[Request]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what must be equal to go on with a table in parts, and paths, which need not be."""
-    options, models = requests[0].options, []
-    for request in requests:
-        weights = Path(options.checkpoint or trained_weights(request.run or RunFolder(Path())))
-        files = {"weights": weights}
-        if request.run is not None:
-            files |= {"configuration": request.run.config, "training": request.run.training}
-        models.append({name: file_sha256(path) for name, path in files.items() if path.is_file()})
-    typed = CommandLine.parse(requests[0].typed).options
+    options, typed = requests[0].options, CommandLine.parse(requests[0].typed).options
     # Whatever changes an answer: parts of two tables in one folder would look like one prediction.
     identity = {
-        "input": _contents(Path(options.input)),
-        "models": models,
+        "input": _describe_contents(Path(options.input)),
+        "models": list(map(_model_checksums, requests)),
         "options": {
             "smiles_column": options.smiles_column,
             "interval": options.interval,
             "interval_by": options.interval_by,
             "calibrate": options.calibrate,
-            "further": [word for one in typed if one.path != "trainer.devices" for word in one.words],
+            "further": [word for option in typed if option.path != "trainer.devices" for word in option.words],
         },
         "versions": {"graphbench": graphbench.__version__, "torch": torch.__version__, "rdkit": rdkit.__version__},
         "kernels": describe_kernels(),
@@ -187,7 +180,15 @@ def _identity(requests: Sequence[Request]) -> tuple[dict[str, Any], dict[str, An
     return identity, {"input": str(Path(options.input).absolute()), "runs": names_of(requests)}
 
 
-def _contents(source: Path) -> dict[str, Any]:
+def _model_checksums(request: Request) -> dict[str, str]:
+    """Return the checksums of the files that decide what a run predicts."""
+    files = {"weights": Path(request.options.checkpoint or trained_weights(request.run or RunFolder(Path())))}
+    if request.run is not None:
+        files |= {"configuration": request.run.config, "training": request.run.training}
+    return {name: file_sha256(path) for name, path in files.items() if path.is_file()}
+
+
+def _describe_contents(source: Path) -> dict[str, Any]:
     """Return size and checksum of a file; of a folder those of the names, sizes and times of its files."""
     if source.is_file():
         return {"bytes": source.stat().st_size, "sha256": file_sha256(source)}
@@ -199,8 +200,8 @@ def _contents(source: Path) -> dict[str, Any]:
     return {"files": len(files), "bytes": sum(size for _, size, _ in stamps), "listing": listing}
 
 
-def _learned(ensemble: Ensemble) -> dict[str, Any]:
-    """Return what the validation split taught."""
+def _learned_values(ensemble: Ensemble) -> dict[str, Any]:
+    """Return what was learned from the validation split."""
     learned: dict[str, Any] = {}
     if ensemble.temperature is not None:
         learned["temperature"] = ensemble.temperature.value
@@ -209,16 +210,16 @@ def _learned(ensemble: Ensemble) -> dict[str, Any]:
     return learned
 
 
-def _predicting(
+def _load_predictor(
     arguments: list[str], temperature: Temperature | None, intervals: Intervals | ClassSets | None, devices: str
 ) -> Answer:
-    """Load the models of a command line on one device, to predict parts of an input."""
-    ensemble = Ensemble([predictor_of(request, devices) for request in _requests(arguments)])
+    """Load the models of a command line on one device; return a function that predicts a part of an input."""
+    ensemble = Ensemble([predictor_of(request, devices) for request in _parse_requests(arguments)])
     ensemble.temperature, ensemble.intervals = temperature, intervals
     return lambda views: next(ensemble.predict_parts([views]))
 
 
-def _ensemble(requests: Sequence[Request]) -> Ensemble:
+def _load_ensemble(requests: Sequence[Request]) -> Ensemble:
     """Load the models of the runs, with their own data open if the validation split is needed."""
     members = []
     for request in requests:
@@ -249,7 +250,7 @@ def _rereadable(source: str, times: int) -> Iterator[str]:
 
 def embed(arguments: Sequence[str]) -> int:
     """Write representations of graphs or nodes, of a user's input or a split, by a run's best checkpoint."""
-    request = split(own_parser("embed"), arguments)
+    request = parse_request(own_parser("embed"), arguments)
     options = request.options
     level: Level = options.level or "graph"
     check_choice("--level", level, ("graph", "node"))
@@ -266,21 +267,23 @@ def embed(arguments: Sequence[str]) -> int:
     if len(devices) == 1:
         frames = predictor.embed_parts(parts, level)
     else:
-        frames = answered_on(devices, partial(_embedding, list(arguments), level, of_split), map(_copied, parts))
+        frames = answered_on(
+            devices, partial(_load_embedder, list(arguments), level, of_split), map(_copy_tensors, parts)
+        )
     write_frames(frames, output, lambda frame: None)
     log.info("Representations of each %s: %s", level, output)
     return 0
 
 
-def _embedding(arguments: list[str], level: Level, of_split: bool, devices: str) -> Answer:
-    """Load the model of a command line on one device, to embed parts of an input or of a split."""
-    request = split(own_parser("embed"), arguments)
+def _load_embedder(arguments: list[str], level: Level, of_split: bool, devices: str) -> Answer:
+    """Load the model of a command line on one device; return a function that embeds a part of an input or split."""
+    request = parse_request(own_parser("embed"), arguments)
     request.options.split = None  # the parts come with their tables, so this process opens no data
     predictor = predictor_of(request, devices)
     predictor.facts = None if of_split else predictor.facts
     return lambda part: next(predictor.embed_parts([part], level))
 
 
-def _copied(part: InputPart) -> InputPart:
-    """Copy the tensors of a part, since views would be sent with the whole split."""
+def _copy_tensors(part: InputPart) -> InputPart:
+    """Copy the tensors of a part, since views are pickled with the whole split."""
     return replace(part, table=part.table.select(torch.arange(len(part.table))))

@@ -11,7 +11,7 @@ from typing import Any
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.console import show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import FLAGS, own_parser, split
+from graphbench.cli.options import FLAGS, own_parser, parse_request
 from graphbench.contracts import Benchmark
 from graphbench.data.parts import kept
 from graphbench.data.parts.shares import AUTO, Share, alone
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 def prepare(arguments: Sequence[str]) -> int:
     """Fill the store for a configuration, or do a share of that, and show the sizes of its splits."""
-    request = split(own_parser("prepare"), arguments)
+    request = parse_request(own_parser("prepare"), arguments)
     options = request.options
     share, cluster = None if options.part is None else Share.parse(options.part), Cluster.of(options)
     if share is not None and cluster is not None:

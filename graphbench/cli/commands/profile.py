@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from graphbench.cli.console import count_parameters, highest_memory_mb, show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.options import Request, own_parser, parse_request
 from graphbench.cli.parsers import file_to_write, whole_number
 from graphbench.contracts.table import GraphBatch
 from graphbench.data.files.writing import write_text
@@ -31,7 +31,7 @@ from graphbench.inference.predictor import on_device
 from graphbench.runs.environment import describe_environment
 from graphbench.testing.memory import StepMemory, step_memory
 from graphbench.testing.pretend import in_fork
-from graphbench.training.distributed import of_processes
+from graphbench.training.distributed import gather_objects
 from graphbench.training.module import BenchmarkModule
 from graphbench.training.products import time_step
 
@@ -98,7 +98,7 @@ def profile(arguments: Sequence[str]) -> int:
     With `--card-memory` show what a step takes on a card of that size instead.
     """
     parser = own_parser("profile")
-    request = split(parser, arguments)
+    request = parse_request(parser, arguments)
     output = None if request.options.output is None else file_to_write("--output", request.options.output)
     if request.options.card_memory is not None:
         if request.options.steps or request.options.depth or output is not None:
@@ -112,9 +112,9 @@ def profile(arguments: Sequence[str]) -> int:
     cli = GraphbenchCLI([*request.arguments, *limits])
     memory = {} if output is None else _count_memory(cli)  # before the fit, which may put the model on a card
     clock = StepClock()
-    cli.trainer.callbacks.append(clock)  # type: ignore[attr-defined]
+    cli.callbacks.append(clock)
     cli.trainer.fit(cli.model, datamodule=cli.datamodule)
-    rate = sum(of_processes(clock.rate))
+    rate = sum(gather_objects(clock.rate))
     peak = highest_memory_mb(cli.trainer.strategy.root_device)
     if not cli.trainer.is_global_zero:
         return 0
@@ -230,7 +230,7 @@ def _show_operations(model: BenchmarkModule, batch: GraphBatch, depth: int) -> N
 
 def params(arguments: Sequence[str]) -> int:
     """Print the trainable parameters by part and in total; reads no data but those that tell their own sizes."""
-    request = split(own_parser("params"), arguments)
+    request = parse_request(own_parser("params"), arguments)
     model = GraphbenchCLI(request.arguments).model
     parts = {f"architecture.{name}": count_parameters(child) for name, child in model.architecture.named_children()}
     parts["architecture (own)"] = count_parameters(model.architecture) - sum(parts.values())

@@ -19,6 +19,7 @@ from graphbench.cli.console import console, plain_table
 from graphbench.cli.parsers import CommandParser, file_to_write, folder_to_write, near_options
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, check_range
+from graphbench.experiments.commands import visible_gpus
 from graphbench.experiments.launchers import Cluster, Unit, add_options, launch
 from graphbench.experiments.records import Record, read_records, write_records, write_together
 from graphbench.experiments.reproduce.controls import controlled
@@ -29,7 +30,7 @@ from graphbench.experiments.reproduce.running import missing, planned, run_besid
 from graphbench.experiments.reproduce.scripts import measured, run_missing, scripts
 from graphbench.experiments.reproduce.tables import Cell, Table, find_table, table_files, tables
 from graphbench.experiments.status import read_status, summarize, write_plan
-from graphbench.experiments.trainings import visible_gpus, write_settled
+from graphbench.experiments.trainings import write_settled
 
 log = logging.getLogger(__name__)
 
@@ -235,9 +236,9 @@ def _resolve(arguments: Sequence[str]) -> dict[str, Any]:
 @cache
 def _resolve_once(arguments: tuple[str, ...]) -> dict[str, Any]:
     from graphbench.cli.lightning import resolve
-    from graphbench.cli.options import own_parser, split
+    from graphbench.cli.options import own_parser, parse_request
 
-    return resolve(split(own_parser("reproduce"), arguments, None).arguments)
+    return resolve(parse_request(own_parser("reproduce"), arguments, None).arguments)
 
 
 def _list(chosen: Sequence[Table], as_json: bool, details: bool) -> None:

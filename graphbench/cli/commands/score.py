@@ -14,7 +14,7 @@ from typing import Any
 from graphbench.cli.command_line import CommandLine
 from graphbench.cli.console import count_parameters, scores_of, show_table
 from graphbench.cli.lightning import GraphbenchCLI
-from graphbench.cli.options import Request, own_parser, split
+from graphbench.cli.options import Request, own_parser, parse_request
 from graphbench.cli.released import OFFICIAL, check_weights, load_released
 from graphbench.cli.resume import altered_options
 from graphbench.cli.same_data import SameData
@@ -66,7 +66,7 @@ def test(arguments: Sequence[str]) -> int:
 
 
 def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int:
-    request = split(own_parser(command), arguments)
+    request = parse_request(own_parser(command), arguments)
     check_weights(request)
     if command == "test":
         _check_input_options(request)
@@ -88,12 +88,6 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     return 0
 
 
-def _is_typed(request: Request, options: Iterable[str]) -> bool:
-    """Tell whether options of the trainer were given beside the run's own configuration."""
-    line = CommandLine.parse(request.typed)
-    return any(line.value(f"trainer.{name}") is not None for name in options)
-
-
 def _score_splits(
     request: Request, checkpoint: Path | None, splits: Sequence[str], folder: Sequence[str], staged: RunFolder | None
 ) -> bool:
@@ -103,43 +97,23 @@ def _score_splits(
     `staged`, which is None without a run.
     """
     refuse_loggers(request)
-    same = SameData(request.run, request.options.data_changed)
+    same, predictions = SameData(request.run, request.options.data_changed), KeepPredictions()
     cli = GraphbenchCLI([*request.arguments, *folder])
     if checkpoint is None:
         load_released(cli, request.options.weights)
-    predictions = KeepPredictions()
-    cli.trainer.callbacks += [same, predictions]  # type: ignore[attr-defined]
+    cli.callbacks.extend([same, predictions])
     cli.datamodule.prepare_data()
     cli.datamodule.setup()
-    # Before the first split is scored, which may take an hour.
-    cli.datamodule.require_rows(splits[-1])
-    splits = [name for name in splits if not cli.datamodule.is_empty(name)]
-    limit = cli.trainer.limit_val_batches
-    if splits == ["val"] and not limit:
-        require_whole(cli.trainer, "val")
-    for name in splits:
-        if name != "val" or _is_typed(request, _VAL_LIMITS):  # else as the run's own fit validated
-            require_whole(cli.trainer, name)
-    if not limit:  # as in the fit
-        splits = [name for name in splits if name != "val"]
-    if "val" in splits and not is_whole(limit):
-        log.warning("Validation scores are of a part of the split, as in the fit: trainer.limit_val_batches %s.", limit)
-    scores: dict[str, Mapping[str, float]] = {}
-    undefined: dict[str, str] = {}
-    for name in splits:
-        evaluate = cli.trainer.validate if name == "val" else cli.trainer.test
-        path = None if checkpoint is None else str(checkpoint)
-        logged = evaluate(cli.model, cli.datamodule, ckpt_path=path, verbose=False, weights_only=True)[0]
-        scores[name] = scores_of(name, logged)
-        undefined |= cli.model.scores.of(name).undefined
+    splits = _choose_splits(cli, request, splits)
+    scores, undefined = _evaluate(cli, checkpoint, splits)
     tables = predictions.tables(cli.datamodule, splits, cli.trainer.world_size)
     if not cli.trainer.is_global_zero:
         return False
     log_bounds(cli.model, splits)
-    others = baselines_of(cli.model, cli.datamodule, splits)
+    baselines = baselines_of(cli.model, cli.datamodule, splits)
     stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
-    comparison = _beside_expected(cli, request, scores, stored)
-    _show(cli, scores, others, comparison, stored.get("fit_seconds"))
+    comparison = _compare_with_expected(cli, request, scores, stored)
+    _show(cli, scores, baselines, comparison, stored.get("fit_seconds"))
     # Scores of a named checkpoint are not those of the run, which its results and report are about.
     if request.run is None or staged is None or request.options.checkpoint is not None:
         return False
@@ -147,7 +121,7 @@ def _score_splits(
         log.info("Validation scores %s those stored at the end of fit.", _agreement(stored["val"], scores["val"]))
     if "test" in scores:
         results = {name: value for name, value in stored.items() if name not in ("expected", "data_changed")}
-        results |= {"test": dict(scores["test"]), "baselines": others}
+        results |= {"test": dict(scores["test"]), "baselines": baselines}
         results |= {} if comparison is None else {"expected": comparison.as_dict()}
         results |= {"data_changed": "; ".join(same.differences)} if same.differences else {}
         staged.write_results(write_kept(tables, results | {"undefined": undefined}, request.run, staged))
@@ -155,7 +129,42 @@ def _score_splits(
     return True
 
 
-def _beside_expected(
+def _choose_splits(cli: GraphbenchCLI, request: Request, splits: Sequence[str]) -> list[str]:
+    """Leave out empty splits, and validation where the fit had none; refuse options that would score a part of one."""
+    # Before the first split is scored, which may take an hour.
+    cli.datamodule.require_rows(splits[-1])
+    splits = [name for name in splits if not cli.datamodule.is_empty(name)]
+    limit = cli.trainer.limit_val_batches
+    if splits == ["val"] and not limit:
+        require_whole(cli.trainer, "val")
+    typed = CommandLine.parse(request.typed)
+    limits_val = any(typed.value(f"trainer.{name}") is not None for name in _VAL_LIMITS)
+    for name in splits:
+        if name != "val" or limits_val:  # else as the run's own fit validated
+            require_whole(cli.trainer, name)
+    if not limit:  # as in the fit
+        return [name for name in splits if name != "val"]
+    if "val" in splits and not is_whole(limit):
+        log.warning("Validation scores are of a part of the split, as in the fit: trainer.limit_val_batches %s.", limit)
+    return splits
+
+
+def _evaluate(
+    cli: GraphbenchCLI, checkpoint: Path | None, splits: Sequence[str]
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """Return split -> metric -> score, and why metrics are undefined."""
+    scores: dict[str, dict[str, float]] = {}
+    undefined: dict[str, str] = {}
+    for name in splits:
+        evaluate = cli.trainer.validate if name == "val" else cli.trainer.test
+        path = None if checkpoint is None else str(checkpoint)
+        logged = evaluate(cli.model, cli.datamodule, ckpt_path=path, verbose=False, weights_only=True)[0]
+        scores[name] = scores_of(name, logged)
+        undefined |= cli.model.scores.of(name).undefined
+    return scores, undefined
+
+
+def _compare_with_expected(
     cli: GraphbenchCLI, request: Request, scores: Mapping[str, Mapping[str, float]], stored: Mapping[str, Any]
 ) -> Comparison | None:
     """Compare the score with the one that the configuration expects; None if it expects none of these."""
@@ -210,7 +219,7 @@ def _agreement(stored: Mapping[str, Any], scores: Mapping[str, float]) -> str:
 def _show(
     cli: GraphbenchCLI,
     scores: Mapping[str, Mapping[str, float]],
-    others: Baselines,
+    baselines: Baselines,
     comparison: Comparison | None,
     fit_seconds: object,
 ) -> None:
@@ -226,7 +235,7 @@ def _show(
     if comparison is not None:
         columns = [f"{split}/{name}" for split in scores for name in names]
         rows.append(["expected", *(comparison.expected if one == comparison.metric else "-" for one in columns), "-"])
-    for baseline, values in others.items():
+    for baseline, values in baselines.items():
         rows.append([baseline, *_row(values, scores, names), _seconds(values.get("seconds"))])
     one_unit = len(set(spec.target_units)) == 1 and spec.target_units[0] and not spec.metric.startswith("scaled_")
     unit = f" [{spec.target_units[0]}]" if one_unit else ""
@@ -234,7 +243,7 @@ def _show(
     show_table(f"{spec.name}{unit}, {arrow} {spec.metric} is better", header, rows, corner="score")
     if units := cli.model.task.metric_units():
         print(visible(units))
-    for baseline, values in others.items():
+    for baseline, values in baselines.items():
         if values.get("note"):
             print(visible(f"{baseline}: {values['note']}."))
     if comparison is not None:

@@ -71,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
             raise BadInput(f"--{option} {text!r}: expected a line of at most 300 letters without < > | ` [ ] or *.")
     folder = RunFolder.existing(options.record)
     # Nothing foreign is imported from here on, neither by the checks nor to find the table.
-    trust.require(trust.Policy.of(folder.config, remembered=False))
+    trust.restrict_to(trust.Policy.of(folder.config, remembered=False))
     pl.seed_everything(0, verbose=False)  # so that the training step has the same loss again
     if not _show(verify(folder)):
         return 1

@@ -1,4 +1,4 @@
-"""Open files that somebody else may have written: whatever is wrong with one, a single error line says so."""
+"""Read files that somebody else may have written, with a one-line error for whatever is wrong with them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def foreign(what: str | Path, advice: str = "", is_not: str = "cannot be read") -> Iterator[None]:
     """Turn what readers raise on damaged content into a `CorruptData`; graphbench's own errors pass.
 
-    A decoder raises whatever the altered bytes lead it to: a list of its errors is never complete. A message is `what`,
-    what it `is_not` in words, and `advice` as a whole sentence.
+    Decoders raise whatever altered bytes lead them to, so no list of their errors is complete. The message joins
+    `what`, `is_not` and the sentence `advice`.
 
     Raises:
         CorruptData: in one line, with the kind of the error and the first line of its message.
@@ -59,11 +59,7 @@ def load_tensors(source: Path | IO[bytes], mmap: bool = False) -> Any:
 
 
 def check_stored(archive: zipfile.ZipFile) -> None:
-    """Refuse an archive that holds more than its size, which torch would allocate: it stores members as they are.
-
-    Raises:
-        ValueError: names the sizes.
-    """
+    """Refuse an archive that holds more than its size, which torch would allocate: it stores members as they are."""
     size = archive.fp.seek(0, io.SEEK_END) if archive.fp is not None else 0
     if (held := sum(info.file_size for info in archive.infolist())) > size:
         raise ValueError(f"its members have {held:,} bytes in a file of {size:,}, as torch writes none")
@@ -166,30 +162,37 @@ def _line_with_tab(text: str, error: yaml.MarkedYAMLError) -> int | None:
     return number + 1 if "\t" in line[: len(line) - len(line.lstrip(" \t"))] else None
 
 
+class _Level:
+    """Mapping or list around the event at hand, with the lines of a mapping's keys so far."""
+
+    def __init__(self, is_mapping: bool) -> None:
+        self.is_mapping = self.at_key = is_mapping
+        self.lines: dict[str, int] = {}
+
+    def add(self, event: yaml.NodeEvent) -> None:
+        """Take a key or value, and refuse a key that is there already."""
+        if self.at_key and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
+            line = event.start_mark.line + 1 if event.start_mark is not None else 0
+            if event.value in self.lines:
+                raise yaml.YAMLError(
+                    f"{event.value} stands twice, in line {self.lines[event.value]} and in line {line}"
+                )
+            self.lines[event.value] = line
+        self.at_key = self.is_mapping and not self.at_key
+
+
 def _check_events(text: str) -> None:
     """Check depth and keys before values are built: libyaml's parser recurses down to the end of the stack."""
-    parents: list[dict[str, int] | None] = []  # of each mapping around an event the lines of its keys, None for lists
-    at_key: list[bool] = []
+    levels: list[_Level] = []
     for event in yaml.parse(text, _LOADER):
         if isinstance(event, yaml.CollectionEndEvent):
-            parents.pop()
-            at_key.pop()
-        elif isinstance(event, yaml.NodeEvent):
-            keys = parents[-1] if parents else None
-            if keys is not None:
-                if at_key[-1] and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
-                    line = event.start_mark.line + 1 if event.start_mark is not None else 0
-                    if event.value in keys:
-                        raise yaml.YAMLError(
-                            f"{event.value} stands twice, in line {keys[event.value]} and in line {line}"
-                        )
-                    keys[event.value] = line
-                at_key[-1] = not at_key[-1]
-            if isinstance(event, yaml.CollectionStartEvent):
-                parents.append({} if isinstance(event, yaml.MappingStartEvent) else None)
-                at_key.append(True)
-                if len(parents) > _MAX_DEPTH:
-                    raise yaml.YAMLError(f"it is nested more than {_MAX_DEPTH} deep")
+            levels.pop()
+        elif isinstance(event, yaml.NodeEvent) and levels:
+            levels[-1].add(event)
+        if isinstance(event, yaml.CollectionStartEvent):
+            levels.append(_Level(isinstance(event, yaml.MappingStartEvent)))
+            if len(levels) > _MAX_DEPTH:
+                raise yaml.YAMLError(f"it is nested more than {_MAX_DEPTH} deep")
 
 
 def _count_values(value: Any, counts: dict[int, float]) -> float:

@@ -40,11 +40,7 @@ def share(path: Path, folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, each shared where its parent is.
-
-    Raises:
-        OSError: nothing can be made there.
-    """
+    """Make a folder and its parents, each shared where its parent is."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -81,11 +77,7 @@ def access_advice(path: Path, root: Path) -> str:
 
 @contextlib.contextmanager
 def locked(file: Path, waiting: str) -> Iterator[None]:
-    """Hold a lock that ends with the process; warn while another process holds it.
-
-    Raises:
-        OSError: nothing can be written there.
-    """
+    """Hold a lock that ends with the process; warn while another process holds it."""
     make_folder(file.parent)
     try:
         lock = acquire_lock(file, timeout=0)

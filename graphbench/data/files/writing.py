@@ -51,9 +51,6 @@ def writing(path: Path, keep: Path | None = None) -> Iterator[IO[bytes]]:
 
     It is written in the same folder, so that the last step is a rename on one file system, and synced before that step,
     so that a power cut leaves a whole file as well. The old file goes to `keep` when the new one is whole.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written to.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -122,11 +119,7 @@ def _umask() -> int:
 
 @contextlib.contextmanager
 def writing_together(folder: Path) -> Iterator[Path]:
-    """Open a folder whose files move to their places below `folder` when the block succeeds; after an error none does.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written to.
-    """
+    """Open a folder whose files move to their places below `folder` when the block succeeds, and only then."""
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     finish_writing(folder)

@@ -16,10 +16,10 @@ from graphbench.data.files.foreign import load_json
 from graphbench.data.files.sharing import locked
 from graphbench.data.files.writing import write_text
 from graphbench.errors import CorruptData, GraphbenchError
+from graphbench.experiments.commands import visible_gpus
 from graphbench.experiments.launchers.cluster import Cluster
 from graphbench.experiments.launchers.tasks import RayJob
 from graphbench.experiments.launchers.units import Bundle, Unit, read_notes
-from graphbench.experiments.trainings import visible_gpus
 
 if TYPE_CHECKING:
     import submitit

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphbench.experiments import CommandFailed, TrainedElsewhere, graphbench
+from graphbench.experiments.commands import run_in_parallel
 from graphbench.experiments.launchers import Unit
 from graphbench.experiments.launchers.units import Note, record_of
 from graphbench.experiments.reproduce.plan import Job
-from graphbench.experiments.trainings import run_in_parallel
 
 log = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -155,52 +155,77 @@ def _column(key: str, content: Any, where: str) -> Column:
     return Column(key, str(column.get("name", key)), scale=float(column.get("scale", 1.0)), filled=filled, **fields)
 
 
-def _way(levels: Sequence[Mapping[str, Any]], where: str) -> tuple[str, str]:
-    """Return the way of the nearest level, and its value."""
-    for level in levels:
-        for way in WAYS:
-            if level.get(way) not in (None, False):
-                return way, str(level[way])
-    raise BadInput(f"{where} says no way to its value: one of {', '.join(WAYS)}.")
+@dataclass(frozen=True)
+class _Levels:
+    """Keys of a cell, its row, its column and the table, of which the nearest counts."""
 
+    levels: tuple[Mapping[str, Any], ...]
+    names: Mapping[str, Any]  # names and values that texts are filled with
+    where: str  # for messages
 
-def _cell(table: Mapping[str, Any], row: str, column: Column, content: Any, where: str) -> Cell:
-    cell = check_keys(content if isinstance(content, Mapping) else {"printed": content}, _CELL_KEYS, where)
-    levels = (cell, table["rows"][row], table["columns"][column.key] or {}, table)
-    names = {"row": row, "column": column.key}
-    for level in reversed(levels[:3]):  # the nearest level last, so that its words count
-        names |= level.get("with", {})
+    def nearest(self, key: str) -> Any:
+        return next((level[key] for level in self.levels if level.get(key) is not None), None)
 
-    def fill(text: Any) -> str:
+    def fill(self, text: Any) -> str:
         try:
-            return str(text).format_map(names)
+            return str(text).format_map(self.names)
         except (KeyError, ValueError, IndexError) as error:
-            raise BadInput(f"{where}: {text!r} cannot be filled in ({error}). Known: {', '.join(names)}.") from error
+            known = ", ".join(self.names)
+            raise BadInput(f"{self.where}: {text!r} cannot be filled in ({error}). Known: {known}.") from error
 
-    def nearest(key: str) -> Any:
-        return next((level[key] for level in levels if level.get(key) is not None), None)
+    def fill_all(self, key: str, levels: int = 4) -> list[str]:
+        """Return the texts of the nearest levels that have the key."""
+        return [self.fill(level[key]) for level in self.levels[:levels] if level.get(key)]
 
-    way, what = _way(levels, where)
-    # From table to cell: of an option given twice, the later one on a command line counts.
-    options = [fill(word) for level in reversed(levels) for word in _words(level.get("options"))]
-    configs = {key: tuple(fill(nearest(key)).split(" + ")) if nearest(key) else () for key in ("recipe", "after")}
-    row_name = fill(levels[1].get("name", row))
-    source = f"{table['paper']}, {table['place']}, {row_name}, {column.name}"
-    notes = [fill(level["note"]) for level in levels[:2] if level.get("note")]
-    differs = [fill(level["differs"]) for level in levels if level.get("differs")]
-    best = str((levels[1].get("best") or {}).get(column.key, ""))
-    if best and not nearest("best_source"):
+    def configs(self, key: str) -> tuple[str, ...]:
+        return tuple(self.fill(self.nearest(key)).split(" + ")) if self.nearest(key) else ()
+
+    def options(self) -> tuple[str, ...]:
+        """Return the options from table to cell: of one given twice, the later one on a command line counts."""
+        return tuple(self.fill(word) for level in reversed(self.levels) for word in _words(level.get("options")))
+
+    def way(self) -> tuple[str, str]:
+        """Return the way of the nearest level, and its value."""
+        for level in self.levels:
+            for way in WAYS:
+                if level.get(way) not in (None, False):
+                    return way, str(level[way])
+        raise BadInput(f"{self.where} says no way to its value: one of {', '.join(WAYS)}.")
+
+
+def _cell(table: Mapping[str, Any], key: str, column: Column, content: Any, where: str) -> Cell:
+    cell = check_keys(content if isinstance(content, Mapping) else {"printed": content}, _CELL_KEYS, where)
+    row = table["rows"][key]
+    names = {"row": key, "column": column.key}
+    for level in (table["columns"][column.key] or {}, row, cell):  # the nearest last, so that its words count
+        names |= level.get("with", {})
+    levels = _Levels((cell, row, table["columns"][column.key] or {}, table), names, where)
+    way, what = levels.way()
+    row_name = levels.fill(row.get("name", key))
+    best = str((row.get("best") or {}).get(column.key, ""))
+    if best and not levels.nearest("best_source"):
         raise BadInput(f"{where}: best: {best} needs a best_source, the paper or page that has it.")
-    closed = way in CLOSED
-    return Cell(
-        row, column.key, row_name, column.name, Printed.read(cell.get("printed")), source, way,
-        "" if way in ("recipe", "count") else fill(what),
-        recipe=() if closed else configs["recipe"], after=() if closed else configs["after"],
-        options=() if closed else tuple(options), starts=int(nearest("starts") or 1),
-        metric=str(nearest("metric") or ""), csv=str(nearest("csv") or "") if way == "script" else "",
-        note=" ".join(notes), differs="" if closed else "; ".join(differs),
-        best=best, best_source=fill(nearest("best_source")) if best else "",
-    )  # fmt: skip
+    value = Cell(
+        row=key,
+        column=column.key,
+        row_name=row_name,
+        column_name=column.name,
+        printed=Printed.read(cell.get("printed")),
+        source=f"{table['paper']}, {table['place']}, {row_name}, {column.name}",
+        way=way,
+        what="" if way in ("recipe", "count") else levels.fill(what),
+        recipe=levels.configs("recipe"),
+        after=levels.configs("after"),
+        options=levels.options(),
+        starts=int(levels.nearest("starts") or 1),
+        metric=str(levels.nearest("metric") or ""),
+        csv=str(levels.nearest("csv") or "") if way == "script" else "",
+        note=" ".join(levels.fill_all("note", 2)),
+        differs="; ".join(levels.fill_all("differs")),
+        best=best,
+        best_source=levels.fill(levels.nearest("best_source")) if best else "",
+    )
+    return replace(value, recipe=(), after=(), options=(), differs="") if way in CLOSED else value
 
 
 def read_table(path: Path, name: str, distribution: str = "") -> Table:
@@ -219,10 +244,17 @@ def read_table(path: Path, name: str, distribution: str = "") -> Table:
     if printed != content["printed"]:
         raise BadInput(f"{path} has {printed} printed values and says {content['printed']}.")
     row_names = {key: str((row or {}).get("name", key)) for key, row in content["rows"].items()}
-    title, paper, place = (str(content[key]) for key in ("title", "paper", "place"))
-    seeds, note = content.get("seeds"), str(content.get("note", ""))
-    figure = check_keys(content.get("figure") or {}, _FIGURE_KEYS, f"{path}: figure")
-    return Table(name, title, paper, place, columns, tuple(cells), seeds, note, distribution, row_names, figure)
+    return Table(
+        name=name,
+        **{key: str(content[key]) for key in ("title", "paper", "place")},
+        columns=columns,
+        cells=tuple(cells),
+        seeds=content.get("seeds"),
+        note=str(content.get("note", "")),
+        distribution=distribution,
+        row_names=row_names,
+        figure=check_keys(content.get("figure") or {}, _FIGURE_KEYS, f"{path}: figure"),
+    )
 
 
 def _cells(content: Mapping[str, Any], columns: Mapping[str, Column], path: str) -> Iterator[Cell]:

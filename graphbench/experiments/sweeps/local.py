@@ -12,8 +12,8 @@ from pathlib import Path
 
 from graphbench.errors import GraphbenchError
 from graphbench.experiments import CommandFailed, TrainedElsewhere, Training, graphbench, results, train
+from graphbench.experiments.commands import run_in_parallel, visible_gpus
 from graphbench.experiments.launchers.units import Note, read_notes, record_of
-from graphbench.experiments.trainings import run_in_parallel, visible_gpus
 
 log = logging.getLogger(__name__)
 

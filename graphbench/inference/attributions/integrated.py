@@ -27,9 +27,6 @@ def integrated_gradients(question: Question, steps: int) -> tuple[Tensor, Tensor
     """Values of the nodes `[n]` and of the directed edges `[m]`, None where the model reads no features of edges.
 
     More `steps`, nodes of the quadrature, make the sum more exact.
-
-    Raises:
-        MissingExtra: captum is not installed.
     """
     try:
         from captum.attr import IntegratedGradients

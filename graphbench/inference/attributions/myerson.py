@@ -53,9 +53,6 @@ def myerson(question: Question, samples: int) -> MyersonValues:
     """Myerson values of the nodes of one graph.
 
     `samples` random orders are taken where there are more connected sets than these would ask for, at least 2.
-
-    Raises:
-        BadInput: the graph is too large.
     """
     if question.num_nodes > _LARGEST:
         raise BadInput(

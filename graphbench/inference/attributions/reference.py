@@ -20,9 +20,6 @@ def reference_of(call: EncoderCall, facts: TrainingFacts) -> Tensor:
 
     Encoders add up a vector for each categorical column and a linear map of the dense ones, so that the vector of mean
     features is the mean of the vectors, over all rows of the training part.
-
-    Raises:
-        BadInput: the facts do not say the mean of a field.
     """
     if not len(call.output):
         return call.output

@@ -18,7 +18,7 @@ from graphbench.diagnostics.figures.graphs import GraphDrawing, MoleculeDrawing,
 from graphbench.errors import BadInput, UnknownName
 from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.attributions.attribution import Attribution, Method, attribute
-from graphbench.inference.predictor import lacking, on_device
+from graphbench.inference.predictor import missing_encodings, on_device
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def _graph(predictor: Predictor, part: InputPart, row: int, number: int) -> Grap
         raise BadInput(f"--rows {number}: this row cannot be explained: {part.problems.get(row, 'it has no graph')}.")
     graph = part.rows.index(row)
     table, data = part.table.slice(graph, graph + 1), predictor.data
-    table, indices, failed = encoded_here(table, lacking(table, data), data.spec.name, workers=1)
+    table, indices, failed = encoded_here(table, missing_encodings(table, data), data.spec.name, workers=1)
     if not indices:
         raise BadInput(f"--rows {number}: this row cannot be explained: {failed[0]}.")
     return table

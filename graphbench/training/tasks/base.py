@@ -1,4 +1,4 @@
-"""Base of all tasks: a head on top of a representation, a loss, and metrics."""
+"""Define the base of all tasks: a head on a representation, a loss, and metrics."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def target_labels(spec: BenchmarkSpec) -> tuple[str, ...]:
 class Task(nn.Module):
     """Head, loss and metrics of one kind of benchmark.
 
-    Subclasses set `losses` (the names of `BenchmarkSpec.loss` they know) and build `self.head` in `__init__`, from the
-    description, the width `dim` of the representation and the options of the head.
+    Subclasses set `losses`, the names of `BenchmarkSpec.loss` that they know, and build `self.head` in `__init__`, from
+    the description, the width `dim` of the representation and the options of the head.
 
     Examples:
         >>> import torch
@@ -52,24 +52,24 @@ class Task(nn.Module):
         (True, ('L1', 'MSE', 'Huber', 'Gaussian', 'Quantile'))
     """
 
-    #: What the answers are about, and what each is; everything that depends on a task asks these, never its name.
+    #: What is predicted, and its type; whatever depends on a task reads these, never its name.
     level: ClassVar[Level]
     kind: ClassVar[Kind]
     losses: tuple[str, ...] = ()
     head: nn.Module
-    #: Weight of each target in the loss `[T]`; None where all count alike.
+    #: Weight of each target in the loss `[T]`; None for equal weights.
     target_weights: Tensor | None
     #: Length of the terms of the loss.
     groups: int = 1
-    #: Optimizer steps taken so far: where a training loss samples numbers, they depend on it.
+    #: Optimizer steps so far, which seed the samples of a training loss.
     step: int = 0
     #: Whether predictions are compared with targets row by row, so that any metric can score them.
     comparable: bool = False
-    #: Why loss or metrics of a training batch read numbers from the device, as that of `Architecture`.
+    #: Why loss or metrics of a training batch force a host-device sync, see `Architecture.waits_for_device`.
     waits_for_device: str = ""
-    #: What is told of each target beside its prediction, see `spreads`.
+    #: Names of the values that a loss learns of each target beside its prediction, see `spreads`.
     spread_names: tuple[str, ...] = ()
-    #: What of the targets each metric needs to be defined, see `need_of` for those that are not named.
+    #: What each metric needs of the targets to be defined; for other metrics see `need_of`.
     needs: ClassVar[Mapping[str, Need]] = {}
     #: Whether targets are numbers of classes.
     discrete: ClassVar[bool] = False
@@ -90,31 +90,31 @@ class Task(nn.Module):
         weights = torch.tensor(spec.target_weights) if spec.target_weights else None
         self.register_buffer("target_weights", weights, persistent=False)
         self.spec = spec
-        #: A loss of the user's in place of the specification's, see `chosen_loss`.
+        #: Loss of the user in place of the specification's.
         self.chosen_loss: Callable[[Tensor, Tensor], Tensor] | None = None
-        #: Metrics beside those of `build_metrics`, by name; every use clones them.
+        #: Metrics beside those of `build_metrics`, by name; cloned for every use.
         self.further: dict[str, Metric] = {}
 
     def make_head(self, dim: int, outputs: int, head: HeadConfig, edge_dim: int = 0) -> GraphHead | NodeHead | EdgeHead:
-        """Make the head of the task's level; `edge_dim` is the width of what a representation has of edges."""
+        """Make the head of the task's level; `edge_dim` is the width of edges in the representation."""
         if self.level == "edge":
             return EdgeHead(dim, outputs, head, self.spec, edge_dim)
         graphs = self.level == "graph"
         return GraphHead(dim, outputs, head, self.spec.graph.dense) if graphs else NodeHead(dim, outputs, head)
 
     def forward(self, representation: Representation, batch: GraphBatch) -> Tensor:
-        """Raw outputs of the head, one row per graph, node or edge: `[rows, outputs]`."""
+        """Compute the raw outputs of the head, one row per graph, node or edge: `[rows, outputs]`."""
         return self.head(representation, batch)
 
     @abstractmethod
     def terms(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Compute the terms of a batch's loss: sums `[groups]` over its rows, and how many rows each has `[groups]`.
+        """Compute the terms of a batch's loss: sums over rows `[groups]`, and numbers of rows `[groups]`.
 
-        Terms of several batches, or of the parts of one on several processes, add up to those of all their rows.
+        Terms of several batches, or of parts of one on several processes, add up to those of all rows.
         """
 
     def combine(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """Combine the terms to the loss, a scalar linear in `sums`; 0 (with gradients) where nothing was counted.
+        """Combine the terms to the loss, a scalar linear in `sums`; 0 (with gradients) without rows.
 
         Examples:
             >>> import torch
@@ -126,94 +126,94 @@ class Task(nn.Module):
         """
         return (sums / counts.to(sums.dtype).clamp(min=1)).sum()
 
-    def metric_units(self) -> str:
-        """Say in which units the scores of several targets, or of one in log10, are; "" where there is one unit."""
-        return ""
-
     def loss(self, output: Tensor, batch: GraphBatch) -> Tensor:
         """Compute the training loss of a batch, a scalar."""
         return self.combine(*self.terms(output, batch))
 
     @abstractmethod
-    def build_metrics(self) -> dict[str, Metric]:
-        """Fresh metrics by name; the specification's own metric is among them."""
-
-    @abstractmethod
     def predict(self, output: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Predictions `[rows, C]` and targets `[rows, T]` in the units of the specification."""
+        """Return predictions `[rows, C]` and targets `[rows, T]` in the units of the specification."""
 
     def spreads(self, output: Tensor) -> Tensor:
         """Return the values of `spread_names` for each target `[rows, T * len(spread_names)]`, target after target."""
         return output[:, :0]
 
     def named_spreads(self, output: Tensor) -> dict[str, Tensor]:
-        """`spreads` by their names `[rows, T]` each."""
+        """Return `spreads` by name, `[rows, T]` each."""
         if not self.spread_names:
             return {}
         values = self.spreads(output).unflatten(1, (-1, len(self.spread_names)))
         return dict(zip(self.spread_names, values.unbind(2), strict=True))
 
+    # -- metrics -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def build_metrics(self) -> dict[str, Metric]:
+        """Make metrics by name, with the specification's own metric among them."""
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Make the metrics that a user can choose by name."""
+        return {}
+
+    def target_metrics(self) -> dict[str, Metric]:
+        """Make metrics by name whose value is one number for each of several targets `[T]`."""
+        return {}
+
+    def all_metrics(self) -> dict[str, Metric]:
+        """Make all metrics by name: those of `build_metrics`, and `further` ones."""
+        return self.build_metrics() | {name: metric.clone() for name, metric in self.further.items()}
+
+    def score(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
+        """Add a batch to metrics of `all_metrics`: those of `build_metrics` by `update`, and `further` ones."""
+        self.update({name: metric for name, metric in metrics.items() if name not in self.further}, output, batch)
+        if further := {name: metric for name, metric in metrics.items() if name in self.further}:
+            self.compare(further, *self.predict(output, batch))
+
     def update(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
-        """Add a batch to every metric of `build_metrics`."""
+        """Add a batch to metrics of `build_metrics`."""
         self.compare(metrics, *self.predict(output, batch))
 
     def compare(self, metrics: Mapping[str, Metric], predictions: Tensor, targets: Tensor) -> None:
-        """Add predictions and targets of `predict` to metrics of `all_metrics`.
+        """Add predictions and targets of `predict` to metrics.
 
-        Metrics of `graphbench.training.tasks` read unknown targets themselves and say so by `takes_unknown`; those of
-        torchmetrics get what `compared` makes of them.
+        Metrics of `graphbench.training.tasks` handle unknown targets themselves, as `takes_unknown` says; those of
+        torchmetrics get the output of `compared`.
         """
         for metric in metrics.values():
             if getattr(metric, "takes_unknown", False):
                 metric.update(predictions, targets)
                 continue
-            # Rows are picked here, which waits for the device: torchmetrics' own have no way to leave rows out.
+            # Selecting rows forces a sync, but metrics of torchmetrics cannot ignore rows.
             compared = self.compared(metric, predictions, targets)
             if len(compared[1]):  # torchmetrics takes no empty batch
                 try:
                     metric.update(*compared)
-                except (ValueError, RuntimeError) as error:  # its checks, such as of another number of classes
+                except (ValueError, RuntimeError) as error:  # its checks, such as of the number of classes
                     if isinstance(error, torch.OutOfMemoryError):
                         raise
                     reason = str(error).strip().partition("\n")[0]
                     name = type(metric).__name__
                     raise BadInput(f"metrics: {name} does not fit {self.spec.task}: {reason}") from error
 
-    def target_metrics(self) -> dict[str, Metric]:
-        """Fresh metrics whose value is a number for each of several targets `[T]`, by name."""
-        return {}
+    def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Convert predictions and targets of `predict` to arguments of a metric of torchmetrics."""
+        return predictions, targets
 
-    # -- what targets define -------------------------------------------------------------------------------------
+    def metric_units(self) -> str:
+        """Describe the units of scores of several targets, or of one in log10; "" if there is one unit."""
+        return ""
+
+    # -- undefined metrics ---------------------------------------------------------------------------------------
 
     def known_targets(self, y: Tensor) -> Tensor | None:
         """Return the column `y` of a table or a batch, `[rows, T]` with NaN where unknown, or None."""
         return None
 
     def undefined(self, targets: TargetRange) -> dict[str, str]:
-        """Metrics of `all_metrics` that targets cannot define, with the reason in words."""
+        """Return metrics of `all_metrics` that targets leave undefined, with the reason."""
         reasons = {n: targets.missing(need_of(n, metric, self.needs)) for n, metric in self.all_metrics().items()}
         return {name: reason for name, reason in reasons.items() if reason}
 
     def ranges(self) -> TargetRanges:
-        """Make the metric that gathers the range of targets over batches."""
+        """Make the metric that accumulates the range of targets over batches."""
         return TargetRanges(self.spec.num_targets if self.spec.num_classes is None else 1, self.discrete)
-
-    # -- further metrics -----------------------------------------------------------------------------------------
-
-    def named_metrics(self) -> dict[str, Metric]:
-        """Fresh metrics that are scored where somebody asks for them by name."""
-        return {}
-
-    def all_metrics(self) -> dict[str, Metric]:
-        """Fresh metrics by name: those of `build_metrics`, and the further ones."""
-        return self.build_metrics() | {name: metric.clone() for name, metric in self.further.items()}
-
-    def score(self, metrics: Mapping[str, Metric], output: Tensor, batch: GraphBatch) -> None:
-        """Add a batch to metrics of `all_metrics`."""
-        self.update({name: metric for name, metric in metrics.items() if name not in self.further}, output, batch)
-        if further := {name: metric for name, metric in metrics.items() if name in self.further}:
-            self.compare(further, *self.predict(output, batch))
-
-    def compared(self, metric: Metric, predictions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert predictions and targets of `predict` to the arguments of a metric of torchmetrics."""
-        return predictions, targets

@@ -1,4 +1,4 @@
-"""Tell which scores a split can define, from its known targets alone, before and after training."""
+"""Decide which scores are defined by the known targets of a split, and explain those that are not."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-#: What a score needs: a known target ("rows"), one column with two different known values ("contrast"), a row of the
-#: class 1 in one column ("positive").
+#: Requirement of a score: a known target ("rows"), a column with two different known values ("contrast"), a column with
+#: a row of class 1 ("positive").
 Need = Literal["rows", "contrast", "positive"]
 #: Parts of the class names of torchmetrics whose scores compare classes or explain a variance.
 _CONTRASTS = (
@@ -21,7 +21,7 @@ _CONTRASTS = (
 )  # fmt: skip
 
 
-#: Why a score of predictions that are no numbers, or infinite, has none.
+#: Reason why a score of NaN or infinite predictions is undefined.
 NOT_FINITE = "predictions are not finite"
 
 
@@ -51,7 +51,7 @@ class TargetRange:
         return metric.result()
 
     def missing(self, need: Need) -> str:
-        """Say why a score with this need is undefined; "" where it is defined.
+        """Return why a score with this need is undefined; "" if it is defined.
 
         Examples:
             >>> TargetRange((6,), (0.0,), (0.0,), discrete=True).missing("contrast")
@@ -73,14 +73,14 @@ class TargetRange:
 
 
 class OwnMetric(Metric):
-    """A metric that nobody differentiates, and that adds a batch without those before it."""
+    """A metric without gradients, to which batches are added independently of each other."""
 
     is_differentiable = False
     full_state_update = False
 
 
 class TargetRanges(OwnMetric):
-    """Gathers a `TargetRange`, over batches and processes, without a look at the device."""
+    """Accumulate a `TargetRange` over batches and processes, without a host-device sync."""
 
     rows: Tensor
     low: Tensor
@@ -103,20 +103,20 @@ class TargetRanges(OwnMetric):
         self.high = torch.maximum(self.high, torch.where(mask, targets, -torch.inf).amax(0))
 
     def compute(self) -> Tensor:
-        """Known rows, smallest and largest values `[3, T]`, float64 on the CPU."""
+        """Return known rows, smallest and largest values `[3, T]`, float64 on the CPU."""
         return torch.stack([state.cpu().double() for state in (self.rows, self.low, self.high)])
 
     def result(self) -> TargetRange:
-        """Return what was gathered."""
+        """Return the accumulated range."""
         rows, low, high = self.compute().tolist()
         return TargetRange(tuple(map(int, rows)), tuple(low), tuple(high), discrete=self.discrete)
 
 
 class BrokenPredictions(OwnMetric):
-    """Counts predictions that are not finite where a target is known, over batches and processes.
+    """Count predictions that are not finite where a target is known, over batches and processes.
 
-    Scores that compare would take a NaN for a number that nothing is larger than, and so have a number themselves.
-    So many `columns` are counted one by one, those of any other number all together.
+    Scores that sort predictions treat NaN as the largest number, and so are finite themselves. Predictions of `columns`
+    columns are counted by column, others all together.
 
     Examples:
         >>> metric = BrokenPredictions(2)
@@ -139,19 +139,19 @@ class BrokenPredictions(OwnMetric):
         self.count = self.count + (broken.sum(0) if broken.shape[1] == len(self.count) else broken.sum())
 
     def compute(self) -> Tensor:
-        """Return the numbers `[T]`."""
+        """Return the counts `[columns]`."""
         return self.count
 
 
 def need_of(name: str, metric: Metric, needs: Mapping[str, Need]) -> Need:
-    """Return what a metric needs: as its task says of its name, else by the class of torchmetrics."""
+    """Return the need of a metric: that of its name in `needs`, else by its class of torchmetrics."""
     if name in needs:
         return needs[name]
     return "contrast" if any(part in type(metric).__name__ for part in _CONTRASTS) else "rows"
 
 
 def why_not_a_number(value: float, loss: float) -> str:
-    """Say why a score is undefined whose targets would define it."""
+    """Return why a score is NaN although its targets define it; "" if it is not NaN."""
     if not math.isnan(value):
         return ""
     return NOT_FINITE if not math.isfinite(loss) else "predictions are all equal"

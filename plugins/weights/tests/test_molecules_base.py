@@ -16,7 +16,7 @@ from safetensors import safe_open
 from graphbench import build
 from graphbench.inference.predictor import Predictor
 from graphbench.nn import RWSEEncoder
-from graphbench.runs.checkpoints import load_matching
+from graphbench.training.starting import load_matching
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "plugins" / "weights" / "weights" / "molecules-base.safetensors"

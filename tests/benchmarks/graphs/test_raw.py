@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphbench.benchmarks import Graphs
-from graphbench.benchmarks.graphs.raw import edges_one_way
+from graphbench.benchmarks.graphs.raw import count_one_way
 from graphbench.benchmarks.graphs.readers.objects import raw_from_objects
 
 
@@ -32,7 +32,7 @@ def test_edges_that_go_one_way_are_those_without_a_reverse_one(seed, both):
     for most in (1, 2, 5, 1_000):
         first = [(g, i, j) for g, i, j in edges[:most] if i != j]
         expected = 0 if any((g, j, i) in edges for g, i, j in first) else len(first)
-        assert edges_one_way(raw, most) == expected
+        assert count_one_way(raw, most) == expected
 
 
 @pytest.mark.parametrize(

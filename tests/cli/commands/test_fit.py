@@ -76,7 +76,7 @@ def test_a_report_that_finds_no_room_is_one_line(finished_run, monkeypatch, capl
 
     monkeypatch.setattr(fit, "write_page", full)
     data = SimpleNamespace(is_empty=lambda split: False)
-    fit._write_page(SimpleNamespace(run_folder=RunFolder(finished_run), datamodule=data))
+    fit._write_page(SimpleNamespace(run=RunFolder(finished_run), datamodule=data))
     first = caplog.records[0]
     assert (
         first.getMessage() == f"The report {finished_run / 'report.html'} cannot be written: No space left on device."

@@ -154,8 +154,8 @@ def test_foreign_code_is_refused_also_where_the_reader_trusts_it(run, capsys, tm
     edit(run / "config.yaml", change)
     from graphbench.runs import trust
 
-    with trust.command():  # as if the reader had once given --trust for this very file
-        trust.require(trust.Policy(run / "config.yaml", trust=True, foreign={"evil.Net"}))
+    with trust.admitting_all():  # as if the reader had once given --trust for this very file
+        trust.restrict_to(trust.Policy(run / "config.yaml", trust=True, foreign={"evil.Net"}))
         trust.remember(run / "config.yaml")
     said = failing(run, capsys)
     assert "evil.Net" in said

@@ -16,6 +16,7 @@ from graphbench.benchmarks.graphs.by_nodes.clusters import check_metis, write_cl
 from graphbench.benchmarks.graphs.by_nodes.incoming import IncomingEdges, write_incoming
 from graphbench.benchmarks.graphs.by_nodes.layers import ROWS, RepresentedLoader, represent_nodes
 from graphbench.benchmarks.graphs.by_nodes.memory import check_attention, check_encodings
+from graphbench.benchmarks.graphs.inspection import Facts
 from graphbench.contracts import Encoding, GraphBatch, GraphTable, NodeStep
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.checks import check_table, check_targets
@@ -53,7 +54,7 @@ class NodeLevel(GraphBenchmark):
     """
 
     #: Facts that were inferred from the source; a subclass sets them.
-    facts: dict[str, Any]
+    facts: Facts
 
     def __init__(
         self,
@@ -94,11 +95,7 @@ class NodeLevel(GraphBenchmark):
             check_range("num_parts", self.num_parts, at_least=2, whole=True)
 
     def check_sampled(self) -> None:
-        """Refuse samplers where `facts` do not describe one graph whose nodes are split.
-
-        Raises:
-            BadInput: names the sampler and the number of graphs.
-        """
+        """Refuse samplers where `facts` do not describe one graph whose nodes are split."""
         if {self.sampler, self.eval_sampler} == {"full"}:
             return
         if not self._of_one_graph or self.facts["split_level"] != NODE:
@@ -255,8 +252,8 @@ class NodeLevel(GraphBenchmark):
             unit="clusters" if sampler == "clusters" else "nodes",
         )  # fmt: skip
         if sampler == "layers":
-            return self.kept(RepresentedLoader(table, order, units, partial(self._represented, table)))
-        return self.kept(GraphLoader(table, order, workers, cut))
+            return self.keep_loader(RepresentedLoader(table, order, units, partial(self._represented, table)))
+        return self.keep_loader(GraphLoader(table, order, workers, cut))
 
     def _units(self, table: GraphTable, sampler: str, batch_size: int, every: bool) -> tuple[torch.Tensor, int]:
         """Return the numbers of nodes or clusters that batches consist of, and how many make one."""

@@ -32,11 +32,7 @@ def memory_of(device: torch.device | None = None) -> int | None:
 def check_encodings(
     encodings: Iterable[Encoding], num_nodes: int, num_edges: int, limit: float | None, name: str
 ) -> None:
-    """Refuse an encoding of the largest graph that takes more than `limit` GiB, by default what the machine has.
-
-    Raises:
-        BadInput: names the encoding, its size, and alternatives.
-    """
+    """Refuse an encoding of the largest graph that takes more than `limit` GiB, by default what the machine has."""
     # Before the first edge is read: a job that the kernel kills after hours says nothing about its reason.
     for encoding in encodings:
         needed, what = encoding.memory(num_nodes, num_edges), f"{name}: {encoding!r} of a graph of {num_nodes:,} nodes"
@@ -52,9 +48,6 @@ def check_attention(
     """Refuse attention among all pairs of nodes whose weights take more than `limit` GiB, by default what `device` has.
 
     Layers with a method `pair_bytes(num_nodes)` are summed up, since training keeps the weights of all of them.
-
-    Raises:
-        BadInput: names the size and alternatives.
     """
     layers: list[Any] = [module for module in model.modules() if callable(getattr(module, "pair_bytes", None))]
     _check(

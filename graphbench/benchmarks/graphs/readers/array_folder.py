@@ -27,10 +27,6 @@ def read_arrays(path: Path) -> RawGraphs:
     """Read a graph whose attributes are files: `edge_index.npy [2, E]`, and others as PyG's `Data` names them.
 
     Pages of `x.npy [N, F]`, `y.npy`, `train_mask.npy` and so on are read from the disk when they are used.
-
-    Raises:
-        CorruptData: a file is no array of numbers, truth values or texts.
-        BadInput: the arrays do not fit each other.
     """
     arrays = {}
     for file in array_paths(path):

@@ -75,10 +75,6 @@ def read_networkx(files: Sequence[Path], folder: Path | None, directed: bool, or
 
     `directed` applies to adjacency and edge lists; GraphML, GEXF and GML say so themselves. Labels of GEXF and GML are
     a column of the nodes unless they only name them.
-
-    Raises:
-        CorruptData: a file does not have the format of its suffix.
-        BadInput: the table lacks a graph.
     """
     raw = stack([_graph(path, directed) for path in files], origin)
     if all(path.suffix.lower() in _LABELLED for path in files):

@@ -41,11 +41,7 @@ _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 def flatten(content: Any, origin: str) -> tuple[list[Any], dict[str, np.ndarray] | None]:
-    """Return all graphs of a graph, a list, or lists by split; for the latter with the rows of each split.
-
-    Raises:
-        BadInput: the content is something else.
-    """
+    """Return all graphs of a graph, a list, or lists by split; for the latter with the rows of each split."""
     if isinstance(content, Batch):
         return content.to_data_list(), None
     if isinstance(content, HeteroData):
@@ -95,9 +91,6 @@ def raw_from_objects(
         origin: of the graphs, for messages.
         directed: whether edges of undirected networkx graphs lead one way only; others stay as they are.
         names: of the graphs; their numbers by default.
-
-    Raises:
-        BadInput: there is no graph, or another object; names it.
     """
     objects, splits = flatten(content, origin)
     if names is None:

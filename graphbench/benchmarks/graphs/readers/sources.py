@@ -129,11 +129,7 @@ def _folder(path: Path, directed: bool, checksum: Callable[[Path], str]) -> Sour
 
 
 def read_tu_folder(folder: Path, prefix: str) -> RawGraphs:
-    """Read the raw files of a TUDataset (`DS_A.txt`, `DS_graph_indicator.txt`, ...) by PyG's reader.
-
-    Raises:
-        CorruptData: they do not fit each other.
-    """
+    """Read the raw files of a TUDataset (`DS_A.txt`, `DS_graph_indicator.txt`, ...) by PyG's reader."""
     try:
         data, slices, _ = read_tu_data(str(folder), prefix)
         graphs = saved.separate(data, slices)

@@ -96,11 +96,7 @@ def split_masks(raw: RawGraphs, level: str) -> dict[str, str]:
 
 
 def counted_mask(raw: RawGraphs, level: str) -> str | None:
-    """Return the column that marks the rows of a level whose targets count, such as `mask`; None without one.
-
-    Raises:
-        BadInput: there are several, some graphs lack it, or it holds other values than 0 and 1.
-    """
+    """Return the column that marks the rows of a level whose targets count, such as `mask`; None without one."""
     if level not in raw.columns:
         return None
     names = [name for name in _COUNTED if name in raw.columns[level] or (level, name) in raw.faults]
@@ -118,11 +114,7 @@ def counted_rows(raw: RawGraphs, level: str) -> np.ndarray | None:
 
 
 def mask_values(raw: RawGraphs, level: str, name: str) -> np.ndarray:
-    """Return a mask as booleans `[rows, splits]`.
-
-    Raises:
-        BadInput: it holds other values than 0 and 1; names the row.
-    """
+    """Return a mask as booleans `[rows, splits]`."""
     values = as_rows(raw.column(level, name))
     if values.dtype == object:
         raise BadInput(f"{raw.origin}: {name} is text; a mask holds 0 and 1, or true and false.")

@@ -46,9 +46,6 @@ def scaffold_split(
         fractions: shares of train, validation and test; one without a share stays empty.
         seed: of the order of the groups; None for the largest first.
         what: word for a group, for messages.
-
-    Raises:
-        BadInput: the fractions are not three shares, or a split stays empty for lack of scaffolds.
     """
     from graphbench.data.splits import check_fractions, group_numbers, permutation  # torch, which workers do not need
 

@@ -25,7 +25,7 @@ from graphbench.benchmarks.molecules.chemistry.reading import (
 from graphbench.benchmarks.tables import make_table
 from graphbench.contracts import Column, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE, WEIGHT, pointer
-from graphbench.data.columns import exact_numbers, split_bounds
+from graphbench.data.columns import split_bounds, to_exact_float
 from graphbench.data.entry import Entry, EntryWriter
 from graphbench.data.mapped import trim_mapped
 from graphbench.data.parts.kept import KeptParts, Span, spans_of
@@ -35,9 +35,9 @@ from graphbench.tables.texts import Texts
 
 #: Text columns of the molecule benchmarks.
 TEXTS = ("smiles", "id")
-#: Takes numbers of readable molecules, and returns the table of their graphs.
-Graphs = Callable[[np.ndarray], GraphTable]
-_GRAPHS = ("x", "edge_index", "edge_attr")
+#: Returns the table of the graphs of some readable molecules, by their numbers.
+GraphsOf = Callable[[np.ndarray], GraphTable]
+_GRAPH_FIELDS = ("x", "edge_index", "edge_attr")
 
 
 def to_table(arrays: MoleculeArrays) -> GraphTable:
@@ -51,7 +51,7 @@ def with_targets(table: GraphTable, y: np.ndarray, exact: bool = False) -> Graph
     if np.issubdtype(y.dtype, np.integer):
         y = y.astype(np.int64)
     else:
-        y = exact_numbers(y) if exact else y.astype(np.float32)
+        y = to_exact_float(y) if exact else y.astype(np.float32)
     return table.with_columns({"y": torch.from_numpy(y).reshape(len(table), -1)}, {"y": Column(GRAPH)})
 
 
@@ -83,22 +83,22 @@ def read_text(table: GraphTable, name: str) -> list[str]:
 
 
 def stored_text(table: GraphTable, name: str) -> Texts:
-    """Return the strings that `with_text` stored under `name`, where they are."""
+    """Return the strings that `with_text` stored under `name`, without a copy."""
     return Texts.of_arrays(table.columns[name].numpy(), table.ptr[name].numpy())
 
 
 def subset(table: GraphTable, rows: np.ndarray | Tensor) -> GraphTable:
-    """Copy the chosen graphs into a table whose graphs are numbered from 0."""
+    """Copy the chosen graphs into a table that numbers them from 0."""
     chosen = table.select(torch.as_tensor(rows))
     chosen.graph_ids = None
     return chosen
 
 
 def join_tables(tables: Sequence[GraphTable], kept: KeptParts | None = None) -> GraphTable:
-    """Join tables of the same columns, graphs of the first in front.
+    """Join tables of the same columns in their order.
 
-    Columns may be memory-mapped. `kept` takes the joined table if there is more than one part of graphs; without it all
-    are in memory.
+    Columns may be memory-mapped. More than one part of graphs goes into the store of `kept`; without it the joined
+    table is in memory.
     """
     first = tables[0]
     if kept is not None and len(spans_of(sum(map(len, tables)))) > 1:
@@ -115,7 +115,7 @@ def join_tables(tables: Sequence[GraphTable], kept: KeptParts | None = None) -> 
 
 
 def _parts(tables: Sequence[GraphTable], types: Mapping[str, torch.dtype]) -> Iterator[GraphTable]:
-    """Yield parts of tables one after the other, with columns of these types."""
+    """Yield the parts of all tables, with columns of these types."""
     for table in tables:
         for start, stop in spans_of(len(table)):
             trim_mapped(0)
@@ -140,13 +140,14 @@ def without(table: GraphTable, names: Iterable[str]) -> GraphTable:
 
 def read_kept(
     smiles: Sequence[str], recipe: Recipe, track: Track | None = None, kept: KeptParts | None = None
-) -> tuple[MoleculeArrays, Graphs]:
-    """Read molecules as `read_molecules`; of more than one part the graphs stay on the disk.
+) -> tuple[MoleculeArrays, GraphsOf]:
+    """Read molecules as `read_molecules`; with more than one part the graphs stay on disk, in the store of `kept`.
 
-    `kept` has the parts that have been read, and gets those that are read now; None reads all into memory.
+    Parts that are in the store already are not read again. None reads all into memory.
 
     Returns:
-        The values of all readable molecules, without graphs where there are several parts; and how to get the graphs.
+        The values of all readable molecules, without graphs if there are several parts; and a function that returns
+        the graphs.
     """
     spans = spans_of(len(smiles))
     if kept is None or (len(spans) < 2 and not kept.exist()):
@@ -159,7 +160,7 @@ def read_kept(
 
 
 def read_share(smiles: Sequence[str], recipe: Recipe, kept: KeptParts, share: Share, track: Track | None) -> int:
-    """Read a share of the parts; return the number of parts, of all shares, that are still missing."""
+    """Read a share of the parts; return the number of missing parts, of all shares."""
     return kept.fill(spans_of(len(smiles)), share, partial(_read_part, smiles, recipe, track), "the molecules")
 
 
@@ -190,7 +191,7 @@ def _stored_arrays(entry: Entry) -> MoleculeArrays:
 
 
 def _without_graphs(arrays: MoleculeArrays) -> MoleculeArrays:
-    return replace(arrays, **{name: getattr(arrays, name)[:0] for name in _GRAPHS})
+    return replace(arrays, **{name: getattr(arrays, name)[:0] for name in _GRAPH_FIELDS})
 
 
 def _join_graphs(kept: KeptParts, entries: Sequence[Entry], rows: np.ndarray) -> GraphTable:

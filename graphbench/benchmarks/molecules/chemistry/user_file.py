@@ -35,7 +35,7 @@ from graphbench.benchmarks.molecules.chemistry.problems import (
 from graphbench.benchmarks.molecules.chemistry.properties import combine_terms
 from graphbench.benchmarks.molecules.chemistry.reading import MoleculeArrays, Recipe, Track
 from graphbench.benchmarks.molecules.chemistry.tables import (
-    Graphs,
+    GraphsOf,
     read_kept,
     read_share,
     with_bounds,
@@ -336,7 +336,7 @@ def _collect(
     request: FileRequest,
     rows: MoleculeRows,
     arrays: MoleculeArrays,
-    graphs: Graphs,
+    graphs: GraphsOf,
     numbers: tuple[np.ndarray, np.ndarray | None],
     weights: np.ndarray | None,
     usable: np.ndarray,
