@@ -349,12 +349,7 @@ def _finish(cli: GraphbenchCLI) -> int:
 def _write_page(cli: GraphbenchCLI) -> None:
     """Write the run's report, and say what comes next."""
     assert cli.run_folder is not None
-    try:
-        write_page(cli.run_folder)
-    except OSError as error:
-        log.warning("The report %s cannot be written: %s.", cli.run_folder.report, error.strerror or error)
-    except Exception:  # the training stands, whatever became of a figure
-        log.warning("The report of %s cannot be drawn.", cli.run_folder.path, exc_info=True)
+    write_page(cli.run_folder)
     run = as_word(cli.run_folder.path)
     if cli.run_folder.resumable is None:
         log.warning("No checkpoint was written: the run can be neither tested nor continued.")
