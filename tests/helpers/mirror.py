@@ -258,6 +258,7 @@ TESTS_OF = {
     "tests/cli/test_diverged.py": "a loss that is not finite, from start to report",
     "tests/cli/test_experiments.py": "every shipped configuration, and parameters of GraphGPS's",
     "tests/cli/test_nothing_is_lost.py": "kills at writes, damaged, moved and shared folders",
+    "tests/contracts/test_torch_func.py": "every architecture under the transforms of torch.func",
     "tests/cli/test_unwritten_output.py": "what commands say where standard output is closed, full or a broken pipe",
     "tests/cli/test_full_disk.py": "what commands say, and leave, where a disk is full",
     "tests/cli/test_launched.py": "commands whose units are jobs of a cluster",
