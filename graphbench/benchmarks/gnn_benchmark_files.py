@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphbench.benchmarks.tables import make_table, tables_in_parts
+from graphbench.benchmarks.tables import check_rows, make_table, tables_in_parts
 from graphbench.contracts import SPLITS, GraphTable
-from graphbench.contracts.table import EDGE
+from graphbench.contracts.table import EDGE, NODE
 from graphbench.data.download import fetch_members
 from graphbench.data.files.foreign import FETCH_AGAIN, foreign, load_tensors
 from graphbench.errors import CorruptData
@@ -69,6 +69,10 @@ def _table(graphs: Sequence[Graph], convert: Convert, most_nodes: int) -> GraphT
     columns = convert(graphs)
     nodes = torch.tensor([len(graph["x"]) for graph in graphs])
     edges = [graph["edge_index"].t() for graph in graphs]
+    rows = {NODE: nodes.tolist(), EDGE: [len(part) for part in edges]}
+    for name, axis in (("edge_attr", EDGE), ("y", columns["y"][1])):
+        if axis in rows and name in graphs[0]:
+            check_rows(rows[axis], [len(graph[name]) for graph in graphs], f"{axis}s", f"rows of {name}")
     if int(nodes.max()) > most_nodes:
         raise ValueError(f"a graph has {int(nodes.max())} nodes")
     ends = torch.cat(edges)
@@ -76,4 +80,4 @@ def _table(graphs: Sequence[Graph], convert: Convert, most_nodes: int) -> GraphT
     if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < most_nodes:
         raise ValueError("edge_index leads to nodes that do not exist")
     columns["edge_index"] = (ends.to(torch.uint8 if most_nodes <= _BYTE_NODES else torch.int16), EDGE)
-    return make_table(columns, nodes, [len(part) for part in edges])
+    return make_table(columns, nodes, rows[EDGE])

@@ -51,6 +51,13 @@ def make_table(
     return GraphTable(tensors, layout, {NODE: pointer(nodes), EDGE: pointer(torch.as_tensor(num_edges))})
 
 
+def check_rows(expected: Sequence[int], found: Sequence[int], what: str, of_each: str) -> None:
+    """Hold graph for graph: rows that one lacks and another has too many would all be shifted."""
+    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+        if one != other:
+            raise ValueError(f"graph {number} of these has {one} {what} and {other} {of_each}")
+
+
 def tables_in_parts(
     graphs: Iterable[Published],
     convert: Callable[[Sequence[Published]], GraphTable],

@@ -5,6 +5,7 @@ Every command is a function that takes the arguments after its name and returns 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -58,7 +59,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 #: Errors of files and folders that a user named, or of the disk or file server that they lie on.
 _USER_ERRORS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EEXIST,
-    errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ESTALE,
+    errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ESTALE, errno.EBADF,
 )  # fmt: skip
 #: Commands that neither train nor log.
 LIGHT = ("list", "config", "new-plugin", "version", "completion", "status")
@@ -84,9 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     settle_waiting()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # None if it was closed, as by `>&-`
-        if getattr(sys, stream) is None:
-            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+    _open_closed_streams()
     name_starter()
     keep_folder_out()
     try:
@@ -116,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in _USER_ERRORS:
             raise
-        name = error.filename if error.filename is not None else _open_file(error) or _failed_output()
+        name = error.filename if error.filename is not None else _open_file(error) or _failed_output(error)
         if name is None:
             raise
         from graphbench.data.files.writing import place_of
@@ -124,6 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shown = visible(str(place_of(Path(name))))
         print(f"graphbench: {shown} cannot be used: {os.strerror(error.errno)}.", file=sys.stderr)
         return 1
+
+
+def _open_closed_streams() -> None:
+    """Put the null device in the place of standard streams that were closed, as by `>&-`: Python leaves None.
+
+    Standard output is opened for reading alone: an answer that nobody can get is an error when it is written.
+    """
+    for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
 
 
 def _open_file(error: OSError) -> str | None:
@@ -134,17 +143,19 @@ def _open_file(error: OSError) -> str | None:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         for value in frame.f_locals.values():
-            is_written = isinstance(value, io.IOBase) and set("wax+") & set(str(getattr(value, "mode", "")))
-            name = getattr(value, "name", None)  # a number for a handle
-            if is_written and isinstance(name, str | bytes):
-                return os.fsdecode(name)
+            if not isinstance(value, io.IOBase) or value in (sys.stdout, getattr(sys.stdout, "buffer", None)):
+                continue
+            with contextlib.suppress(ValueError):  # a writer that was taken from its file
+                name = getattr(value, "name", None)  # a number for a handle
+                if set("wax+") & set(str(getattr(value, "mode", ""))) and isinstance(name, str | bytes):
+                    return os.fsdecode(name)
     return None
 
 
-def _failed_output() -> str | None:
+def _failed_output(error: OSError) -> str | None:
     """Name standard output if it takes no empty line, such as a file on a full disk; exiting must not flush to it."""
     try:
-        os.write(sys.stdout.fileno(), b"\n")
+        os.write(sys.stdout.fileno(), b"" if error.errno == errno.EBADF else b"\n")
     except io.UnsupportedOperation:  # no file of the system
         return None
     except OSError:

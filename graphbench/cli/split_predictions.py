@@ -24,6 +24,7 @@ from graphbench.cli.trained import ONE_PROCESS, checkpoint_of, open_data, writte
 from graphbench.cli.trainer_checks import refuse_loggers, require_whole
 from graphbench.contracts import Benchmark
 from graphbench.contracts.table import ENDS
+from graphbench.data.package_files import file_sha256
 from graphbench.errors import BadInput
 from graphbench.inference import Predictor
 from graphbench.inference.columns import prediction_columns, target_columns
@@ -32,11 +33,12 @@ from graphbench.inference.ensemble import Ensemble
 from graphbench.inference.loading import load_weights
 from graphbench.inference.output import check_output, write_frames
 from graphbench.runs import RunFolder
+from graphbench.runs.checkpoints import trained_weights
 from graphbench.training.module import OUTPUT, SPREAD
 
 log = logging.getLogger(__name__)
 #: Entries of `results.json` about `predictions-test.csv`.
-INTERVALS, TEMPERATURE = "intervals", "temperature"
+INTERVALS, TEMPERATURE, WEIGHTS = "intervals", "temperature", "predicted_by"
 
 
 def predict_split(requests: Sequence[Request], chosen: str) -> int:
@@ -57,7 +59,7 @@ def predict_split(requests: Sequence[Request], chosen: str) -> int:
         if members[0].cli.trainer.is_global_zero:
             data = members[0].cli.datamodule
             frame = table(data, answers[0], chosen) if ensemble is None else _combined(data, answers, ensemble, chosen)
-            _write(frame, output, run, staged, ensemble)
+            _write(frame, output, run, staged, ensemble, members[0].checkpoint)
     return 0
 
 
@@ -178,7 +180,12 @@ def learn_from_validation(ensemble: Ensemble, request: Request) -> None:
 
 
 def _write(
-    frame: pd.DataFrame, output: Path, run: RunFolder | None, staged: RunFolder | None, ensemble: Ensemble | None
+    frame: pd.DataFrame,
+    output: Path,
+    run: RunFolder | None,
+    staged: RunFolder | None,
+    ensemble: Ensemble | None,
+    checkpoint: Path,
 ) -> None:
     """Write predictions; a file in the run's folder and its entry in the results appear together."""
     file = output
@@ -186,7 +193,7 @@ def _write(
         file = staged.path / output.resolve().relative_to(run.path.resolve())
     write_frames([frame], file, lambda written: log.info("%d predictions: %s", len(written), output))
     if _is_recorded(run, output) and staged is not None:
-        _record(run, staged, ensemble)
+        _record(run, staged, ensemble, checkpoint)
 
 
 def _joined(batches: Any, world_size: int) -> dict[str, Tensor] | None:
@@ -216,16 +223,18 @@ def _is_recorded(run: RunFolder | None, output: Path) -> TypeGuard[RunFolder]:
     return run is not None and output.resolve() == run.predictions("test").resolve()
 
 
-def _record(run: RunFolder, staged: RunFolder, ensemble: Ensemble | None) -> None:
+def _record(run: RunFolder, staged: RunFolder, ensemble: Ensemble | None, checkpoint: Path) -> None:
     """Write how predictions of the test split were made to the run's results, for the report."""
     entries: dict[str, Any] = {}
     if ensemble is not None and ensemble.intervals is not None:
         entries[INTERVALS] = ensemble.intervals.record()
     if ensemble is not None and ensemble.temperature is not None:
         entries[TEMPERATURE] = ensemble.temperature.value
+    if entries:
+        entries[WEIGHTS] = file_sha256(checkpoint)
     results = run.read_results()
     if entries or {INTERVALS, TEMPERATURE} & results.keys():
-        others = {key: value for key, value in results.items() if key not in (INTERVALS, TEMPERATURE)}
+        others = {key: value for key, value in results.items() if key not in (INTERVALS, TEMPERATURE, WEIGHTS)}
         staged.write_results(others | entries)
 
 
@@ -280,7 +289,7 @@ def write_kept(
 ) -> dict[str, Any]:
     """Write predictions that were scored to the run's folder.
 
-    Predictions of the test split with intervals or a temperature stay, unless the weights are newer: they were asked
+    Predictions of the test split with intervals or a temperature stay, unless the weights are others: they were asked
     for, and are of the same model. Returns the results, without intervals and temperature of a file that was written
     anew.
     """
@@ -292,18 +301,21 @@ def write_kept(
                 "Predictions of %s are too many to be kept; graphbench predict --run %s --split %s writes them.",
                 split, as_word(run.path), split,
             )  # fmt: skip
-        elif split == "test" and entries and _is_newer(output, run.best):
+        elif split == "test" and entries and _is_of_weights(output, results.get(WEIGHTS), trained_weights(run)):
             log.info("%s stays: it has what graphbench predict added.", output)
         else:
             write_frames([frame], staged.predictions(split), lambda written: None)
             if split == "test" and entries:
-                log.warning("%s is written anew for newer weights, without what graphbench predict added.", output)
-                results = {name: value for name, value in results.items() if name not in entries}
+                log.warning("%s is written anew for other weights, without what graphbench predict added.", output)
+                results = {name: value for name, value in results.items() if name not in {*entries, WEIGHTS}}
     return dict(results)
 
 
-def _is_newer(path: Path, other: Path) -> bool:
-    return path.is_file() and (not other.is_file() or path.stat().st_mtime >= other.stat().st_mtime)
+def _is_of_weights(predictions: Path, checksum: object, weights: Path) -> bool:
+    """Tell whether a file is of these weights; earlier versions kept no checksum, so that times have to tell."""
+    if not predictions.is_file() or not weights.is_file():
+        return predictions.is_file()
+    return file_sha256(weights) == checksum if checksum else predictions.stat().st_mtime >= weights.stat().st_mtime
 
 
 def table(data: Benchmark, columns: dict[str, Tensor], chosen: str) -> pd.DataFrame:

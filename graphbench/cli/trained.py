@@ -20,7 +20,7 @@ import torch
 from pytorch_lightning.accelerators import CPUAccelerator, CUDAAccelerator
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from graphbench.cli.command_line import CommandLine
+from graphbench.cli.command_line import CommandLine, as_word
 from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import FLAGS, Request
 from graphbench.cli.released import load_released
@@ -29,7 +29,7 @@ from graphbench.cli.trainer_checks import check_processes
 from graphbench.contracts import SPLITS
 from graphbench.data.files.writing import writing_together
 from graphbench.data.worker_pool import available_cores, ordered_map
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import BadInput, GraphbenchError, check_choice
 from graphbench.inference import Predictor, TrainingFacts
 from graphbench.inference.columns import OUTSIDE
 from graphbench.inference.loading import load_weights
@@ -208,11 +208,21 @@ def describe_model(module: BenchmarkModule) -> dict[str, Any]:
 
 
 def write_page(run: RunFolder) -> None:
-    """Rewrite the report of a run."""
-    from graphbench.report import write_report  # imports matplotlib
+    """Rewrite the report of a run; where that fails a line says so, since what it would show is stored."""
+    try:
+        from graphbench.report import write_report  # imports matplotlib
 
-    write_report([run], run.report)
-    log.info("Report: %s", run.report)
+        write_report([run], run.report)
+        log.info("Report: %s", run.report)
+    except (OSError, GraphbenchError) as error:
+        reason = getattr(error, "strerror", None) or error
+        log.warning("The report %s cannot be written: %s. %s", run.report, reason, _once_more(run))
+    except Exception:  # whatever became of a figure
+        log.warning("The report of %s cannot be drawn. %s", run.path, _once_more(run), exc_info=True)
+
+
+def _once_more(run: RunFolder) -> str:
+    return f"Later: graphbench report {as_word(run.path)}"
 
 
 # -- several devices ---------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import torch
 from torch import Tensor
 
+from graphbench.contracts.versions import warn_of_version
 from graphbench.errors import check_choice
 
 __all__ = [
@@ -188,6 +189,8 @@ def _are_wanted() -> bool:
 def register_kernels() -> tuple[str, ...]:
     """Let all installed packages register their kernels, at the first call; returns the names of their entry points."""
     for entry in _entry_points():
+        if entry.dist is not None:
+            warn_of_version(entry.dist.name)
         entry.load()()
     return tuple(entry.name for entry in _entry_points())
 

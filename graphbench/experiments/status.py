@@ -13,13 +13,13 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from graphbench.data.files.foreign import load_json
-from graphbench.data.files.sharing import process_exists
+from graphbench.data.files.sharing import locked, process_exists
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput, CorruptData
 from graphbench.experiments.launchers.launching import ROOM, read_jobs
@@ -59,12 +59,27 @@ class UnitStatus:
     lines: tuple[str, ...] = ()  # end of its log where it failed
 
 
+@dataclass(frozen=True)
+class _Planned:
+    """A unit that a folder will have."""
+
+    name: str
+    folders: tuple[str, ...]  # possible ones of its run, below that of all units, which may so be moved
+    end: str = "test"  # split whose score ends it
+    by_other: bool = False  # planned by another call than the last one
+
+
 def write_plan(folder: Path, units: Iterable[tuple[str, Sequence[Path]]], end: str = "test") -> None:
-    """Write which units a folder will have, each with its possible run folders, and the split whose score ends them."""
-    # Relative paths, so that the folder may be moved.
-    listed = [{"name": name, "folders": [str(path.relative_to(folder)) for path in folders]} for name, folders in units]
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / PLAN, json.dumps({"units": listed, "end": end}, indent=1) + "\n")
+    """Write which units a folder will have, each with its possible run folders, and the split whose score ends them.
+
+    Units of other calls stay, since some may still wait there for their turn.
+    """
+    plan = [_Planned(name, tuple(str(one.relative_to(folder)) for one in folders), end) for name, folders in units]
+    names, path = {unit.name for unit in plan}, folder / PLAN
+    with locked(path.with_name(f".{PLAN}.lock"), f"Another process writes {path}."):
+        with contextlib.suppress(CorruptData):
+            plan += [replace(unit, by_other=True) for unit in _plan(path) if unit.name not in names]
+        write_text(path, json.dumps({"units": [asdict(unit) for unit in plan]}, indent=1) + "\n")
 
 
 def write_trials(folder: Path, trials: int) -> None:
@@ -108,28 +123,32 @@ def read_status(folder: Path) -> list[UnitStatus]:
 def _of_runs(folder: Path) -> list[UnitStatus]:
     """Return the planned units, then runs that are there beside them."""
     jobs = {name: number for number, names in read_jobs(folder).items() for name in names}
-    units, planned = [], set()
-    plan, end = _plan(folder / PLAN)
-    for name, folders in plan:
+    units, planned, plan = [], set(), _plan(folder / PLAN)
+    for one in plan:
+        folders = [folder / place for place in one.folders]
         planned.update(folders)
         begun = [path for path in folders if (path / "config.yaml").is_file()]
-        unit = _of_run(begun[-1] if begun else folders[0], name, folder / "logs" / f"{name}.log", end)
-        units.append(replace(unit, note=f"job {jobs[name]}") if unit.state == "waiting" and name in jobs else unit)
+        unit = _of_run(begun[-1] if begun else folders[0], one.name, folder / "logs" / f"{one.name}.log", one.end)
+        if unit.state == "waiting":
+            note = f"job {jobs[one.name]}" if one.name in jobs else "for another call" if one.by_other else ""
+            unit = replace(unit, note=note)
+        units.append(unit)
     rest = (path.parent for room in ("runs", "trials") for path in folder.glob(f"{room}/*/config.yaml"))
+    end = plan[0].end if plan else "test"  # of the last call
     return units + [
         _of_run(path, path.name, folder / "logs" / f"{path.name}.log", end) for path in sorted(set(rest) - planned)
     ]
 
 
-def _plan(path: Path) -> tuple[list[tuple[str, list[Path]]], str]:
-    """Return the units that a folder will have, and the split whose score ends one."""
+def _plan(path: Path) -> list[_Planned]:
+    """Return the units that a folder will have."""
     if not path.is_file():
-        return [], "test"
+        return []
     try:
         plan = load_json(path)
-        units = [(unit["name"], [path.parent / name for name in unit["folders"]]) for unit in plan["units"]]
-        return units, plan.get("end", "test")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        end = plan.get("end", "test")  # of all, as earlier versions wrote it
+        return [_Planned(**{"end": end, **unit, "folders": tuple(unit["folders"])}) for unit in plan["units"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptData(f"{path} does not list units ({error}). Remove it to see the runs alone.") from error
 
 

@@ -97,17 +97,17 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path, after: Callable[[pd
     Raises:
         BadInput: a column holds values of several types, which a Parquet file cannot.
         GraphbenchError: the file cannot be written.
+        OSError: standard output cannot be written.
     """
+    if path == STANDARD_OUTPUT:  # whose errors are those of any command, a closed pipe among them
+        _csv(frames, sys.stdout.buffer, after)
+        return
     write = _parquet if path.suffix.lower() == ".parquet" else _csv
     try:
-        if path == STANDARD_OUTPUT:
-            _csv(frames, sys.stdout.buffer, after)
-            return
         with writing(path) as file:
             write(frames, file, after)
     except OSError as error:
-        shown = "standard output" if path == STANDARD_OUTPUT else place_of(path)
-        raise GraphbenchError(f"{shown} cannot be written: {error.strerror or error}.") from error
+        raise GraphbenchError(f"{place_of(path)} cannot be written: {error.strerror or error}.") from error
 
 
 def _csv(frames: Iterable[pd.DataFrame], file: IO[bytes], after: Callable[[pd.DataFrame], None]) -> None:

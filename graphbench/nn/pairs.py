@@ -82,10 +82,15 @@ class _WeightedSums(torch.autograd.Function):
     The backward pass of `embedding_bag` sorts the rows each time, which costs more than all the rest of a hop.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, values: Tensor, there: _Bags, back: _Bags) -> Tensor:
-        ctx.back = back
+    def forward(values: Tensor, there: _Bags, back: _Bags) -> Tensor:
         return there.sums(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, _Bags, _Bags], output: Tensor) -> None:
+        ctx.back = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:

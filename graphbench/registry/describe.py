@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 _MAX_HOPS = 16  # bounds the re-exports followed, since modules may import a name from each other
@@ -28,17 +29,22 @@ class _Source:
 
 def find_source(module: str) -> Path | None:
     """Find the source file of a module without running any package's code."""
-    top, *inner = module.split(".")
     try:
-        spec = importlib.util.find_spec(top)
+        spec = _find_spec(module)
     except ValueError:  # a module without __spec__, such as __main__
         return None
+    path = Path(spec.origin) if spec is not None and spec.origin else None
+    return path if path is not None and path.suffix == ".py" and path.is_file() else None
+
+
+def _find_spec(module: str) -> ModuleSpec | None:
+    top, *inner = module.split(".")
+    spec = importlib.util.find_spec(top)
     for part in inner:  # by the last name alone, since a dotted one needs its parent imported
         if spec is None or spec.submodule_search_locations is None:
             return None
         spec = PathFinder.find_spec(part, list(spec.submodule_search_locations))
-    path = Path(spec.origin) if spec is not None and spec.origin else None
-    return path if path is not None and path.suffix == ".py" and path.is_file() else None
+    return spec
 
 
 def _bindings(statements: list[ast.stmt]) -> dict[str, ast.stmt]:
@@ -72,20 +78,47 @@ def _parse(module: str) -> _Source | None:
     return _Source(module, parts if path.name == "__init__.py" else parts[:-1], bindings)
 
 
-def _find_class(target: str) -> tuple[_Source, ast.ClassDef] | None:
-    """Return the module and statement that define the class `"package.module:Class"`, through re-exports."""
+def _followed(target: str) -> tuple[str, str, _Source | None, ast.stmt | None]:
+    """Follow `"package.module:Class"` through re-exports: return module and name there, its source and the binding."""
     module, _, name = target.partition(":")
     for _ in range(_MAX_HOPS):
         source = _parse(module)
         statement = source.bindings.get(name) if source is not None else None
         if source is None or not isinstance(statement, ast.ImportFrom):
-            return (source, statement) if source is not None and isinstance(statement, ast.ClassDef) else None
+            break
         name = next(alias.name for alias in statement.names if name == (alias.asname or alias.name))
         level = statement.level
         # One dot is the package itself, each further one a parent of it.
         parents = source.package[: len(source.package) - level + 1] if level else []
         module = ".".join([*parents, *([statement.module] if statement.module else [])])
-    return None
+    return module, name, source, statement
+
+
+def _find_class(target: str) -> tuple[_Source, ast.ClassDef] | None:
+    """Return the module and statement that define the class `"package.module:Class"`, through re-exports."""
+    _, _, source, statement = _followed(target)
+    return (source, statement) if source is not None and isinstance(statement, ast.ClassDef) else None
+
+
+def absence_of(target: str) -> str:
+    """Say what of `"package.module:Class"` is not there; "" where its source does not show that.
+
+    Examples:
+        >>> absence_of("graphbench.contracts.spec:Features"), absence_of("graphbench.contracts.spec:Nothing")
+        ('', 'graphbench.contracts.spec has no Nothing')
+    """
+    module, name, source, statement = _followed(target)
+    if source is None:
+        try:
+            return "" if _find_spec(module) else f"there is no module {module}"
+        except ValueError:
+            return ""
+    path, name = find_source(module), name.partition(".")[0]
+    if statement is not None or path is None:
+        return ""
+    # A name may be bound in ways that are not read: under `try`, by `*`, when it is asked for.
+    may_bind = re.compile(rf"\b{re.escape(name)}\b|import \*|__getattr__|globals\(|vars\(|setattr\(")
+    return "" if may_bind.search(path.read_text(encoding="utf-8", errors="replace")) else f"{module} has no {name}"
 
 
 @cache

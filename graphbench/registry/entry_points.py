@@ -27,6 +27,7 @@ from importlib import metadata
 from typing import Any, Literal, get_args
 
 from graphbench.contracts.spec import BenchmarkSpec
+from graphbench.contracts.versions import warn_of_version
 from graphbench.errors import BrokenPlugin, NameClash, UnknownName
 from graphbench.registry import describe, listings
 
@@ -80,6 +81,11 @@ class Record:
         return describe.summary_of(self.target)
 
     @property
+    def fault(self) -> str:
+        """Return why the class cannot be loaded, as far as its source shows; "" where only importing it would tell."""
+        return describe.absence_of(self.target)
+
+    @property
     def spec(self) -> BenchmarkSpec | None:
         """Return the specification of a benchmark; None if it depends on options or cannot be imported.
 
@@ -96,6 +102,7 @@ class Record:
         """
         if metadata.EntryPoint.pattern.match(self.target) is None:
             raise self._broken("an entry point must be MODULE:CLASS")
+        warn_of_version(self.distribution)
         try:
             loaded = _import(self.target)
         except (Exception, SystemExit) as error:  # a plug-in's module can fail in any way
@@ -222,6 +229,7 @@ def refresh() -> None:
     importlib.invalidate_caches()
     _scan.cache_clear()
     _spec.cache_clear()
+    warn_of_version.cache_clear()
     describe.forget()
 
 

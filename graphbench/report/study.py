@@ -181,7 +181,7 @@ def _table(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison]) 
     deep = _DEEP if answer.question == "depth" else ()
     model = next((line.label for line in answer.lines if line.is_model), "the model")
     header = ["model", "parameters", "seeds", "best epoch", *(one.heading for one in shown)]
-    header += [f"test less {model}", "p (Holm)"] if tests else []
+    header += [f"test less {model}", "pairs", "p (Holm)"] if tests else []
     lines = [[*header, *(heading for *_, heading in deep)]]
     for line in answer.lines:
         row = rows.get(line.label)
@@ -191,7 +191,8 @@ def _table(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison]) 
         cells = [line.label, _count(line), row.seeds, row.best_epochs, *(row.show(one) for one in shown)]
         if tests:
             test = tests.get(line.label)
-            cells += ["–", "–"] if test is None else [f"{test.difference:+.4g} ± {test.sd:.2g}", show_p(test.holm)]
+            shown_test = test and (f"{test.difference:+.4g} ± {test.sd:.2g}", str(test.pairs), show_p(test.holm))
+            cells += shown_test or ("–", "–", "–")
         lines.append([*cells, *(_show(_last(row, stem, measure)) for stem, measure, _ in deep)])
     return lines
 
@@ -229,7 +230,9 @@ def _sentence(answer: Answer, table: ResultTable, tests: Mapping[str, Comparison
         worse = (test.difference > 0) != bool(table.higher_is_better)
         groups[("worse" if worse else "better") if sure else "not told apart"].append(label)
     words = "; ".join(f"{what}: {', '.join(labels)}" for what, labels in groups.items() if labels)
-    return f"{text} Beside it (p < {_SURE} after Holm, n = {min(test.pairs for test in tests.values())}) {words}."
+    counts = sorted({test.pairs for test in tests.values()})
+    pairs = f"n = {counts[0]}" + (f" to {counts[-1]}, see its row" if len(counts) > 1 else "")
+    return f"{text} Beside it (p < {_SURE} after Holm, {pairs}) {words}."
 
 
 def _by_depth(answer: Answer, groups: Mapping[str, Group], table: ResultTable, name: str) -> list[Panel]:

@@ -158,14 +158,6 @@ def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         keep_memory()
 
 
-@pytest.mark.parametrize("command", ["list", "--version", "list configs"])
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
-def test_commands_work_without_output(command, closed):
-    shell = f"{sys.executable} -m graphbench {command} {closed}"
-    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO])
 def test_a_file_server_that_fails_is_one_line(code, monkeypatch, capsys):
     def fail(words):

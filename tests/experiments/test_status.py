@@ -173,6 +173,30 @@ def test_a_table_that_is_being_written_has_no_epoch(tmp_path, torn):
     assert read_status(tmp_path / "mine")[0].epoch == ""
 
 
+def test_what_another_call_has_planned_is_still_waited_for(tmp_path):
+    """Two commands share a folder; a table is tried with a few steps before it is trained."""
+    runs, ended = tmp_path / "runs", {"metric": "MAE", "val": {"val/MAE": 1.0}}
+    write_plan(tmp_path, [(name, [runs / name]) for name in ("a-0", "b-0")])
+    write_plan(tmp_path, [("b-0", [runs / "b-0"]), ("tried-0", [tmp_path / "trials" / "tried-0"])], end="val")
+    write_plan(tmp_path, [("c-0", [runs / "c-0"])])
+    run(tmp_path / "trials" / "tried-0", results=ended)
+    run(runs / "b-0", results=ended)
+    run(runs / "c-0", results=ended)
+    units = {unit.name: (unit.state, unit.note) for unit in read_status(tmp_path)}
+    assert units == {
+        "c-0": ("stopped", "goes on with the same command"), "b-0": ("done", "val/MAE 1"),
+        "tried-0": ("done", "val/MAE 1"), "a-0": ("waiting", "for another call"),
+    }  # fmt: skip
+    write_plan(tmp_path, [("a-0", [runs / "a-0"])])
+    assert {unit.name: unit.note for unit in read_status(tmp_path)}["a-0"] == ""
+    (tmp_path / status.PLAN).write_text('{"units": [{"name": "old-0", "folders": ["runs/old-0"]}], "end": "val"}')
+    run(runs / "old-0", results=ended)
+    assert states(tmp_path)["old-0"] == "done", "as earlier versions wrote it"
+    (tmp_path / status.PLAN).write_text("{")
+    write_plan(tmp_path, [("a-0", [runs / "a-0"])])
+    assert states(tmp_path)["a-0"] == "waiting"
+
+
 def test_what_is_no_folder_of_units_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no such folder"):
         read_status(tmp_path / "nothing")

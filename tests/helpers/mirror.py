@@ -9,6 +9,7 @@ from __future__ import annotations
 
 #: Source without a test of its name -> (test file that covers it, why that one).
 TESTED_BY = {
+    "graphbench/contracts/versions.py": ("tests/registry/test_entry_points.py", "plug-ins that the registry loads"),
     "graphbench/cli/commands/prepare.py": ("tests/cli/test_prepare_in_parts.py", "beside the command that is whole"),
     "graphbench/inference/verification.py": ("tests/cli/commands/test_verify.py", "every check, on a folder"),
     "graphbench/tables/cells.py": (
@@ -257,6 +258,8 @@ TESTS_OF = {
     "tests/cli/test_diverged.py": "a loss that is not finite, from start to report",
     "tests/cli/test_experiments.py": "every shipped configuration, and parameters of GraphGPS's",
     "tests/cli/test_nothing_is_lost.py": "kills at writes, damaged, moved and shared folders",
+    "tests/contracts/test_torch_func.py": "every architecture under the transforms of torch.func",
+    "tests/cli/test_unwritten_output.py": "what commands say where standard output is closed, full or a broken pipe",
     "tests/cli/test_full_disk.py": "what commands say, and leave, where a disk is full",
     "tests/cli/test_launched.py": "commands whose units are jobs of a cluster",
     "tests/cli/test_predict_in_parts.py": "tables in parts: kills, shares, and what may not be mixed",

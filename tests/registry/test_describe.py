@@ -53,6 +53,34 @@ def test_names_are_followed_through_imports_and_lazy_packages(package):
     assert describe.summary_of(f"{name}:Benchmark") == "Found."
 
 
+@pytest.mark.parametrize(
+    ("target", "absence"),
+    [
+        ("bench:Bench", ""),
+        ("bench:Absent", "never_imported.bench has no Absent"),
+        ("nowhere:Bench", "there is no module never_imported.nowhere"),
+        ("again:Bench", ""),
+        ("again:Gone", "never_imported.bench has no Gone"),
+        ("again:Lost", "there is no module never_imported.lost"),
+        ("star:Bench", ""),
+        ("guarded:Bench", ""),
+        ("lazy:Bench", ""),
+        ("torn:Bench", ""),
+    ],
+)
+def test_what_the_source_lacks_is_told_and_what_it_may_have_is_not(package, target, absence):
+    """`*`, `try` and `__getattr__` bind names that are only known once the module has run."""
+    package(
+        bench='class Bench:\n    "Found."\n',
+        again="from .bench import Bench, Gone\nfrom .lost import Lost\n",
+        star="from .bench import *\n",
+        guarded="try:\n    from .bench import Bench\nexcept ImportError:\n    Bench = None\n",
+        lazy="def __getattr__(name): ...\n",
+        torn="class Other(\n",
+    )
+    assert describe.absence_of(f"never_imported.{target}") == absence
+
+
 def test_options_that_a_class_gives_its_base_are_not_offered(package):
     """But for those that it takes out of `**options` itself, and for its own that it hands on."""
     name = package(

@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from graphbench import registry
+from graphbench import __version__, registry
 from graphbench.errors import BrokenPlugin, NameClash, UnknownName
 
 MODULE = """
@@ -240,6 +240,33 @@ def test_refresh_sees_what_was_installed_meanwhile(install):
     assert "Good" not in registry.architectures()
     install("fake-plugin", "[graphbench.architectures]\nGood = fake_plugin:Good\n")
     assert "Good" in registry.architectures()
+
+
+@pytest.mark.parametrize(
+    ("asks", "warned"),
+    [
+        ("graphbench-lightning>=9", ">=9"),
+        ("Graphbench_Lightning (<0.0.1)", "<0.0.1"),
+        ("graphbench-lightning[hub]<0.0.1,>0", "<0.0.1,>0"),
+        ("graphbench-lightning>=0", ""),
+        ("graphbench-lightning", ""),
+        ("graphbench-lightning>=9; extra == 'more'", ""),
+        ("graphbench-lightning>=9; python_version < '3'", ""),
+        ("graphbench-sft>=9", ""),
+        ("no requirement at all", ""),
+    ],
+)
+def test_a_plug_in_for_another_graphbench_is_told_once(install, caplog, asks, warned):
+    """As `pip install --no-deps` leaves it; `pip check` reads the same line."""
+    about = f"Metadata-Version: 2.1\nName: other-times\nVersion: 1.2\nRequires-Dist: {asks}\n"
+    entries = "[graphbench.architectures]\nGood = fake_plugin:Good\nBetter = fake_plugin:Better\n"
+    install("other-times", entries, metadata=about)
+    assert not registry.records("architectures")["Good"].fault, "listing says nothing"
+    assert not caplog.messages
+    for name in ("Good", "Better", "Good"):
+        assert registry.load("architectures", name).__name__ == name
+    said = f"other-times 1.2 asks for graphbench-lightning{warned}, and this is graphbench-lightning {__version__}"
+    assert [message.partition(": ")[0] for message in caplog.messages] == ([said] if warned else [])
 
 
 def test_reading_the_registry_imports_no_torch():

@@ -199,12 +199,11 @@ def _from_text(file: Path) -> Iterator[GraphTable]:
 def _from_published(graphs: Sequence[Graph]) -> dict[str, tuple[Tensor, str]]:
     """Convert coordinates `[nodes, 2]`, distances and classes `[edges, 1]`; refuse other shapes and classes."""
     x, distance, y = (torch.cat([graph[name] for graph in graphs]) for name in ("x", "edge_attr", "y"))
-    edges = sum(graph["edge_index"].shape[1] for graph in graphs)
     if x.dim() != 2 or x.shape[1] != 2:
         raise ValueError(f"x has shape {list(x.shape)} instead of two coordinates per node")
     for name, values in (("edge_attr", distance), ("y", y)):
-        if values.numel() != edges:
-            raise ValueError(f"{name} has shape {list(values.shape)} instead of one value for each of {edges} edges")
+        if values.numel() != len(values):
+            raise ValueError(f"{name} has shape {list(values.shape)} instead of one value for each edge")
     if not bool(((y == 0) | (y == 1)).all()):
         raise ValueError(f"y holds {int(y.min())} to {int(y.max())}")
     return {

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphbench.benchmarks.graphs.readers.saved import load_saved
-from graphbench.benchmarks.tables import make_table, tables_in_parts
+from graphbench.benchmarks.tables import check_rows, make_table, tables_in_parts
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE
 from graphbench.data.download import fetch
@@ -74,9 +74,12 @@ def _table(graphs: Sequence[Data], target: Target, level: str) -> GraphTable:
         "edge_index": (torch.cat(ends).to(torch.int16), EDGE),
         "y": (torch.cat(y)[:, None], NODE if level == NODE else GRAPH),
     }
+    edges = [len(end) for end in ends]
     if all(graph.edge_attr is not None for graph in graphs):
-        columns["edge_dense"] = (torch.cat([_rows(graph.edge_attr) for graph in graphs]).float(), EDGE)
-    return make_table(columns, nodes, torch.tensor([len(end) for end in ends]))
+        features = [_rows(graph.edge_attr) for graph in graphs]
+        check_rows(edges, list(map(len, features)), "edges", "rows of features of edges")
+        columns["edge_dense"] = (torch.cat(features).float(), EDGE)
+    return make_table(columns, nodes, edges)
 
 
 def _rows(values: Any) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from graphbench.benchmarks.lrgb.pickles import read_pickled_graphs
-from graphbench.benchmarks.tables import make_table, tables_in_parts
+from graphbench.benchmarks.tables import check_rows, make_table, tables_in_parts
 from graphbench.contracts import SPLITS, GraphTable
 from graphbench.contracts.table import EDGE, GRAPH, NODE, Column, pointer
 from graphbench.data.download import fetch_members
@@ -75,7 +75,7 @@ def superpixel_table(graphs: Sequence[Graph], class_of: Tensor) -> GraphTable:
     """
     x = torch.cat([graph[0] for graph in graphs])
     of_graphs = [torch.as_tensor(graph[3]).reshape(-1) for graph in graphs]
-    _check_counts([len(graph[0]) for graph in graphs], [len(labels) for labels in of_graphs], "nodes", "labels")
+    check_rows([len(graph[0]) for graph in graphs], [len(labels) for labels in of_graphs], "nodes", "labels")
     labels = _whole(torch.cat(of_graphs), "labels").to(torch.int64)
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(class_of):
         raise ValueError(f"labels reach from {int(labels.min())} to {int(labels.max())}")
@@ -142,13 +142,6 @@ def _small(values: Tensor) -> Tensor:
     return values.to(torch.uint8)
 
 
-def _check_counts(expected: Sequence[int], found: Sequence[int], what: str, of_each: str) -> None:
-    """Hold graph for graph: rows that one lacks and another has too many would all be shifted."""
-    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
-        if one != other:
-            raise ValueError(f"graph {number} of these has {one} {what} and {other} {of_each}")
-
-
 def _whole(numbers: Tensor, what: str) -> Tensor:
     """Refuse numbers that would be cut to integers."""
     if numbers.is_floating_point() and not torch.equal(numbers, numbers.trunc()):
@@ -161,7 +154,7 @@ def _table(graphs: Sequence[Graph], columns: dict[str, tuple[Tensor, str]]) -> G
     edges = torch.tensor([graph[2].shape[1] for graph in graphs])
     if int(nodes.max()) > torch.iinfo(_INDEX).max:
         raise ValueError(f"a graph has {int(nodes.max())} nodes")
-    _check_counts(edges.tolist(), [len(graph[1]) for graph in graphs], "edges", "rows of features of edges")
+    check_rows(edges.tolist(), [len(graph[1]) for graph in graphs], "edges", "rows of features of edges")
     ends = _whole(torch.cat([graph[2].t() for graph in graphs]), "edge_index")
     if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < int(nodes.max()):
         raise ValueError("edge_index leads to nodes that do not exist")

@@ -125,17 +125,21 @@ def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> d
 
 
 def _to_table(molecules: Sequence[dict[str, Tensor]]) -> GraphTable:
-    atoms = [molecule["atom_type"].reshape(-1, 1) for molecule in molecules]
+    for number, molecule in enumerate(molecules):
+        atoms, shape = len(molecule["atom_type"]), list(molecule["bond_type"].shape)
+        if (told := int(molecule.get("num_atom", atoms))) != atoms or shape != [atoms, atoms]:
+            raise ValueError(f"molecule {number} of {told} atoms has {atoms} types of atoms and bonds {shape}")
+    types = [molecule["atom_type"].reshape(-1, 1) for molecule in molecules]
     edges = [molecule["bond_type"].nonzero() for molecule in molecules]
     bonds = [m["bond_type"][edge[:, 0], edge[:, 1]] for m, edge in zip(molecules, edges, strict=True)]
     labels = [molecule[_LABEL].reshape(1, 1) for molecule in molecules]
     columns = {
-        "x": (torch.cat(atoms), NODE),
+        "x": (torch.cat(types), NODE),
         "edge_index": (torch.cat(edges).to(torch.int32), EDGE),
         "edge_attr": (torch.cat(bonds).reshape(-1, 1), EDGE),
         "y": (torch.cat(labels).to(torch.float32), GRAPH),
     }
-    num_nodes, num_edges = (torch.tensor([len(part) for part in parts]) for parts in (atoms, edges))
+    num_nodes, num_edges = (torch.tensor([len(part) for part in parts]) for parts in (types, edges))
     return make_table(columns, num_nodes, num_edges)
 
 

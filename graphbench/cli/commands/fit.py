@@ -380,12 +380,7 @@ def _record(run: RunFolder, results: dict[str, Any]) -> None:
 @rank_zero_only
 def _write_page(cli: GraphbenchCLI) -> None:
     """Write the run's report, and say what comes next."""
-    try:
-        write_page(cli.run)
-    except OSError as error:
-        log.warning("The report %s cannot be written: %s.", cli.run.report, error.strerror or error)
-    except Exception:  # the training stands, whatever became of a figure
-        log.warning("The report of %s cannot be drawn.", cli.run.path, exc_info=True)
+    write_page(cli.run)
     run = as_word(cli.run.path)
     if cli.run.resumable is None:
         log.warning("No checkpoint was written: the run can be neither tested nor continued.")

@@ -45,7 +45,8 @@ def list_installed(arguments: Sequence[str]) -> int:
     """
     parser = CommandParser(
         "list",
-        description="Show what is installed. Nothing is imported, so a broken plug-in is listed like any other.",
+        description="Show what is installed. Nothing is imported: of a broken plug-in its source shows what it lacks, "
+        "and --check the rest.",
     )
     parser.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; the last two only when named")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -113,7 +114,10 @@ def _show(groups: Iterable[Group]) -> None:
         else:
             table = plain_table(f"{group} from {owners[0]}", header, _NUMBERS)
         for record in records:
-            cells = _benchmark_cells(record.spec) if group == "benchmarks" else (record.summary,)
+            if fault := record.fault:
+                cells: tuple[str, ...] = (f"cannot be loaded: {fault}", *[""] * (len(header) - 2))
+            else:
+                cells = _benchmark_cells(record.spec) if group == "benchmarks" else (record.summary,)
             table.add_row(record.name, *cells, *((_owner(record),) if len(owners) > 1 else ()))
         place.print(table)
         if group == "benchmarks" and any(_is_generated(record.spec) for record in records):
@@ -168,7 +172,7 @@ def _as_json(
 
 
 def _record_as_json(record: Record) -> dict[str, Any]:
-    entry = dataclasses.asdict(record) | {"summary": record.summary}
+    entry = dataclasses.asdict(record) | {"summary": record.summary, "fault": record.fault}
     if record.group == "benchmarks":
         spec: BenchmarkSpec | None = record.spec
         entry["spec"] = None if spec is None else dataclasses.asdict(spec)

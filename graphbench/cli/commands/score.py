@@ -6,7 +6,8 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,7 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     if command == "test":
         _check_input_options(request)
         if request.options.input is not None:
-            if _score_input(request):
-                assert request.run is not None
-                write_page(request.run)
+            _end(request, *_score_input(request))
             return 0
     path = None if request.options.weights else checkpoint_of(request)
     if request.run is not None and request.options.checkpoint is None:
@@ -81,17 +80,34 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     if path is None and command == "test":
         splits = ("test",)  # authors may have trained on graphs that validate here
     with written_together(request) as (staged, folder):
-        is_recorded = _score_splits(request, path, splits, folder, staged)
+        is_recorded, unprinted = _score_splits(request, path, splits, folder, staged)
+    _end(request, is_recorded, unprinted)
+    return 0
+
+
+def _end(request: Request, is_recorded: bool, unprinted: BaseException | None) -> None:
+    """Write the report of recorded scores; then raise what kept the table from being printed."""
     if is_recorded:
         assert request.run is not None
         write_page(request.run)
-    return 0
+    if unprinted is not None:
+        raise unprinted
+
+
+def _print(show: Callable[[], None]) -> BaseException | None:
+    """Print a table; returns the error of standard output, which must not keep scores from being stored."""
+    try:
+        show()
+        sys.stdout.flush()
+    except (OSError, SystemExit) as error:  # rich leaves where the reader of a pipe has ended
+        return error
+    return None
 
 
 def _score_splits(
     request: Request, checkpoint: Path | None, splits: Sequence[str], folder: Sequence[str], staged: RunFolder | None
-) -> bool:
-    """Score splits and show the table; returns whether the scores were recorded in `staged`.
+) -> tuple[bool, BaseException | None]:
+    """Score splits and show the table; returns whether the scores were recorded in `staged`, and what `_print` does.
 
     Without a checkpoint the weights are those that authors released. The options `folder` make the trainer write to
     `staged`, which is None without a run.
@@ -108,15 +124,15 @@ def _score_splits(
     scores, undefined = _evaluate(cli, checkpoint, splits)
     tables = predictions.tables(cli.datamodule, splits, cli.trainer.world_size)
     if not cli.trainer.is_global_zero:
-        return False
+        return False, None
     log_bounds(cli.model, splits)
     baselines = baselines_of(cli.model, cli.datamodule, splits)
     stored = request.run.read_results() if request.run is not None and request.options.checkpoint is None else {}
     comparison = _compare_with_expected(cli, request, scores, stored)
-    _show(cli, scores, baselines, comparison, stored.get("fit_seconds"))
+    unprinted = _print(lambda: _show(cli, scores, baselines, comparison, stored.get("fit_seconds")))
     # Scores of a named checkpoint are not those of the run, which its results and report are about.
     if request.run is None or staged is None or request.options.checkpoint is not None:
-        return False
+        return False, unprinted
     if "val" in scores and stored.get("val") is not None:
         log.info("Validation scores %s those stored at the end of fit.", _agreement(stored["val"], scores["val"]))
     if "test" in scores:
@@ -126,7 +142,7 @@ def _score_splits(
         results |= {"data_changed": "; ".join(same.differences)} if same.differences else {}
         staged.write_results(write_kept(tables, results | {"undefined": undefined}, request.run, staged))
     request.run.report.unlink(missing_ok=True)  # an old report must not survive a kill before the next one is written
-    return True
+    return True, unprinted
 
 
 def _choose_splits(cli: GraphbenchCLI, request: Request, splits: Sequence[str]) -> list[str]:
@@ -278,10 +294,11 @@ def _check_input_options(request: Request) -> None:
         raise BadInput(f"--name {options.name}: expected letters, digits, dots, dashes and underscores.")
 
 
-def _score_input(request: Request) -> bool:
+def _score_input(request: Request) -> tuple[bool, BaseException | None]:
     """Score the file of `--input` whole, show the table, and record it in the run's folder `external`.
 
-    Returns whether it was recorded: not with `--checkpoint FILE`, and not without a run in a folder to write to.
+    Returns whether it was recorded: not with `--checkpoint FILE`, and not without a run in a folder to write to; and
+    what `_print` does.
     """
     options, run = request.options, request.run
     file = Path(options.input)
@@ -298,7 +315,7 @@ def _score_input(request: Request) -> bool:
         for _ in scorer.frames():
             pass
         _show_external(predictor, options.input, scorer.finish())
-        return False
+        return False, None
     with written_together(request) as (staged, _):
         if staged is None:
             raise BadInput(f"{run.path}: a fit has begun there meanwhile. Score the file again when it has ended.")
@@ -307,10 +324,10 @@ def _score_input(request: Request) -> bool:
         write_frames(scorer.frames(), table, lambda frame: None)
         result = scorer.finish()
         write_text(staged.external / f"{name}.json", _external_record(predictor, name, source, result))
-        _show_external(predictor, options.input, result)
+        unprinted = _print(lambda: _show_external(predictor, options.input, result))
         run.report.unlink(missing_ok=True)
     log.info("Scores and predictions: %s, %s", run.external / f"{name}.json", f"{name}.csv")
-    return True
+    return True, unprinted
 
 
 def _name_of(source: str) -> str:

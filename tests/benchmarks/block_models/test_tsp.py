@@ -192,7 +192,7 @@ def test_published_file_gives_pygs_graphs(width, tmp_path, monkeypatch):
     ("change", "message"),
     [
         ({"x": torch.ones(300, 3)}, "train graphs 0 to 2 are not what"),
-        ({"y": torch.ones(5)}, "instead of one value for each of"),
+        ({"y": torch.ones(5)}, "graph 0 of these has 7500 edges and 5 rows of y"),
         ({"y": torch.full((7500,), 2)}, "y holds 0 to 2"),
         ({"edge_index": torch.full((2, 7500), 500)}, "nodes that do not exist"),
         ({"edge_attr": None}, "train graphs 0 to 2"),
@@ -203,6 +203,17 @@ def test_other_content_is_told(change, message, tmp_path):
     content[0][0] |= change
     put_archive(tmp_path, content)
     with pytest.raises(CorruptData, match=message):
+        TSP(source="pyg", root=str(tmp_path)).prepare_data()
+
+
+@pytest.mark.parametrize("name", ["edge_attr", "y"])
+def test_rows_of_another_graph_are_told(name, tmp_path):
+    """One lacks what the next has too many of: all in between would be shifted."""
+    content = published()
+    first, second = content[0][1], content[0][2]
+    first[name], second[name] = first[name][:-1], torch.cat([first[name][-1:], second[name]])
+    put_archive(tmp_path, content)
+    with pytest.raises(CorruptData, match=f"graph 1 of these has 775 edges and 774 rows of {name}"):
         TSP(source="pyg", root=str(tmp_path)).prepare_data()
 
 

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 
 from graphbench.benchmarks.echo.chemistry import ECHOChem
 from graphbench.contracts import SPLITS
-from graphbench.errors import MissingData
+from graphbench.errors import CorruptData, MissingData
 from graphbench.testing.benchmarks import BenchmarkContract
 
 SIZES = {"train": 6, "val": 2, "test": 3}
@@ -35,6 +35,17 @@ def write(root, target):
     for split in SPLITS:
         torch.save(graphs[split], folder / f"{split}_data.pt")
     return graphs
+
+
+def test_rows_of_edges_that_belong_to_another_graph_are_told(tmp_path):
+    """One graph lacks what the next has too many of."""
+    first, second, *_ = write(tmp_path, "charge")["train"]
+    rows = first.edge_attr
+    first.edge_attr, second.edge_attr = rows[:-1], torch.cat([rows[-1:], second.edge_attr])
+    torch.save([first, second], tmp_path / "ECHO" / "echo-chem" / "charge" / "train_data.pt")
+    said = f"graph 0 of these has {len(rows)} edges and {len(rows) - 1} rows of features"
+    with pytest.raises(CorruptData, match=said):
+        ECHOChem(target="charge", root=str(tmp_path), store=str(tmp_path / "store")).prepare_data()
 
 
 class TestCharge(BenchmarkContract):

@@ -141,6 +141,8 @@ def test_broken_pickles_are_told(raw, content):
         ({"atom_type": torch.full((6,), -1)}, "x has type -1"),
         ({"bond_type": torch.full((6, 6), 4)}, "edge_attr has type 4"),
         ({"logP_SA_cycle_normalized": torch.tensor([torch.nan])}, "not finite"),
+        ({"num_atom": 7}, "molecule 0 of 7 atoms has 6 types"),
+        ({"bond_type": torch.zeros(5, 5)}, r"6 types of atoms and bonds \[5, 5\]"),
         ({"atom_type": None}, "does not hold ZINC molecules"),
     ],
 )

@@ -3,8 +3,8 @@
 import errno
 import json
 import os
+import shutil
 import sys
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -12,9 +12,10 @@ import torch
 import yaml
 from command_line import SMALL_MODEL
 
+import graphbench.report
 from graphbench.cli import main
 from graphbench.cli.trained import write_page
-from graphbench.runs import RunFolder
+from graphbench.errors import CorruptData
 
 
 def fails(capsys, *arguments):
@@ -61,27 +62,34 @@ def test_a_fit_ends_with_a_report_and_the_next_command(data_options, tmp_path, m
     assert f"graphbench test --run {run}" in capsys.readouterr().err
 
 
-def test_a_report_that_fails_leaves_a_finished_training(data_options, tmp_path, monkeypatch, capsys):
-    run, fit = tmp_path / "run", sys.modules["graphbench.cli.commands.fit"]
-    monkeypatch.setattr(fit, "write_page", lambda run: 1 / 0)
-    assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(run)]) == 0
-    assert "val" in json.loads((run / "results.json").read_text())
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "report.html cannot be written: No space left on device."),
+        (CorruptData("results.json is torn."), "report.html cannot be written: results.json is torn."),
+        (ZeroDivisionError(), "cannot be drawn."),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "test"])
+def test_a_report_that_fails_leaves_what_was_trained_and_scored(
+    command, error, said, finished_run, data_options, tmp_path, monkeypatch, capsys
+):
+    def fail(runs, output):
+        raise error
 
-
-def test_a_report_that_finds_no_room_is_one_line(finished_run, monkeypatch, caplog):
-    fit = sys.modules["graphbench.cli.commands.fit"]
-
-    def full(run):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(fit, "write_page", full)
-    data = SimpleNamespace(is_empty=lambda split: False)
-    fit._write_page(SimpleNamespace(run=RunFolder(finished_run), datamodule=data))
-    first = caplog.records[0]
-    assert (
-        first.getMessage() == f"The report {finished_run / 'report.html'} cannot be written: No space left on device."
-    )
-    assert first.exc_info is None
+    fit, run = sys.modules["graphbench.cli.commands.fit"], tmp_path / "run"
+    monkeypatch.setattr(fit, "write_page", write_page)
+    monkeypatch.setattr(graphbench.report, "write_report", fail)
+    if command == "test":
+        shutil.copytree(finished_run, run)
+        assert main(["test", "--run", str(run)]) == 0
+    else:
+        assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(run)]) == 0
+    told = capsys.readouterr().err
+    assert said in told
+    assert f"graphbench report {run}" in told
+    assert ("Traceback" in told) == isinstance(error, ZeroDivisionError)
+    assert ("test" if command == "test" else "val") in json.loads((run / "results.json").read_text())
 
 
 def test_a_recipe_can_score_its_last_epoch(data_options, tmp_path, capsys):

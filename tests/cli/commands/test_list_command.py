@@ -51,6 +51,12 @@ ENTRY_POINTS = """
     Wrong = fake_listed:Net
     Twice = fake_listed:Net
 """
+LACKING = """
+    [graphbench.benchmarks]
+    Circles = fake_listed:Circles
+    [graphbench.callbacks]
+    Watch = fake_gone.watch:Watch
+"""
 
 
 @pytest.fixture
@@ -105,6 +111,23 @@ def test_all_groups_are_shown_and_summaries_are_verbatim(capsys):
     assert _row(out, "Net").split(maxsplit=1)[1].strip() == "A net on [num_nodes, dim] :smile:."
     assert "callbacks: none installed" in out
     assert "encodings: none installed" in out
+
+
+@pytest.mark.usefixtures("listed")
+def test_a_class_that_its_module_lacks_is_marked(tmp_path, capsys):
+    entries = next(tmp_path.glob("fake-listed*")) / "entry_points.txt"
+    entries.write_text(entries.read_text() + dedent(LACKING))
+    registry.refresh()
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert _row(out, "Circles").split(maxsplit=1)[1].strip() == "cannot be loaded: fake_listed has no Circles"
+    assert _row(out, "Watch").split(maxsplit=1)[1].strip() == "cannot be loaded: there is no module fake_gone.watch"
+    assert "cannot be loaded" not in _row(out, "Shapes") + _row(out, "Sized") + _row(out, "Net")
+    assert "fake_listed" not in sys.modules or not hasattr(sys.modules["fake_listed"], "Circles")
+    main(["list", "--json"])
+    listed = json.loads(capsys.readouterr().out)
+    faults = {entry["name"]: entry["fault"] for entry in listed["benchmarks"]}
+    assert faults == {"Circles": "fake_listed has no Circles", "Made": "", "Shapes": "", "Sized": ""}
 
 
 @pytest.mark.usefixtures("listed")

@@ -90,15 +90,32 @@ def test_intervals_stay_until_the_weights_change(finished_run, tmp_path):
     run = shutil.copytree(finished_run, tmp_path / "run")
     predictions = run / "predictions-test.csv"
     assert main(["predict", "--run", str(run), "--interval", "0.5"]) == 0
-    before = predictions.read_bytes()
+    before, best = predictions.read_bytes(), run / "checkpoints" / "best.ckpt"
     assert b"_low" in before
+    later = predictions.stat().st_mtime + 3600
+    os.utime(best, (later, later))  # by a clock that was put back since, or in a copy
     assert main(["test", "--run", str(run)]) == 0
     assert predictions.read_bytes() == before
-    later = predictions.stat().st_mtime + 10
-    os.utime(run / "checkpoints" / "best.ckpt", (later, later))
+    other = torch.load(best, weights_only=True)
+    other["state_dict"] = {name: 1.01 * values for name, values in other["state_dict"].items()}
+    torch.save(other, best)
+    os.utime(best, (later - 9999, later - 9999))
     assert main(["test", "--run", str(run)]) == 0
     assert b"_low" not in predictions.read_bytes()
-    assert "intervals" not in json.loads((run / "results.json").read_text())
+    assert not {"intervals", "predicted_by"} & json.loads((run / "results.json").read_text()).keys()
+
+
+def test_intervals_of_an_earlier_version_stay_by_the_time_of_the_weights(finished_run, tmp_path):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    assert main(["predict", "--run", str(run), "--interval", "0.5"]) == 0
+    results = json.loads((run / "results.json").read_text())
+    del results["predicted_by"]
+    (run / "results.json").write_text(json.dumps(results))
+    later = (run / "predictions-test.csv").stat().st_mtime + 10
+    for time, stays in ((later - 99, True), (later, False)):
+        os.utime(run / "checkpoints" / "best.ckpt", (time, time))
+        assert main(["test", "--run", str(run)]) == 0
+        assert (b"_low" in (run / "predictions-test.csv").read_bytes()) == stays
 
 
 def test_a_process_without_a_batch_of_a_split_takes_part(monkeypatch):

@@ -168,7 +168,17 @@ def _unpacked(content: Any, path: Path) -> Any:
 
 
 def separate(data: Data, slices: Any) -> list[Data]:
-    """Return the graphs of an `InMemoryDataset` from its joined tensors."""
+    """Return the graphs of an `InMemoryDataset` from its joined tensors.
+
+    Raises:
+        ValueError: the slices end before a tensor does, so that rows would be left out.
+    """
+    for name, bounds in (slices or {}).items():
+        value = data[name]
+        if isinstance(value, torch.Tensor) and value.dim():
+            rows = value.shape[data.__cat_dim__(name, value) or 0]
+            if int(bounds[-1]) != rows:
+                raise ValueError(f"{name} has {rows} rows and its slices end at {int(bounds[-1])}")
     dataset = _Joined(data, slices)
     return [dataset.get(number) for number in range(len(dataset))]
 

@@ -273,11 +273,16 @@ def linear_recurrence(decay: Tensor, inputs: Tensor) -> Tensor:
 
 
 class _Recurrence(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, decay: Tensor, inputs: Tensor) -> Tensor:
+    def forward(decay: Tensor, inputs: Tensor) -> Tensor:
         state: Tensor = _scan_as_one(decay, inputs) if in_program() else _scan(decay, inputs)
-        ctx.save_for_backward(decay, state)
         return state
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:

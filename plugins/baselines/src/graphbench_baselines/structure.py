@@ -269,11 +269,16 @@ class _Total(torch.autograd.Function):
     PyTorch's own backward pass of `segment_reduce` has no derivative (2.13).
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, messages: Tensor, target: Tensor, arriving: Tensor) -> Tensor:
-        ctx.save_for_backward(target)
+    def forward(messages: Tensor, target: Tensor, arriving: Tensor) -> Tensor:
         # `unsafe` skips a check of the lengths, which would wait for the device.
         return torch.segment_reduce(messages, "sum", lengths=arriving, unsafe=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
@@ -287,11 +292,16 @@ class _Largest(torch.autograd.Function):
     PyTorch's own backward pass of `segment_reduce` shares positive gradients alone (2.13).
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, messages: Tensor, target: Tensor, arriving: Tensor) -> Tensor:
-        largest = torch.segment_reduce(messages, "max", lengths=arriving, unsafe=True)
-        ctx.save_for_backward(messages, largest, target, arriving)
-        return largest
+    def forward(messages: Tensor, target: Tensor, arriving: Tensor) -> Tensor:
+        return torch.segment_reduce(messages, "max", lengths=arriving, unsafe=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        messages, target, arriving = inputs
+        ctx.save_for_backward(messages, output, target, arriving)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:

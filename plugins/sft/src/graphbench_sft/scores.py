@@ -80,9 +80,12 @@ class _SumOfMaxima(torch.autograd.Function):
     """`sum_c max(a_ic, b_jc)`, `[M, p, s]`, of `a [M, p, d]` and `b [M, s, d]`."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, a: Tensor, b: Tensor) -> Tensor:  # type: ignore[override]
-        ctx.save_for_backward(a, b)
+    def forward(a: Tensor, b: Tensor) -> Tensor:  # type: ignore[override]
         return maxima(a, b)
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # type: ignore[override]
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]

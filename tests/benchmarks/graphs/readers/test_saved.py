@@ -110,6 +110,11 @@ def test_damaged_files_and_other_content(graphs, tmp_path):
     data, slices = InMemoryDataset.collate(graphs)
     with pytest.raises(CorruptData, match="slices that do not fit"):
         read((data, slices | {"y": slices["y"][:5]}), tmp_path / "short.pt")
+    for name in slices:
+        dim = 1 if name == "edge_index" else 0
+        longer = Data.from_dict(data.to_dict() | {name: torch.cat([data[name], data[name].narrow(dim, 0, 1)], dim)})
+        with pytest.raises(CorruptData, match=f"{name} has .* and its slices end at"):
+            read((longer, slices), tmp_path / "long.pt")
 
 
 class _Runs:
