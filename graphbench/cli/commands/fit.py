@@ -43,6 +43,7 @@ from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.differences import differing_options
 from graphbench.runs.environment import describe_environment
+from graphbench.runs.slurm import queue_again, queue_again_if_preempted
 from graphbench.runs.tables import show_number
 
 log = logging.getLogger(__name__)
@@ -276,7 +277,9 @@ def _stopped(cli: GraphbenchCLI, signum: int) -> int:
     else:
         log.warning("Stopped by %s. %s", name, _how_to_go_on(run))
     if signum == cli.signals.requeue_signal:
-        cli.signals.requeue()
+        queue_again()
+    else:
+        queue_again_if_preempted()
     return exit_code(signum)
 
 

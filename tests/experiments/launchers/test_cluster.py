@@ -33,6 +33,7 @@ def test_nothing_is_launched_unless_asked_for():
         (["--launcher", "submitit"], "--launcher.time"),
         (["--launcher", "submitit", "--launcher.time", "soon"], "soon"),
         (["--launcher", "submitit", "--launcher.time", "0:00:00"], "--launcher.time"),
+        (["--launcher", "submitit", "--launcher.time", "4:00"], "--launcher.time 4:00.* 5 minutes"),
         (["--launcher", "submitit", "--launcher.time", "60", "--launcher.gpus", "-1"], "--launcher.gpus"),
         (["--launcher", "submitit", "--launcher.time", "60", "--launcher.per_task", "0"], "--launcher.per_task"),
         (["--launcher", "submitit", "--launcher.time", "60", "--launcher.sbatch", "mem="], "mem="),
