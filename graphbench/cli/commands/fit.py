@@ -22,7 +22,7 @@ from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.command_line import CommandLine, as_word
-from graphbench.cli.complaints import explain_training
+from graphbench.cli.complaints import explain_lost_process, explain_training
 from graphbench.cli.console import count_parameters, highest_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.options import Request, own_parser, split
@@ -251,7 +251,7 @@ def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> G
     assert cli.run_folder is not None
     if cli.signals.waiting:  # before training there is no config.yaml yet
         _check_place(cli)
-    if message := explain_memory(error):
+    if message := explain_memory(error) or explain_lost_process(error):
         return GraphbenchError(f"{message} {_how_to_go_on(cli.run_folder)}")
     if message := explain_training(error):
         return BadInput(message)
