@@ -48,6 +48,8 @@ _TIMEOUTS = 100
 #: SLURM warns a job 90 seconds before its end, and up to a minute earlier, since it looks once a minute. A job of two
 #: minutes is warned while it starts, and would be queued again and again without a step.
 _LEAST_MINUTES = 5
+#: Since SLURM 22.05 srun takes no notice of the cpus-per-task of its job, and may bind the task to a single processor.
+_CPUS = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -181,7 +183,7 @@ class Cluster:
             gpus_per_node=self.gpus or None,
             slurm_partition=self.partition,
             slurm_account=self.account,
-            slurm_setup=None if self.setup is None else [self.setup],
+            slurm_setup=[_CPUS, *([] if self.setup is None else [self.setup])],
             slurm_array_parallelism=self.at_once,
             slurm_additional_parameters=further,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 
 import pytest
@@ -73,5 +74,8 @@ def test_the_script_asks_for_what_the_options_say(tmp_path, monkeypatch):
         "--time=1470", "--gpus-per-node=2", "--partition=long", "--account=us", "--mem=32G", "--cpus-per-task=8",
         "--array=0-9%3", "--requeue", "--dependency=afterany:7:9", "--open-mode=append", "--job-name='name of it'",
     } <= directives  # fmt: skip
-    script = text.replace("srun", "true #", 1) + "\necho $GREETING"
-    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout == "a b\n"
+    script = text.replace("srun", "true #", 1) + "\necho $GREETING $SRUN_CPUS_PER_TASK"
+    for cpus in ("", "8"):
+        job = {**os.environ, "SLURM_CPUS_PER_TASK": cpus}
+        said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=job).stdout
+        assert said.split() == ["a", "b", *cpus]
