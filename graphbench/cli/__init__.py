@@ -94,7 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # at Python's end an error of what waits for the disk would be a traceback
             return code
     except Stopped as stop:
+        from graphbench.runs.slurm import queue_again_if_preempted
+
         print(f"graphbench: stopped by {signal.Signals(stop.signum).name}.", file=sys.stderr)
+        queue_again_if_preempted()
         return exit_code(stop.signum)
     except GraphbenchError as error:
         print(f"graphbench: {visible(str(error))}", file=sys.stderr)

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch.distributed as dist
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
@@ -124,6 +125,24 @@ def explain_training(error: BaseException) -> str | None:
         return f"The optimizer of --model.optimizer cannot train this model: {reason(error)}"
     # Refused once the data were known, such as a monitor or a share of batches.
     return reason(error) if last.startswith(_WITH_DATA) else None
+
+
+def explain_lost_process(error: BaseException) -> str | None:
+    """Return one line for an exchange with other processes that failed, over gloo or NCCL; None for other errors.
+
+    Every process that is left gets such an error, and the one that ended has said why.
+
+    Examples:
+        >>> lost = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer. This is typically ...")
+        >>> explain_lost_process(lost).partition("] ")[2]
+        'Connection closed by peer.'
+        >>> explain_lost_process(RuntimeError("shapes do not fit")) is None
+        True
+    """
+    if "gloo/" not in str(error) and not (dist.is_available() and isinstance(error, dist.DistError)):
+        return None
+    why = reason(error).partition(" This is typically")[0][:300]
+    return f"Another process of this training has ended or does not answer: {why}"
 
 
 def _root(error: BaseException) -> BaseException:

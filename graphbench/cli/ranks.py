@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -103,20 +102,6 @@ class Signals:
             raise Stopped(signum)
         self.noted = self.noted or signum
         log.warning("%s: leaving after this step.", signal.Signals(signum).name)
-
-    def requeue(self) -> None:
-        """Ask SLURM to queue this job again.
-
-        The same command then finds a folder with a checkpoint: give it `--if-exists resume`.
-        """
-        job = os.environ["SLURM_JOB_ID"]
-        if "SLURM_ARRAY_JOB_ID" in os.environ:
-            job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-        try:
-            subprocess.run(["scontrol", "requeue", job], check=True)
-            log.info("SLURM queues job %s again.", job)
-        except (OSError, subprocess.CalledProcessError) as error:
-            log.warning("SLURM does not queue job %s again: %s", job, error)
 
 
 class OrderlyStop(pl.Callback):

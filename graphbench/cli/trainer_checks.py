@@ -18,10 +18,12 @@ import torch
 from jsonargparse import Namespace
 from pytorch_lightning.callbacks import BackboneFinetuning, BatchSizeFinder, LearningRateFinder, SpikeDetection
 from pytorch_lightning.plugins import DeepSpeedPrecision
+from pytorch_lightning.plugins.environments import SLURMEnvironment
 
 from graphbench.cli.command_line import CommandLine, class_names
 from graphbench.cli.options import AS_FUNCTION, DEFAULT_OPTIMIZER, Request
 from graphbench.errors import BadInput, check_range
+from graphbench.training.lightning_internals import cluster_environment
 from graphbench.training.module import BenchmarkModule, adam_w
 
 log = logging.getLogger(__name__)
@@ -104,8 +106,15 @@ def check_trainer(
 def check_launcher(trainer: pl.Trainer, strategy: Any) -> None:
     """Refuse strategies that fork or spawn their processes, such as `ddp_spawn` and `ddp_notebook`.
 
-    The model that they train, its scores and the signals that it gets stay in those processes.
+    The model that they train, its scores and the signals that it gets stay in those processes. Several tasks of SLURM
+    are refused where `srun` has not started them: the one that there is would wait for the others.
     """
+    by_slurm = isinstance(cluster_environment(trainer), SLURMEnvironment)
+    if by_slurm and trainer.world_size > 1 and "SLURM_STEP_ID" not in os.environ:
+        raise BadInput(
+            f"The job of SLURM around this command has {trainer.world_size} tasks, of which this is one, and nobody "
+            "starts the others: put `srun` before `graphbench`, or `srun --ntasks 1` for a single process."
+        )
     launcher = trainer.strategy.launcher
     if launcher is not None and not hasattr(launcher, "cluster_environment"):
         raise BadInput(

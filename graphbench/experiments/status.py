@@ -330,10 +330,13 @@ def _of_share(unit: UnitStatus, notes: Mapping[str, Any], log: Path) -> UnitStat
     launched = read_notes(record_of(log))
     if notes.get("done"):
         return replace(unit, state="done", seconds=notes.get("seconds"))
-    here = notes.get("host") == socket.gethostname()
-    if notes and (_lives(notes.get("process")) if here else "began" not in launched or _age(record_of(log)) < STALE):
-        where = "" if here else f", on {notes.get('host')}"
-        return replace(unit, state="running", seconds=_since(str(notes.get("since"))), note=unit.note + where)
+    starting = {} if "ended" in launched else launched  # it imports torch for some seconds before it notes itself
+    for who in filter(None, (notes, starting)):
+        here = who.get("host") == socket.gethostname()
+        if _lives(who.get("process")) if here else "began" not in launched or _age(record_of(log)) < STALE:
+            where = "" if here else f", on {who.get('host')}"
+            since = _since(str(who.get("since") or who.get("began")))
+            return replace(unit, state="running", seconds=since, note=unit.note + where)
     code = launched.get("code")
     if code not in (None, 0, *STOPPED):
         return replace(unit, state="failed", note=f"{unit.note}, exit code {code}", lines=last_lines(log))

@@ -159,6 +159,7 @@ def test_processes_of_one_host_listen_on_loopback_alone(strategy, data_options, 
         slurm = {
             "SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_NTASKS_PER_NODE": "2", "SLURM_JOB_ID": "4711",
             "SLURM_JOB_NAME": "fit", "SLURM_NODELIST": socket.gethostname(), "SLURM_NODEID": "0",
+            "SLURM_STEP_ID": "0",
         }  # fmt: skip
         environments = [
             {**environment, **slurm, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)

@@ -18,7 +18,7 @@ FILE = Path(__file__).parents[2] / "configs" / "slurm" / "fit.sbatch"
 #: Two tasks on two nodes that are both this machine.
 SRUN = """#!/bin/bash
 for task in 0 1; do
-    SLURM_PROCID=$task SLURM_NODEID=$task SLURM_LOCALID=0 "$@" > "$OUTPUT-$task.txt" 2>&1 &
+    SLURM_PROCID=$task SLURM_NODEID=$task SLURM_LOCALID=0 SLURM_STEP_ID=0 "$@" > "$OUTPUT-$task.txt" 2>&1 &
 done
 wait -n && wait -n
 """

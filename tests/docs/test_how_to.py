@@ -190,3 +190,16 @@ def test_numbers_that_differ_from_those_of_slurm_are_refused_in_the_words_of_the
     said = re.search(r"^graphbench: You set .*$", (DOCS / "how-to" / "slurm.md").read_text(), re.MULTILINE)
     assert said
     check_command(shlex.split(command), said[0], capsys)
+
+
+def test_a_task_of_several_that_srun_has_not_started_is_refused_instead_of_waiting_for_the_others(
+    place, monkeypatch, capsys
+):
+    monkeypatch.setenv("SLURM_JOB_NAME", "fit")
+    for name, value in {"JOB_ID": 1, "NTASKS": 2, "NTASKS_PER_NODE": 2, "NNODES": 1, "PROCID": 0, "LOCALID": 0}.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    monkeypatch.setenv("SLURM_NODEID", "0")
+    command = "graphbench fit --config mine.yaml --config trainer/ddp --run runs/slurm"
+    said = re.search(r"^graphbench: The job of SLURM .*$", (DOCS / "how-to" / "slurm.md").read_text(), re.MULTILINE)
+    assert said
+    check_command(shlex.split(command), said[0], capsys)

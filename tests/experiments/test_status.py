@@ -151,6 +151,8 @@ def test_shares_of_a_prediction(tmp_path):
     ]  # fmt: skip
     assert [unit.note.partition(" ")[0] for unit in units.values()] == ["3", "1", "0", "0"]
     assert units["3/4"].lines == ("no such column",)
+    note_begin(tmp_path / ROOM / "share-4-of-4.json")
+    assert states(tmp_path)["4/4"] == "running", "in a job of its own, which has not opened the folder"
 
 
 def test_a_study_in_a_database_shows_what_its_trials_left(tmp_path):

@@ -1,6 +1,6 @@
-"""`sbatch`, `srun`, `scontrol requeue` and `sacct` of an imitated SLURM, whose jobs are processes of this machine.
+"""`sbatch`, `srun`, `scontrol requeue` and `squeue` of an imitated SLURM, whose jobs are processes of this machine.
 
-It knows arrays with a limit of tasks at a time, `--dependency=afterany`, queueing again, and the states of accounting.
+It knows arrays with a limit of tasks at a time, `--dependency=afterany`, queueing again, and what stands in the queue.
 Tests call `imitate`, which puts them in front of PATH; `warn` sends what SLURM sends before the time is over.
 """
 
@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-_TOOLS = ("sbatch", "srun", "scontrol", "sacct")
+_TOOLS = ("sbatch", "srun", "scontrol", "squeue")
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 
 
@@ -35,15 +35,12 @@ def install(folder: Path) -> dict[str, str]:
 
 def imitate(folder: Path, monkeypatch: Any, seconds: float) -> None:
     """Let submitit find the tools during a test, and launchers look at jobs every so many seconds."""
-    import submitit
-
     from graphbench.experiments.launchers import launching
 
     for name, value in install(folder).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(launching, "_SELDOM", seconds)
-    monkeypatch.setattr(submitit.SlurmJob.watcher, "_delay_s", 1)
-    submitit.SlurmJob.watcher.clear()
+    monkeypatch.setattr(launching, "_QUEUE", seconds)
 
 
 def scripts(folder: Path) -> list[str]:
@@ -140,13 +137,12 @@ def _scontrol(words: list[str]) -> None:
     (_place() / f"{words[1]}.again").touch()
 
 
-def _sacct(words: list[str]) -> None:
-    print("JobID|State|NodeList")
+def _squeue(words: list[str]) -> None:
     for path in sorted(_place().glob("*.state")):
-        if any(path.stem.partition("_")[0] == word for word in words):
-            print(f"{path.stem}|{path.read_text()}|here")
+        if path.read_text() not in _ENDED:
+            print(path.stem)
 
 
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file
-    {"sbatch": _sbatch, "srun": _srun, "scontrol": _scontrol, "sacct": _sacct, "run": _run}[sys.argv[1]](sys.argv[2:])
+    {"sbatch": _sbatch, "srun": _srun, "scontrol": _scontrol, "squeue": _squeue, "run": _run}[sys.argv[1]](sys.argv[2:])

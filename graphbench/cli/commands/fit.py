@@ -22,7 +22,7 @@ from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.command_line import CommandLine, as_word
-from graphbench.cli.complaints import explain_training
+from graphbench.cli.complaints import explain_lost_process, explain_training
 from graphbench.cli.console import count_parameters, highest_memory_mb, scores_of
 from graphbench.cli.lightning import GraphbenchCLI, write_config
 from graphbench.cli.options import Request, own_parser, parse_request
@@ -43,6 +43,7 @@ from graphbench.runs import RunFolder, trust
 from graphbench.runs.checkpoints import load_checkpoint
 from graphbench.runs.differences import differing_options
 from graphbench.runs.environment import describe_environment
+from graphbench.runs.slurm import queue_again, queue_again_if_preempted
 from graphbench.runs.tables import show_number
 
 log = logging.getLogger(__name__)
@@ -245,7 +246,7 @@ def _explain(cli: GraphbenchCLI, checkpoint: Path | None, error: Exception) -> G
     """Return a readable error for one that a training raised, or raise `FolderLost`; None if it is a bug."""
     if cli.signals.waiting:  # before training there is no config.yaml yet
         _check_place(cli)
-    if message := explain_memory(error):
+    if message := explain_memory(error) or explain_lost_process(error):
         return GraphbenchError(f"{message} {_how_to_go_on(cli.run)}")
     if message := explain_training(error):
         return BadInput(message)
@@ -270,7 +271,9 @@ def _stopped(cli: GraphbenchCLI, signum: int) -> int:
     else:
         log.warning("Stopped by %s. %s", name, _how_to_go_on(run))
     if signum == cli.signals.requeue_signal:
-        cli.signals.requeue()
+        queue_again()
+    else:
+        queue_again_if_preempted()
     return exit_code(signum)
 
 

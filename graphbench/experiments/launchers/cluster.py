@@ -45,6 +45,11 @@ _FOREIGN = {
 }
 #: How often a job may run out of time before it counts as failed; submitit's own 3 is for trainings of a day.
 _TIMEOUTS = 100
+#: SLURM warns a job 90 seconds before its end, and up to a minute earlier, since it looks once a minute. A job of two
+#: minutes is warned while it starts, and would be queued again and again without a step.
+_LEAST_MINUTES = 5
+#: Since SLURM 22.05 srun takes no notice of the cpus-per-task of its job, and may bind the task to a single processor.
+_CPUS = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -117,10 +122,16 @@ class Cluster:
                 log.warning("--launcher.%s has no effect with --launcher.cluster %s: nothing is queued.", name, kind)
         if "launcher.time" not in given:
             raise BadInput("--launcher submitit needs --launcher.time: the time of a job, as 4:00:00 or in minutes.")
+        minutes = minutes_of(given["launcher.time"])
+        if kind == "slurm" and minutes < _LEAST_MINUTES:
+            raise BadInput(
+                f"--launcher.time {given['launcher.time']}: SLURM warns a job up to 150 seconds before its end, which "
+                f"here is while it starts. Give {_LEAST_MINUTES} minutes or more."
+            )
         cluster = replace(
             counts,
             kind=kind,
-            minutes=minutes_of(given["launcher.time"]),
+            minutes=minutes,
             partition=given.get("launcher.partition"),
             account=given.get("launcher.account"),
             sbatch=further_options(given.get("launcher.sbatch", "")),
@@ -172,7 +183,7 @@ class Cluster:
             gpus_per_node=self.gpus or None,
             slurm_partition=self.partition,
             slurm_account=self.account,
-            slurm_setup=None if self.setup is None else [self.setup],
+            slurm_setup=[_CPUS, *([] if self.setup is None else [self.setup])],
             slurm_array_parallelism=self.at_once,
             slurm_additional_parameters=further,
         )

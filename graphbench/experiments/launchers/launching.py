@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 ROOM = ".launch"
 #: Numbers of the submitted jobs, with the names of their units.
 _JOBS = "jobs.json"
-#: Seconds between two looks at jobs here, at those of a cluster, and at the queue of a cluster without `sacct`.
+#: Seconds between two looks at jobs here, at the results of those of a cluster, and at its queue.
 _OFTEN, _SELDOM, _QUEUE = 0.5, 5.0, 60.0
 
 
@@ -92,7 +92,7 @@ class Jobs:
 
     def __init__(self, cluster: Cluster, folder: Path, describe: Callable[[], str]) -> None:
         self.cluster, self.folder, self._describe = cluster, folder, describe
-        self._shown, self._asked = "", -_QUEUE
+        self._shown, self._asked = "", time.monotonic()
         self.open: dict[str, submitit.Job[Any] | RayJob] = {}
         self._units: dict[str, list[str]] = {}
         self._cards: dict[str, str | None] = {}
@@ -103,12 +103,12 @@ class Jobs:
             return set()
         import submitit
 
-        for number, names in read_jobs(self.folder).items():
+        earlier = read_jobs(self.folder)
+        queued = queued_jobs() if earlier else set()
+        for number, names in earlier.items():
             job: submitit.Job[Any] = submitit.SlurmJob(folder=self.folder / ROOM, job_id=number)
-            # As it is now, not as submitit's watcher saw it last.
-            if not job.done(force_check=True):
+            if not self._has_ended(job) and (queued is None or number in queued):
                 self.open[number], self._units[number] = job, names
-        self._forget_lost()
         return {name for number in self.open for name in self._units[number]}
 
     def submit(self, units: Sequence[Unit]) -> None:
@@ -164,7 +164,7 @@ class Jobs:
     def wait(self, below: int = 1) -> None:
         """Wait until fewer than `below` jobs are open."""
         while True:
-            self.open = {number: job for number, job in self.open.items() if not job.done()}
+            self.open = {number: job for number, job in self.open.items() if not self._has_ended(job)}
             self._forget_lost()
             if (text := self._describe()) != self._shown:
                 log.info("%s", text)
@@ -173,24 +173,20 @@ class Jobs:
                 return
             time.sleep(_SELDOM if self.cluster.kind == "slurm" else _OFTEN)
 
+    def _has_ended(self, job: submitit.Job[Any] | RayJob) -> bool:
+        # `done` asks `sacct`, which some clusters lack, and which is silent on a task that was cancelled in the queue.
+        slurm = self.cluster.kind == "slurm"
+        return cast("submitit.Job[Any]", job).paths.result_pickle.exists() if slurm else job.done()
+
     def _forget_lost(self) -> None:
-        """Close jobs that the queue has no more, where the cluster keeps no accounts: submitit asks `sacct` alone."""
-        if self.cluster.kind != "slurm" or time.monotonic() < self._asked + _QUEUE:
-            return
-        jobs = cast("dict[str, submitit.Job[Any]]", self.open)
-        unknown = [number for number, job in jobs.items() if job.state == "UNKNOWN"]
-        if not unknown:
+        """Close jobs that were cancelled or killed: they leave the queue without a result."""
+        if self.cluster.kind != "slurm" or not self.open or time.monotonic() < self._asked + _QUEUE:
             return
         self._asked = time.monotonic()
-        # Of all partitions: without the option squeue leaves jobs in hidden ones out.
-        command = ["squeue", "--all", "--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}"]
-        try:
-            queued = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
-        except (OSError, subprocess.SubprocessError):  # the controller is away; the next look will tell
-            return
-        for number in set(unknown) - set(queued):
-            log.warning("Job %s is neither in the queue nor in the accounts of the cluster: it has ended.", number)
-            del self.open[number]
+        queued = queued_jobs()
+        for number in set() if queued is None else self.open.keys() - queued:
+            if not self._has_ended(self.open.pop(number)):
+                log.warning("Job %s has left the queue without a result: it was cancelled or killed.", number)
 
     def cancel(self) -> None:
         """End processes that were started here; what they run writes its checkpoint."""
@@ -210,6 +206,16 @@ def read_jobs(folder: Path) -> dict[str, list[str]]:
         raise CorruptData(
             f"{path} does not say which jobs were submitted ({error}). Remove it to submit anew."
         ) from error
+
+
+def queued_jobs() -> set[str] | None:
+    """Return the numbers of the user's jobs that wait or run; None where the controller does not answer."""
+    # Of all partitions: without the option squeue leaves jobs in hidden ones out.
+    command = ["squeue", "--all", "--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}"]
+    try:
+        return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split())
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def _card_groups(size: int) -> list[str]:

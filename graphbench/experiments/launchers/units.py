@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from graphbench.data.files.foreign import load_json
 from graphbench.data.files.writing import remove_link, write_text
 from graphbench.runs.environment import timestamp
+from graphbench.runs.slurm import job_number, queue_again_if_preempted
 
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
@@ -70,7 +71,7 @@ def record_of(log: Path) -> Path:
 
 def note_begin(record: Path) -> None:
     """Note that a unit runs in this process."""
-    notes = {"host": socket.gethostname(), "process": os.getpid(), "job": _job(), "began": timestamp()}
+    notes = {"host": socket.gethostname(), "process": os.getpid(), "job": job_number(), "began": timestamp()}
     write_text(record, json.dumps(notes) + "\n")
 
 
@@ -107,12 +108,6 @@ def read_notes(record: Path) -> dict[str, Any]:
         notes = load_json(record)
         return notes if isinstance(notes, dict) else {}
     return {}
-
-
-def _job() -> str:
-    """Return the number of the cluster's job around this process; "" outside of one."""
-    array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID", "") for name in ("JOB", "TASK"))
-    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
 
 
 class Bundle:
@@ -188,8 +183,9 @@ class Bundle:
         note_end(unit.record, 128 + signal.SIGTERM)
 
     def _end(self, signum: int, frame: FrameType | None) -> None:
-        """End with the running unit, without being queued again: so a job is cancelled."""
+        """End with the running unit: so a job is cancelled, or preempted where there is a grace time."""
         self._stop()
+        queue_again_if_preempted()
         raise SystemExit(128 + signum)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 
 import pytest
@@ -33,6 +34,7 @@ def test_nothing_is_launched_unless_asked_for():
         (["--launcher", "submitit"], "--launcher.time"),
         (["--launcher", "submitit", "--launcher.time", "soon"], "soon"),
         (["--launcher", "submitit", "--launcher.time", "0:00:00"], "--launcher.time"),
+        (["--launcher", "submitit", "--launcher.time", "4:00"], "--launcher.time 4:00.* 5 minutes"),
         (["--launcher", "submitit", "--launcher.time", "60", "--launcher.gpus", "-1"], "--launcher.gpus"),
         (["--launcher", "submitit", "--launcher.time", "60", "--launcher.per_task", "0"], "--launcher.per_task"),
         (["--launcher", "submitit", "--launcher.time", "60", "--launcher.sbatch", "mem="], "mem="),
@@ -72,5 +74,8 @@ def test_the_script_asks_for_what_the_options_say(tmp_path, monkeypatch):
         "--time=1470", "--gpus-per-node=2", "--partition=long", "--account=us", "--mem=32G", "--cpus-per-task=8",
         "--array=0-9%3", "--requeue", "--dependency=afterany:7:9", "--open-mode=append", "--job-name='name of it'",
     } <= directives  # fmt: skip
-    script = text.replace("srun", "true #", 1) + "\necho $GREETING"
-    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout == "a b\n"
+    script = text.replace("srun", "true #", 1) + "\necho $GREETING $SRUN_CPUS_PER_TASK"
+    for cpus in ("", "8"):
+        job = {**os.environ, "SLURM_CPUS_PER_TASK": cpus}
+        said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=job).stdout
+        assert said.split() == ["a", "b", *cpus]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import imitated_slurm
 import pytest
+from waits import wait_until
 
 from graphbench.errors import CorruptData, GraphbenchError
 from graphbench.experiments.launchers import Cluster, Unit, launch, launching
@@ -129,18 +130,28 @@ def test_processes_here_share_the_cards(tmp_path, monkeypatch):
     assert all(before[1] <= after[0] for spans in times.values() for before, after in pairwise(spans)), "one at a time"
 
 
-def test_a_killed_job_is_submitted_again_on_a_cluster_without_accounts(slurm, caplog):
-    (slurm.parent / "slurm" / "bin" / "sacct").write_text("#!/bin/bash\necho 'accounting is disabled' >&2; exit 1\n")
+def test_a_job_that_has_left_the_queue_is_submitted_again(slurm):
     queue = slurm.parent / "slurm" / "bin" / "squeue"
     queue.write_text("#!/bin/bash\necho 102_0\n")
-    queue.chmod(0o755)
     (slurm / ROOM).mkdir(parents=True)
     (slurm / ROOM / "jobs.json").write_text(json.dumps({"101_0": ["a"], "102_0": ["b"]}))
-    jobs = launching.Jobs(Cluster(), slurm, lambda: "")
-    assert jobs.recover() == {"b"}, "101 is in no queue"
-    assert "101_0" in caplog.text
+    assert launching.Jobs(Cluster(), slurm, lambda: "").recover() == {"b"}, "101 is in no queue"
     queue.write_text("#!/bin/bash\necho 'unable to contact controller' >&2; exit 1\n")
     assert launching.Jobs(Cluster(), slurm, lambda: "").recover() == {"a", "b"}, "nobody knows"
+
+
+def test_a_task_that_is_cancelled_before_it_begins_is_not_waited_for(slurm, caplog):
+    """Accounts have no line for it, and an earlier answer calls it pending."""
+    some = units(slurm, a=GOOD, b=GOOD)
+    place = slurm.parent / "slurm"
+
+    def cancel():
+        wait_until((place / "101_1.state").is_file)
+        (place / "101_1.state").write_text("CANCELLED")
+
+    threading.Thread(target=cancel, daemon=True).start()
+    assert launch([some], Cluster(at_once=1), slurm) == [some[1]]
+    assert "Job 101_1 has left the queue" in caplog.text
 
 
 def test_a_damaged_list_of_jobs_is_named(tmp_path):
