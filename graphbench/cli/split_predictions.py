@@ -49,6 +49,11 @@ def predict_split(requests: Sequence[Request], chosen: str) -> int:
     run = first.run if len(requests) == 1 else None
     default = (first.run or RunFolder(Path())).predictions(chosen)
     output = file_to_write("--output", check_output(first.options.output or str(default)))
+    if run is not None and output.resolve() == default.resolve() and _is_other(first.options.checkpoint, run):
+        raise BadInput(
+            f"--output is missing: {default} holds predictions of {trained_weights(run)}, whose scores the run's "
+            f"results and report have, and --checkpoint is {first.options.checkpoint}. Name another file with --output."
+        )
     if _is_recorded(run, output):
         run.read_results()  # a torn file must be named before anything is computed
     together = len(requests) > 1 or bool(first.options.interval or first.options.calibrate)
@@ -216,6 +221,11 @@ def _joined(batches: Any, world_size: int) -> dict[str, Tensor] | None:
     keys = [columns["node"].numpy()] if "node" in columns else []
     order = torch.from_numpy(np.lexsort([*keys, columns["graph"].numpy()]))  # stable
     return {name: values[order] for name, values in columns.items()}
+
+
+def _is_other(checkpoint: str | None, run: RunFolder) -> bool:
+    """Return whether a named checkpoint is another file than the weights that the run's results are about."""
+    return checkpoint is not None and Path(checkpoint).resolve() != trained_weights(run).resolve()
 
 
 def _is_recorded(run: RunFolder | None, output: Path) -> TypeGuard[RunFolder]:

@@ -279,3 +279,21 @@ def test_other_data_than_those_of_the_fit_are_refused(finished_run, molecule_fil
     assert main(["embed", "--run", str(finished_run), *options]) == 1
     assert "The data are not those" in capsys.readouterr().err
     assert main(["embed", "--run", str(finished_run), *options, "--data-changed", "accept"]) == 0
+
+
+@pytest.mark.parametrize("split", ["test", "val"])
+def test_predictions_of_other_weights_do_not_take_the_place_of_the_run_s(split, finished_run, tmp_path, capsys):
+    run, other = shutil.copytree(finished_run, tmp_path / "run"), tmp_path / "other.ckpt"
+    shutil.copy(run / "checkpoints" / "best.ckpt", other)
+    options = ["predict", "--run", str(run), "--split", split, "--checkpoint"]
+    own = run / f"predictions-{split}.csv"
+    assert main([*options, str(run / "checkpoints" / "best.ckpt")]) == 0
+    before, _ = own.read_bytes(), capsys.readouterr()
+    for output in ([], ["--output", str(own)]):
+        assert main([*options, str(other), *output]) == 1
+        said = capsys.readouterr().err
+        assert "--output" in said
+        assert str(other) in said
+    assert own.read_bytes() == before
+    assert main([*options, str(other), "--output", str(tmp_path / "p.csv")]) == 0
+    assert (tmp_path / "p.csv").read_bytes() == before
