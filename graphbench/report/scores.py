@@ -363,14 +363,14 @@ def _merge_versions(groups: Sequence[Group]) -> dict[str, list[tuple[str, _BySpl
     merged: dict[str, list[tuple[str, _BySplit]]] = {}
     for group in groups:
         for name, versions in _versions_of(group).items():
-            known = merged.setdefault(name, [])
+            earlier = merged.setdefault(name, [])
             for version in versions:
-                shared = ((other, other.keys() & version.keys()) for _, other in known)
+                shared = ((other, other.keys() & version.keys()) for _, other in earlier)
                 alike = (other for other, splits in shared if splits and all(other[s] == version[s] for s in splits))
                 if (other := next(alike, None)) is not None:
                     other.update(version)
                 else:
-                    known.append((group.label, version))
+                    earlier.append((group.label, version))
     return merged
 
 

@@ -38,8 +38,8 @@ def _is_preempted() -> bool:
     """Return whether the grace time of a preemption runs; a job that was cancelled is not called running any more."""
     try:
         command = ["scontrol", "--oneliner", "show", "job", job_number()]
-        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):  # the controller is away
         return False
-    fields = dict(word.partition("=")[::2] for word in said.split())
+    fields = dict(word.partition("=")[::2] for word in answer.split())
     return fields.get("JobState") == "RUNNING" and fields.get("PreemptTime", "None") not in ("None", "Unknown")

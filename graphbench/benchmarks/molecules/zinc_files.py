@@ -127,8 +127,8 @@ def read_published(raw: Path, subset: bool, advance: Advance | None = None) -> d
 def _to_table(molecules: Sequence[dict[str, Tensor]]) -> GraphTable:
     for number, molecule in enumerate(molecules):
         atoms, shape = len(molecule["atom_type"]), list(molecule["bond_type"].shape)
-        if (told := int(molecule.get("num_atom", atoms))) != atoms or shape != [atoms, atoms]:
-            raise ValueError(f"molecule {number} of {told} atoms has {atoms} types of atoms and bonds {shape}")
+        if (announced := int(molecule.get("num_atom", atoms))) != atoms or shape != [atoms, atoms]:
+            raise ValueError(f"molecule {number} of {announced} atoms has {atoms} types of atoms and bonds {shape}")
     types = [molecule["atom_type"].reshape(-1, 1) for molecule in molecules]
     edges = [molecule["bond_type"].nonzero() for molecule in molecules]
     bonds = [m["bond_type"][edge[:, 0], edge[:, 1]] for m, edge in zip(molecules, edges, strict=True)]

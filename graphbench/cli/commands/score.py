@@ -72,26 +72,24 @@ def _score(arguments: Sequence[str], command: str, splits: Sequence[str]) -> int
     if command == "test":
         _check_input_options(request)
         if request.options.input is not None:
-            _end(request, *_score_input(request))
-            return 0
+            return _end(request, *_score_input(request))
     path = None if request.options.weights else checkpoint_of(request)
     if request.run is not None and request.options.checkpoint is None:
         request.run.read_results()  # a torn file must be named before anything is computed
     if path is None and command == "test":
         splits = ("test",)  # authors may have trained on graphs that validate here
     with written_together(request) as (staged, folder):
-        is_recorded, unprinted = _score_splits(request, path, splits, folder, staged)
-    _end(request, is_recorded, unprinted)
-    return 0
+        outcome = _score_splits(request, path, splits, folder, staged)
+    return _end(request, *outcome)
 
 
-def _end(request: Request, is_recorded: bool, unprinted: BaseException | None) -> None:
-    """Write the report of recorded scores; then raise what kept the table from being printed."""
-    if is_recorded:
-        assert request.run is not None
+def _end(request: Request, is_recorded: bool, unprinted: BaseException | None) -> int:
+    """Write the report of recorded scores; then raise the error that kept the table from being printed."""
+    if is_recorded and request.run is not None:
         write_page(request.run)
     if unprinted is not None:
         raise unprinted
+    return 0
 
 
 def _print(show: Callable[[], None]) -> BaseException | None:
@@ -171,9 +169,9 @@ def _evaluate(
     """Return split -> metric -> score, and why metrics are undefined."""
     scores: dict[str, dict[str, float]] = {}
     undefined: dict[str, str] = {}
+    path = checkpoint and str(checkpoint)
     for name in splits:
         evaluate = cli.trainer.validate if name == "val" else cli.trainer.test
-        path = None if checkpoint is None else str(checkpoint)
         logged = evaluate(cli.model, cli.datamodule, ckpt_path=path, verbose=False, weights_only=True)[0]
         scores[name] = scores_of(name, logged)
         undefined |= cli.model.scores.of(name).undefined
@@ -196,9 +194,8 @@ def _compare_with_expected(
         higher_is_better=cli.model.spec.higher_is_better,
         ended_by_rate=bool(stored.get("ended_by_rate")),
     )
-    altered = [*expected.altered, *map(str, altered_options(request))]
-    expected = replace(expected, altered=altered)
-    changes = [*altered, *expected.resumed]
+    expected = replace(expected, altered=[*expected.altered, *map(str, altered_options(request))])
+    changes = [*expected.altered, *expected.resumed]
     if changes and expected.chosen.value is not None:
         more = f", and {len(changes) - _MOST_ALTERED} more" if len(changes) > _MOST_ALTERED else ""
         shown = "; ".join(changes[:_MOST_ALTERED])
@@ -305,8 +302,7 @@ def _score_input(request: Request) -> tuple[bool, BaseException | None]:
     name = options.name or _name_of(options.input)
     source = {"input": options.input, "sha256": file_sha256(file) if file.is_file() else None}
     recorded = run is not None and options.checkpoint is None and may_keep(run)
-    if recorded and options.if_exists != "replace":
-        assert run is not None
+    if run is not None and recorded and options.if_exists != "replace":
         _refuse_other(run, name, source)
     predictor = predictor_of(request)
     is_open = _open_own_data(request, predictor)

@@ -170,8 +170,8 @@ class _Levels:
         try:
             return str(text).format_map(self.names)
         except (KeyError, ValueError, IndexError) as error:
-            known = ", ".join(self.names)
-            raise BadInput(f"{self.where}: {text!r} cannot be filled in ({error}). Known: {known}.") from error
+            names = ", ".join(self.names)
+            raise BadInput(f"{self.where}: {text!r} cannot be filled in ({error}). Known: {names}.") from error
 
     def fill_all(self, key: str, levels: int = 4) -> list[str]:
         """Return the texts of the nearest levels that have the key."""
