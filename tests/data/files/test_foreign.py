@@ -33,7 +33,9 @@ def of_gnn_benchmark(path):
 
 
 def convert(graphs):
-    return {"x": (torch.cat([graph["x"] for graph in graphs]), "node")}
+    return {
+        name: (torch.cat([graph[name] for graph in graphs]), axis) for name, axis in (("x", "node"), ("y", "graph"))
+    }
 
 
 def read_benchmark(path):
