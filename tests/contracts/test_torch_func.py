@@ -22,8 +22,8 @@ NO_VMAP = {
     **NO_GRAD,
 }
 OPTIONS = {"PointNetPlusPlus": {"radius": 4.0}}
-#: Those with a backward pass of their own; the others are walked by `make test-slow`.
-QUICK = ("DeepGraph", "GraphMamba", "Graphormer", "NeuralWalker", "SAT")
+#: Those with a backward pass of their own that are done in a second; the others are walked by `make test-slow`.
+QUICK = ("DeepGraph", "GraphMamba", "Graphormer", "SAT")
 
 
 @pytest.mark.parametrize(
