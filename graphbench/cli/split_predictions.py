@@ -51,8 +51,8 @@ def predict_split(requests: Sequence[Request], chosen: str) -> int:
     output = file_to_write("--output", check_output(first.options.output or str(default)))
     if run is not None and output.resolve() == default.resolve() and _is_other(first.options.checkpoint, run):
         raise BadInput(
-            f"--output is missing: {default} holds predictions of {trained_weights(run)}, whose scores the run's "
-            f"results and report have, and --checkpoint is {first.options.checkpoint}. Name another file with --output."
+            f"--checkpoint {first.options.checkpoint}: {default} is for predictions of {trained_weights(run)}, as the "
+            "run's results and report are. Name another file with --output."
         )
     if _is_recorded(run, output):
         run.read_results()  # a torn file must be named before anything is computed

@@ -51,13 +51,15 @@ def asked(module, table, row=0):
 @pytest.mark.parametrize("categorical", ["normal", "one_hot"])
 def test_the_vector_of_mean_features_is_the_mean_of_the_vectors(kind, categorical):
     module = BenchmarkModule(tiny_spec("graph-regression", kind), lambda spec: Reads(spec, categorical)).eval()
-    hold(module, tiny_table(module.spec, num_graphs=5, seed=3), module.architecture.node, module.architecture.edge)
+    assert_means(
+        module, tiny_table(module.spec, num_graphs=5, seed=3), module.architecture.node, module.architecture.edge
+    )
 
 
 def test_of_released_tables_too():
     module = BenchmarkModule(tiny_spec("graph-regression", "categorical"), Released).eval()
     model = module.architecture
-    hold(
+    assert_means(
         module,
         tiny_table(module.spec, num_graphs=5, seed=3),
         lambda b: model.node(b.x),
@@ -65,7 +67,7 @@ def test_of_released_tables_too():
     )
 
 
-def hold(module, seen, node, edge):
+def assert_means(module, seen, node, edge):
     calls = asked(module, tiny_table(module.spec, num_graphs=2, seed=4))
     facts = facts_of_table(seen, module.spec)
     assert [call.kind for call in calls] == ["node", "edge"]

@@ -109,7 +109,7 @@ def small(name):
     raise AssertionError(f"{name} takes no tiny benchmark")
 
 
-def hold(module, content, told, seed=0):
+def assert_same_answers(module, content, told, seed=0):
     """Answers of a file, given the inputs it names, are those of the model, whatever the sizes."""
     run = session(content)
     for number, sizes in enumerate(SIZES):
@@ -131,7 +131,7 @@ EXPORTED = [name for name in sorted(registry.architectures()) if name not in REF
 @pytest.mark.parametrize("name", [name if name in QUICK else slow(name) for name in EXPORTED])
 def test_every_architecture_answers_in_onnxruntime_as_in_pytorch(name):
     module = small(name)
-    hold(module, *export_onnx(module, described(module.spec)))
+    assert_same_answers(module, *export_onnx(module, described(module.spec)))
 
 
 @needs_onnx
@@ -168,7 +168,7 @@ def test_every_task_is_exported(task, options):
     module = with_statistics(
         BenchmarkModule(tiny_spec(task, "both"), lambda spec: cls(spec, hidden_dim=16, num_layers=2, **options))
     )
-    hold(module, *export_onnx(module, described(module.spec)))
+    assert_same_answers(module, *export_onnx(module, described(module.spec)))
 
 
 @needs_onnx
