@@ -24,6 +24,7 @@ from graphbench.contracts import (
     GraphTable,
     InputPart,
 )
+from graphbench.contracts.devices import NO_FLOAT64, is_apple
 from graphbench.contracts.spec import Split
 from graphbench.data.checks import check_table
 from graphbench.data.encode import encode, encode_share, with_encoding
@@ -374,6 +375,8 @@ class GraphBenchmark(Benchmark):
 
     def transfer_batch_to_device(self, batch: GraphBatch, device: torch.device, dataloader_idx: int) -> GraphBatch:
         """Copy a batch to a device; to a GPU without blocking, as one buffer for all tensors."""
+        if is_apple(device) and batch.get("y") is not None and batch.y.dtype == torch.float64:
+            raise BadInput(NO_FLOAT64.format(name=self.spec.name))
         if device.type not in _RUNS_AHEAD or batch.batch.device.type != "cpu":
             return batch.to(device)
         if self.copy_stream and self._stream is None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from graphbench.diagnostics.ragged import as_double
+from graphbench.contracts.devices import as_double
 from graphbench.errors import BadInput
 
 Attention = Sequence[Tensor] | Tensor

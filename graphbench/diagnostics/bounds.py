@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graphbench.contracts.devices import as_double
 from graphbench.diagnostics.ragged import (
-    as_double,
     checked_rows,
     mean_per_graph,
     norm_per_graph,

@@ -23,11 +23,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from graphbench.contracts.devices import as_double
 from graphbench.diagnostics.diameter import diameters
 from graphbench.diagnostics.patterns import Patterns
 from graphbench.diagnostics.ragged import (
     Ragged,
-    as_double,
     checked_rows,
     mean_per_graph,
     result_dtype,

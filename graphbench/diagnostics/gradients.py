@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from graphbench.diagnostics.ragged import as_double, norm_per_graph
+from graphbench.contracts.devices import as_double
+from graphbench.diagnostics.ragged import norm_per_graph
 from graphbench.diagnostics.recording import Recording
 from graphbench.diagnostics.summary import LayerSummary, Summary
 

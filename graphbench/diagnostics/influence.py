@@ -33,7 +33,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
-from graphbench.diagnostics.ragged import Ragged, as_double, ratio
+from graphbench.contracts.devices import as_double
+from graphbench.diagnostics.ragged import Ragged, ratio
 from graphbench.diagnostics.recording import Recording
 from graphbench.diagnostics.summary import LayerSummary, Summary
 from graphbench.diagnostics.traces import TokenState, token_states

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from graphbench.contracts.devices import as_double
 from graphbench.errors import BadInput
 
 #: Elements of the largest padded tensor; 32 MB in double precision.
@@ -17,11 +18,6 @@ _CELLS = 1 << 22
 #: A spread below this multiple of the rows' machine epsilon is zero: equal tokens differ by as much after a matrix
 #: product, whose kernels add up in another order at the end of a block.
 _ROUNDINGS = 8
-
-
-def as_double(tensor: Tensor) -> Tensor:
-    """Convert a tensor to doubles, which autocast leaves alone; on the CPU where the device has none."""
-    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
 
 
 def result_dtype(tensor: Tensor) -> torch.dtype:

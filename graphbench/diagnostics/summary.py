@@ -34,12 +34,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from graphbench.contracts.devices import as_double
 from graphbench.contracts.trace import LayerTrace
 from graphbench.diagnostics.attention import attention_entropy, attention_row_sum, attention_zeros
 from graphbench.diagnostics.bounds import capacity_bound, decay_factors_per_graph
 from graphbench.diagnostics.capacity import attention_capacity_per_graph, token_capacity_per_graph
 from graphbench.diagnostics.patterns import Patterns
-from graphbench.diagnostics.ragged import as_double, centred, norm_per_graph, ratio, result_dtype, spread_per_graph
+from graphbench.diagnostics.ragged import centred, norm_per_graph, ratio, result_dtype, spread_per_graph
 from graphbench.diagnostics.rank import (
     default_rtol,
     effective_rank_of_singular_values,

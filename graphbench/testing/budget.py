@@ -13,9 +13,10 @@ import json
 import multiprocessing
 import sys
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,16 @@ from graphbench.nn import HeadConfig
 from graphbench.testing.pretend import Work, counted_work, on_pretended_device
 from graphbench.training.tasks import build_task
 
+#: A budget is lowered when a step takes less than this share of it; versions of torch differ by less.
+_SLACK = 0.8
+
 
 @cache
 def counted_steps(file: str) -> dict[str, Any]:
     """Count one training step for every architecture contract that a test file defines, by the name of the class.
 
-    The count is `[waits, launches]`, each line or operation -> how often; or the traceback of a step that failed on the
-    device, as where a tensor was left on the CPU.
+    `waits` and `launches` are each line or operation -> how often; `failed` is the traceback of a step that failed on
+    the device, as where a tensor was left on the CPU, and `failed_on_apple` that of one on an Apple GPU, else "".
     """
     can_fork = "forkserver" in multiprocessing.get_all_start_methods()  # everywhere but on Windows
     processes = multiprocessing.get_context("forkserver" if can_fork else "spawn")
@@ -47,13 +51,13 @@ def _count_file(file: str) -> dict[str, Any]:
     return {contract.__qualname__: _count_of(contract()) for contract in contracts_of(Path(file))}
 
 
-def step_work(model: Architecture, batch: GraphBatch) -> Work:
+def step_work(model: Architecture, batch: GraphBatch, apple: bool = False) -> Work:
     """Count the work of one step: model, head, loss, backward pass, clipping and AdamW.
 
     The step runs twice, and the second one is counted: in the first one, state is made that stays. The model, in
-    float32, is moved to the pretended card.
+    float32, is moved to the pretended card, or to a pretended Apple GPU.
     """
-    with on_pretended_device() as device:
+    with on_pretended_device(apple) as device:
         step = make_step(model, batch, device)
         step()
         with counted_work() as work:
@@ -77,12 +81,25 @@ def make_step(model: Architecture, batch: GraphBatch, device: torch.device) -> C
     return step
 
 
-def _count_of(contract: Any) -> Any:
+def check_budget(name: str, most: int, counts: Mapping[str, int]) -> None:
+    """Check that what was counted is at most what a class allows, and not much less."""
+    total = sum(counts.values())
+    listed = "".join(f"\n  {count} x {what}" for what, count in Counter(counts).most_common(20))
+    assert total <= most, f"{name} is {most}, but a step has {total}:{listed}"
+    assert total >= _SLACK * most, f"{name} is {most}, but a step has only {total}: lower the budget"
+
+
+def _count_of(contract: Any) -> dict[str, Any]:
+    work, failed = _tried(contract.count_step)
+    _, failed_on_apple = _tried(lambda: contract.count_step(partial(step_work, apple=True)))
+    return {"waits": work.waits, "launches": work.launches, "failed": failed, "failed_on_apple": failed_on_apple}
+
+
+def _tried(count: Callable[[], Work]) -> tuple[Work, str]:
     try:
-        work = contract.count_step()
+        return count(), ""
     except Exception:
-        return traceback.format_exc()[-4_000:]
-    return [work.waits, work.launches]
+        return Work(), traceback.format_exc()[-4_000:]
 
 
 def _is_whole(contract: type) -> bool:

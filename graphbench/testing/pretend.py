@@ -7,6 +7,8 @@ the operations that a card would launch. Tensors of the device and of the proces
 Tensors may also lie there without numbers (`PretendedTensor(meta tensor)`), and so does all that is computed from them:
 sizes are known and no memory is taken, as `graphbench.testing.memory` needs it. Numbers of a batch can stay, so that
 shapes that depend on them are the real ones.
+
+With `apple` the card is one of Apple's: tensors of float64 and what PyTorch has no Metal kernels for raise an error.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from graphbench.contracts import devices
 from graphbench.errors import BadInput
 from graphbench.testing import card_kernels, without_numbers
 from graphbench.testing.card_kernels import attend, by_processor, count_launches
@@ -43,6 +46,12 @@ _WAITING = {
 }  # fmt: skip
 #: Files that stand between a line and the device.
 _OWN_FILES = {__file__, card_kernels.__file__, without_numbers.__file__}
+#: Operations with kernels for processors and CUDA and none for Apple's GPUs in PyTorch 2.13, as far as models of graphs
+#: have use for them.
+NOT_ON_APPLE = {
+    "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "_segment_reduce_backward",
+    "_to_sparse_csc", "_to_sparse_csr", "linalg_eig", "linalg_matrix_exp", "put_", "segment_reduce", "take",
+}  # fmt: skip
 _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 
 #: What the device computes in its own way lasts as long as this does.
@@ -116,6 +125,8 @@ class PretendedTensor(Tensor):
             device=pretended_device(),
         )
         made.numbers = inner
+        if inner.dtype in (torch.float64, torch.complex128) and devices.is_apple(made.device):
+            raise TypeError(f"an Apple GPU has no {inner.dtype}, at {_caller()}")
         if _made is not None:
             _made(inner)
         return made
@@ -215,15 +226,20 @@ def in_fork(action: Callable[[], str]) -> str:
 
 
 @contextlib.contextmanager
-def on_pretended_device() -> Iterator[torch.device]:
-    """Let tensors be made on the device within the block, and modules be moved to it."""
+def on_pretended_device(apple: bool = False) -> Iterator[torch.device]:
+    """Let tensors be made on the device within the block, and modules be moved to it.
+
+    Args:
+        apple: whether the device lacks what Apple's GPUs lack.
+    """
     device = pretended_device()
+    kinds = {*devices._APPLE, NAME} if apple else devices._APPLE
     before = torch.__future__.get_overwrite_module_params_on_conversion()
     lifted = torch._C._only_lift_cpu_tensors()  # type: ignore[attr-defined]
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     torch._C._set_only_lift_cpu_tensors(True)  # type: ignore[attr-defined] # `torch.tensor` copies where modes see it
     try:
-        with _Making(), mock.patch.object(torch, "Generator", _Generator):
+        with _Making(), mock.patch.object(torch, "Generator", _Generator), mock.patch.object(devices, "_APPLE", kinds):
             yield device
     finally:
         torch._C._set_only_lift_cpu_tensors(lifted)  # type: ignore[attr-defined]
@@ -297,7 +313,15 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     device = kwargs.get("device")
     if not here and not _is_here(device):
         return func(*args, **kwargs)
+    # Outside of inference mode, PyTorch has decomposed such operations before; `to` and `cpu` are of them.
+    if torch.is_inference_mode_enabled():
+        with _Making():
+            made = func.decompose(*args, **kwargs)
+        if made is not NotImplemented:
+            return made
     name = func._schema.name.removeprefix("aten::")
+    if name in NOT_ON_APPLE and devices.is_apple(pretended_device()):
+        raise NotImplementedError(f"an Apple GPU has no kernel for {name}, at {_caller()}")
     if name == "_to_copy":
         return _copied(func, args, dict(kwargs))
     if name == "copy_":

@@ -1,12 +1,19 @@
 """A step's budget counts what a card would wait for and launch."""
 
+from pathlib import Path
+
 import pytest
 import torch
+import torchgen
+import yaml
 from torch import nn
 
 from graphbench import Architecture, Representation
 from graphbench.testing import ArchitectureContract, tiny_spec
-from graphbench.testing.budget import counted_steps
+from graphbench.testing.budget import check_budget, counted_steps
+from graphbench.testing.pretend import NOT_ON_APPLE
+
+_TABLE = "packaged/ATen/native/native_functions.yaml"
 
 
 class Linear(Architecture):
@@ -44,8 +51,18 @@ class Mixing(Plain):
     extra = staticmethod(lambda x: x + torch.zeros(4))
 
 
+class Doubling(Plain):
+    extra = staticmethod(lambda x: x.double().float())
+
+
+class Segmented(Plain):
+    extra = staticmethod(lambda x: torch.segment_reduce(x, "max", lengths=torch.ones_like(x[:, 0]).long()))
+
+
 def work(contract):
-    return counted_steps(__file__)[contract.__name__]
+    counted = counted_steps(__file__)[contract.__name__]
+    assert not counted["failed"]
+    return counted["waits"], counted["launches"]
 
 
 def test_launches_of_an_operation_are_those_of_its_forward_and_backward():
@@ -67,14 +84,35 @@ def test_a_number_that_is_read_is_a_wait():
 
 
 def test_a_tensor_left_on_the_processor_is_an_error():
-    assert "on one device" in work(Mixing)
+    assert "on one device" in counted_steps(__file__)["Mixing"]["failed"]
+
+
+@pytest.mark.parametrize(("contract", "lacks"), [(Doubling, "float64"), (Segmented, "segment_reduce")])
+def test_what_apple_gpus_lack_fails_there_alone(contract, lacks):
+    counted = counted_steps(__file__)
+    assert counted[contract.__name__]["failed"] == ""
+    assert lacks in counted[contract.__name__]["failed_on_apple"]
+    assert counted["Plain"]["failed_on_apple"] == ""
+
+
+def test_operations_that_apple_gpus_lack_are_those_of_pytorch():
+    """PyTorch's table says which device has a kernel for what; `torchgen` comes with it."""
+    table = yaml.load((Path(torchgen.__file__).parent / _TABLE).read_text(), Loader=yaml.CSafeLoader)
+    kernels = {}
+    for operation in table:
+        name = operation["func"].partition("(")[0].partition(".")[0]
+        if "structured_delegate" not in operation:  # else its kernels are those of another
+            devices = ", ".join(operation.get("dispatch", {"CompositeImplicitAutograd": ""}))
+            kernels.setdefault(name, set()).update(devices.split(", "))
+    for name in NOT_ON_APPLE:
+        assert {"CPU", "CUDA"} <= kernels[name], name
+        assert not {"MPS", "CompositeImplicitAutograd", "CompositeExplicitAutograd"} & kernels[name], name
 
 
 @pytest.mark.parametrize(("most", "fits"), [(9, False), (10, True), (12, True), (13, False)])
 def test_a_budget_is_neither_exceeded_nor_left_loose(most, fits):
-    check = ArchitectureContract()._check_budget
     if fits:
-        check("most_launches", most, {"mm": 6, "add": 4})
+        check_budget("most_launches", most, {"mm": 6, "add": 4})
     else:
         with pytest.raises(AssertionError, match="most_launches"):
-            check("most_launches", most, {"mm": 6, "add": 4})
+            check_budget("most_launches", most, {"mm": 6, "add": 4})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+
+from graphbench.contracts.devices import is_apple
 
 #: Requirement of a score: a known target ("rows"), a column with two different known values ("contrast"), a column with
 #: a row of class 1 ("positive").
@@ -77,6 +79,16 @@ class OwnMetric(Metric):
 
     is_differentiable = False
     full_state_update = False
+
+    def _apply(self, fn: Any, exclude_state: Sequence[str] = "") -> OwnMetric:
+        """Move to a device; states in float64 are converted before they go where there is none."""
+        if is_apple(fn(torch.empty(0)).device):
+            for name, default in self._defaults.items():
+                if isinstance(default, Tensor) and default.dtype == torch.float64:
+                    self._defaults[name] = default.float()
+                    setattr(self, name, getattr(self, name).float())
+        super()._apply(fn, exclude_state)
+        return self
 
 
 class TargetRanges(OwnMetric):

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torchmetrics import Metric
 
 from graphbench.contracts.architecture import Representation
+from graphbench.contracts.devices import widest_dtype
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
@@ -121,7 +122,7 @@ def ranks_beside(true: Tensor, owner: Tensor, wrong: Tensor, wrong_owner: Tensor
 
     As OGB's evaluator has it: one plus the mean of how many wrong scores are higher and how many are at least as high.
     """
-    ranks = torch.ones_like(true, dtype=torch.float64)  # float32 has no halves from 2^23 wrong pairs on
+    ranks = torch.ones_like(true, dtype=widest_dtype(true.device))  # float32 has no halves from 2^23 wrong pairs on
     for graph in owner.unique().tolist():  # a handful of graphs: links of one graph are one
         mine, others = owner == graph, wrong[wrong_owner == graph].sort().values
         scores = true[mine].contiguous()

@@ -201,7 +201,7 @@ def matthews(confusion: Tensor) -> Tensor:
     torchmetrics has other numbers than 0 there, some above 0.4.
     """
     # Squares of counts in integers would overflow from 2^31.5 rows on, and float32 would round them.
-    counts = confusion.double().cpu()
+    counts = confusion.cpu().double()
     true, chosen, rows, right = counts.sum(1), counts.sum(0), counts.sum(), counts.diagonal().sum()
     spread = (rows.square() - true.square().sum()) * (rows.square() - chosen.square().sum())
     value = (right * rows - (true * chosen).sum()) / spread.sqrt()
@@ -250,9 +250,10 @@ class GraphMean(OwnMetric):
     def update(self, values: Tensor, graph: Tensor, num_graphs: int) -> None:
         """Add items `[items]` with the graph of each `[items]`; a graph must come in one update."""
         # float64: a split has millions of pairs, and float32 counts to 2^24.
-        sums = torch.zeros(num_graphs, dtype=torch.float64, device=values.device)
-        count = sums.index_add(0, graph, torch.ones_like(graph, dtype=torch.float64))
-        sums.index_add_(0, graph, values.detach().double())
+        dtype = self.total.dtype
+        sums = torch.zeros(num_graphs, dtype=dtype, device=values.device)
+        count = sums.index_add(0, graph, torch.ones_like(graph, dtype=dtype))
+        sums.index_add_(0, graph, values.detach().to(dtype))
         self.total += (sums / count.clamp(min=1)).sum()
         self.graphs += (count > 0).sum()
 
@@ -301,7 +302,7 @@ class PartIoU(OwnMetric):
         true_part, predicted_part = shape * self.num_parts + target, shape * self.num_parts + predicted
         both = none.index_add(0, true_part, (predicted == target).long())
         by_either = none.index_add(0, torch.cat([true_part, predicted_part]), none.new_ones(2 * len(target))) - both
-        ratio = torch.where(by_either > 0, both.double() / by_either.clamp(min=1), 1.0).reshape(owns.shape)
+        ratio = torch.where(by_either > 0, both.to(self.total.dtype) / by_either.clamp(min=1), 1.0).reshape(owns.shape)
         value = (ratio * owns).sum(1) / owns.sum(1)
         self.total.index_add_(0, category, value)
         self.shapes.index_add_(0, category, torch.ones_like(category))
@@ -344,7 +345,7 @@ class ValueMean(OwnMetric):
 
     def update(self, values: Tensor) -> None:
         """Add values of any shape."""
-        self.total += values.detach().double().sum()
+        self.total += values.detach().to(self.total.dtype).sum()
         self.values += values.numel()
 
     def compute(self) -> Tensor:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.functional.regression import explained_variance, pearson_corrcoef, r2_score, spearman_corrcoef
 
+from graphbench.contracts.devices import NO_FLOAT64, is_apple
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.contracts.table import BOUNDS, WEIGHT, GraphBatch
 from graphbench.errors import BadInput, listed
@@ -146,13 +147,19 @@ class Regression(Task):
         self.wide = bool((self.offset.abs() > _DIGITS * self.scale).any())
 
     def _apply(self, fn: Any, recurse: bool = True) -> Regression:
-        """Move to a device; what centres targets stays in float64 where weights get another precision."""
+        """Move to a device; what centres targets stays in float64, if there is one, where weights get another type."""
         exact = {name: getattr(self, name) for name in _EXACT}  # as `.half()` would round an offset of 1e4 to 8
+        device = fn(torch.empty(0)).device
+        if is_apple(device):
+            if self.wide:
+                raise BadInput(NO_FLOAT64.format(name=self.spec.name))
+            for name, before in exact.items():
+                setattr(self, name, before.float())
+            exact = {}
         super()._apply(fn, recurse)
         for name, before in exact.items():
-            device = getattr(self, name).device
-            if device.type not in ("mps", "meta"):  # MPS has no float64
-                setattr(self, name, before.to(device))
+            if device.type != "meta":
+                setattr(self, name, before.to(device).double())
         return self
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GraphConv, PNAConv, SAGEConv
 
 from graphbench import GraphBatch, PositionalEncoder
+from graphbench.contracts.devices import is_apple
 from graphbench.encodings import RWSE, ShortestPaths
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn import GCNConvolution, GINConvolution, GINEConvolution, NormName, count_nodes, make_norm, node_pairs
@@ -256,7 +257,7 @@ def reduced_messages(sent: Tensor, edges: Tensor | None, edge_index: Tensor, arr
     """
     messages = sent.index_select(0, edge_index[0])
     messages = messages if edges is None else messages + edges
-    if torch.compiler.is_exporting():  # ONNX knows no segments
+    if torch.compiler.is_exporting() or is_apple(sent.device):  # ONNX knows no segments, nor do Apple's GPUs
         empty, target = messages.new_zeros(arriving.shape[0], messages.shape[1]), edge_index[1]
         largest = (empty - torch.inf).scatter_reduce(0, target[:, None].expand_as(messages), messages, "amax")
         return empty.index_add(0, target, messages), largest

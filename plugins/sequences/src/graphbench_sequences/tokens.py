@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, Features, GraphBatch
+from graphbench.contracts.devices import widest_dtype
 from graphbench.errors import BadInput, check_choice
 from graphbench.nn import NodeEncoder
 
@@ -111,30 +112,32 @@ class Positions(nn.Module):
 
 
 def sinusoids(place: Tensor, dim: int) -> Tensor:
-    """Compute sines and cosines of places `[..., dim]` in float64, see `Positions`; an odd `dim` drops a cosine.
+    """Compute sines and cosines of places `[..., dim]`, see `Positions`; an odd `dim` drops a cosine.
+
+    In float64, on an Apple GPU in float32.
 
     Examples:
         >>> sinusoids(torch.tensor([1]), 3)
         tensor([[0.8415, 0.5403, 0.0022]], dtype=torch.float64)
     """
     # In float32 angles of thousands, and so their sines, would be off by 1e-4.
-    exponent = torch.arange(0, dim, 2, device=place.device, dtype=torch.float64) / dim
+    exponent = torch.arange(0, dim, 2, device=place.device, dtype=widest_dtype(place.device)) / dim
     angle = place.unsqueeze(-1) * torch.exp(exponent * -math.log(10_000.0))
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :dim]
 
 
 def halved_sinusoids(place: Tensor, dim: int) -> Tensor:
-    """Compute sines of places, then their cosines, `[..., dim]` in float64, as in fairseq, on which Luna is built.
+    """Compute sines of places, then their cosines, `[..., dim]`, as in fairseq, on which Luna is built.
 
     With `h = dim // 2` columns j of either kind the angle is `i / 10000^(j / (h - 1))`: the slowest turns by a 10,000th
-    in each place, where `sinusoids` ends a little before. An odd `dim` ends in a column of zeros.
+    in each place, where `sinusoids` ends a little before. An odd `dim` ends in a column of zeros. Precision as there.
 
     Examples:
         >>> halved_sinusoids(torch.tensor([1]), 4)
         tensor([[8.4147e-01, 1.0000e-04, 5.4030e-01, 1.0000e+00]], dtype=torch.float64)
     """
     half = dim // 2
-    exponent = torch.arange(half, device=place.device, dtype=torch.float64) / max(half - 1, 1)
+    exponent = torch.arange(half, device=place.device, dtype=widest_dtype(place.device)) / max(half - 1, 1)
     angle = place.unsqueeze(-1) * torch.exp(exponent * -math.log(10_000.0))
     return F.pad(torch.cat([angle.sin(), angle.cos()], dim=-1), (0, dim % 2))
 

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphbench.contracts.devices import widest_dtype
 from graphbench_sequences.tokens import sinusoids
 
 
@@ -126,8 +127,9 @@ class Tree:
             means = (levels[-1].unflatten(1, below.shape[1:]) * weight.unsqueeze(-1)).sum(2)
             levels.append(F.pad(means, (0, 0, 0, exists[0].numel() - means.shape[1])))
         for level in range(1, self.num_levels):
-            spacing = self.counts[0].double() / self.counts[level].clamp(min=1)
-            slot = torch.arange(levels[level].shape[1], device=x.device, dtype=torch.float64)
+            wide = widest_dtype(x.device)
+            spacing = self.counts[0].to(wide) / self.counts[level].clamp(min=1)
+            slot = torch.arange(levels[level].shape[1], device=x.device, dtype=wide)
             placed = levels[level] + sinusoids((slot + 0.5) * spacing[:, None], x.shape[-1]).to(x.dtype)
             mark = torch.arange(x.shape[-1], device=x.device) == x.shape[-1] - level
             levels[level] = placed.masked_fill(mark, 0.0)

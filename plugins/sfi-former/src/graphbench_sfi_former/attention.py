@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graphbench.contracts.devices import is_apple, widest_dtype
 from graphbench.contracts.kernels import in_program, one_operation
 from graphbench.errors import BadInput, check_range
 from graphbench_sfi_former.blocks import attend_rows
@@ -152,8 +153,18 @@ def _exact(
         output, steep = attend_rows(*operands)
         # The one host-device sync of the solver: how many rows are steep decides the shapes of what follows.
         if bool(steep.any()):
-            output = output.masked_fill(steep[..., None], 0.0) + SteepRows.apply(steep, operands[7:], *operands[:7])
+            output = output.masked_fill(steep[..., None], 0.0) + _attend_steep_rows(steep, *operands)
     return output.view(*query.shape[:-1], value.shape[-1]).to(value.dtype)
+
+
+def _attend_steep_rows(steep: Tensor, *operands: Any) -> Tensor:
+    """Attend in the steep rows, on the CPU where the device has no float64; arguments as in `attend_rows`."""
+    if not is_apple(steep.device):
+        return cast("Tensor", SteepRows.apply(steep, operands[7:], *operands[:7]))
+    steep_here, *here = (x.cpu() if isinstance(x, Tensor) else x for x in (steep, *operands))
+    weights = (x if x is None else x.double() for x in here[5:7])
+    output: Tensor = SteepRows.apply(steep_here, tuple(here[7:]), *here[:5], *weights)
+    return output.to(steep.device)
 
 
 def _masks(
@@ -305,14 +316,15 @@ def sparse_flow_edges(
         return resistance * friction
     shape, width = resistance.shape, math.prod(resistance.shape[1:])
     links, tolls = (x.reshape(-1, width) for x in (resistance, friction))
-    weights = torch.as_tensor(penalty, dtype=torch.float64, device=links.device).expand(num_nodes)
+    wide = widest_dtype(links.device)
+    weights = torch.as_tensor(penalty, dtype=wide, device=links.device).expand(num_nodes)
     # The edges into node i are order[first[i] : first[i] + degree[i]].
     order = target.argsort(stable=True)
     degree = target.bincount(minlength=num_nodes)
     first = degree.cumsum(0) - degree
     edges, flows = [], []
     # Nodes are grouped by powers of two of their degree: at most log2(max degree) + 2 calls of the solver.
-    for size in degree[degree > 0].double().log2().ceil().unique().exp2().long().tolist():
+    for size in degree[degree > 0].to(wide).log2().ceil().unique().exp2().long().tolist():
         nodes = ((degree <= size) & (2 * degree > size)).nonzero().view(-1)
         place = torch.arange(size, device=target.device)
         mask = place < degree[nodes, None]

@@ -20,8 +20,9 @@ from graphbench import BenchmarkModule, GraphBatch, LayerTrace
 from graphbench.callbacks import DiagnosticTable
 from graphbench.diagnostics import Recording, attention_row_sum, attention_zeros, record
 from graphbench.errors import BadInput, check_range
+from graphbench.nn import gcn_edges
 from graphbench_sfi_former.attention import sparse_flow_weights
-from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, PaddedGraphs, adjacency_dtype, adjacency_of
+from graphbench_sfi_former.enhanced import AdjacencyEnhancedAttention, PaddedGraphs
 from graphbench_sfi_former.layers import SparseFlowAttention
 from graphbench_sfi_former.reference import ProximalOptions
 from graphbench_sfi_former.sparse_flow import check_mask
@@ -362,7 +363,8 @@ def _enhanced(layer: AdjacencyEnhancedAttention, weights: Tensor, batch: GraphBa
     """Compute `(w A~ + gamma Z) / (1 + gamma)`, or Z where the layer has no A~."""
     if not layer.with_adjacency:
         return weights
-    near = adjacency_of(batch, adjacency_dtype(weights)).matrix.to_dense().to(weights.dtype)
+    edges, entries = gcn_edges(batch.edge_index, weights.shape[-1], weights.dtype)
+    near = weights.new_zeros(weights.shape[-2:]).index_put((edges[1], edges[0]), entries, accumulate=True)
     if layer.adjacency_weight is not None:
         near = near * layer.adjacency_weight
     gamma = layer.gamma

@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.data import Data
 
 from graphbench import GraphBatch, LayerTrace, Traced
+from graphbench.contracts.devices import is_apple
 from graphbench.contracts.kernels import in_program
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, gcn_edges, mixed_values
@@ -80,8 +81,8 @@ class NormalisedAdjacency:
 
 
 def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
-    """Return the batch (a shallow copy) with its A~, for all layers to share; as it is in compiled programs."""
-    if in_program():
+    """Return the batch (a shallow copy) with its A~, for all layers to share; as it is where no matrix is made."""
+    if in_program() or is_apple(batch.ptr.device):
         return batch
     shared: GraphBatch = copy.copy(batch)
     shared[_FIELD] = NormalisedAdjacency.from_edges(*_graph(batch), dtype)
@@ -148,9 +149,13 @@ class _Product(torch.autograd.Function):
 def _mix_neighbours(values: Tensor, batch: Data) -> Tensor:
     """Return A~ V of values `[T, H dim]`."""
     dtype = adjacency_dtype(values)
-    if not in_program():
+    if not in_program() and not is_apple(values.device):
         return adjacency_of(batch, dtype).mix(values)
-    mixed: Tensor = _multiply(values.to(dtype), *gcn_edges(*_graph(batch), dtype))
+    edges, weights = gcn_edges(*_graph(batch), dtype)
+    if is_apple(values.device):  # no compressed rows there
+        sent = values.to(dtype).index_select(0, edges[0]) * weights[:, None]
+        return torch.zeros_like(values, dtype=dtype).index_add(0, edges[1], sent).to(values.dtype)
+    mixed: Tensor = _multiply(values.to(dtype), edges, weights)
     return mixed.to(values.dtype)
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphbench.contracts.devices import widest_dtype
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout, attend, attention_weights
 from graphbench_sfi_former.attention import Solver, flow_resistance, sparse_flow_attention, sparse_flow_weights
@@ -172,7 +173,7 @@ class SparseFlowAttention(AdjacencyEnhancedAttention):
         """Return lambda* / N: a number, a 0-dim tensor, or `[B, 1, 1, 1]`."""
         if self.penalty_size == "batch":
             # The true maximum: padded sizes belong to a block, and are rounded up on a GPU.
-            return self.penalty / graphs.batch_ptr.diff().max().double()
+            return self.penalty / graphs.batch_ptr.diff().max().to(widest_dtype(graphs.batch_ptr.device))
         if self.penalty_size != "graph":
             return self.penalty / self.penalty_size
         return self.penalty / graphs.num_nodes

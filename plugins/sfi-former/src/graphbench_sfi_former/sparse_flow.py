@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from graphbench.contracts.devices import as_double, widest_dtype
 from graphbench.contracts.kernels import in_program, one_operation, operation
 from graphbench.errors import BadInput
 from graphbench_sfi_former.logarithms import flow_in_logarithms
@@ -160,8 +161,8 @@ class _Rows(NamedTuple):
 
     def take(self, numbers: Tensor) -> _Rows:
         """Return the rows with these numbers `[n]`, in float64."""
-        r, f, penalty = (x.index_select(0, numbers).double() for x in self[:3])
-        alpha, allowed = (None if x is None else x.index_select(0, numbers) for x in self[3:])
+        r, f, penalty = (as_double(x.index_select(0, numbers)) for x in self[:3])
+        alpha, allowed = (None if x is None else x.index_select(0, numbers).to(r.device) for x in self[3:])
         return _Rows(r, f, penalty, alpha, allowed)
 
 
@@ -182,7 +183,7 @@ def _solve(rows: _Rows, given: torch.finfo) -> Tensor:
         exact = flow_in_logarithms(*rest, given)
     else:
         exact = _solve(rest, given)
-    return flow.index_copy(0, numbers, exact.to(flow.dtype))
+    return flow.index_copy(0, numbers, exact.to(flow))
 
 
 def _solve_chunk(rows: _Rows) -> tuple[Tensor, Tensor]:
@@ -322,7 +323,7 @@ class _Flow(torch.autograd.Function):
 
 def weights_in_program(device: torch.device, *weights: float | Tensor | None) -> list[Tensor | None]:
     """Return the weights of the energy as tensors, the one kind that an operation takes."""
-    kind: dict[str, Any] = {"dtype": torch.float64, "device": device}
+    kind: dict[str, Any] = {"dtype": widest_dtype(device), "device": device}
     return [x if x is None or isinstance(x, Tensor) else torch.full((), x, **kind) for x in weights]
 
 
@@ -347,7 +348,9 @@ def check_rows(resistance: Tensor, friction: Tensor) -> None:
 
 
 def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: torch.device, positive: bool) -> Tensor:
-    """Return a weight of the energy as one number per matrix, float64 `[M, 1, 1]` with M the product of `lead`.
+    """Return a weight of the energy as one number per matrix, `[M, 1, 1]` with M the product of `lead`.
+
+    In float64, on an Apple GPU in float32.
 
     Args:
         name: how messages call it.
@@ -363,7 +366,7 @@ def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: 
         number = float(value)
         if not math.isfinite(number) or number < 0 or (positive and number == 0):
             raise _wrong_value(name, number, positive)
-        return torch.full((math.prod(lead), 1, 1), number, dtype=torch.float64, device=device)
+        return torch.full((math.prod(lead), 1, 1), number, dtype=widest_dtype(device), device=device)
     if value.device.type == "cpu":
         smallest, largest = (float(x) for x in value.detach().aminmax()) if value.numel() else (1.0, 1.0)
         if not (smallest >= 0 and math.isfinite(largest)) or (positive and smallest == 0):
@@ -379,7 +382,7 @@ def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: 
             f"{name} must be a number, a 0-dim tensor or one number per matrix, broadcastable to {shape}, "
             f"but has shape {tuple(value.shape)}."
         )
-    return value.to(device, torch.float64).expand(shape).reshape(-1, 1, 1)
+    return value.to(device, widest_dtype(device)).expand(shape).reshape(-1, 1, 1)
 
 
 def _wrong_value(name: str, value: float, positive: bool) -> BadInput:
