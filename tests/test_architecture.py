@@ -69,6 +69,7 @@ PUBLIC = (
     "graphbench.encodings",
     "graphbench.encodings.substructures",
     "graphbench.errors",
+    "graphbench.contracts.devices",
     "graphbench.contracts.kernels",
     "graphbench.benchmarks.molecules",
     "graphbench.nn",

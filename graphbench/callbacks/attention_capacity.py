@@ -10,7 +10,6 @@ from torch_geometric.data import Data
 
 from graphbench.callbacks.probe import ProbeCallback, watched
 from graphbench.contracts import Encoding, GraphTable
-from graphbench.contracts.devices import is_apple
 from graphbench.contracts.spec import Split
 from graphbench.diagnostics import Patterns, Summary, merge, summarise_attention, summarise_capacity
 from graphbench.encodings import Substructures
@@ -80,8 +79,6 @@ class AttentionCapacity(ProbeCallback):
     def look(self, module: pl.LightningModule, batch: Data, number: int) -> Summary:
         """Measures of one probe batch by layer."""
         recording, graphs = watched(module, batch)
-        device = graphs.edge_index.device
-        # Moved at the first look and kept there; where there is no float64, capacity is measured on the CPU.
-        if self._patterns[number].node.device != device and not is_apple(device):
-            self._patterns[number] = self._patterns[number].to(device)
+        if self._patterns[number].node.device != graphs.edge_index.device:  # moved at the first look and kept there
+            self._patterns[number] = self._patterns[number].to(graphs.edge_index.device)
         return merge((summarise_capacity(recording, self._patterns[number]), summarise_attention(recording)))

@@ -27,6 +27,8 @@ def capture() -> dict[str, Any]:
     }
     if torch.cuda.is_initialized():  # a run on the CPU leaves a GPU that is there alone
         state["cuda"] = torch.cuda.get_rng_state()
+    if torch.backends.mps.is_available():
+        state["mps"] = torch.mps.get_rng_state()
     return state
 
 
@@ -40,6 +42,8 @@ def restore(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"].cpu())
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"].cpu())
+    if "mps" in state and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(state["mps"].cpu())
 
 
 def capture_generators(module: pl.LightningModule | None) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ numbers on any number of processes. Weights, batch statistics and random numbers
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from torch_geometric.data import Batch, Data
 from graphbench.callbacks.diagnostic_table import DiagnosticTable
 from graphbench.callbacks.trackers import log_histogram
 from graphbench.contracts import GraphBatch, GraphTable
+from graphbench.contracts.devices import is_apple
 from graphbench.contracts.encoding import graph_table
 from graphbench.contracts.pyg import to_graph_batch
 from graphbench.contracts.spec import Split
@@ -157,10 +159,13 @@ def run_layers(module: pl.LightningModule, batch: Data) -> None:
 
 
 def watched(module: pl.LightningModule, batch: Data) -> tuple[Recording, GraphBatch]:
-    """Run the layers on a batch, and return what they did with it."""
+    """Run the layers on a batch, and return what they did with it, on the CPU where the device has no float64."""
     with record(traced_part(module)) as recording:
         run_layers(module, batch)
-    return recording, to_graph_batch(batch)
+    graphs = to_graph_batch(batch)
+    if is_apple(graphs.edge_index.device):
+        return recording.cpu(), copy.copy(graphs).cpu()  # PyG moves a batch in place
+    return recording, graphs
 
 
 @contextlib.contextmanager

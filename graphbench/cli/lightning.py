@@ -37,6 +37,7 @@ from graphbench.cli.parse_errors import explain
 from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
 from graphbench.cli.trainer_checks import check_launcher, check_trainer, whole_numbers_first
 from graphbench.contracts.benchmark import Benchmark
+from graphbench.contracts.devices import choose_accelerator
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.registry.expected import Expected
@@ -204,6 +205,7 @@ class GraphbenchCLI(LightningCLI):
         else:
             config |= {"logger": False, "enable_checkpointing": False}
             callbacks = [one for one in callbacks if not isinstance(one, Checkpoint)]  # nothing to write into
+        config["accelerator"] = choose_accelerator(config["accelerator"])
         config["plugins"] = _with_checkpoint_io(_as_list(config.get("plugins")))
         if config.get("enable_progress_bar") is not False:
             self._show_progress(config, callbacks)
@@ -279,12 +281,9 @@ class GraphbenchCLI(LightningCLI):
             callback.dirpath = str(folder)  # else it would be the folder of whichever logger comes first
             callback.save_last = None  # `last.ckpt` is there already
         best = BestCheckpoint(
-            dirpath=folder,
-            filename="best",
-            monitor=self.model.monitor,
-            mode=self.model.monitor_mode,
-            enable_version_counter=False,
-        )
+            dirpath=folder, filename="best", enable_version_counter=False,
+            monitor=self.model.monitor, mode=self.model.monitor_mode,
+        )  # fmt: skip
         best.shared_key = any(one.state_key == best.lightning_key for one in users)
         ours: list[pl.Callback] = [] if any(one.filename == "best" for one in here) else [best]
         return ours if _has(configured, LastCheckpoint) else [*ours, LastCheckpoint()]

@@ -6,8 +6,14 @@ digits count, and in float32 where they do not.
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from torch import Tensor
+
+__all__ = ["as_double", "is_apple", "widest_dtype"]
+
+logger = logging.getLogger(__name__)
 
 #: PyTorch's types of such devices.
 _APPLE = {"mps"}
@@ -25,6 +31,21 @@ def is_apple(device: torch.device) -> bool:
         (False, True)
     """
     return device.type in _APPLE
+
+
+def choose_accelerator(accelerator: str) -> str:
+    """Return the accelerator for a configured one: `auto` is the processor of a Mac, whose GPU has to be asked for.
+
+    Lightning would take the GPU. No score of ours comes from one, and batches of small graphs gain little there.
+
+    Examples:
+        >>> choose_accelerator("mps")
+        'mps'
+    """
+    if accelerator != "auto" or not torch.backends.mps.is_available():
+        return accelerator
+    logger.info("auto takes the processor of this Mac; --trainer.accelerator mps takes its GPU, see docs/how-to/gpu.md")
+    return "cpu"
 
 
 def as_double(tensor: Tensor) -> Tensor:

@@ -46,8 +46,9 @@ def gradient_norms_per_graph(loss: Tensor, tokens: Sequence[Tensor], batches: Se
     gradients = torch.autograd.grad(loss, [tokens[number] for number in reached], allow_unused=True)
     for number, gradient in zip(reached, gradients, strict=True):
         if gradient is not None:
-            batch = batches[number]
-            norms[number] = norm_per_graph(as_double(gradient), batch, int(batch.max()) + 1 if len(batch) else 0)
+            rows = as_double(gradient)
+            batch = batches[number].to(rows.device)
+            norms[number] = norm_per_graph(rows, batch, int(batch.max()) + 1 if len(batch) else 0)
     return norms
 
 

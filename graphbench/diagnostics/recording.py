@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, overload
 
 import torch
@@ -48,6 +48,14 @@ class Recording(Sequence[LayerTrace]):
     def __repr__(self) -> str:
         return f"Recording({', '.join(f'{trace.layer}: {trace.name}' for trace in self)})"
 
+    def cpu(self) -> Recording:
+        """Copy the traces to the CPU, where there is float64."""
+        there = Recording()
+        there.output, there._next_layer = self.output, self._next_layer
+        for trace in self:
+            there._traces.append(LayerTrace(*(_to_cpu(getattr(trace, field.name)) for field in fields(trace))))
+        return there
+
     def clear(self) -> None:
         """Forget all traces, and their memory, and go on listening."""
         self._traces.clear()
@@ -66,6 +74,12 @@ class Recording(Sequence[LayerTrace]):
         """Keep the model's result."""
         tokens = getattr(output, "node", output)
         self.output = tokens if isinstance(tokens, Tensor) else None
+
+
+def _to_cpu(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_to_cpu(one) for one in value]
+    return value.cpu() if isinstance(value, Tensor) else value
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from graphbench import registry
 from graphbench.contracts import Benchmark
+from graphbench.contracts.devices import choose_accelerator
 from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.nested import texts_in
 from graphbench.errors import BadInput, CorruptData, GraphbenchError
@@ -162,8 +163,8 @@ def _trainer(config: dict[str, Any], accelerator: str) -> pl.Trainer:
     try:
         with silenced(("pytorch_lightning.utilities.rank_zero",), logging.WARNING):
             return pl.Trainer(
-                accelerator=accelerator, devices=1, precision=precision, logger=False, enable_checkpointing=False,
-                enable_progress_bar=False, enable_model_summary=False,
+                accelerator=choose_accelerator(accelerator), devices=1, precision=precision, logger=False,
+                enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
             )  # fmt: skip
     except (MisconfigurationException, ValueError) as error:
         raise BadInput(f"accelerator={accelerator!r}, precision={precision!r}: {error}") from error

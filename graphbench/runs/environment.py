@@ -39,7 +39,8 @@ def describe_environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "kernels": describe_kernels(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        + ["Apple GPU"] * torch.backends.mps.is_available(),
         "commit": _commit(_CHECKOUT),
         "packages": {package: _version(package) for package in _PACKAGES} | _plugins(),
     }

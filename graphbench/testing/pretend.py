@@ -313,12 +313,6 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     device = kwargs.get("device")
     if not here and not _is_here(device):
         return func(*args, **kwargs)
-    # Outside of inference mode, PyTorch has decomposed such operations before; `to` and `cpu` are of them.
-    if torch.is_inference_mode_enabled():
-        with _Making():
-            made = func.decompose(*args, **kwargs)
-        if made is not NotImplemented:
-            return made
     name = func._schema.name.removeprefix("aten::")
     if name in NOT_ON_APPLE and devices.is_apple(pretended_device()):
         raise NotImplementedError(f"an Apple GPU has no kernel for {name}, at {_caller()}")

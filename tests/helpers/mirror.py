@@ -184,6 +184,7 @@ TESTS_OF = {
     "tests/cli/commands/test_card_memory.py": "profile --card-memory in graphbench/cli/commands/profile.py",
     "tests/inference/test_beside_crepes.py": "intervals.py, class_sets.py and distance_bins.py, against crepes",
     "plugins/sfi-former/tests/test_edges.py": "A~ in enhanced.py, and flows over edges in attention.py",
+    "plugins/sfi-former/tests/test_on_apple.py": "flows and A~ where there is no float64",
     "plugins/sfi-former/tests/test_programs.py": "flows as operations in attention.py and sparse_flow.py",
     "plugins/sfi-former/tests/test_rivals.py": "the regularisers beside the flows in layers.py",
     "plugins/sfi-former/tests/test_questions.py": "plugins/sfi-former/tables/questions.yaml and its recipes",

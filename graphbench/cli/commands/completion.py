@@ -46,7 +46,7 @@ _VALUES = {
     "model.optimizer": ("Adam", "AdamW", "Muon", "SGD"),
     "trainer.logger": ("CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"),
     "trainer.profiler": ("advanced", "pytorch", "simple"),
-    "trainer.accelerator": ("auto", "cpu", "gpu"),
+    "trainer.accelerator": ("auto", "cpu", "gpu", "mps"),
     "trainer.precision": ("32-true", "64-true", "16-mixed", "bf16-mixed"),
 }  # fmt: skip
 #: Callbacks of Lightning that docs/ describes.

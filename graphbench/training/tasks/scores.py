@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from graphbench.contracts.devices import widest_dtype
 from graphbench.contracts.spec import SPLITS
 from graphbench.contracts.table import GraphBatch
 from graphbench.errors import BadInput
@@ -120,7 +121,8 @@ class SplitScores(nn.Module):
         super()._apply(fn, recurse)
         for metric, name, default, state in states:
             moved = getattr(metric, name)
-            if moved.dtype != state.dtype:
+            # On an Apple GPU float64 stays float32, see `OwnMetric`.
+            if moved.dtype != state.dtype and state.dtype.itemsize <= widest_dtype(moved.device).itemsize:
                 metric._defaults[name] = default.to(moved.device)
                 setattr(metric, name, state.to(moved.device))
         return self

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch_geometric.nn import PNAConv
 
+from graphbench.contracts import devices
 from graphbench.errors import BadInput
 from graphbench.testing import computed_by
 from graphbench_baselines.structure import TowerPNA, reduced_messages
@@ -16,10 +17,12 @@ EDGES = torch.tensor([[1, 2, 0, 3, 2, 2, 1, 4, 0, 6], [0, 0, 1, 1, 3, 3, 3, 4, 4
 ARRIVING = torch.tensor([2, 2, 0, 3, 3, 0, 0])
 
 
-@pytest.fixture(params=["numba", "torch"], autouse=True)
-def way(request):
-    """Every test runs with the loops and with torch's operations."""
-    with computed_by(request.param):
+@pytest.fixture(params=["numba", "torch", "apple"], autouse=True)
+def way(request, monkeypatch):
+    """Every test runs with the loops, with torch's operations, and with those that Apple's GPUs have."""
+    if request.param == "apple":
+        monkeypatch.setattr(devices, "_APPLE", {"cpu"})
+    with computed_by("numba" if request.param == "numba" else "torch"):
         yield request.param
 
 
