@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -14,6 +15,7 @@ import torch
 from tiny_fits import TinyData
 
 from graphbench import BenchmarkModule, registry
+from graphbench.benchmarks.electric_flow import ElectricFlow
 from graphbench.callbacks import exact_resume
 from graphbench.contracts import GraphBatch, devices
 from graphbench.contracts.devices import choose_accelerator
@@ -86,3 +88,13 @@ def test_sums_of_scores_are_float32_where_nothing_is_wider(monkeypatch):
         assert float(metric.compute()) == 2.5
         sums.append(metric.total.dtype)
     assert sums == [torch.float64, torch.float32]
+
+
+def test_electric_networks_are_sampled_where_float64_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(devices, "_APPLE", {"meta"})
+    data = ElectricFlow(root=tmp_path, sizes=(8, 8, 8))
+    strategy = SimpleNamespace(root_device=torch.device("meta"))
+    data.trainer = SimpleNamespace(strategy=strategy, world_size=1, global_rank=0, overfit_batches=0)
+    assert data.train_dataloader().device == torch.device("cpu")
+    monkeypatch.setattr(devices, "_APPLE", set())
+    assert data.train_dataloader().device == torch.device("meta")

@@ -16,6 +16,7 @@ from graphbench.benchmarks.electric_flow.loader import FreshLoader
 from graphbench.benchmarks.electric_flow.resistor_graphs import Family, TableWiring, Wiring, make_wiring
 from graphbench.benchmarks.electric_flow.sampling import Problem, Target, stream
 from graphbench.contracts import SPLITS, BenchmarkSpec, Features, GraphBatch, GraphTable
+from graphbench.contracts.devices import is_apple
 from graphbench.contracts.spec import with_sizes
 from graphbench.data.encode import with_encoding
 from graphbench.data.loader import GraphLoader
@@ -307,8 +308,9 @@ class ElectricFlow(GraphBenchmark):
                 table = with_encoding(table, encoding, encoding.compute(raw))
             return table.batch(range(len(table)))
 
-        # encodings are computed from tables, which are on the CPU
-        device = torch.device("cpu") if trainer is None or self.encodings else trainer.strategy.root_device
+        device = torch.device("cpu") if trainer is None else trainer.strategy.root_device
+        if self.encodings or is_apple(device):  # of tables, which are on the CPU; networks are solved in float64
+            device = torch.device("cpu")
         world_size, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
         options = (self.steps_per_epoch, self.batch_size, self.fresh_every, self.sampling_seed(), device)
         return FreshLoader(draw, *options, world_size, rank)

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
+from graphbench.contracts.devices import as_double
 from graphbench.errors import BadInput, check_choice, check_range
 from graphbench.nn import DenseLayout
 from graphbench_linear_transformer.incidence import Incidence, SparseIncidence
@@ -157,7 +158,7 @@ class LinearTransformerPE(PositionalEncoder):
         dtype = self.readout.weight.dtype
         if self.training:
             return torch.randn(len(number), self.num_features, device=number.device, dtype=dtype)
-        return fixed_gaussians(number, self.num_features).to(dtype)
+        return fixed_gaussians(number, self.num_features).to(number.device, dtype)
 
     def encode(self, batch: GraphBatch, initial: Tensor) -> Tensor:
         """Return the features of every node `[num_nodes, dim]` from a given Φ_0 `[num_nodes, num_features]`."""
@@ -246,14 +247,15 @@ def sparse_return_probabilities(incidence: SparseIncidence, num_steps: int) -> T
 
 
 def fixed_gaussians(number: Tensor, num_columns: int) -> Tensor:
-    """Return numbers that look Gaussian and depend on the row's number alone: `[rows, num_columns]`, float64.
+    """Return numbers that look Gaussian and depend on the row's number alone: `[rows, num_columns]`, see `as_double`.
 
     Column c of row i is the normal quantile of the fractional part of `(i + 1) sqrt(p_c)`, p_c the c-th prime: a Weyl
     sequence, so that every device can make any number of rows without a generator.
     """
-    primes = torch.tensor(_first_primes(num_columns), device=number.device, dtype=torch.float64)
+    place = as_double(number) + 1
+    primes = torch.tensor(_first_primes(num_columns), device=place.device, dtype=torch.float64)
     # Roots of primes are independent over the rationals, so that rows fill the unit cube evenly (Weyl).
-    uniform = ((number.double() + 1).unsqueeze(-1) * primes.sqrt()).frac()
+    uniform = (place.unsqueeze(-1) * primes.sqrt()).frac()
     return 2**0.5 * torch.erfinv(2 * uniform - 1)
 
 
