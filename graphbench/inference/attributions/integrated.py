@@ -47,6 +47,6 @@ def integrated_gradients(question: Question, steps: int) -> tuple[Tensor, Tensor
     rows: dict[str, list[Tensor]] = {"node": [], "edge": []}
     for kind, part in zip(question.kinds, gradients, strict=True):
         # Completeness holds for the sum over all numbers: a node gets that over its channels.
-        rows[kind].append(part[0].sum(-1).detach().double().cpu())
+        rows[kind].append(part[0].sum(-1).detach().cpu().double())
     nodes = sum(rows["node"], torch.zeros(question.num_nodes, dtype=torch.float64))
     return nodes, torch.stack(rows["edge"]).sum(0) if rows["edge"] else None

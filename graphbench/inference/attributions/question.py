@@ -103,7 +103,7 @@ class Question:
         for kind, vectors, reference in zip(self.kinds, self.vectors, self.reference, strict=True):
             mask = (nodes if kind == "node" else edges).to(vectors.device)
             outputs.append(torch.where(mask[:, :, None], vectors, reference))
-        return self.answers(*outputs)[:, self.column].double().cpu()
+        return self.answers(*outputs)[:, self.column].cpu().double()
 
 
 def _check_task(module: BenchmarkModule, node: int | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from graphbench.contracts.devices import as_double
 from graphbench.diagnostics.encoders import EncoderCall
 from graphbench.errors import BadInput
 from graphbench.inference import TrainingFacts
@@ -59,4 +60,5 @@ def _mean_of_values(
     inputs = [None if other is None else other[:1].expand(len(rows), -1) for other in arguments]
     inputs[place] = rows
     encoded: Tensor = encoder(*inputs)
-    return ((encoded[:-1] - encoded[-1:]).double() * weights.to(encoded.device)[:, None]).sum(0).to(encoded.dtype)
+    steps = as_double(encoded[:-1] - encoded[-1:])
+    return (steps * weights.to(steps.device)[:, None]).sum(0).to(encoded)
