@@ -109,7 +109,8 @@ def test_sound_model_passes_every_check():
     skipped = {"test_cuda_agrees_with_cpu"} if not torch.cuda.is_available() else set()
     skipped |= {"test_batches_of_the_loader_give_the_same"}  # of models that precompute
     skipped |= {"test_node_steps_give_what_forward_gives"}  # of models with steps
-    skipped |= {"test_a_step_stays_within_its_budget"}  # of classes in a file alone, see `test_budget.py`
+    # Counted for classes in a file alone, see `test_budget.py`.
+    skipped |= {"test_a_step_stays_within_its_budget", "test_a_step_runs_on_an_apple_gpu"}
     assert set(passed) == {name for name in dir(ArchitectureContract) if name.startswith("test_")} - skipped
 
 
