@@ -348,9 +348,7 @@ def check_rows(resistance: Tensor, friction: Tensor) -> None:
 
 
 def per_matrix(name: str, value: float | Tensor, lead: tuple[int, ...], device: torch.device, positive: bool) -> Tensor:
-    """Return a weight of the energy as one number per matrix, `[M, 1, 1]` with M the product of `lead`.
-
-    In float64, on an Apple GPU in float32.
+    """Return a weight of the energy in `widest_dtype`, one number per matrix `[M, 1, 1]`, M the product of `lead`.
 
     Args:
         name: how messages call it.
