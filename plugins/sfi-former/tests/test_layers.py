@@ -323,18 +323,6 @@ def test_an_iteration_with_negative_flows_shows_no_matrix(graphs):
     assert len(late.attention) == 4
 
 
-def test_the_checkpoint_names_the_iteration(caplog):
-    trained = make(solver="proximal", proximal=ProximalOptions(num_steps=7, start="scaled"))
-    state = trained.state_dict()
-    assert state["_extra_state"] == {"num_steps": 7, "start": "scaled", "step": "barzilai-borwein", "seed": 0}
-    with caplog.at_level("WARNING", logger="graphbench_sfi_former"):
-        make(solver="proximal", proximal=ProximalOptions(num_steps=7, start="scaled")).load_state_dict(state)
-        assert not caplog.records
-        make().load_state_dict(state)
-    assert "'num_steps': 7" in caplog.text
-    assert "an exact solver" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -357,12 +345,6 @@ def test_the_checkpoint_names_the_iteration(caplog):
 def test_bad_options_are_named(options, message):
     with pytest.raises(BadInput, match=message):
         SparseFlowAttention(DIM, **options)
-
-
-@pytest.mark.parametrize("options", [{"num_steps": 0}, {"start": "ones"}, {"step": "newton"}])
-def test_bad_options_of_the_iteration_are_named(options):
-    with pytest.raises(BadInput, match=next(iter(options))):
-        ProximalOptions(**options)
 
 
 def test_without_friction_in_heads_of_gps_it_is_the_attention_of_gps(graphs):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphbench.errors import BadInput
-from graphbench_sfi_former import ProximalOptions, sparse_flow, sparse_flow_proximal
+from graphbench_sfi_former import ProximalOptions, SparseFlowAttention, sparse_flow, sparse_flow_proximal
 from graphbench_sfi_former.reference import _nested_uniform
 
 
@@ -141,3 +141,22 @@ def test_a_scaled_start_sums_to_about_one_in_every_row():
     start = ProximalOptions(start="scaled")._start(rows, mask)
     start = torch.where(mask, start, 0.0)
     assert torch.allclose(start.sum(-1).mean(-1), torch.ones(2, 3), atol=0.1)
+
+
+@pytest.mark.parametrize("options", [{"num_steps": 0}, {"start": "ones"}, {"step": "newton"}])
+def test_bad_options_of_the_iteration_are_named(options):
+    with pytest.raises(BadInput, match=next(iter(options))):
+        ProximalOptions(**options)
+
+
+def test_the_checkpoint_names_the_iteration(caplog):
+    options = {"num_steps": 7, "start": "scaled"}
+    trained = SparseFlowAttention(6, 2, solver="proximal", proximal=ProximalOptions(**options))
+    state = trained.state_dict()
+    assert state["_extra_state"] == options | {"step": "barzilai-borwein", "seed": 0}
+    with caplog.at_level("WARNING", logger="graphbench_sfi_former"):
+        SparseFlowAttention(6, 2, solver="proximal", proximal=ProximalOptions(**options)).load_state_dict(state)
+        assert not caplog.records
+        SparseFlowAttention(6, 2).load_state_dict(state)
+    assert "'num_steps': 7" in caplog.text
+    assert "an exact solver" in caplog.text
