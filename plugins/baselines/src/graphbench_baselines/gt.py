@@ -208,7 +208,9 @@ class GT(Architecture):
         """Return nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` unless `full`."""
         x = self.node_encoder(batch)
         if self.position_map is not None:
-            x = x + self.position_map(torch.cat([encoder(batch) for encoder in self.positional], dim=-1))
+            # Encoders without weights return what is stored, float32 whatever the model's precision.
+            positions = torch.cat([encoder(batch) for encoder in self.positional], dim=-1)
+            x = x + self.position_map(positions.to(self.position_map.weight.dtype))
         if self.full:
             # A shallow copy: the caller's batch keeps its own edges.
             batch = copy.copy(batch)
