@@ -179,8 +179,8 @@ class EdgeRelation:
     def _at_samples(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
         """List pairs of an edge and a slot that holds its source: edge, slot and share, each `[pairs]`.
 
-        Where no slots hold the same node there is one at most for each edge. An edge without one stays on a card, with a
-        share of 0: to drop it forces a host-device sync.
+        Where no slots hold the same node there is one at most for each edge. On a card an edge without one stays, with
+        a share of 0: to drop it forces a host-device sync.
         """
         node, slot, share = _entries(sample, self.num_slots)
         if not sample.repeats:
