@@ -219,14 +219,10 @@ class ArchitectureContract(ModelCase):
     def test_smallest_graphs_work(self) -> None:
         """Graphs of one node and graphs without edges, alone and as a whole batch, in training mode too."""
         model = self._model()
-        for table in (
-            tiny_table(model.spec, sizes=[1]),
-            tiny_table(model.spec, sizes=[1, 1, 1]),
-            tiny_table(model.spec, sizes=[3, 1, 4], edges=False),
-        ):
-            batch = make_batch(model, table)
-            check_representation(model(batch), batch, model.dim, model.edge_dim)
-        check_representation(model.train()(batch), batch, model.dim)
+        for sizes, edges in (([1], True), ([1, 1, 1], True), ([3, 1, 4], False)):
+            batch = make_batch(model, tiny_table(model.spec, sizes=sizes, edges=edges))
+            for training in (False, True):
+                check_representation(model.train(training)(batch), batch, model.dim, model.edge_dim)
 
     def test_gradients_reach_every_parameter(self) -> None:
         """A loss on all outputs gives every trainable parameter a finite gradient."""

@@ -121,7 +121,7 @@ class TestGT(ArchitectureContract):
     most_launches = 284
 
     def make_model(self, spec):
-        encoders = [LapPEEncoder(3, 3, model="linear"), RWSEEncoder(4, 2)]
+        encoders = [LapPEEncoder(3, 3, model="raw"), RWSEEncoder(4, 2)]
         return GT(spec, **SMALL, num_heads=4, positional_encoders=encoders)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import check_divides
 from graphbench.nn import (
     Categorical,
     EdgeEncoder,
@@ -52,8 +52,7 @@ class EdgeAttention(Traced):
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, edges: bool = True) -> None:
         super().__init__()
-        if dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads = num_heads
         self.dropout = nn.Dropout(dropout)
         self.qkv_map = nn.Linear(dim, 3 * dim, bias=bias)  # Q, K, V of the equations, in one product
@@ -187,7 +186,6 @@ class GT(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.full = full
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, not full) if edge_updates else None
@@ -208,7 +206,9 @@ class GT(Architecture):
         """Return nodes `[num_nodes, hidden_dim]`, and edges `[num_edges, hidden_dim]` unless `full`."""
         x = self.node_encoder(batch)
         if self.position_map is not None:
-            x = x + self.position_map(torch.cat([encoder(batch) for encoder in self.positional], dim=-1))
+            # Encoders without weights return what is stored, float32 whatever the model's precision.
+            positions = torch.cat([encoder(batch) for encoder in self.positional], dim=-1)
+            x = x + self.position_map(positions.to(self.position_map.weight.dtype))
         if self.full:
             # A shallow copy: the caller's batch keeps its own edges.
             batch = copy.copy(batch)

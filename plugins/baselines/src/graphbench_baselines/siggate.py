@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
-from graphbench.errors import check_range
 from graphbench.nn import (
+    BatchNorm,
     Categorical,
     DenseLayout,
     EdgeEncoder,
@@ -90,7 +90,7 @@ class SigGateLayer(nn.Module):
         super().__init__()
         self.node_maps = nn.Linear(dim, 4 * dim)  # A, B, D, E
         self.edge_map, self.edge_out = nn.Linear(dim, dim), nn.Linear(dim, dim)  # C and F
-        self.node_norm, self.edge_norm = nn.BatchNorm1d(dim), nn.BatchNorm1d(dim)
+        self.node_norm, self.edge_norm = BatchNorm(dim), BatchNorm(dim)
         self.attention = SigGateAttention(dim, num_heads, attention_dropout, gated)
         self.feed_forward = FeedForward(dim, 2 * dim, dropout, "gelu")
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(3))
@@ -146,7 +146,6 @@ class SigGateGT(Architecture):
         categorical: Categorical = "one_hot",
     ) -> None:
         super().__init__(spec, hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
         self.edge_dim = hidden_dim
