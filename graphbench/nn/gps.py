@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphbench.contracts import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput
 from graphbench.nn.attention import MultiHeadAttention
 from graphbench.nn.dense import DenseLayout
 from graphbench.nn.features import Categorical, EdgeEncoder, NodeEncoder
@@ -198,7 +198,6 @@ class GPSBackbone(Architecture):
         activation: Activation = "relu",
     ) -> None:
         super().__init__(spec, hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders, categorical)
         # Only for layers that read edges: parameters without a gradient stop DDP.
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical) if local_layer in EDGE_LAYERS else None

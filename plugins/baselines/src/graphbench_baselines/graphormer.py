@@ -199,11 +199,11 @@ class Graphormer(Architecture):
         ties: Ties = "all",
     ) -> None:
         super().__init__(spec, hidden_dim)
-        self.re_attention = re_attention
-        drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
         check_choice("ties", ties, get_args(Ties))
-        _check_options(num_layers, max_hops, version, drops | {"input_dropout": input_dropout})
+        check_range("max_hops", max_hops, at_least=0, whole=True)
+        check_choice("version", version, get_args(Version))
         check_weight_init(init)
+        self.re_attention = re_attention
         fairseq = version == "fairseq"
         tables = (FAIRSEQ_TABLES if fairseq else FIRST_TABLES) if released else None
         self.input_dropout, self.checkpointing = nn.Dropout(input_dropout), checkpointing
@@ -216,7 +216,9 @@ class Graphormer(Architecture):
                 hidden_dim,
                 ffn_dim,
                 num_heads,
-                **drops,
+                dropout,
+                attention_dropout,
+                activation_dropout,
                 norm_first=not fairseq,
                 re_attention=re_attention,
                 attention=attention,
@@ -290,12 +292,3 @@ def token_layout(batch: GraphBatch) -> tuple[DenseLayout, Tensor, Tensor]:
 def _token_ptr(batch: GraphBatch) -> Tensor:
     """Return the first token of each graph `[B + 1]`."""
     return batch.ptr + torch.arange(batch.num_graphs + 1, device=batch.ptr.device)
-
-
-def _check_options(num_layers: int, max_hops: int, version: str, drops: dict[str, float]) -> None:
-    """Raise `BadInput` for options out of range."""
-    for name, value, least in (("num_layers", num_layers, 1), ("max_hops", max_hops, 0)):
-        check_range(name, value, at_least=least, whole=True)
-    check_choice("version", version, get_args(Version))
-    for name, probability in drops.items():
-        check_range(name, probability, at_least=0, below=1)

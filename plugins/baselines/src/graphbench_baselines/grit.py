@@ -213,7 +213,6 @@ class GRIT(Architecture):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         super().__init__(spec, hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         check_range("num_steps", num_steps, at_least=2, whole=True)
         self.edge_dim = hidden_dim
         self.encodings = (RRWP(num_steps - 1),)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput
 from graphbench.nn import (
     Categorical,
     EdgeEncoder,
@@ -187,7 +187,6 @@ class GT(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.full = full
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical, not full) if edge_updates else None

@@ -230,7 +230,6 @@ class PPGT(Architecture):
         categorical: Categorical = "normal",
     ) -> None:
         super().__init__(spec, hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         check_range("num_steps", num_steps, at_least=2, whole=True)
         check_range("drop_path", drop_path, at_least=0, below=1)
         self.encodings = (RRWP(num_steps - 1),)

@@ -258,7 +258,6 @@ class SAN(Architecture):
         categorical: Categorical = "normal",
     ) -> None:
         super().__init__(spec, hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         check_range("gamma", gamma, above=0)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)

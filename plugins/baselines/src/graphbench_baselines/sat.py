@@ -157,7 +157,11 @@ class SAT(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        _check_options(num_layers, num_hops, edge_dim, dropout, extractor, released)
+        check_range("num_hops", num_hops, at_least=1, whole=True)
+        check_range("edge_dim", edge_dim, at_least=0, whole=True)
+        check_choice("extractor", extractor, get_args(Extractor))
+        if released and extractor != "subgraph":
+            raise BadInput("released: true adds unused parts of the subgraph extractor, but extractor is 'subtree'.")
         has_edges = bool(spec.edge.vocabularies or spec.edge.dense)
         width = edge_dim if has_edges and gnn in EDGE_GNNS and edge_dim else None
         self.checkpointing, self.num_hops = checkpointing, num_hops
@@ -218,15 +222,3 @@ class SAT(Architecture):
             ),
             damping=(1 + degree).to(dtype).rsqrt()[:, None],
         )
-
-
-def _check_options(
-    num_layers: int, num_hops: int, edge_dim: int, dropout: float, extractor: str, released: bool
-) -> None:
-    """Raise `BadInput` for options out of range."""
-    for name, value, least in (("num_layers", num_layers, 1), ("num_hops", num_hops, 1), ("edge_dim", edge_dim, 0)):
-        check_range(name, value, at_least=least, whole=True)
-    check_range("dropout", dropout, at_least=0, below=1)
-    check_choice("extractor", extractor, get_args(Extractor))
-    if released and extractor != "subgraph":
-        raise BadInput("released: true adds unused parts of the subgraph extractor, but extractor is 'subtree'.")

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
-from graphbench.errors import check_range
 from graphbench.nn import (
     BatchNorm,
     Categorical,
@@ -147,7 +146,6 @@ class SigGateGT(Architecture):
         categorical: Categorical = "one_hot",
     ) -> None:
         super().__init__(spec, hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, categorical=categorical)
         self.edge_encoder = EdgeEncoder(spec, hidden_dim, categorical)
         self.edge_dim = hidden_dim

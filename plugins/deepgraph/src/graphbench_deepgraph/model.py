@@ -120,8 +120,8 @@ class DeepGraph(Architecture):
         released: bool = False,
     ) -> None:
         super().__init__(spec, hidden_dim)
-        drops = {"dropout": dropout, "attention_dropout": attention_dropout, "activation_dropout": activation_dropout}
-        _check_options(num_layers, num_draws, drops)
+        check_range("num_draws", num_draws, at_least=1, whole=True)
+        drops = dropout, attention_dropout, activation_dropout
         check_weight_init(init)
         self.checkpointing, self.num_draws, self.dropout = checkpointing, num_draws, nn.Dropout(dropout)
         self.sampling = replace(sampling, released=True) if released else sampling
@@ -143,7 +143,7 @@ class DeepGraph(Architecture):
         self.bias = RelativeBias(spec, num_heads, max_distance, local_attention, released)
         alpha, beta = deepnorm_factors(num_layers) if deepnorm else (1.0, 1.0)
         self.layers = nn.ModuleList(
-            DeepGraphLayer(hidden_dim, ffn_dim, num_heads, **drops, alpha=alpha, beta=beta, init=init)
+            DeepGraphLayer(hidden_dim, ffn_dim, num_heads, *drops, alpha=alpha, beta=beta, init=init)
             for _ in range(num_layers)
         )
         self.readout = TokenReadout(hidden_dim)
@@ -248,14 +248,6 @@ class DeepGraph(Architecture):
 def _field(name: str, draw: int) -> str:
     """Name a field of `token_places`, or the encoder's input, in the batch."""
     return f"deepgraph_{name}_{draw}"
-
-
-def _check_options(num_layers: int, num_draws: int, drops: dict[str, float]) -> None:
-    """Raise `BadInput` for numbers out of range."""
-    for name, number in (("num_layers", num_layers), ("num_draws", num_draws)):
-        check_range(name, number, at_least=1, whole=True)
-    for name, value in drops.items():
-        check_range(name, value, at_least=0, below=1)
 
 
 def _choose_encoding(substructures: Substructures | None, released: bool) -> Substructures:

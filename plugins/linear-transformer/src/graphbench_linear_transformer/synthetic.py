@@ -79,7 +79,6 @@ class LinearTransformer(Architecture):
         demands = spec.node.dense
         super().__init__(spec, demands or spec.num_targets)
         check_choice("form", form, get_args(TrainedForm))
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         if num_edges is not None:
             check_range("num_edges", num_edges, at_least=1, whole=True)
         start = start or ("gaussian" if demands else "identity")

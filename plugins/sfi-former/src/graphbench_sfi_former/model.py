@@ -48,7 +48,6 @@ class FlowBackbone(GPSBackbone):
         **options: Any,
     ) -> None:
         encoders = positional_encoders or ()
-        check_range("dropout", options["dropout"], at_least=0, below=1)
         super().__init__(spec, hidden_dim, num_layers, make_attention, positional_encoders=encoders, **options)
 
     def forward(self, batch: GraphBatch) -> Representation:

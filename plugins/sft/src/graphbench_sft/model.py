@@ -115,13 +115,8 @@ class SFT(Architecture):
         positional_encoders: list[PositionalEncoder] | None = None,
         categorical: Categorical = "one_hot",
     ) -> None:
-        counts = {"hidden_dim": hidden_dim, "num_layers": num_layers, "num_heads": num_heads}
-        for option, count in (counts | {"readout_samples": readout_samples}).items():
-            check_range(option, count, at_least=1, whole=True)
+        check_range("readout_samples", readout_samples, at_least=1, whole=True)
         super().__init__(spec, hidden_dim)
-        drops = {"token_drop": token_drop, "embedding_dropout": embedding_dropout, "ffn_dropout": ffn_dropout}
-        for option, probability in drops.items():
-            check_range(option, probability, at_least=0, below=1)
         self.parts = 2 if has_towers(spec) else 1
         if self.parts > 1 and (relative == "edges" or positional_encoders):
             raise BadInput(

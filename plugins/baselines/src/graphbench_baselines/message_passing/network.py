@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.contracts import NodeState, NodeStep
-from graphbench.errors import check_range
 from graphbench.nn import Categorical, ConvLayer, EdgeEncoder, GatedGCNLayer, NodeEncoder, count_arriving
 
 #: From `edge_index`, the number of nodes and the type of their vectors: edges, and a number or vector for each; with
@@ -55,7 +54,6 @@ class MessagePassingNetwork(Architecture):
         make_edges: MakeEdges | None = None,
     ) -> None:
         super().__init__(spec, hidden_dim * (num_layers + 1) if all_layers else hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.edge_encoder: nn.Module | None = None
         if reads_edges:

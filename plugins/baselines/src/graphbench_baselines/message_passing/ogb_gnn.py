@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import degree, scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
-from graphbench.errors import check_choice, check_range
+from graphbench.errors import check_choice
 from graphbench.nn import Categorical, EdgeEncoder, GINEConvolution, NodeEncoder, NormName, make_norm
 
 LayerName = Literal["GCN", "GIN"]
@@ -98,7 +98,6 @@ class OGBGNN(Architecture):
     ) -> None:
         super().__init__(spec, hidden_dim)
         check_choice("layer", layer, get_args(LayerName))
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
         self.edge_encoders = nn.ModuleList(EdgeEncoder(spec, hidden_dim, categorical) for _ in range(num_layers))
         self.layers = nn.ModuleList(_make_conv(layer, hidden_dim, norm) for _ in range(num_layers))

@@ -125,7 +125,6 @@ class SPN(Architecture):
         categorical: Categorical = "xavier_uniform",
     ) -> None:
         super().__init__(spec, hidden_dim * (num_layers + 1) if all_layers else hidden_dim)
-        check_range("num_layers", num_layers, at_least=1, whole=True)
         check_range("max_distance", max_distance, at_least=1, whole=True)
         check_range("eps", eps, at_least=-1, below=float("inf"))
         self.node_encoder = NodeEncoder(spec, hidden_dim, positional_encoders or (), categorical)
