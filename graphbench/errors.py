@@ -23,6 +23,7 @@ __all__ = [
     "NameClash",
     "UnknownName",
     "check_choice",
+    "check_divides",
     "check_range",
 ]
 
@@ -130,6 +131,22 @@ def check_choice(option: str, value: object, allowed: Iterable[object]) -> None:
     choices = list(allowed)
     if value not in choices:
         raise BadInput(f"{option} must be one of {', '.join(map(str, choices))}, but got {value!r}.")
+
+
+def check_divides(option: str, number: int, of: str, width: int) -> None:
+    """Refuse a number, such as one of heads, that does not divide a width.
+
+    Raises:
+        BadInput: names both options and their values.
+
+    Examples:
+        >>> check_divides("num_heads", 2, "hidden_dim", 8)
+        >>> check_divides("num_heads", 3, "hidden_dim", 8)
+        Traceback (most recent call last):
+        graphbench.errors.BadInput: num_heads must divide hidden_dim, but got num_heads=3 and hidden_dim=8.
+    """
+    if number < 1 or width % number:
+        raise BadInput(f"{option} must divide {of}, but got {option}={number} and {of}={width}.")
 
 
 def check_range(

@@ -57,7 +57,7 @@ def test_model_agrees_with_its_equations(made, spec, batch, adjacency, symmetric
     ("options", "message"),
     [
         ({"layer": "GIN"}, "layer must be one of GCN, GAT, GraphSAGE, but got 'GIN'"),
-        ({"layer": "GAT", "num_heads": 7}, "num_heads=7, hidden_dim=512"),
+        ({"layer": "GAT", "num_heads": 7}, "num_heads=7 and hidden_dim=512"),
         ({"norm": "instance"}, "norm must be one of batch, layer, none"),
         ({"num_layers": 0}, "num_layers"),
     ],

@@ -60,5 +60,5 @@ def test_learned_points_start_within_the_released_bounds(spec, count, bound):
 
 
 def test_heads_divide_the_width(spec):
-    with pytest.raises(BadInput, match="num_heads=4, hidden_dim=6"):
+    with pytest.raises(BadInput, match="num_heads=4 and hidden_dim=6"):
         SetTransformer(spec, 6)

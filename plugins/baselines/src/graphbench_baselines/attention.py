@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from graphbench import LayerTrace, Traced
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import BadInput, check_choice, check_divides
 from graphbench.nn import BatchNorm, DenseLayout, attend_within_graphs, attention_weights, mixed_values
 
 #: How attention holds graphs of different sizes on a card.
@@ -61,8 +61,7 @@ class StructuredAttention(Traced):
         check_choice("attention", attention, get_args(Padding))
         if re_attention and attention == "packed":
             raise BadInput("re_attention needs all weights, which attention=packed never holds; leave out one of them.")
-        if num_heads < 1 or dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads, self.dropout, self.extra_tokens = num_heads, dropout, extra_tokens
         self.packed = attention == "packed"
         # Two products, since queries and keys may read other rows than values do (SAT's structure).

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.encodings import ExpanderEdges
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import check_divides, check_range
 from graphbench.nn import (
     Categorical,
     DenseLayout,
@@ -63,8 +63,7 @@ class ExphormerAttention(nn.Module):
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads = num_heads
         self.qkv_map = nn.Linear(dim, 3 * dim, bias=False)  # Q, K, V of the equation, in one product
         self.edge_map = nn.Linear(dim, dim, bias=False)  # E

@@ -21,7 +21,7 @@ from torch_geometric.nn.attention.performer import generalized_kernel, linear_at
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
 from graphbench.contracts.kernels import in_program
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import check_choice, check_divides
 from graphbench.nn import (
     Activation,
     Categorical,
@@ -142,8 +142,7 @@ class PerformerBranch(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.performer = PerformerAttention(dim, num_heads, dropout=dropout)
 
     def forward(self, x: Tensor, batch: GraphBatch, layout: DenseLayout) -> Tensor:
@@ -199,8 +198,7 @@ class BigBirdBranch(nn.Module):
         self, dim: int, num_heads: int, dropout: float = 0.0, block_size: int = 3, num_random: int = 3
     ) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads, self.block_size, self.num_random = num_heads, block_size, num_random
         self.dropout = nn.Dropout(dropout)
         self.qkv_map = nn.Linear(dim, 3 * dim, bias=False)

@@ -17,7 +17,7 @@ from torch_geometric.utils import scatter, softmax
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, Representation, Traced
 from graphbench.encodings import RRWP
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import check_divides, check_range
 from graphbench.nn import (
     Categorical,
     EdgeEncoder,
@@ -89,8 +89,7 @@ class GRITAttention(Traced):
 
     def __init__(self, dim: int, num_heads: int, dropout: float, attention_dropout: float) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads = num_heads
         self.dropout, self.attention_dropout = nn.Dropout(dropout), nn.Dropout(attention_dropout)
         width = dim // num_heads

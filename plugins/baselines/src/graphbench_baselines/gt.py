@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
-from graphbench.errors import BadInput
+from graphbench.errors import check_divides
 from graphbench.nn import (
     Categorical,
     EdgeEncoder,
@@ -52,8 +52,7 @@ class EdgeAttention(Traced):
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, edges: bool = True) -> None:
         super().__init__()
-        if dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads = num_heads
         self.dropout = nn.Dropout(dropout)
         self.qkv_map = nn.Linear(dim, 3 * dim, bias=bias)  # Q, K, V of the equations, in one product

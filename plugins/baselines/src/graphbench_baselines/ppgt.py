@@ -18,7 +18,7 @@ from torch_geometric.utils import scatter, softmax
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, Representation, Traced
 from graphbench.encodings import RRWP
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import check_divides, check_range
 from graphbench.nn import Categorical, EdgeEncoder, FeedForward, NodeEncoder, mixed_values
 from graphbench_baselines.grit import Pairs, make_pairs
 
@@ -76,8 +76,7 @@ class PPGTAttention(Traced):
 
     def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads, self.dropout = num_heads, nn.Dropout(dropout)
         self.qkv_map, self.out_map = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
         self.pair_map = nn.Linear(dim, 2 * num_heads)  # P_r and P_d

@@ -19,7 +19,7 @@ from torch_geometric.utils import scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
 from graphbench.encodings import Normalization
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput, check_divides, check_range
 from graphbench.nn import (
     Categorical,
     DenseLayout,
@@ -98,8 +98,7 @@ class SANAttention(Traced):
 
     def __init__(self, dim: int, num_heads: int, gamma: float | None, dropout: float = 0.0) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads, self.gamma, self.dropout = num_heads, gamma, nn.Dropout(dropout)
         self.qkv_map = nn.Linear(dim, 3 * dim, bias=False)  # Q, K, V of the equations, in one product
         self.edge_map = nn.Linear(dim, dim, bias=False)  # E

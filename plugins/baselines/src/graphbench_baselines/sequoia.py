@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import check_divides, check_range
 from graphbench.nn import (
     Categorical,
     DenseLayout,
@@ -236,8 +236,7 @@ class ClusterAttention(Traced):
 
     def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
         super().__init__()
-        if dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads, self.dropout = num_heads, dropout
         self.in_proj = nn.Linear(dim, 3 * dim)
         self.out_proj = nn.Linear(dim, dim)

@@ -18,7 +18,7 @@ from torch_geometric.nn import GraphConv, PNAConv, SAGEConv
 
 from graphbench import GraphBatch, PositionalEncoder
 from graphbench.encodings import RWSE, ShortestPaths
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import check_choice, check_divides
 from graphbench.nn import GCNConvolution, GINConvolution, GINEConvolution, NormName, count_nodes, make_norm, node_pairs
 
 #: Message passing inside an extractor. PNA has the aggregators mean, sum and max and no degree scalers, as published.
@@ -339,8 +339,7 @@ class TowerPNA(PNAConv):
     """
 
     def __init__(self, dim: int, edge_dim: int | None, num_towers: int) -> None:
-        if num_towers < 1 or dim % num_towers:
-            raise BadInput(f"num_towers must divide hidden_dim, but got num_towers={num_towers} and hidden_dim={dim}.")
+        check_divides("num_towers", num_towers, "hidden_dim", dim)
         super().__init__(
             dim,
             dim,

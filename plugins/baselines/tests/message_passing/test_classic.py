@@ -147,7 +147,7 @@ def test_gat_has_a_bias_only_without_a_norm(spec):
 
 
 def test_gat_heads_must_divide_the_width(spec):
-    with pytest.raises(BadInput, match="num_heads=7, hidden_dim=16"):
+    with pytest.raises(BadInput, match="num_heads=7 and hidden_dim=16"):
         GAT(spec, hidden_dim=16, num_heads=7)
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec, GraphBatch, LayerTrace, Traced
-from graphbench.errors import BadInput
+from graphbench.errors import check_divides
 from graphbench.nn import (
     EMBEDDING_STD,
     FAIRSEQ_TABLES,
@@ -133,8 +133,7 @@ class TokenAttention(Traced):
 
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, residual_weight: float = 1.0) -> None:
         super().__init__()
-        if dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads, self.dropout, self.residual_weight = num_heads, dropout, residual_weight
         self.in_proj = nn.Linear(dim, 3 * dim)
         self.out_proj = nn.Linear(dim, dim)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import check_divides, check_range
 from graphbench.nn import FeedForward, attend
 from graphbench_large_graphs.inputs import InputFeatures
 from graphbench_large_graphs.propagation import WeightedEdges, symmetric_edges
@@ -100,8 +100,7 @@ class NAGphormer(Architecture):
     ) -> None:
         super().__init__(spec, hidden_dim)
         check_range("num_hops", num_hops, at_least=1, whole=True)
-        if hidden_dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", hidden_dim)
         self.num_hops = num_hops
         self.inputs = InputFeatures(spec, positional_encoders or ())
         self.input_map = nn.Linear(self.inputs.dim, hidden_dim)

@@ -16,7 +16,7 @@ from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_remaining_self_loops, scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, LayerTrace, PositionalEncoder, Representation, Traced
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import check_divides, check_range
 from graphbench.nn import DenseLayout
 from graphbench_large_graphs.inputs import InputFeatures
 from graphbench_large_graphs.linear import attention_matrices, linear_attention
@@ -222,8 +222,7 @@ class Polynormer(Architecture):
     ) -> None:
         super().__init__(spec, hidden_dim)
         check_range("global_layers", global_layers, at_least=0, whole=True)
-        if hidden_dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", hidden_dim)
         if beta is not None:
             check_range("beta", beta, at_least=0, at_most=1)
         self.inputs = InputFeatures(spec, positional_encoders or ())

@@ -19,7 +19,7 @@ from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.contracts import NodeState, NodeStep
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import check_choice, check_divides
 from graphbench.nn import GCNConvolution, NormName, count_arriving, gcn_edges, make_norm
 from graphbench_large_graphs.inputs import InputFeatures
 
@@ -115,8 +115,7 @@ class TunedGNN(Architecture):
     ) -> None:
         super().__init__(spec, hidden_dim)
         check_choice("layer", layer, get_args(LayerName))
-        if hidden_dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", hidden_dim)
         self.inputs = InputFeatures(spec, positional_encoders or ())
         self.input_map = nn.Linear(self.inputs.dim, hidden_dim) if input_map else None
         first = hidden_dim if input_map else self.inputs.dim

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput, check_divides, check_range
 from graphbench.nn import BatchNorm, Pooling
 from graphbench_point_clouds.clouds import nearest
 from graphbench_point_clouds.hierarchy import Level, build_levels, replace_repeats
@@ -270,8 +270,7 @@ class PointSequoia(PointCloudModel):
         for name, value in (("depth", depth), ("num_neighbors", num_neighbors), ("num_siblings", num_siblings)):
             check_range(name, value, at_least=1, whole=True)
         check_range("divide", divide, at_least=2, whole=True)
-        if hidden_dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", hidden_dim)
         super().__init__(spec, 4 * hidden_dim, 4 * hidden_dim, use_features)
         _check_cells(depth, divide, self.coordinates)
         c, h = self.coordinates, hidden_dim

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import check_divides, check_range
 from graphbench.nn import attend
 from graphbench_point_clouds.clouds import Clouds
 from graphbench_point_clouds.model import PointCloudModel, PointMap, Points
@@ -119,8 +119,7 @@ class SetTransformer(PointCloudModel):
     ) -> None:
         super().__init__(spec, hidden_dim, hidden_dim, use_features)
         check_range("num_inducing", num_inducing, at_least=1, whole=True)
-        if hidden_dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", hidden_dim)
         start = self.coordinates + self.feature_dim
         self.layers = nn.ModuleList(
             InducedBlock(hidden_dim if number else start, hidden_dim, num_heads, num_inducing)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import check_divides, check_range
 from graphbench.nn import DenseLayout, attend
 
 
@@ -57,8 +57,7 @@ class ProjectedAttention(nn.Module):
         check_range("num_heads", num_heads, at_least=1, whole=True)
         check_range("qkv_dim", width, at_least=1, whole=True)
         check_range("attention_dropout", dropout, at_least=0, below=1)
-        if width % num_heads:
-            raise BadInput(f"num_heads must divide qkv_dim, but got num_heads={num_heads} and qkv_dim={width}.")
+        check_divides("num_heads", num_heads, "qkv_dim", width)
         self.num_heads, self.dropout = num_heads, dropout
         self.qkv_map = nn.Linear(dim, self.num_maps * width, bias=False)
         self.out_map = nn.Linear(width, dim, bias=False)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from graphbench import BenchmarkSpec
-from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.errors import check_choice, check_divides, check_range
 from graphbench.nn import DenseLayout, FeedForward, attend
 from graphbench_sequences.attention import draw_xavier
 from graphbench_sequences.model import InteractionName, PoolingName, SequenceModel
@@ -73,8 +73,7 @@ class LunaAttention(nn.Module):
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         check_range("num_heads", num_heads, at_least=1, whole=True)
-        if dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.num_heads, self.dropout = num_heads, dropout
         self.pack_query, self.pack_map = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
         self.query_map, self.unpack_map = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)

@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 
 from graphbench import LayerTrace, Traced
 from graphbench.contracts.kernels import runs_numba
-from graphbench.errors import BadInput, check_choice, check_range
+from graphbench.errors import BadInput, check_choice, check_divides, check_range
 from graphbench.nn import DenseLayout, mixed_values
 from graphbench_sft.ops import Operands, mix_by_maxout
 from graphbench_sft.relative import Chunk, DistanceRelation, EdgeRelation, PairRelation, RelativeTerms, ScoreMap
@@ -136,8 +136,7 @@ class SampledAttention(Traced):
         check_choice("attention", attention, get_args(AttentionName))
         check_choice("sampler", sampler, get_args(SamplerName))
         check_choice("evaluation", evaluation, get_args(Evaluation))
-        if dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads} and hidden_dim={dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", dim)
         self.parts, self.layer = 1, 0
         self.num_heads = num_heads
         self.attention = attention

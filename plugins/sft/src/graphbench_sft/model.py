@@ -116,6 +116,7 @@ class SFT(Architecture):
         categorical: Categorical = "one_hot",
     ) -> None:
         check_range("readout_samples", readout_samples, at_least=1, whole=True)
+        check_range("token_drop", token_drop, at_least=0, below=1)  # None would be no dropout
         super().__init__(spec, hidden_dim)
         self.parts = 2 if has_towers(spec) else 1
         if self.parts > 1 and (relative == "edges" or positional_encoders):

@@ -21,7 +21,7 @@ from torch_geometric.nn import GATConv, SAGEConv
 from torch_geometric.utils import add_remaining_self_loops
 
 from graphbench import BenchmarkSpec, GraphBatch, PositionalEncoder
-from graphbench.errors import BadInput, check_choice
+from graphbench.errors import check_choice, check_divides
 from graphbench.nn import (
     Categorical,
     ConvLayer,
@@ -191,8 +191,7 @@ class GAT(MessagePassingNetwork):
         positional_encoders: list[PositionalEncoder] | None = None,
         categorical: Categorical = "xavier_uniform",
     ) -> None:
-        if hidden_dim % num_heads:
-            raise BadInput(f"num_heads must divide hidden_dim, but got num_heads={num_heads}, hidden_dim={hidden_dim}.")
+        check_divides("num_heads", num_heads, "hidden_dim", hidden_dim)
         numbers = iter(range(num_layers))
 
         def layer() -> nn.Module:

@@ -20,7 +20,7 @@ from torch_geometric.utils import scatter
 
 from graphbench import Architecture, BenchmarkSpec, GraphBatch, PositionalEncoder, Representation
 from graphbench.contracts import NodeState, NodeStep
-from graphbench.errors import BadInput, check_range
+from graphbench.errors import BadInput, check_divides, check_range
 from graphbench.nn import Categorical, EdgeEncoder, NodeEncoder, NormName, count_nodes, make_norm
 
 #: Added to variances before the root, as in the paper.
@@ -222,8 +222,7 @@ class PNA(Architecture):
         check_range("edge_features_dim", edge_features_dim, at_least=1, whole=True)
         for name, width in (("hidden_dim", hidden_dim), ("out_dim", out_dim)):
             check_range(name, width, at_least=1, whole=True)
-            if width % num_towers:
-                raise BadInput(f"num_towers must divide {name}, but got num_towers={num_towers} and {name}={width}.")
+            check_divides("num_towers", num_towers, name, width)
         super().__init__(spec, out_dim)
         self.mean_log_degree = _mean_log_degree(spec) if mean_log_degree is None else mean_log_degree
         check_range("mean_log_degree", self.mean_log_degree, above=0)
