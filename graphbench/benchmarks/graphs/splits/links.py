@@ -41,48 +41,67 @@ def split_links(raw: RawGraphs, request: SplitRequest) -> RawGraphs:
         BadInput: there are fewer than three pairs, another split is asked for, or the column does not give one.
     """
     level = LINK if LINK in raw.pairs else EDGE
-    words = raw.columns.get(level, {}).get(SPLIT) if request.kind in (None, "given") else None
-    is_given = words is not None and request.column in (None, SPLIT) and not request.group
-    if not is_given and (request.kind not in (None, "random") or request.column or request.group):
-        kind = request.kind or "given"
-        raise BadInput(
-            f"split={kind}: links of one graph are shared out by a column {SPLIT} of the table that lists them, of "
-            "train, val and test, or at random, by fractions. Add that column, or leave split out."
-        )
-    if not is_given and min(request.fractions) <= 0:
-        raise BadInput(f"fractions {list(request.fractions)}: links of one graph need a share above 0 in each split.")
-    edges = np.sort(raw.edges, axis=1)  # a pair and its reverse are one
-    links = np.sort(raw.pairs[LINK].ends, axis=1) if LINK in raw.pairs else edges
-    links, link_of = np.unique(links, axis=0, return_inverse=True)
-    loops = links[:, 0] == links[:, 1]
-    links, link_of = links[~loops], np.where(loops, -1, np.cumsum(~loops) - 1)[link_of.reshape(-1)]
+    words = _words_of_splits(raw, request, level)
+    links, link_of = _distinct_links(raw.pairs[LINK].ends if LINK in raw.pairs else raw.edges)
     if len(links) < len(SPLITS):
         raise BadInput(f"{raw.origin}: {len(links)} links cannot be shared out among train, val and test.")
-    if words is not None and is_given:
-        rows = _given(raw, words, link_of, len(links), level)
+    if words is None:
+        rows, shared = random_parts(len(links), request.fractions, request.seed, SPLITS), "cut by fractions"
     else:
-        rows = random_parts(len(links), request.fractions, request.seed, SPLITS)
-    negatives = raw.pairs[NEGATIVE].ends if NEGATIVE in raw.pairs else np.empty((0, 2), dtype=np.int64)
-    negative_rows = random_parts(len(negatives), request.fractions, request.seed, SPLITS) if len(negatives) else {}
-    size = int(raw.num_nodes[0])
-    keys = edges[:, 0] * size + edges[:, 1]
-    hidden = {name: np.isin(keys, links[rows[name], 0] * size + links[rows[name], 1]) for name in ("val", "test")}
+        rows, shared = _given(raw, words, link_of, len(links), level), f"by the column {SPLIT}"
+    pairs = {split: {LINK: links[rows[split]]} for split in SPLITS}
+    if NEGATIVE in raw.pairs and len(negatives := raw.pairs[NEGATIVE].ends):
+        negative_rows = random_parts(len(negatives), request.fractions, request.seed, SPLITS)
+        for split in SPLITS:
+            pairs[split][NEGATIVE] = negatives[np.sort(negative_rows[split])]
     parts = []
+    visible = _visible_edges(raw, links, rows)
     for split in SPLITS:
-        seen = np.flatnonzero(~hidden["test"] if split == "test" else ~(hidden["val"] | hidden["test"]))
-        pairs = {LINK: links[rows[split]]}
-        if negative_rows:
-            pairs[NEGATIVE] = negatives[np.sort(negative_rows[split])]
-        part = _with_edges(raw, seen)
+        part = _with_edges(raw, visible[split])
         part.names = [f"{raw.names[0]}, {split}"]
-        part.pairs = {kind: Pairs(ends, np.array([len(ends)])) for kind, ends in pairs.items()}
+        part.pairs = {kind: Pairs(ends, np.array([len(ends)])) for kind, ends in pairs[split].items()}
         parts.append(part)
     joined = concatenate(parts, raw.origin)
     joined.splits = {split: np.array([number]) for number, split in enumerate(SPLITS)}
-    by = f"by the column {SPLIT}" if is_given else "cut by fractions"
-    joined.hints["links"] = "column" if is_given else "fractions"
-    joined.hints["split"] = f"links of one graph, {by}; those of val and test are hidden from it"
+    joined.hints["links"] = "fractions" if words is None else "column"
+    joined.hints["split"] = f"links of one graph, {shared}; those of val and test are hidden from it"
     return joined
+
+
+def _words_of_splits(raw: RawGraphs, request: SplitRequest, level: str) -> np.ndarray | None:
+    """Return the column that says to which split each pair belongs; None where shares are random.
+
+    Raises:
+        BadInput: another split is asked for, or a share is 0.
+    """
+    words = raw.columns.get(level, {}).get(SPLIT)
+    if words is not None and request.kind in (None, "given") and request.column in (None, SPLIT) and not request.group:
+        return words
+    if request.kind not in (None, "random") or request.column or request.group:
+        raise BadInput(
+            f"split={request.kind or 'given'}: links of one graph are shared out by a column {SPLIT} of the table that "
+            "lists them, of train, val and test, or at random, by fractions. Add that column, or leave split out."
+        )
+    if min(request.fractions) <= 0:
+        raise BadInput(f"fractions {list(request.fractions)}: links of one graph need a share above 0 in each split.")
+    return None
+
+
+def _distinct_links(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return links without loops, the smaller end first `[links, 2]`, and the link of each pair, -1 for a loop."""
+    links, link_of = np.unique(np.sort(ends, axis=1), axis=0, return_inverse=True)
+    loops = links[:, 0] == links[:, 1]
+    return links[~loops], np.where(loops, -1, np.cumsum(~loops) - 1)[link_of.reshape(-1)]
+
+
+def _visible_edges(raw: RawGraphs, links: np.ndarray, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the edges of the graph that each split sees."""
+    size = int(raw.num_nodes[0])
+    edges = np.sort(raw.edges, axis=1)
+    keys = edges[:, 0] * size + edges[:, 1]
+    val, test = (np.isin(keys, links[rows[name], 0] * size + links[rows[name], 1]) for name in ("val", "test"))
+    in_training = np.flatnonzero(~(val | test))
+    return {"train": in_training, "val": in_training, "test": np.flatnonzero(~test)}
 
 
 def _given(raw: RawGraphs, words: np.ndarray, link_of: np.ndarray, count: int, level: str) -> dict[str, np.ndarray]:
