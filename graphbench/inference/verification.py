@@ -63,7 +63,7 @@ def verify(run: RunFolder) -> Iterator[Check]:
         data.prepare_data()
         data.setup("fit")
         data.setup("test")
-    except (BadInput, GraphbenchError) as error:
+    except GraphbenchError as error:
         yield Check(name, str(error), holds=False)
         return
     yield _step(module, data, config.get("trainer") or {})
@@ -121,7 +121,7 @@ def _predictions(
     try:
         predictions, targets = _read(path, module, data, split)
         computed, undefined = scores_of_predictions(module.task, predictions, targets)
-    except (BadInput, CorruptData) as error:
+    except GraphbenchError as error:
         return Check(name, str(error), holds=False)
     wrong = [
         f"{metric} is {computed.get(metric, undefined.get(metric, 'not defined'))}, and results.json says {value}"
@@ -150,13 +150,7 @@ def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> t
     table = data.tables[split]
     if axis is None or not module.task.comparable or "y" not in table.columns:
         raise BadInput(f"Predictions of {module.spec.name} are about neither graphs nor nodes, and cannot be scored.")
-    if not path.is_file():
-        raise BadInput(f"{path.name} is missing: `graphbench test --run RUN` writes it.")
-    try:
-        # Names as text: 007 would lose its zeros.
-        frame = pd.read_csv(path, dtype={"id": str})
-    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
-        raise CorruptData(f"{path} is no table of predictions: {error}") from error
+    frame = _read_frame(path)
     lengths = table.lengths(axis).numpy()
     ids = np.repeat(np.array([str(one) for one in data.ids(split)], dtype=object), lengths)
     if "id" not in frame or len(frame) != len(ids) or (frame["id"].to_numpy() != ids).any():
@@ -164,14 +158,28 @@ def _read(path: Path, module: BenchmarkModule, data: Benchmark, split: str) -> t
     nodes = np.concatenate([np.arange(length) for length in lengths])
     if axis == NODE and ("node" not in frame or (frame["node"].to_numpy() != nodes).any()):
         raise BadInput(f"{path.name}: its nodes are not those of {split} in their order.")
-    # Earlier versions wrote probabilities as `prediction_CLASS`, and a single target as `prediction`.
-    are_shares = module.spec.kind in ("classification", "multilabel")
-    shares = [name for name in frame if are_shares and str(name).startswith("probability_")]
-    columns = shares or [name for name in frame if name == "prediction" or str(name).startswith("prediction_")]
     try:
-        values = frame[columns].to_numpy(dtype=np.float32)
+        values = frame[_columns_of_predictions(frame, module.spec.kind)].to_numpy(dtype=np.float32)
     except ValueError as error:
         raise BadInput(f"{path.name}: {error}.") from error
-    if not columns or not np.isfinite(values).all():
+    if not values.shape[1] or not np.isfinite(values).all():
         raise BadInput(f"{path.name} lacks predictions: every row needs one.")
     return torch.tensor(values), table.columns["y"].reshape(len(frame), -1)
+
+
+def _read_frame(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise BadInput(f"{path.name} is missing: `graphbench test --run RUN` writes it.")
+    try:
+        return pd.read_csv(path, dtype={"id": str})  # names as text: 007 would lose its zeros
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise CorruptData(f"{path} is no table of predictions: {error}") from error
+
+
+def _columns_of_predictions(frame: pd.DataFrame, kind: str | None) -> list[str]:
+    """List the columns of probabilities, or of predictions; earlier versions wrote both as `prediction_...`."""
+    names = list(map(str, frame))
+    shares = [name for name in names if name.startswith("probability_")]
+    if shares and kind in ("classification", "multilabel"):
+        return shares
+    return [name for name in names if name == "prediction" or name.startswith("prediction_")]

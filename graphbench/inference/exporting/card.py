@@ -65,7 +65,7 @@ def _metadata(
     metrics = [
         {"type": spec.metric, "name": f"{spec.metric} ({words})", "value": results[split][f"{split}/{spec.metric}"]}
         for split, words in SCORED.items()
-        if _number(results.get(split, {}).get(f"{split}/{spec.metric}"))
+        if _is_number(results.get(split, {}).get(f"{split}/{spec.metric}"))
     ]
     if metrics:
         result = {
@@ -92,10 +92,10 @@ def _scores(
 
 
 def _cell(value: object) -> str:
-    return f"{value:.4f}" if _number(value) else "-"
+    return f"{value:.4f}" if _is_number(value) else "-"
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -104,7 +104,7 @@ def _conditions(results: Mapping[str, Any]) -> str:
     phrases = {"seed": "seed {}", "epochs": "{} epochs", "best_epoch": "weights of epoch {}"}
     # Versions that wrote no `epochs_from` counted epochs from 0.
     shift = {"best_epoch": int(results.get("epochs_from", 0) == 0)}
-    present = [key for key in phrases if _number(results.get(key))]
+    present = [key for key in phrases if _is_number(results.get(key))]
     return ", ".join(phrases[key].format(results[key] + shift.get(key, 0)) for key in present)
 
 
