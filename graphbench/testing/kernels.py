@@ -10,7 +10,8 @@ import unittest
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Literal
+from unittest import mock
 
 from graphbench.contracts import kernels
 from graphbench.errors import check_choice
@@ -37,13 +38,9 @@ def computed_by(way: Literal["numba", "torch"], *operations: str) -> Iterator[No
     check_choice("way", way, ("numba", "torch"))
     if way == "numba" and (find_spec("numba") is None or not kernels.register_kernels()):
         raise unittest.SkipTest("graphbench-kernels is not installed")
-    answer: Any = lambda: way == "numba" or bool(operations)  # noqa: E731 - stands where a cached function stood
-    wanted, kernels._are_wanted = kernels._are_wanted, answer
-    left_out, kernels._LEFT_OUT = kernels._LEFT_OUT, set(operations)
-    try:
+    run_kernels = way == "numba" or bool(operations)
+    with mock.patch.multiple(kernels, _are_wanted=lambda: run_kernels, _LEFT_OUT=set(operations)):
         yield
-    finally:
-        kernels._are_wanted, kernels._LEFT_OUT = wanted, left_out
 
 
 def run_with_triton(script: str, interpreted: bool = True) -> str:

@@ -48,19 +48,18 @@ def rank_by_depth(
         seed: of weights and relative matrix.
         rtol: singular values below this share of the largest count as zero.
     """
-    generator_state = torch.get_rng_state()
-    torch.manual_seed(seed)
     ptr = torch.tensor([0, num_tokens])
     layout = DenseLayout.from_rows(torch.zeros(num_tokens, dtype=torch.int64), ptr, num_tokens)
-    relation = DenseRelation(torch.randn(1, 1, num_tokens, num_tokens, dtype=torch.float64))
     # Equal tokens, so that all rank comes from the relation; float64, so that rounding stays far below `rtol`.
     x = torch.ones(num_tokens, dim, dtype=torch.float64)
     ranks = [numerical_rank(x, rtol)]
-    for _ in range(num_layers):
-        mixer = SampledAttention(dim, 1, num_tokens, attention, sampler="none", relation_dim=1)
-        x = SFTLayer(dim, mixer).double().eval()(x, layout, [relation])
-        ranks.append(numerical_rank(x, rtol))
-    torch.set_rng_state(generator_state)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        relation = DenseRelation(torch.randn(1, 1, num_tokens, num_tokens, dtype=torch.float64))
+        for _ in range(num_layers):
+            mixer = SampledAttention(dim, 1, num_tokens, attention, sampler="none", relation_dim=1)
+            x = SFTLayer(dim, mixer).double().eval()(x, layout, [relation])
+            ranks.append(numerical_rank(x, rtol))
     return torch.stack([torch.as_tensor(rank) for rank in ranks]).long()
 
 
