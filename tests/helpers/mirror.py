@@ -33,7 +33,7 @@ TESTED_BY = {
         "tests/cli/commands/test_score_input.py", "held against predict and scikit-learn",
     ),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
-    "plugins/baselines/src/graphbench_baselines/released/accounts.py": (
+    "plugins/baselines/src/graphbench_baselines/released/conversion.py": (
         "plugins/baselines/tests/released/test_graphgym.py", "every tensor too many or too few",
     ),
     "plugins/sfi-former/src/graphbench_sfi_former/enhanced.py": (

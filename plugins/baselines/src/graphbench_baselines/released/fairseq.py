@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from graphbench.errors import BadInput
-from graphbench_baselines.released.accounts import Accounts
+from graphbench_baselines.released.conversion import Conversion
 
 _STATE = "model"
 #: Rows between the first values of two features, and the first row of an atom's and of a bond's.
@@ -28,14 +28,14 @@ _UNREACHABLE = 511
 _ENCODER, _GRAPH = "encoder", "encoder.graph_encoder"
 
 
-def graphormer(content: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+def graphormer(content: Mapping[str, Any], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert Graphormer of version fairseq on molecules with OGB's features, norms behind the branches.
 
     The recipe needs `ties: one`, `standardize_targets: false`, and tables of degrees and distances as large as its
     molecules ask for: rows beyond them are left out, as is the map `masked_lm_pooler`, which that code never reads.
 
     Args:
-        content: of the file.
+        content: of the file, by name.
         ours: `state_dict` of the recipe's model.
 
     Returns:
@@ -47,59 +47,59 @@ def graphormer(content: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str,
     state = content.get(_STATE)
     if not isinstance(state, Mapping):
         raise BadInput(f"a checkpoint of fairseq holds {_STATE!r}, this file {', '.join(map(str, content))}.")
-    accounts = Accounts(state, ours)
-    _give_embeddings(accounts, ours)
-    _give_biases(accounts, ours)
-    accounts.move_all(f"{_GRAPH}.emb_layer_norm", "architecture.embedding_norm")
+    conversion = Conversion(state, ours)
+    _convert_embeddings(conversion, ours)
+    _convert_biases(conversion, ours)
+    conversion.copy_module(f"{_GRAPH}.emb_layer_norm", "architecture.embedding_norm")
     layers = {name.split(".")[2] for name in ours if name.startswith("architecture.layers.")}
     for number in sorted(layers, key=int):
-        _move_layer(accounts, f"{_GRAPH}.layers.{number}", f"architecture.layers.{number}")
-    accounts.move_all(f"{_ENCODER}.lm_head_transform_weight", "architecture.final.linear")
-    accounts.move_all(f"{_ENCODER}.layer_norm", "architecture.final.norm")
-    accounts.move(f"{_ENCODER}.embed_out.weight", "task.head.mlp.layers.0.weight")
-    accounts.move(f"{_ENCODER}.lm_output_learned_bias", "task.head.mlp.layers.0.bias")
-    for name in ("weight", "bias"):  # which nothing reads
-        accounts.take(f"{_ENCODER}.masked_lm_pooler.{name}")
-    accounts.give("task.offset", torch.zeros(1))
-    accounts.give("task.scale", torch.ones(1))
-    return accounts.close()
+        _convert_layer(conversion, f"{_GRAPH}.layers.{number}", f"architecture.layers.{number}")
+    conversion.copy_module(f"{_ENCODER}.lm_head_transform_weight", "architecture.final.linear")
+    conversion.copy_module(f"{_ENCODER}.layer_norm", "architecture.final.norm")
+    conversion.copy(f"{_ENCODER}.embed_out.weight", "task.head.mlp.layers.0.weight")
+    conversion.copy(f"{_ENCODER}.lm_output_learned_bias", "task.head.mlp.layers.0.bias")
+    for name in ("weight", "bias"):  # that code allocates them and never reads them
+        conversion.pop(f"{_ENCODER}.masked_lm_pooler.{name}")
+    conversion.set("task.offset", torch.zeros(1))
+    conversion.set("task.scale", torch.ones(1))
+    return conversion.finish()
 
 
-def _give_embeddings(accounts: Accounts, ours: Mapping[str, Any]) -> None:
+def _convert_embeddings(conversion: Conversion, ours: Mapping[str, Tensor]) -> None:
     """Convert the tables of atoms and degrees and the graph token."""
     features, table = f"{_GRAPH}.graph_node_feature", "architecture.embedding"
-    atoms = _rows_of_features(accounts.take(f"{features}.atom_encoder.weight"), ATOM_SIZES, _ATOM)
-    accounts.give(f"{table}.features.features.table", atoms)
+    atoms = _rows_of_features(conversion.pop(f"{features}.atom_encoder.weight"), ATOM_SIZES, _ATOM)
+    conversion.set(f"{table}.features.features.table", atoms)
     for name in ("in_degree", "out_degree"):
-        rows = accounts.take(f"{features}.{name}_encoder.weight")
+        rows = conversion.pop(f"{features}.{name}_encoder.weight")
         size = len(_ours(ours, f"{table}.{name}.weight"))
-        accounts.give(f"{table}.{name}.weight", rows[1 : size + 1])
-    accounts.move(f"{features}.graph_token.weight", "architecture.graph_token.weight")
+        conversion.set(f"{table}.{name}.weight", rows[1 : size + 1])
+    conversion.copy(f"{features}.graph_token.weight", "architecture.graph_token.weight")
 
 
-def _give_biases(accounts: Accounts, ours: Mapping[str, Any]) -> None:
+def _convert_biases(conversion: Conversion, ours: Mapping[str, Tensor]) -> None:
     """Convert the biases of attention; their edge vectors are means of three features, ours are sums."""
     biases, bias = f"{_GRAPH}.graph_attn_bias", "architecture.bias"
-    edges = accounts.take(f"{biases}.edge_encoder.weight")
+    edges = conversion.pop(f"{biases}.edge_encoder.weight")
     if edges[0].any():
         raise BadInput("the first row of edge_encoder, of edges that are not there, is not zero: it would add up.")
     bonds = _rows_of_features(edges, BOND_SIZES, _BOND)
-    bonds = bonds.to(torch.promote_types(bonds.dtype, torch.float32)) / len(BOND_SIZES)  # it may be in half precision
-    accounts.give(f"{bias}.edge_term.features.table", bonds)
+    bonds = bonds.to(torch.promote_types(bonds.dtype, torch.float32)) / len(BOND_SIZES)  # half precision would round
+    conversion.set(f"{bias}.edge_term.features.table", bonds)
     hops, heads, _ = _ours(ours, f"{bias}.edge_term.hops").shape
-    maps = accounts.take(f"{biases}.edge_dis_encoder.weight").reshape(-1, heads, heads)
-    accounts.give(f"{bias}.edge_term.hops", maps[:hops])
-    distances = accounts.take(f"{biases}.spatial_pos_encoder.weight")
+    maps = conversion.pop(f"{biases}.edge_dis_encoder.weight").reshape(-1, heads, heads)
+    conversion.set(f"{bias}.edge_term.hops", maps[:hops])
+    distances = conversion.pop(f"{biases}.spatial_pos_encoder.weight")
     size = len(_ours(ours, f"{bias}.distance.weight"))
-    accounts.give(f"{bias}.distance.weight", distances[[*range(1, size), _UNREACHABLE]])
-    accounts.move(f"{biases}.graph_token_virtual_distance.weight", f"{bias}.token.weight")
+    conversion.set(f"{bias}.distance.weight", distances[[*range(1, size), _UNREACHABLE]])
+    conversion.copy(f"{biases}.graph_token_virtual_distance.weight", f"{bias}.token.weight")
 
 
-def _move_layer(accounts: Accounts, theirs: str, ours: str) -> None:
+def _convert_layer(conversion: Conversion, theirs: str, ours: str) -> None:
     """Convert one layer; ours has the maps of queries and keys in one."""
     for name in ("weight", "bias"):
-        parts = [accounts.take(f"{theirs}.self_attn.{part}_proj.{name}") for part in "qk"]
-        accounts.give(f"{ours}.attention.qk_map.{name}", torch.cat(parts))
+        parts = [conversion.pop(f"{theirs}.self_attn.{part}_proj.{name}") for part in "qk"]
+        conversion.set(f"{ours}.attention.qk_map.{name}", torch.cat(parts))
     for their_part, our_part in (
         ("self_attn.v_proj", "attention.v_map"),
         ("self_attn.out_proj", "attention.out_map"),
@@ -108,7 +108,7 @@ def _move_layer(accounts: Accounts, theirs: str, ours: str) -> None:
         ("fc2", "ffn.contract"),
         ("final_layer_norm", "ffn_norm"),
     ):
-        accounts.move_all(f"{theirs}.{their_part}", f"{ours}.{our_part}")
+        conversion.copy_module(f"{theirs}.{their_part}", f"{ours}.{our_part}")
 
 
 def _rows_of_features(table: Tensor, sizes: tuple[int, ...], first: int) -> Tensor:
@@ -119,7 +119,7 @@ def _rows_of_features(table: Tensor, sizes: tuple[int, ...], first: int) -> Tens
     return table[rows]
 
 
-def _ours(ours: Mapping[str, Any], name: str) -> Any:
+def _ours(ours: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in ours:
         raise BadInput(f"the model lacks {name!r}, which the file has; its options differ from those of the file.")
     return ours[name]

@@ -5,21 +5,21 @@ Rampasek et al., NeurIPS 2022, arXiv 2205.12454; names are those of github.com/r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphbench.errors import BadInput
-from graphbench_baselines.released.accounts import BATCH_NORM, Accounts
+from graphbench_baselines.released.conversion import BATCH_NORM, Conversion
 
 _STATE = "model_state"
 #: Number of OGB's atom features that has grown: tags of chirality, from 4 to 5.
 _CHIRALITY, _FORMER_TAGS = 1, 4
 
 
-def gps(content: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+def gps(content: Mapping[str, Any], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert GPS with GatedGCN and softmax attention on molecules with RWSE (`Atom+RWSE`, `Bond`, head `san_graph`).
 
     Targets are as they are in the data, `standardize_targets: false`. OGB has five tags of chirality where it had four;
@@ -35,33 +35,33 @@ def gps(content: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         BadInput: the file is of another layout or model.
     """
-    accounts = Accounts(_state(content), ours)
+    conversion = Conversion(_state(content), ours)
     nodes, edges = "encoder.node_encoder", "encoder.edge_encoder"
-    atoms = accounts.take_list(f"{nodes}.encoder1.atom_embedding_list")
+    atoms = conversion.pop_list(f"{nodes}.encoder1.atom_embedding_list")
     if len(atoms) > _CHIRALITY and len(atoms[_CHIRALITY]) == _FORMER_TAGS:
         atoms[_CHIRALITY] = torch.cat([atoms[_CHIRALITY], atoms[_CHIRALITY][-1:]])
-    _stack(accounts, "architecture.node_encoder.features.table", atoms)
+    _stack(conversion, "architecture.node_encoder.features.table", atoms)
     positions = "architecture.node_encoder.positional.0"
-    accounts.move_all(f"{nodes}.encoder2.raw_norm", f"{positions}.norm", BATCH_NORM)
-    accounts.move_all(f"{nodes}.encoder2.pe_encoder", f"{positions}.encode")
-    bonds = accounts.take_list(f"{edges}.bond_embedding_list")
-    _stack(accounts, "architecture.edge_encoder.features.table", bonds)
+    conversion.copy_module(f"{nodes}.encoder2.raw_norm", f"{positions}.norm", BATCH_NORM)
+    conversion.copy_module(f"{nodes}.encoder2.pe_encoder", f"{positions}.encode")
+    bonds = conversion.pop_list(f"{edges}.bond_embedding_list")
+    _stack(conversion, "architecture.edge_encoder.features.table", bonds)
     for number in _numbers(ours, "architecture.layers."):
-        _move_layer(accounts, f"layers.{number}", f"architecture.layers.{number}")
+        _convert_layer(conversion, f"layers.{number}", f"architecture.layers.{number}")
     for number in _numbers(ours, "task.head.mlp.layers."):
-        accounts.move_all(f"post_mp.FC_layers.{number}", f"task.head.mlp.layers.{number}")
-    accounts.give("task.offset", torch.zeros(1))
-    accounts.give("task.scale", torch.ones(1))
-    return accounts.close()
+        conversion.copy_module(f"post_mp.FC_layers.{number}", f"task.head.mlp.layers.{number}")
+    conversion.set("task.offset", torch.zeros(1))
+    conversion.set("task.scale", torch.ones(1))
+    return conversion.finish()
 
 
-def _move_layer(accounts: Accounts, theirs: str, ours: str) -> None:
+def _convert_layer(conversion: Conversion, theirs: str, ours: str) -> None:
     """Convert one GPS layer; ours has the maps A, B, D and E of GatedGCN in one."""
     local = f"{theirs}.local_model"
     for name in ("weight", "bias"):
-        parts = [accounts.take(f"{local}.{part}.{name}") for part in "ABDE"]
-        accounts.give(f"{ours}.local.node_maps.{name}", torch.cat(parts))
-    accounts.move_all(f"{local}.C", f"{ours}.local.edge_map")
+        parts = [conversion.pop(f"{local}.{part}.{name}") for part in "ABDE"]
+        conversion.set(f"{ours}.local.node_maps.{name}", torch.cat(parts))
+    conversion.copy_module(f"{local}.C", f"{ours}.local.edge_map")
     for their_norm, our_norm in (
         ("local_model.bn_node_x", "local.node_norm"),
         ("local_model.bn_edge_e", "local.edge_norm"),
@@ -69,12 +69,12 @@ def _move_layer(accounts: Accounts, theirs: str, ours: str) -> None:
         ("norm1_attn", "attention_norm"),
         ("norm2", "norm"),
     ):
-        accounts.move_all(f"{theirs}.{their_norm}", f"{ours}.{our_norm}", BATCH_NORM)
-    accounts.move(f"{theirs}.self_attn.in_proj_weight", f"{ours}.attention.attention.in_proj.weight")
-    accounts.move(f"{theirs}.self_attn.in_proj_bias", f"{ours}.attention.attention.in_proj.bias")
-    accounts.move_all(f"{theirs}.self_attn.out_proj", f"{ours}.attention.attention.out_proj")
-    accounts.move_all(f"{theirs}.ff_linear1", f"{ours}.feed_forward.expand")
-    accounts.move_all(f"{theirs}.ff_linear2", f"{ours}.feed_forward.contract")
+        conversion.copy_module(f"{theirs}.{their_norm}", f"{ours}.{our_norm}", BATCH_NORM)
+    conversion.copy(f"{theirs}.self_attn.in_proj_weight", f"{ours}.attention.attention.in_proj.weight")
+    conversion.copy(f"{theirs}.self_attn.in_proj_bias", f"{ours}.attention.attention.in_proj.bias")
+    conversion.copy_module(f"{theirs}.self_attn.out_proj", f"{ours}.attention.attention.out_proj")
+    conversion.copy_module(f"{theirs}.ff_linear1", f"{ours}.feed_forward.expand")
+    conversion.copy_module(f"{theirs}.ff_linear2", f"{ours}.feed_forward.contract")
 
 
 def _state(content: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -85,13 +85,13 @@ def _state(content: Mapping[str, Any]) -> dict[str, Tensor]:
     return {name.removeprefix("model."): value for name, value in state.items()}
 
 
-def _stack(accounts: Accounts, name: str, tables: list[Tensor]) -> None:
+def _stack(conversion: Conversion, name: str, tables: list[Tensor]) -> None:
     """Give the model one table of the tables of all features."""
     if not tables:
         raise BadInput(f"the file has no tables of features for {name}.")
-    accounts.give(name, torch.cat(tables))
+    conversion.set(name, torch.cat(tables))
 
 
-def _numbers(names: Mapping[str, Any], prefix: str) -> list[int]:
+def _numbers(names: Iterable[str], prefix: str) -> list[int]:
     """Return the numbers of the layers whose names begin with `prefix`."""
     return sorted({int(name.removeprefix(prefix).partition(".")[0]) for name in names if name.startswith(prefix)})
