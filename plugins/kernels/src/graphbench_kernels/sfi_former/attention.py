@@ -1,4 +1,4 @@
-"""Ordinary rows of sparse-flow attention on a processor, by kernels in Numba: what they do stands in `attention_numba`.
+"""Run the kernels of `attention_numba` for the ordinary rows of sparse-flow attention on a processor.
 
 Legend: M matrices (graphs times heads), N queries, K keys; rows are counted over M and N; m and n: those of a block.
 """
@@ -29,9 +29,9 @@ from graphbench_sfi_former.blocks import (
 
 #: Bytes of dropout's factors of a block.
 BLOCK_BYTES = 2**21
-#: Steps of arithmetic by score, for sharing matrices out among threads.
+#: Steps of arithmetic for a score, by which threads share the work.
 _STEPS = 64
-#: The kernels compute so many rows at a time.
+#: Rows that the kernels compute at a time.
 _LANES = 16
 
 
@@ -40,14 +40,14 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, options: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        """Output `[M, N, d_v]` and steep rows `[M, N]`."""
-        given = Operands(*tensors)
-        query = given.query
-        output = query.new_empty(*query.shape[:2], given.value.shape[-1])
+        """Output `[M, N, d_v]` and steep rows `[M, N]`; options are masks, their numbers, dropout and its seed."""
+        operands, (masks, mask_of, dropout, seed) = Operands(*tensors), options
+        query = operands.query
+        output = query.new_empty(*query.shape[:2], operands.value.shape[-1])
         state = query.new_empty(STATE, len(output), -(-output.shape[1] // _LANES) * _LANES)
-        operands = (*_given(given, options, state), output)
-        for at, keep in _calls(given, options):
-            _run(attend, at, keep, *operands)
+        arguments = _arguments(operands, masks, mask_of, state)
+        for at, keep in _dropout_blocks(operands, dropout, seed):
+            _run(attend, at, keep, *arguments, output)
         steep = state[MARK, :, : output.shape[1]] == STEEP
         ctx.save_for_backward(output, state, *tensors)
         ctx.options = options
@@ -58,46 +58,52 @@ class Attention(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the seven tensors."""
         output, state, *tensors = ctx.saved_tensors
-        given, wanted = Operands(*tensors), ctx.needs_input_grad[1:]
+        operands, (masks, mask_of, dropout, seed) = Operands(*tensors), ctx.options
         if torch.is_grad_enabled():
-            return (None, *block_gradients(_pieces(given, ctx.options), given, None, upstream, wanted))
-        upstream = upstream.contiguous()
-        grads = [
-            x.new_empty(x.shape) if kind % 2 == 0 and kind < 4 else x.new_empty(-(-output.shape[1] // CHUNK), *x.shape)
-            for kind, x in enumerate(tensors[:5])
-        ]
+            pieces = _pieces(operands, masks, mask_of, dropout, seed)
+            return (None, *block_gradients(pieces, operands, None, upstream, ctx.needs_input_grad[1:]))
+        query, key, friction_query, friction_key, value = tensors[:5]
+        num_rows = output.shape[1]
+        chunks = -(-num_rows // CHUNK)  # of rows, each with sums of its own for keys and values
+        grads = (
+            query.new_empty(query.shape),
+            key.new_empty(chunks, *key.shape),
+            friction_query.new_empty(friction_query.shape),
+            friction_key.new_empty(chunks, *friction_key.shape),
+            value.new_empty(chunks, *value.shape),
+        )
         sums = output.new_empty(2, *state.shape[1:])
         arrays = Gradients(*(x.numpy() for x in (*grads, sums)))
-        operands = (*_given(given, ctx.options, state), output, upstream, arrays)
-        for at, keep in _calls(given, ctx.options):
-            _run(attend_back, at, keep, *operands)
-        steep = state[MARK, :, : output.shape[1]] == STEEP  # of which the kernel knows nothing
-        of_energy = sums[:, :, : output.shape[1]].double().masked_fill(steep, 0.0).sum(-1)[..., None, None]
+        arguments = (*_arguments(operands, masks, mask_of, state), output, upstream.contiguous(), arrays)
+        for at, keep in _dropout_blocks(operands, dropout, seed):
+            _run(attend_back, at, keep, *arguments)
+        steep = state[MARK, :, :num_rows] == STEEP  # whose gradients are not the kernel's
+        of_energy = sums[:, :, :num_rows].double().masked_fill(steep, 0.0).sum(-1)[..., None, None]
         of_energy.clamp_(torch.finfo(output.dtype).min, torch.finfo(output.dtype).max)
         whole = [x.sum(0) if x.dim() == 4 else x for x in grads]
-        of_alpha = None if given.alpha is None else of_energy[1] / given.alpha
+        of_alpha = None if operands.alpha is None else of_energy[1] / operands.alpha
         return (None, *whole, of_energy[0], of_alpha)
 
 
 @cache
 def _limits(dtype: torch.dtype) -> Any:
-    """Numbers that depend on the dtype: tolerance of a level, and `steepest`."""
+    """Return the numbers that depend on the dtype: tolerance of a level, and `steepest`."""
     return torch.tensor([8 * torch.finfo(dtype).eps, TOLERANCE[dtype] / torch.finfo(dtype).eps], dtype=dtype).numpy()
 
 
 @cache
-def _none(dtype: torch.dtype, dimensions: int) -> Any:
+def _absent(dtype: torch.dtype, dimensions: int) -> Any:
     """Make an empty array, for an absent argument."""
     return torch.empty((0,) * dimensions, dtype=dtype).numpy()
 
 
-def _given(operands: Operands, options: tuple[Any, ...], state: Tensor) -> tuple[Given, Sizes]:
+def _arguments(operands: Operands, masks: Tensor | None, mask_of: Tensor | None, state: Tensor) -> tuple[Given, Sizes]:
     """Return the arguments of both kernels, and their sizes."""
-    query, masks, mask_of = operands.query, *options[:2]
+    query = operands.query
     (num_matrices, num_rows, width), num_keys = query.shape, operands.key.shape[1]
     widths = width, operands.friction_query.shape[2], operands.value.shape[2]
     sizes = Sizes(num_matrices, num_rows, num_keys, *widths, 0 if masks is None else masks.shape[1])
-    penalty, alpha = (_none(torch.float64, 3) if x is None else x.detach().contiguous().numpy() for x in operands[5:])
+    penalty, alpha = (_absent(torch.float64, 3) if x is None else x.detach().contiguous().numpy() for x in operands[5:])
     query_, key, friction_query, friction_key, value = (x.detach().numpy() for x in operands[:5])
     given = Given(
         query_,
@@ -105,8 +111,8 @@ def _given(operands: Operands, options: tuple[Any, ...], state: Tensor) -> tuple
         friction_query,
         friction_key,
         value,
-        _none(torch.bool, 3) if masks is None else masks.numpy(),
-        _none(torch.int64, 1) if mask_of is None else mask_of.contiguous().numpy(),
+        _absent(torch.bool, 3) if masks is None else masks.numpy(),
+        _absent(torch.int64, 1) if mask_of is None else mask_of.contiguous().numpy(),
         penalty,
         alpha,
         _limits(query.dtype),
@@ -115,9 +121,9 @@ def _given(operands: Operands, options: tuple[Any, ...], state: Tensor) -> tuple
     return given, sizes
 
 
-def _calls(operands: Operands, options: tuple[Any, ...]) -> Iterator[tuple[Block, Tensor]]:
-    """Yield the part of each call, all or with dropout a block, and its factors `[m, n, K]` or `[0, 0, 0]`."""
-    query, (dropout, seed) = operands.query, options[2:]
+def _dropout_blocks(operands: Operands, dropout: float, seed: int) -> Iterator[tuple[Block, Tensor]]:
+    """Yield blocks and their factors of dropout `[m, n, K]`; without dropout all in one, with factors `[0, 0, 0]`."""
+    query = operands.query
     (num_matrices, num_rows, _), num_keys = query.shape, operands.key.shape[1]
     if not dropout:
         yield (slice(0, num_matrices), slice(0, num_rows)), query.new_empty(0, 0, 0)
@@ -131,12 +137,15 @@ def _calls(operands: Operands, options: tuple[Any, ...]) -> Iterator[tuple[Block
         yield at, factors.bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
 
 
-def _pieces(operands: Operands, options: tuple[Any, ...]) -> Iterator[Piece]:
-    """Yield the pieces of the plain form, with as many numbers to a block without dropout."""
-    if not options[2]:
-        yield from blocks(operands, *options)
-    for at, keep in _calls(operands, options) if options[2] else ():
-        yield at, allowed_keys(at, *options[:2]), keep
+def _pieces(
+    operands: Operands, masks: Tensor | None, mask_of: Tensor | None, dropout: float, seed: int
+) -> Iterator[Piece]:
+    """Yield the pieces of the plain form, with the kernels' factors of dropout."""
+    if not dropout:
+        yield from blocks(operands, masks, mask_of, dropout, seed)
+        return
+    for at, keep in _dropout_blocks(operands, dropout, seed):
+        yield at, allowed_keys(at, masks, mask_of), keep
 
 
 def _run(kernel: Any, at: Block, keep: Tensor, given: Any, sizes: Any, *operands: Any) -> None:
