@@ -1,14 +1,13 @@
 """The global attentions of SFi-Former and DFi-Former: a sparse or a dense flow in equation (13), see `enhanced`.
 
-Beside them plain regularisers of attention, as rivals of the friction. A row of attention is the point of the simplex
-`z >= 0, sum_i z_i = 1` that is best for its logits s:
+`RivalAttention` replaces the friction by a plain regulariser. A row of attention solves, for its logits s,
 
-    max_z  s . z - Omega(z)
+    max_z  s . z - Omega(z)        over the simplex  z >= 0, sum_i z_i = 1
 
-With the (negative) entropy for Omega it is softmax, with `|z|^2 / 2` sparsemax (Martins & Astudillo, "From Softmax to
-Sparsemax", ICML 2016, arXiv 1602.02068), and with `|z|_1`, which is 1 on all of the simplex, nothing but the largest
-logit. As penalties in the loss stand the entropy of rows of softmax and `1 - |z|^2`; both vanish where a row has one
-weight.
+The negative entropy for Omega gives softmax, and `|z|^2 / 2` gives sparsemax (Martins & Astudillo, "From Softmax to
+Sparsemax", ICML 2016, arXiv 1602.02068); `|z|_1` is 1 on all of the simplex, so the largest logit takes everything. Two
+more rivals leave softmax as it is and add a penalty to the loss, the entropy of its rows or `1 - |z|^2`; both vanish
+where a row has a single weight.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def steep_gradients(
 def _gradients(
     log_rows: LogRows, level: LogLevel, u: Tensor, size: Tensor, factors: Tensor | None, least: float, largest: float
 ) -> tuple[Tensor, ...]:
-    """Return the tensors of `SteepGradients` after the first, for `u` without dropout and terms of it of `size`."""
+    """Return the tensors of `SteepGradients`; u is without dropout, and `size` bounds the terms of its sums."""
     dropped, by_score, by_friction = (torch.zeros_like(log_rows.log_weight) for _ in range(3))
     total, common, penalty, leak = (torch.empty_like(log_rows.log_penalty) for _ in range(4))
     for few in _with_few_keys(log_rows, _counting(log_rows, level, least)):

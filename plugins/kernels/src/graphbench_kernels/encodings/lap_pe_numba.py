@@ -1,6 +1,6 @@
 """Smallest eigenvectors of the Laplacians of many small graphs: LAPACK, called from loops that Numba compiles.
 
-Imported by `loops` when `runs_numba` says yes, and never else. Every graph is decomposed by itself. A dense
+Only imported by `loops`, where `runs_numba` is true. Every graph is decomposed by itself. A dense
 eigen-decomposition finds all eigenvectors; here a Laplacian is made tridiagonal (`dsytrd`), which gives all eigenvalues
 (`dsterf`), then the few eigenvectors that are kept (`dstein`, inverse iteration), turned back (`dormtr`). What LAPACK
 spends on calls of BLAS for a molecule is as much as the arithmetic: small Laplacians are made tridiagonal here.

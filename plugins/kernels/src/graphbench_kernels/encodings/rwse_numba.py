@@ -1,6 +1,6 @@
 """Random walks along the edges of graphs, in loops that Numba compiles.
 
-Imported by `loops` when `runs_numba` says yes, and never else. Every graph is walked by itself.
+Only imported by `loops`, where `runs_numba` is true. Every graph is walked by itself.
 
 Legend: n nodes of a graph, A its adjacency, d_i the edges that begin at node i, M = D^-1 A the walk.
 """

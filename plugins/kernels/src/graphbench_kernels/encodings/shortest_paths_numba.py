@@ -1,6 +1,6 @@
 """Breadth-first searches from and to every node of many graphs, in loops that Numba compiles.
 
-Imported by `loops` when `runs_numba` says yes, and never else. Every graph is searched by itself, so that
+Only imported by `loops`, where `runs_numba` is true. Every graph is searched by itself, so that
 nothing depends on the others.
 
 Legend: the arrays of a table hold graph after graph; graph g has nodes `node_ptr[g] .. node_ptr[g + 1]`, edges and

@@ -1,6 +1,6 @@
 """Maxout scores on a processor: one loop for the scores, one for both gradients, compiled by Numba.
 
-Imported by `maxout` when `runs_numba` says yes, and never else. A few rows at a time are compared with all others, in
+Only imported by `maxout`, where `runs_numba` is true. A few rows at a time are compared with all others, in
 the cache; nothing else is stored but the results and a copy of an operand.
 
 Legend: M matrices (batch x heads), p and s rows of the two operands, d channels.
@@ -85,22 +85,22 @@ def _gradients(
     """Vectors of channels, counted over M, of `grad_a [M, p, d]` and `grad_b [M, s, d]`; operands are shaped alike."""
     groups, half = -(-channels // LANES), a.dtype.type(0.5)
     dtype = a.dtype
-    rows_of_a, of_rows, halves = (
+    a_rows, grad_a_rows, halves = (
         np.zeros(_ROWS * LANES, dtype),
         np.empty(_ROWS * LANES, dtype),
         np.empty(_ROWS * length, dtype),
     )
-    others, of_others = np.zeros(length * LANES, dtype), np.empty(length * LANES, dtype)
+    b_rows, grad_b_rows = np.zeros(length * LANES, dtype), np.empty(length * LANES, dtype)
     totals = np.empty(length, dtype)
     for item in range(first, last):
         matrix, channel = item // groups, item % groups * LANES
         width, place = min(LANES, channels - channel), matrix * length * channels + channel
-        take_rows(b, place, channels, length, width, others, LANES)
-        of_others[:] = 0
+        take_rows(b, place, channels, length, width, b_rows, LANES)
+        grad_b_rows[:] = 0
         totals[:] = 0
         for row in range(0, rows, _ROWS):
             count, here = min(_ROWS, rows - row), matrix * rows + row
-            take_rows(a, here * channels + channel, channels, count, width, rows_of_a, LANES)
+            take_rows(a, here * channels + channel, channels, count, width, a_rows, LANES)
             for i in range(count):
                 at, start = np.uint64((here + i) * length), np.uint64(i * length)
                 for j in range(np.uint64(0), np.uint64(length)):
@@ -108,12 +108,12 @@ def _gradients(
                 for j in range(np.uint64(0), np.uint64(length)):
                     totals[j] += grad[at + j]
             share_gradients(
-                rows_of_a, 0, LANES, others, 0, LANES, halves, 0, length, of_rows, of_others, count, LANES, length
+                a_rows, 0, LANES, b_rows, 0, LANES, halves, 0, length, grad_a_rows, grad_b_rows, count, LANES, length
             )
-            give_rows(of_rows, LANES, count, width, grad_a, here * channels + channel, channels)
+            give_rows(grad_a_rows, LANES, count, width, grad_a, here * channels + channel, channels)
         for j in range(length):
             at, total = np.uint64(j * LANES), totals[np.uint64(j)]
             # What a does not take of a gradient is b's.
             for c in range(np.uint64(0), np.uint64(LANES)):
-                of_others[at + c] = total - of_others[at + c]
-        give_rows(of_others, LANES, length, width, grad_b, place, channels)
+                grad_b_rows[at + c] = total - grad_b_rows[at + c]
+        give_rows(grad_b_rows, LANES, length, width, grad_b, place, channels)

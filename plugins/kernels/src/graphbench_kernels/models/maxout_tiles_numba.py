@@ -68,7 +68,7 @@ def _shares(rows: int) -> Any:
     """Make an instruction: gradients of some rows of `a` and a vector of its columns; see `share_gradients`."""
 
     def generate(builder: Any, a: Any, a_at: Any, a_row: Any, b: Any, b_at: Any, b_row: Any, *rest: Any) -> None:
-        g, g_at, g_row, of_a, of_b, count = rest
+        g, g_at, g_row, grad_a, grad_b, count = rest
         integer, vector = count.type, ir.VectorType(a.type.pointee, LANES)
         align = bytes_of(vector.element)
 
@@ -83,7 +83,7 @@ def _shares(rows: int) -> Any:
         with cgutils.for_range(builder, count) as loop:
             b_now = builder.add(b_at, builder.mul(loop.index, b_row))
             other = builder.load(lanes(b, b_now, 0, b_row), align=align)
-            total = builder.load(lanes(of_b, b_now, 0, b_row), align=align)
+            total = builder.load(lanes(grad_b, b_now, 0, b_row), align=align)
             for row in range(rows):
                 place = builder.add(builder.add(g_at, builder.mul(integer(row), g_row)), loop.index)
                 half = everywhere(builder, builder.load(builder.gep(g, [place])))
@@ -93,9 +93,9 @@ def _shares(rows: int) -> Any:
                     row_sum = builder.select(taken, builder.fadd(row_sum, half), row_sum)
                     total = builder.select(taken, builder.fadd(total, half), total)
                 builder.store(row_sum, sums[row])
-            builder.store(total, lanes(of_b, b_now, 0, b_row), align=align)
+            builder.store(total, lanes(grad_b, b_now, 0, b_row), align=align)
         for row, held in enumerate(sums):
-            builder.store(builder.load(held), lanes(of_a, a_at, row, a_row), align=align)
+            builder.store(builder.load(held), lanes(grad_a, a_at, row, a_row), align=align)
 
     n = types.int64
     return instruction(generate, None, n, n, None, n, n, None, n, n, None, None, n)
@@ -115,29 +115,29 @@ def share_gradients(
     g: Array,
     g_at: int,
     g_row: int,
-    of_a: Array,
-    of_b: Array,
+    grad_a: Array,
+    grad_b: Array,
     rows: int,
     columns: int,
     count: int,
 ) -> None:
-    """Write what `a_rt` gets of the gradients `2 g_rc` of sums of maxima to `of_a`, and add it to `of_b`.
+    """Write what `a_rt` gets of the gradients `2 g_rc` of sums of maxima to `grad_a`, and add it to `grad_b`.
 
-    That is `2 g_rc` where `a_rt > b_ct` and `g_rc` where they are equal, summed up over c for `of_a` and over r for
-    `of_b`: what `b_ct` gets is the sum of all `2 g_rc` over r, less that.
+    That is `2 g_rc` where `a_rt > b_ct` and `g_rc` where they are equal, summed up over c for `grad_a` and over r for
+    `grad_b`: what `b_ct` gets is the sum of all `2 g_rc` over r, less that.
 
     Args:
         a: holds the matrix `[rows, columns]`; columns lie side by side, here and in `b`.
-        a_at: place of its first number, in `a` and `of_a`.
-        a_row: how far its rows lie apart, in `a` and `of_a`.
+        a_at: place of its first number, in `a` and `grad_a`.
+        a_row: how far its rows lie apart, in `a` and `grad_a`.
         b: holds the matrix `[count, columns]`.
-        b_at: place of its first number, in `b` and `of_b`.
-        b_row: how far its rows lie apart, in `b` and `of_b`.
+        b_at: place of its first number, in `b` and `grad_b`.
+        b_row: how far its rows lie apart, in `b` and `grad_b`.
         g: holds half of the gradients `[rows, count]`.
         g_at: place of the first one.
         g_row: how far its rows lie apart.
-        of_a: like `a`, another array.
-        of_b: like `b`, another array.
+        grad_a: like `a`, another array.
+        grad_b: like `b`, another array.
         rows: of `a`.
         columns: of `a` and `b`, a multiple of `LANES`.
         count: rows of `b`.
@@ -147,10 +147,10 @@ def share_gradients(
         left, right = a_at + column, b_at + column
         for row in range(0, many, ROWS):
             a_place, g_place = left + row * a_row, g_at + row * g_row
-            _shares_of_four(a, a_place, a_row, b, right, b_row, g, g_place, g_row, of_a, of_b, count)
+            _shares_of_four(a, a_place, a_row, b, right, b_row, g, g_place, g_row, grad_a, grad_b, count)
         for row in range(many, rows):
             a_place, g_place = left + row * a_row, g_at + row * g_row
-            _shares_of_one(a, a_place, a_row, b, right, b_row, g, g_place, g_row, of_a, of_b, count)
+            _shares_of_one(a, a_place, a_row, b, right, b_row, g, g_place, g_row, grad_a, grad_b, count)
 
 
 @cpu_kernel

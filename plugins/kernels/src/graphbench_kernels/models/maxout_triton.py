@@ -1,8 +1,8 @@
 """Maxout scores on a graphics card: one Triton kernel for the scores, one for both gradients.
 
-Imported by `maxout` when a tensor lies on a device that Triton compiles for, and never else, since only the CUDA and
-ROCm builds of torch bring Triton with them. Nothing is stored but the results: a program keeps a tile of these in
-registers and goes along the axis that is summed over, one outer comparison per step.
+Only imported by `maxout`, where `runs_triton` is true: the CPU builds of torch bring no Triton with them. Nothing is
+stored but the results: a program keeps a tile of these in registers and goes along the axis that is summed over, one
+outer comparison per step.
 
 Legend: M matrices (batch x heads), p and s rows of the two operands, d channels.
 """

@@ -1,6 +1,6 @@
 """Attention of all tokens to a few sampled ones, from scores to mixed values, a few rows at a time in the cache.
 
-Imported by `mixture` when `runs_numba` says yes, and never else. An item is a head of a graph. Nothing of the size of
+Only imported by `mixture`, where `runs_numba` is true. An item is a head of a graph. Nothing of the size of
 the scores is stored: the way back computes them again, which takes less time than to write and read them.
 
 All arrays have one axis, for which the compiler makes vector instructions where an index is unsigned; comments tell

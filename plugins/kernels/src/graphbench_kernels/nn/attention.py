@@ -154,23 +154,23 @@ class _Attention(torch.autograd.Function):
                 kept_factors(ctx.drawn, place, ctx.num_heads, qkv.dtype) if ctx.drawn else None for place in places
             ]
             defined = partial(formula, ctx.packing, ctx.padding, ctx.num_heads, factors)
-            of_qkv, *of_given = gradients_by(defined, (qkv, *biases), needed, (upstream,))
-            return of_qkv, None, None, None, None, *of_given
+            grad_qkv, *grad_given = gradients_by(defined, (qkv, *biases), needed, (upstream,))
+            return grad_qkv, None, None, None, None, *grad_given
         rows = qkv.contiguous()
         num_heads, width = ctx.num_heads, rows.shape[1] // (3 * ctx.num_heads)
-        upstream, of_rows = upstream.contiguous(), torch.empty_like(rows)
-        of_biases: list[Tensor | None] = [None] * len(biases)
+        upstream, grad_rows = upstream.contiguous(), torch.empty_like(rows)
+        grad_biases: list[Tensor | None] = [None] * len(biases)
         for number, (place, bias) in enumerate(zip(ctx.places, biases, strict=False)):
             needed = ctx.needs_input_grad[5 + number]
             shape = (len(place.sizes), num_heads, place.length, place.length)
-            of_scores = rows.new_zeros(shape if needed else 0)
+            grad_scores = rows.new_zeros(shape if needed else 0)
             added = (*_added(bias), *_numbers(ctx.drawn), *numbers)
-            results = (upstream.view(-1), of_rows.view(-1), of_scores.view(-1))
+            results = (upstream.view(-1), grad_rows.view(-1), grad_scores.view(-1))
             steps = _pairs(place, num_heads) * (3 * _PRODUCT_STEPS * width + _SOFTMAX_STEPS)
             count = len(place.sizes) * num_heads
             run_in_threads(attend_gradient, count, steps, rows.view(-1), *place, num_heads, width, *added, *results)
-            of_biases[number] = of_scores.sum_to_size(bias.shape) if needed else None
-        return of_rows, None, None, None, None, *of_biases
+            grad_biases[number] = grad_scores.sum_to_size(bias.shape) if needed else None
+        return grad_rows, None, None, None, None, *grad_biases
 
 
 def formula(

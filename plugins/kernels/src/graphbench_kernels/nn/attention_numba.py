@@ -127,8 +127,8 @@ def attend_gradient(
     tops: Array,
     shares: Array,
     upstream: Array,
-    of_rows: Array,
-    of_scores: Array,
+    grad_rows: Array,
+    grad_scores: Array,
 ) -> None:
     """Gradients of what `attend` computes, `p (g - sum_j p_j g_j)` for scores with weights p and their gradients g.
 
@@ -150,8 +150,8 @@ def attend_gradient(
         tops: as `attend` returned them.
         shares: as `attend` returned them.
         upstream: gradient of the mixed values `[T, H, d]`.
-        of_rows: receives that of queries, keys and values `[T, 3, H, d]`.
-        of_scores: receives that of scores and bias `[b, H, n, n]`, 0 before; of length 0: it is not kept.
+        grad_rows: receives that of queries, keys and values `[T, 3, H, d]`.
+        grad_scores: receives that of scores and bias `[b, H, n, n]`, 0 before; of length 0: it is not kept.
     """
     own_row, three_rows = num_heads * width, 3 * num_heads * width
     padded, wide, unit, root = _up(length), _up(width), np.float32(_UNIT / np.sqrt(width)), np.float32(np.sqrt(width))
@@ -159,7 +159,7 @@ def attend_gradient(
     keys, values = np.empty(width * padded, np.float32), np.empty(width * padded, np.float32)
     queries, key_rows = np.zeros(length * wide, np.float32), np.zeros(length * wide, np.float32)
     above, out = np.zeros(length * wide, np.float32), np.empty(_QUERIES * wide, np.float32)
-    of_keys, of_values = np.empty(length * wide, np.float32), np.empty(length * wide, np.float32)
+    grad_keys, grad_values = np.empty(length * wide, np.float32), np.empty(length * wide, np.float32)
     weights, left = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
     means = np.empty(_QUERIES, np.float32)
     before, slopes = np.empty(_QUERIES * padded, np.float32), np.empty(_QUERIES * padded, np.float32)
@@ -179,8 +179,8 @@ def attend_gradient(
         _copy(rows, query, three_rows, queries, 0, wide, size, width, scale)
         _copy(rows, key, three_rows, key_rows, 0, wide, size, width, scale)
         _copy(upstream, mixed, own_row, above, 0, wide, size, width, _ONE)
-        _fill(of_keys, 0, size * wide, _ZERO)
-        _fill(of_values, 0, size * wide, _ZERO)
+        _fill(grad_keys, 0, size * wide, _ZERO)
+        _fill(grad_values, 0, size * wide, _ZERO)
         for begin in range(0, size, _QUERIES):
             count, number = min(_QUERIES, size - begin), starts[graph] * num_heads + head * size + begin
             drawn = pairs[graph] * num_heads + (head * size + begin) * size
@@ -197,15 +197,15 @@ def attend_gradient(
             for row in range(count):
                 at = row * stride
                 derive_row(weights, left, before, at, vectors, means[row], slopes)
-                if of_scores.shape[0]:
+                if grad_scores.shape[0]:
                     place = (item * length + begin + row) * length
-                    _copy(slopes, at, size, of_scores, place, size, 1, size, _ONE)
+                    _copy(slopes, at, size, grad_scores, place, size, 1, size, _ONE)
             multiply(slopes, 0, stride, 1, key_rows, 0, wide, out, 0, wide, count, wide, size)
-            _copy(out, 0, wide, of_rows, query + begin * three_rows, three_rows, count, width, _ONE)
-            add_product(slopes, 0, 1, stride, queries, begin * wide, wide, of_keys, 0, wide, size, wide, count)
-            add_product(left, 0, 1, stride, above, begin * wide, wide, of_values, 0, wide, size, wide, count)
-        _copy(of_keys, 0, wide, of_rows, key, three_rows, size, width, _ONE)
-        _copy(of_values, 0, wide, of_rows, value, three_rows, size, width, _ONE)
+            _copy(out, 0, wide, grad_rows, query + begin * three_rows, three_rows, count, width, _ONE)
+            add_product(slopes, 0, 1, stride, queries, begin * wide, wide, grad_keys, 0, wide, size, wide, count)
+            add_product(left, 0, 1, stride, above, begin * wide, wide, grad_values, 0, wide, size, wide, count)
+        _copy(grad_keys, 0, wide, grad_rows, key, three_rows, size, width, _ONE)
+        _copy(grad_values, 0, wide, grad_rows, value, three_rows, size, width, _ONE)
 
 
 @cpu_kernel

@@ -72,21 +72,21 @@ def gradients(
     mixed: Tensor,
     sums: Tensor,
     upstream: Tensor,
-    of_bias: bool,
+    grad_bias: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Differentiate attention; arguments as for `attend`, its results, and their gradient.
 
     Returns:
-        Gradients of the rows `[T, 3 H d]`, and if `of_bias` those of the logits `[B, H, N, N]`.
+        Gradients of the rows `[T, 3 H d]`, and if `grad_bias` those of the logits `[B, H, N, N]`.
     """
-    of_rows, shares = torch.empty_like(qkv), torch.empty_like(sums)
-    of_logits = qkv.new_zeros(len(ptr) - 1, num_heads, length, length) if of_bias else None
+    grad_rows, shares = torch.empty_like(qkv), torch.empty_like(sums)
+    grad_logits = qkv.new_zeros(len(ptr) - 1, num_heads, length, length) if grad_bias else None
     grid, options = _launch(qkv, ptr, length, num_heads)
-    given = (qkv, ptr, *_steps(bias), *_numbers(dropout), sums, shares, upstream, of_rows)
+    given = (qkv, ptr, *_steps(bias), *_numbers(dropout), sums, shares, upstream, grad_rows)
     with torch.cuda.device_of(qkv):
-        _query_gradients[grid](*given, mixed, of_logits, length, **options)  # fills `shares`
+        _query_gradients[grid](*given, mixed, grad_logits, length, **options)  # fills `shares`
         _key_gradients[grid](*given, **options)
-    return of_rows, of_logits
+    return grad_rows, grad_logits
 
 
 def kept_factors(ptr: Tensor, length: int, num_heads: int, dropout: Dropout) -> Tensor:
@@ -206,9 +206,9 @@ def _query_gradients(
     sums: tl.tensor,
     shares: tl.tensor,
     upstream: tl.tensor,
-    of_rows: tl.tensor,
+    grad_rows: tl.tensor,
     mixed: tl.tensor,
-    of_logits: tl.tensor,
+    grad_logits: tl.tensor,
     length: tl.tensor,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -237,7 +237,7 @@ def _query_gradients(
     place = (start + rows) * HEADS + head
     tl.store(shares + place, share, mask=rows < size)
     level = tl.load(sums + place, mask=rows < size, other=0.0)
-    of_q = tl.zeros((TILE, CHANNELS), tl.float32)
+    grad_q = tl.zeros((TILE, CHANNELS), tl.float32)
     first = 0
     while first < size:
         keys = first + tl.arange(0, TILE)
@@ -245,22 +245,22 @@ def _query_gradients(
         logits = make_logits(
             products, bias, bias_graph, bias_head, bias_row, graph, head, rows[:, None], keys[None, :], size, WIDTH
         )
-        of_weights = multiply_rows(
+        grad_weights = multiply_rows(
             upstream + at_mixed, at + 2 * HEADS * WIDTH, rows, keys, size, HEADS * WIDTH, ROW, WIDTH, PART, PRECISION
         )
         if dropout > 0.0:
             mask = is_kept(seed, dropout, graph, head, rows[:, None], keys[None, :])
-            of_weights = tl.where(mask, of_weights * factor, 0.0)
-        of_logit = tl.exp2(logits - level[:, None]) * (of_weights - share[:, None])
+            grad_weights = tl.where(mask, grad_weights * factor, 0.0)
+        grad_logit = tl.exp2(logits - level[:, None]) * (grad_weights - share[:, None])
         k = load_rows(at + HEADS * WIDTH, keys, size, ROW, WIDTH, CHANNELS)
-        of_q += tl.dot(of_logit.to(k.dtype), k, input_precision=PRECISION)
-        if of_logits is not None:
+        grad_q += tl.dot(grad_logit.to(k.dtype), k, input_precision=PRECISION)
+        if grad_logits is not None:
             # In 64 bits: B H N^2 of large graphs exceeds 2^31.
-            matrix = of_logits + (graph.to(tl.int64) * HEADS + head) * length * length
+            matrix = grad_logits + (graph.to(tl.int64) * HEADS + head) * length * length
             inside = (rows < size)[:, None] & (keys < size)[None, :]
-            tl.store(matrix + rows.to(tl.int64)[:, None] * length + keys[None, :], of_logit, mask=inside)
+            tl.store(matrix + rows.to(tl.int64)[:, None] * length + keys[None, :], grad_logit, mask=inside)
         first += TILE
-    store_rows(of_rows + start * ROW + head * WIDTH, of_q * WIDTH**-0.5, rows, size, ROW, WIDTH)
+    store_rows(grad_rows + start * ROW + head * WIDTH, grad_q * WIDTH**-0.5, rows, size, ROW, WIDTH)
 
 
 @triton.jit(do_not_specialize=["seed"])
@@ -277,7 +277,7 @@ def _key_gradients(
     sums: tl.tensor,
     shares: tl.tensor,
     upstream: tl.tensor,
-    of_rows: tl.tensor,
+    grad_rows: tl.tensor,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     CHANNELS: tl.constexpr,
@@ -294,8 +294,8 @@ def _key_gradients(
         return
     ROW: tl.constexpr = 3 * HEADS * WIDTH
     at, at_mixed = qkv + start * ROW + head * WIDTH, start * (HEADS * WIDTH) + head * WIDTH
-    of_k = tl.zeros((TILE, CHANNELS), tl.float32)
-    of_v = tl.zeros((TILE, CHANNELS), tl.float32)
+    grad_k = tl.zeros((TILE, CHANNELS), tl.float32)
+    grad_v = tl.zeros((TILE, CHANNELS), tl.float32)
     first = 0
     while first < size:
         rows = first + tl.arange(0, TILE)
@@ -307,7 +307,7 @@ def _key_gradients(
             products, bias, bias_graph, bias_head, bias_row, graph, head, rows[None, :], keys[:, None], size, WIDTH
         )
         weights = tl.exp2(logits - level[None, :])
-        of_weights = multiply_rows(
+        grad_weights = multiply_rows(
             at + 2 * HEADS * WIDTH, upstream + at_mixed, keys, rows, size, ROW, HEADS * WIDTH, WIDTH, PART, PRECISION
         )
         dropped = weights
@@ -315,16 +315,16 @@ def _key_gradients(
             # Counters are query and key whichever is the row, so these are the draws of the forward pass.
             mask = is_kept(seed, dropout, graph, head, rows[None, :], keys[:, None])
             dropped = tl.where(mask, weights * factor, 0.0)
-            of_weights = tl.where(mask, of_weights * factor, 0.0)
+            grad_weights = tl.where(mask, grad_weights * factor, 0.0)
         above = load_rows(upstream + at_mixed, rows, size, HEADS * WIDTH, WIDTH, CHANNELS)
-        of_v += tl.dot(dropped.to(above.dtype), above, input_precision=PRECISION)
-        of_logit = weights * (of_weights - share[None, :])
+        grad_v += tl.dot(dropped.to(above.dtype), above, input_precision=PRECISION)
+        grad_logit = weights * (grad_weights - share[None, :])
         q = load_rows(at, rows, size, ROW, WIDTH, CHANNELS)
-        of_k += tl.dot(of_logit.to(q.dtype), q, input_precision=PRECISION)
+        grad_k += tl.dot(grad_logit.to(q.dtype), q, input_precision=PRECISION)
         first += TILE
-    at_result = of_rows + start * ROW + head * WIDTH
-    store_rows(at_result + HEADS * WIDTH, of_k * WIDTH**-0.5, keys, size, ROW, WIDTH)
-    store_rows(at_result + 2 * HEADS * WIDTH, of_v, keys, size, ROW, WIDTH)
+    at_result = grad_rows + start * ROW + head * WIDTH
+    store_rows(at_result + HEADS * WIDTH, grad_k * WIDTH**-0.5, keys, size, ROW, WIDTH)
+    store_rows(at_result + 2 * HEADS * WIDTH, grad_v, keys, size, ROW, WIDTH)
 
 
 @triton.jit(do_not_specialize=["seed"])

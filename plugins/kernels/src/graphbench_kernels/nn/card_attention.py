@@ -106,10 +106,10 @@ class _Attention(torch.autograd.Function):
         if torch.is_grad_enabled():
             factors = attention_triton.kept_factors(ptr, length, ctx.num_heads, ctx.dropout) if ctx.dropout.p else None
             defined = partial(formula, ctx.packing, ctx.padding, ctx.num_heads, [factors])
-            of_qkv, of_bias = gradients_by(defined, (qkv, bias), needed, (upstream,))
-            return of_qkv, None, None, None, None, None, of_bias
+            grad_qkv, grad_bias = gradients_by(defined, (qkv, bias), needed, (upstream,))
+            return grad_qkv, None, None, None, None, None, grad_bias
         options = ptr, bias, length, ctx.num_heads, ctx.dropout
         results = mixed, sums, upstream.contiguous()
-        of_qkv, of_logits = attention_triton.gradients(qkv.contiguous(), *options, *results, needed[1])
-        of_bias = None if bias is None or of_logits is None else of_logits.sum_to_size(bias.shape).to(bias.dtype)
-        return of_qkv, None, None, None, None, None, of_bias
+        grad_qkv, grad_logits = attention_triton.gradients(qkv.contiguous(), *options, *results, needed[1])
+        grad_bias = None if bias is None or grad_logits is None else grad_logits.sum_to_size(bias.shape).to(bias.dtype)
+        return grad_qkv, None, None, None, None, None, grad_bias

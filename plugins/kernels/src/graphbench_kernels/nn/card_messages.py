@@ -140,15 +140,15 @@ class _GatedMessages(torch.autograd.Function):
         return out, raw
 
     @staticmethod
-    def backward(ctx: Any, of_out: Tensor, of_raw: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_out: Tensor, grad_raw: Tensor) -> tuple[Tensor | None, ...]:
         from graphbench_kernels.nn import messages_triton
 
         nodes, edge_index, edges, raw, means, shares = ctx.saved_tensors
         if torch.is_grad_enabled():
             plain = plain_form("graphbench::gated_messages")
-            return gradients_by(plain, (nodes, edge_index, edges), ctx.needs_input_grad, (of_out, of_raw))
+            return gradients_by(plain, (nodes, edge_index, edges), ctx.needs_input_grad, (grad_out, grad_raw))
         ends = _grouped(edge_index, len(nodes))
-        upstream = of_out.contiguous(), of_raw.contiguous()
+        upstream = grad_out.contiguous(), grad_raw.contiguous()
         grads = messages_triton.gated_gradients(nodes.contiguous(), ends, raw, means, shares, *upstream)
         return grads[0], None, grads[1]
 
@@ -178,7 +178,7 @@ class _EdgeAttention(torch.autograd.Function):
         return mixed, scores, returned
 
     @staticmethod
-    def backward(ctx: Any, of_mixed: Tensor, of_scores: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_mixed: Tensor, grad_scores: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         from graphbench_kernels.nn import edge_attention_triton
 
         qkv, edge_index, steer, mixed, weights = ctx.saved_tensors
@@ -186,10 +186,10 @@ class _EdgeAttention(torch.autograd.Function):
         if torch.is_grad_enabled():
             plain = plain_form("graphbench::edge_attention")
             again = lambda qkv, steer: plain(qkv, edge_index, steer, *ctx.options, ctx.with_scores)[:2]  # noqa: E731
-            of_qkv, of_steer = gradients_by(again, (qkv, steer), needed, (of_mixed, of_scores))
-            return of_qkv, None, of_steer, None, None, None
+            grad_qkv, grad_steer = gradients_by(again, (qkv, steer), needed, (grad_mixed, grad_scores))
+            return grad_qkv, None, grad_steer, None, None, None
         rows = None if steer is None else steer.contiguous()
         given = qkv.contiguous(), _grouped(edge_index, len(qkv)), rows, ctx.options, mixed, weights
-        above = of_mixed.contiguous(), of_scores.contiguous() if ctx.with_scores else None
-        of_qkv, of_steer = edge_attention_triton.gradients(*given, *above)
-        return of_qkv, None, of_steer, None, None, None
+        above = grad_mixed.contiguous(), grad_scores.contiguous() if ctx.with_scores else None
+        grad_qkv, grad_steer = edge_attention_triton.gradients(*given, *above)
+        return grad_qkv, None, grad_steer, None, None, None

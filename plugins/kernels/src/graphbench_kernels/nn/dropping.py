@@ -15,7 +15,7 @@ from graphbench_kernels.running import run_in_threads
 
 _BITS = 16
 _VALUES = 1 << _BITS
-#: How far, in parts of itself, a probability (and its complement) may be from the multiple that is taken for it.
+#: Largest relative error of a probability, and of its complement, that is rounded to a multiple of 2^-16.
 _TOLERANCE = 1e-3
 
 
@@ -23,7 +23,7 @@ class DroppedBits(NamedTuple):
     """Bits drawn for a number of entries.
 
     Args:
-        bits: random int16 `[entries]`, and as many more behind them as were asked for, which mean nothing.
+        bits: random int16 `[entries]`, then `more` numbers without meaning, see `draw_bits`.
         least: entries with at least this are kept.
         factor: what kept ones are multiplied by.
     """
@@ -34,7 +34,7 @@ class DroppedBits(NamedTuple):
 
 
 def draws_bits(p: float) -> bool:
-    """Tell whether a probability in [0, 1] is near enough to a multiple of 2^-16, so that `draw_bits` draws for it.
+    """Tell whether `draw_bits` takes a probability in [0, 1]: it must be close to a multiple of 2^-16.
 
     Examples:
         >>> draws_bits(0.1), draws_bits(1e-5), draws_bits(1.0)
@@ -45,12 +45,12 @@ def draws_bits(p: float) -> bool:
 
 
 def draw_bits(number: int, p: float, more: int = 0) -> DroppedBits:
-    """Draw for so many entries.
+    """Draw the bits of `number` entries.
 
     Args:
         number: of entries.
         p: probability of dropping one, for which `draws_bits` holds.
-        more: numbers behind those of the entries, for who reads several at a time.
+        more: padding, for loops that read several numbers at a time.
     """
     from graphbench_kernels.nn.random_numba import fill_numbers
 

@@ -45,20 +45,20 @@ def gradients(
     options: Options,
     mixed: Tensor,
     weights: Tensor,
-    of_mixed: Tensor,
-    of_scores: Tensor | None,
+    grad_mixed: Tensor,
+    grad_scores: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """Differentiate by qkv and by `steer`, from results of `attend` and their gradients."""
-    of_qkv, of_logits = torch.empty_like(qkv), torch.empty_like(weights)
-    of_steer = None if steer is None else torch.empty_like(steer)
+    grad_qkv, grad_logits = torch.empty_like(qkv), torch.empty_like(weights)
+    grad_steer = None if steer is None else torch.empty_like(steer)
     grid, constants = _launch(qkv, options)
-    arrived = (qkv, steer, edges.source, *edges.arriving, mixed, weights, of_mixed, of_scores)
-    sent = (qkv, steer, edges.target, *edges.sent, weights, of_mixed, of_scores)
+    arrived = (qkv, steer, edges.source, *edges.arriving, mixed, weights, grad_mixed, grad_scores)
+    sent = (qkv, steer, edges.target, *edges.sent, weights, grad_mixed, grad_scores)
     with torch.cuda.device_of(qkv):
         # In this order: sources read the gradients of logits that targets have written.
-        _target_gradients[grid](*arrived, of_qkv, of_steer, of_logits, **constants)
-        _source_gradients[grid](*sent, of_qkv, of_logits, **constants)
-    return of_qkv, of_steer
+        _target_gradients[grid](*arrived, grad_qkv, grad_steer, grad_logits, **constants)
+        _source_gradients[grid](*sent, grad_qkv, grad_logits, **constants)
+    return grad_qkv, grad_steer
 
 
 def _launch(qkv: Tensor, options: Options) -> tuple[tuple[int, int], dict[str, Any]]:
@@ -134,11 +134,11 @@ def _target_gradients(
     order: tl.tensor,
     mixed: tl.tensor,
     weights: tl.tensor,
-    of_mixed: tl.tensor,
-    of_scores: tl.tensor,
-    of_qkv: tl.tensor,
-    of_steer: tl.tensor,
-    of_logits: tl.tensor,
+    grad_mixed: tl.tensor,
+    grad_scores: tl.tensor,
+    grad_qkv: tl.tensor,
+    grad_steer: tl.tensor,
+    grad_logits: tl.tensor,
     HEADS: tl.constexpr,
     LARGEST: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -149,10 +149,10 @@ def _target_gradients(
     node, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channels = tl.arange(0, BLOCK)
     q = load_row(qkv, 3 * node * HEADS + head, channels, WIDTH, NUMBER) * WIDTH**-0.5
-    above = load_row(of_mixed, node * HEADS + head, channels, WIDTH, NUMBER)
+    above = load_row(grad_mixed, node * HEADS + head, channels, WIDTH, NUMBER)
     # sum_j w_j (g . v_j) = g . out, without going through the edges twice.
     share = tl.sum(above * load_row(mixed, node * HEADS + head, channels, WIDTH, NUMBER))
-    of_q = tl.zeros((BLOCK,), NUMBER)
+    grad_q = tl.zeros((BLOCK,), NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
         e = tl.load(order + place)
@@ -161,15 +161,15 @@ def _target_gradients(
         logit = tl.sum(_steered(q * k, steer, row, channels, WIDTH, NUMBER))
         through = tl.sum(above * load_row(qkv, key + HEADS, channels, WIDTH, NUMBER)) - share
         # Through a clamp no gradient passes; at its ends it does, as with torch up to 2.13.
-        of_logit = tl.where(tl.abs(logit) <= LARGEST, tl.load(weights + row) * through, 0.0)
-        tl.store(of_logits + row, of_logit)
-        of_score = _with_scores(of_logit, of_scores, row, channels, WIDTH, NUMBER)
-        of_q += _steered(of_score * k, steer, row, channels, WIDTH, NUMBER)
+        grad_logit = tl.where(tl.abs(logit) <= LARGEST, tl.load(weights + row) * through, 0.0)
+        tl.store(grad_logits + row, grad_logit)
+        grad_score = _with_scores(grad_logit, grad_scores, row, channels, WIDTH, NUMBER)
+        grad_q += _steered(grad_score * k, steer, row, channels, WIDTH, NUMBER)
         if steer is not None:
-            tl.store(of_steer + row * WIDTH + channels, of_score * q * k, mask=channels < WIDTH)
+            tl.store(grad_steer + row * WIDTH + channels, grad_score * q * k, mask=channels < WIDTH)
         place += 1
-    at = of_qkv + (3 * node * HEADS + head) * WIDTH + channels
-    tl.store(at, of_q * WIDTH**-0.5, mask=channels < WIDTH)
+    at = grad_qkv + (3 * node * HEADS + head) * WIDTH + channels
+    tl.store(at, grad_q * WIDTH**-0.5, mask=channels < WIDTH)
 
 
 @triton.jit
@@ -180,10 +180,10 @@ def _source_gradients(
     ptr: tl.tensor,
     order: tl.tensor,
     weights: tl.tensor,
-    of_mixed: tl.tensor,
-    of_scores: tl.tensor,
-    of_qkv: tl.tensor,
-    of_logits: tl.tensor,
+    grad_mixed: tl.tensor,
+    grad_scores: tl.tensor,
+    grad_qkv: tl.tensor,
+    grad_logits: tl.tensor,
     HEADS: tl.constexpr,
     LARGEST: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -193,19 +193,19 @@ def _source_gradients(
     """Differentiate by key and value of a node."""
     node, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channels = tl.arange(0, BLOCK)
-    of_k, of_v = tl.zeros((BLOCK,), NUMBER), tl.zeros((BLOCK,), NUMBER)
+    grad_k, grad_v = tl.zeros((BLOCK,), NUMBER), tl.zeros((BLOCK,), NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
         e = tl.load(order + place)
         row, to = e * HEADS + head, tl.load(target + e)
-        of_score = _with_scores(tl.load(of_logits + row), of_scores, row, channels, WIDTH, NUMBER)
+        grad_score = _with_scores(tl.load(grad_logits + row), grad_scores, row, channels, WIDTH, NUMBER)
         q = load_row(qkv, 3 * to * HEADS + head, channels, WIDTH, NUMBER)
-        of_k += _steered(of_score * q, steer, row, channels, WIDTH, NUMBER)
-        of_v += tl.load(weights + row) * load_row(of_mixed, to * HEADS + head, channels, WIDTH, NUMBER)
+        grad_k += _steered(grad_score * q, steer, row, channels, WIDTH, NUMBER)
+        grad_v += tl.load(weights + row) * load_row(grad_mixed, to * HEADS + head, channels, WIDTH, NUMBER)
         place += 1
-    at = of_qkv + ((3 * node + 1) * HEADS + head) * WIDTH + channels
-    tl.store(at, of_k * WIDTH**-0.5, mask=channels < WIDTH)
-    tl.store(at + HEADS * WIDTH, of_v, mask=channels < WIDTH)
+    at = grad_qkv + ((3 * node + 1) * HEADS + head) * WIDTH + channels
+    tl.store(at, grad_k * WIDTH**-0.5, mask=channels < WIDTH)
+    tl.store(at + HEADS * WIDTH, grad_v, mask=channels < WIDTH)
 
 
 @triton.jit
@@ -220,12 +220,12 @@ def _steered(
 
 @triton.jit
 def _with_scores(
-    x: tl.tensor, of_scores: tl.tensor, row: tl.tensor, channels: tl.tensor, WIDTH: tl.constexpr, NUMBER: tl.constexpr
+    x: tl.tensor, grad_scores: tl.tensor, row: tl.tensor, channels: tl.tensor, WIDTH: tl.constexpr, NUMBER: tl.constexpr
 ) -> tl.tensor:
     """Add the gradient of the scores of an edge and head, if they have one, to that of its logit."""
     total = tl.where(channels < WIDTH, x, 0.0)
-    if of_scores is not None:
-        total += load_row(of_scores, row, channels, WIDTH, NUMBER)
+    if grad_scores is not None:
+        total += load_row(grad_scores, row, channels, WIDTH, NUMBER)
     return total
 
 

@@ -97,13 +97,13 @@ class _SumOfNeighbours(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         edge_index, weight, x = ctx.saved_tensors
-        of_x = of_weight = None
+        grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            of_x = nn.sum_neighbours(upstream, edge_index.flip(0), weight, ctx.own)
+            grad_x = nn.sum_neighbours(upstream, edge_index.flip(0), weight, ctx.own)
         if ctx.needs_input_grad[2]:
             source, target = edge_index
-            of_weight = (upstream.index_select(0, target) * x.index_select(0, source)).sum(-1)
-        return of_x, None, of_weight, None
+            grad_weight = (upstream.index_select(0, target) * x.index_select(0, source)).sum(-1)
+        return grad_x, None, grad_weight, None
 
 
 def _share_of(x: Tensor, own: float) -> Tensor:
@@ -141,10 +141,10 @@ class _SumOfRectified(torch.autograd.Function):
             inputs = (x, edge_index, edges, ctx.own)
             return gradients_by(plain_form("graphbench::sum_rectified"), inputs, ctx.needs_input_grad, (upstream,))
         x, edges, upstream = x.contiguous(), edges.contiguous(), upstream.contiguous()
-        of_x, of_edges = _share_of(upstream, ctx.own), torch.empty_like(edges)
-        operands = (*edge_index.contiguous().unbind(0), x, edges, upstream, of_x, of_edges)
+        grad_x, grad_edges = _share_of(upstream, ctx.own), torch.empty_like(edges)
+        operands = (*edge_index.contiguous().unbind(0), x, edges, upstream, grad_x, grad_edges)
         run_in_threads(rectified_gradients, x.shape[1], edges.numel(), *operands)
-        return of_x, None, of_edges, None
+        return grad_x, None, grad_edges, None
 
 
 class _GatedMessages(torch.autograd.Function):
@@ -165,18 +165,18 @@ class _GatedMessages(torch.autograd.Function):
         return out, raw
 
     @staticmethod
-    def backward(ctx: Any, of_out: Tensor, of_raw: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_out: Tensor, grad_raw: Tensor) -> tuple[Tensor | None, ...]:
         from graphbench_kernels.nn.messages_numba import gated_gradients
 
         nodes, edge_index, edges, gates, means, shares = ctx.saved_tensors
         if torch.is_grad_enabled():
             inputs = (nodes, edge_index, edges)
             return gradients_by(
-                plain_form("graphbench::gated_messages"), inputs, ctx.needs_input_grad, (of_out, of_raw)
+                plain_form("graphbench::gated_messages"), inputs, ctx.needs_input_grad, (grad_out, grad_raw)
             )
         nodes = nodes.contiguous()
-        of_nodes, of_edges = torch.zeros_like(nodes), torch.empty_like(gates)
+        grad_nodes, grad_edges = torch.zeros_like(nodes), torch.empty_like(gates)
         saved = (*edge_index.contiguous().unbind(0), nodes, gates, means, shares)
-        operands = (*saved, of_out.contiguous(), of_raw.contiguous(), of_nodes, of_edges)
+        operands = (*saved, grad_out.contiguous(), grad_raw.contiguous(), grad_nodes, grad_edges)
         run_in_threads(gated_gradients, gates.shape[1], 4 * gates.numel(), *operands)
-        return of_nodes, None, of_edges
+        return grad_nodes, None, grad_edges

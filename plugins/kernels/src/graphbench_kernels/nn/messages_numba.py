@@ -1,6 +1,6 @@
 """Sums over the edges that arrive at nodes, in loops that Numba compiles.
 
-Imported by `messages` when `runs_numba` says yes, and never else. Nothing is stored for each edge but what is asked
+Only imported by `messages`, where `runs_numba` is true. Nothing is stored for each edge but what is asked
 for. Items are channels, so that each thread goes through all edges and no two write to the same number. An inner loop
 writes to one or two rows: with more, the compiler gives up proving that they do not overlap, and computes number by
 number, as it does where an index might be negative, which is why channels are counted without sign.
@@ -65,19 +65,18 @@ def rectified_gradients(
     x: Array,
     edges: Array,
     upstream: Array,
-    of_x: Array,
-    of_edges: Array,
+    grad_x: Array,
+    grad_edges: Array,
 ) -> None:
-    """Gradients of `add_rectified`; to `of_x [T, C]` they are added, `of_edges [E, C]` is filled."""
+    """Gradients of `add_rectified`; to `grad_x [T, C]` they are added, `grad_edges [E, C]` is filled."""
     begin, stop, zero = np.uint64(first), np.uint64(last), x.dtype.type(0)
     for edge in range(source.shape[0]):
         start, end = source[edge], target[edge]
         for c in range(begin, stop):
-            # None at 0, as of torch's ReLU.
-            # As torch's ReLU, whose gradient passes where the message is NaN.
-            of_edges[edge, c] = zero if x[start, c] + edges[edge, c] <= zero else upstream[end, c]
+            # As of torch's ReLU: none at 0, and all of it where the message is NaN.
+            grad_edges[edge, c] = zero if x[start, c] + edges[edge, c] <= zero else upstream[end, c]
         for c in range(begin, stop):
-            of_x[start, c] += of_edges[edge, c]
+            grad_x[start, c] += grad_edges[edge, c]
 
 
 @cpu_kernel
@@ -136,27 +135,27 @@ def gated_gradients(
     gates: Array,
     means: Array,
     shares: Array,
-    of_out: Array,
-    of_raw: Array,
-    of_nodes: Array,
-    of_edges: Array,
+    grad_out: Array,
+    grad_raw: Array,
+    grad_nodes: Array,
+    grad_edges: Array,
 ) -> None:
-    """From gradients of `gated_mean`'s `out` and of `raw_gates`' `raw` to those of nodes and edges; `of_nodes` is 0."""
+    """Differentiate `gated_mean` and `raw_gates`, from gradients of `out` and `raw`; `grad_nodes` is 0 before."""
     begin, stop, width = np.uint64(first), np.uint64(last), np.uint64(gates.shape[1])
     received, sent = np.uint64(2) * width, np.uint64(3) * width
     one = gates.dtype.type(1)
     for node in range(nodes.shape[0]):
         for c in range(begin, stop):
-            of_nodes[node, c] = of_out[node, c]
+            grad_nodes[node, c] = grad_out[node, c]
     for edge in range(source.shape[0]):
         start, end = source[edge], target[edge]
         for c in range(begin, stop):
             # Of a quotient: with gate e the mean changes by share (B x_j - mean). Below, the slope of the sigmoid.
-            through = of_out[end, c] * shares[end, c] * (nodes[start, width + c] - means[end, c])
-            of_edges[edge, c] = of_raw[edge, c] + gates[edge, c] * (one - gates[edge, c]) * through
+            through = grad_out[end, c] * shares[end, c] * (nodes[start, width + c] - means[end, c])
+            grad_edges[edge, c] = grad_raw[edge, c] + gates[edge, c] * (one - gates[edge, c]) * through
         for c in range(begin, stop):
-            of_nodes[start, width + c] += gates[edge, c] * of_out[end, c] * shares[end, c]
+            grad_nodes[start, width + c] += gates[edge, c] * grad_out[end, c] * shares[end, c]
         for c in range(begin, stop):
-            of_nodes[end, received + c] += of_edges[edge, c]
+            grad_nodes[end, received + c] += grad_edges[edge, c]
         for c in range(begin, stop):
-            of_nodes[start, sent + c] += of_edges[edge, c]
+            grad_nodes[start, sent + c] += grad_edges[edge, c]

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: Channels of a program, which one warp computes.
+#: Most channels of a program, which one warp computes.
 _MOST_CHANNELS = 128
 
 
@@ -36,7 +36,7 @@ def group(edge_index: Tensor, num_nodes: int) -> tuple[tuple[Tensor, Tensor], tu
     Returns:
         `arriving` and `sent` of `Edges`, of which nothing refers to `edge_index`.
     """
-    # Kernels would read and write elsewhere; an assertion on the card does not wait for it.
+    # Kernels would read and write out of bounds; an assertion on the card needs no host-device sync.
     torch._assert_async(((edge_index >= 0) & (edge_index < num_nodes)).all())
     ends, order = edge_index.sort(dim=1, stable=True)
     nodes = torch.arange(num_nodes + 1, device=ends.device).expand(2, -1).contiguous()
@@ -53,7 +53,7 @@ def _launch(x: Tensor) -> tuple[tuple[int, int], dict[str, Any]]:
 
 
 def make_sums(like: Tensor, *shape: int) -> Tensor:
-    """Make room for sums of such numbers."""
+    """Allocate a tensor for sums, in float32 at least."""
     return like.new_empty(shape, dtype=torch.promote_types(like.dtype, torch.float32))
 
 
@@ -73,11 +73,11 @@ def sum_rectified_gradients(
     x: Tensor, edges: Edges, edge: Tensor, upstream: Tensor, own: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Differentiate `sum_rectified` by x and by the edges."""
-    of_x, of_edge = torch.empty_like(x), torch.empty_like(edge)
+    grad_x, grad_edge = torch.empty_like(x), torch.empty_like(edge)
     grid, options = _launch(x)
     with torch.cuda.device_of(x):
-        _rectified_gradients[grid](x, edge, edges.target, *edges.sent, upstream, of_x, of_edge, OWN=own, **options)
-    return of_x, of_edge
+        _rectified_gradients[grid](x, edge, edges.target, *edges.sent, upstream, grad_x, grad_edge, OWN=own, **options)
+    return grad_x, grad_edge
 
 
 @triton.jit
@@ -117,8 +117,8 @@ def _rectified_gradients(
     ptr: tl.tensor,
     order: tl.tensor,
     upstream: tl.tensor,
-    of_x: tl.tensor,
-    of_edge: tl.tensor,
+    grad_x: tl.tensor,
+    grad_edge: tl.tensor,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
@@ -136,10 +136,10 @@ def _rectified_gradients(
         e = tl.load(order + place)
         message = mine + load_row(edge, e, channels, WIDTH, NUMBER)
         through = tl.where(message <= 0.0, 0.0, load_row(upstream, tl.load(target + e), channels, WIDTH, NUMBER))
-        tl.store(of_edge + e * WIDTH + channels, through, mask=channels < WIDTH)
+        tl.store(grad_edge + e * WIDTH + channels, through, mask=channels < WIDTH)
         total += through
         place += 1
-    tl.store(of_x + node * WIDTH + channels, total, mask=channels < WIDTH)
+    tl.store(grad_x + node * WIDTH + channels, total, mask=channels < WIDTH)
 
 
 # -- gated messages ---------------------------------------------------------------------------------------------------
@@ -156,16 +156,16 @@ def gated_messages(nodes: Tensor, edges: Edges, edge: Tensor, epsilon: float) ->
 
 
 def gated_gradients(
-    nodes: Tensor, edges: Edges, raw: Tensor, means: Tensor, shares: Tensor, of_out: Tensor, of_raw: Tensor
+    nodes: Tensor, edges: Edges, raw: Tensor, means: Tensor, shares: Tensor, grad_out: Tensor, grad_raw: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Differentiate by nodes `[T, 4 C]` and edges `[E, C]`, from results of `gated_messages` and their gradients."""
-    of_nodes, of_edge = torch.empty_like(nodes), torch.empty_like(raw)
+    grad_nodes, grad_edge = torch.empty_like(nodes), torch.empty_like(raw)
     grid, options = _launch(means)
     with torch.cuda.device_of(nodes):
-        arrived = (nodes, edges.source, *edges.arriving, raw, means, shares, of_out, of_raw)
-        _gated_targets[grid](*arrived, of_nodes, of_edge, **options)
-        _gated_sources[grid](edges.target, *edges.sent, raw, shares, of_out, of_nodes, of_edge, **options)
-    return of_nodes, of_edge
+        arrived = (nodes, edges.source, *edges.arriving, raw, means, shares, grad_out, grad_raw)
+        _gated_targets[grid](*arrived, grad_nodes, grad_edge, **options)
+        _gated_sources[grid](edges.target, *edges.sent, raw, shares, grad_out, grad_nodes, grad_edge, **options)
+    return grad_nodes, grad_edge
 
 
 @triton.jit
@@ -217,10 +217,10 @@ def _gated_targets(
     raw: tl.tensor,
     means: tl.tensor,
     shares: tl.tensor,
-    of_out: tl.tensor,
-    of_raw: tl.tensor,
-    of_nodes: tl.tensor,
-    of_edge: tl.tensor,
+    grad_out: tl.tensor,
+    grad_raw: tl.tensor,
+    grad_nodes: tl.tensor,
+    grad_edge: tl.tensor,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
@@ -228,7 +228,7 @@ def _gated_targets(
     """Differentiate by A x and D x of a node, and by the edges that arrive at it."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    above = load_row(of_out, node, channels, WIDTH, NUMBER)
+    above = load_row(grad_out, node, channels, WIDTH, NUMBER)
     mean, share = load_row(means, node, channels, WIDTH, NUMBER), load_row(shares, node, channels, WIDTH, NUMBER)
     total = tl.zeros((BLOCK,), NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
@@ -237,11 +237,11 @@ def _gated_targets(
         gate = 1.0 / (1.0 + tl.exp(-load_row(raw, e, channels, WIDTH, NUMBER)))
         # Of a quotient: with the gate of an edge the mean changes by share (B x_j - mean).
         through = above * share * (load_row(nodes, 4 * tl.load(source + e) + 1, channels, WIDTH, NUMBER) - mean)
-        of_logit = load_row(of_raw, e, channels, WIDTH, NUMBER) + gate * (1.0 - gate) * through
-        tl.store(of_edge + e * WIDTH + channels, of_logit, mask=channels < WIDTH)
-        total += of_logit
+        grad_logit = load_row(grad_raw, e, channels, WIDTH, NUMBER) + gate * (1.0 - gate) * through
+        tl.store(grad_edge + e * WIDTH + channels, grad_logit, mask=channels < WIDTH)
+        total += grad_logit
         place += 1
-    at = of_nodes + 4 * node * WIDTH + channels
+    at = grad_nodes + 4 * node * WIDTH + channels
     tl.store(at, above, mask=channels < WIDTH)
     tl.store(at + 2 * WIDTH, total, mask=channels < WIDTH)
 
@@ -253,9 +253,9 @@ def _gated_sources(
     order: tl.tensor,
     raw: tl.tensor,
     shares: tl.tensor,
-    of_out: tl.tensor,
-    of_nodes: tl.tensor,
-    of_edge: tl.tensor,
+    grad_out: tl.tensor,
+    grad_nodes: tl.tensor,
+    grad_edge: tl.tensor,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
     NUMBER: tl.constexpr,
@@ -263,18 +263,20 @@ def _gated_sources(
     """Differentiate by B x and E x of a node."""
     node = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    of_sent, of_source = tl.zeros((BLOCK,), NUMBER), tl.zeros((BLOCK,), NUMBER)
+    grad_sent, grad_source = tl.zeros((BLOCK,), NUMBER), tl.zeros((BLOCK,), NUMBER)
     place, end = tl.load(ptr + node), tl.load(ptr + node + 1)
     while place < end:
         e = tl.load(order + place)
         to = tl.load(target + e)
         gate = 1.0 / (1.0 + tl.exp(-load_row(raw, e, channels, WIDTH, NUMBER)))
-        of_sent += gate * load_row(of_out, to, channels, WIDTH, NUMBER) * load_row(shares, to, channels, WIDTH, NUMBER)
-        of_source += load_row(of_edge, e, channels, WIDTH, NUMBER)
+        grad_sent += (
+            gate * load_row(grad_out, to, channels, WIDTH, NUMBER) * load_row(shares, to, channels, WIDTH, NUMBER)
+        )
+        grad_source += load_row(grad_edge, e, channels, WIDTH, NUMBER)
         place += 1
-    at = of_nodes + 4 * node * WIDTH + channels
-    tl.store(at + WIDTH, of_sent, mask=channels < WIDTH)
-    tl.store(at + 3 * WIDTH, of_source, mask=channels < WIDTH)
+    at = grad_nodes + 4 * node * WIDTH + channels
+    tl.store(at + WIDTH, grad_sent, mask=channels < WIDTH)
+    tl.store(at + 3 * WIDTH, grad_source, mask=channels < WIDTH)
 
 
 @triton.jit
