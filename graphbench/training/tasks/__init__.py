@@ -10,7 +10,7 @@ from graphbench import registry
 from graphbench.contracts.spec import BenchmarkSpec
 from graphbench.errors import BadInput
 from graphbench.nn.heads import HeadConfig
-from graphbench.training.tasks.base import Task as Task
+from graphbench.training.tasks.base import Task
 from graphbench.training.tasks.choices import Choice, further_metrics, import_loss, selecting, target_losses, with_loss
 from graphbench.training.tasks.classification import (
     Classification,

@@ -18,21 +18,14 @@ Errors in print that are settled here:
   one of the two must be 0 there.
 """
 
-from graphbench_linear_transformer.constructions._models import Form as Form
-from graphbench_linear_transformer.constructions._models import IncidenceConstruction as IncidenceConstruction
-from graphbench_linear_transformer.constructions._models import LaplacianConstruction as LaplacianConstruction
-from graphbench_linear_transformer.constructions.additive import electric_flow as electric_flow
-from graphbench_linear_transformer.constructions.additive import heat_kernel as heat_kernel
-from graphbench_linear_transformer.constructions.additive import resistive_embedding as resistive_embedding
-from graphbench_linear_transformer.constructions.chebyshev import electric_flow_chebyshev as electric_flow_chebyshev
-from graphbench_linear_transformer.constructions.chebyshev import heat_kernel_chebyshev as heat_kernel_chebyshev
+from graphbench_linear_transformer.constructions._models import Form, IncidenceConstruction, LaplacianConstruction
+from graphbench_linear_transformer.constructions.additive import electric_flow, heat_kernel, resistive_embedding
+from graphbench_linear_transformer.constructions.chebyshev import electric_flow_chebyshev, heat_kernel_chebyshev
 from graphbench_linear_transformer.constructions.chebyshev import (
     resistive_embedding_chebyshev as resistive_embedding_chebyshev,
 )
-from graphbench_linear_transformer.constructions.eigenvectors import bottom_eigenvectors as bottom_eigenvectors
-from graphbench_linear_transformer.constructions.eigenvectors import top_eigenvectors as top_eigenvectors
-from graphbench_linear_transformer.constructions.multiplicative import electric_flow_fast as electric_flow_fast
-from graphbench_linear_transformer.constructions.multiplicative import heat_kernel_fast as heat_kernel_fast
+from graphbench_linear_transformer.constructions.eigenvectors import bottom_eigenvectors, top_eigenvectors
+from graphbench_linear_transformer.constructions.multiplicative import electric_flow_fast, heat_kernel_fast
 
 __all__ = [
     "Form",
