@@ -30,7 +30,8 @@ TOWER = "tower"
 
 def relative_width(spec: BenchmarkSpec, numbers: bool = False) -> int:
     """Return the width r of `relative_features`."""
-    return (len if numbers else sum)(spec.edge.vocabularies) + spec.edge.dense + 1
+    categorical = len(spec.edge.vocabularies) if numbers else sum(spec.edge.vocabularies)
+    return categorical + spec.edge.dense + 1
 
 
 def relative_features(spec: BenchmarkSpec, batch: GraphBatch, numbers: bool = False) -> Tensor:
@@ -258,7 +259,8 @@ def longest_document(batch: GraphBatch, spec: BenchmarkSpec) -> int:
 def split_documents(batch: GraphBatch, spec: BenchmarkSpec) -> tuple[GraphBatch, Tensor]:
     """Split a batch into `2 num_graphs` documents: first and second of a graph one after the other; one may be empty.
 
-    It has `x`, `x_dense` and `pos` where these exist, `batch`, `ptr`, `num_graphs` and `max_nodes`, and no edges.
+    `x`, `x_dense`, `pos`, `batch`, `ptr`, `num_graphs` and `max_nodes` are those of the documents; edges and encodings
+    are not: models of documents read neither.
 
     Args:
         batch: graphs whose column "tower" holds 0 or 1, with `longest_document`.
