@@ -96,17 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.known:
             return self.refuse(401, "", "Invalid username or password.")
         if path == "/api/repos/create":
-            asked = json.loads(content)
-            name = f"{asked.get('organization') or 'me'}/{asked['name']}"
-            if name in self.hub.models:
-                return self.reply(
-                    {"error": "You already created this model repo", "url": f"{self.hub.address}/{name}"}, 409
-                )
-            self.hub.models[name], self.hub.private[name] = (
-                {},
-                asked.get("private") or asked.get("visibility") == "private",
-            )
-            return self.reply({"url": f"{self.hub.address}/{name}", "name": name})
+            return self.create(json.loads(content))
         if path.endswith("/info/lfs/objects/batch"):
             uploads = [self.upload_of(thing) for thing in json.loads(content)["objects"]]
             return self.reply({"transfer": "basic", "objects": uploads},
@@ -116,19 +106,31 @@ class _Handler(BaseHTTPRequestHandler):
         if name not in self.hub.models:
             return self.refuse(404, "RepoNotFound", "Repository not found")
         if action == "preupload":
+            modes = {True: "lfs", False: "regular"}
+            files = [file["path"] for file in json.loads(content)["files"]]
             return self.reply({"files": [
-                {"path": f["path"], "shouldIgnore": False,
-                 "uploadMode": "lfs" if f["path"].endswith(_LARGE) else "regular"}
-                for f in json.loads(content)["files"]
+                {"path": file, "shouldIgnore": False, "uploadMode": modes[file.endswith(_LARGE)]} for file in files
             ]})  # fmt: skip
         assert action == "commit", path
-        for line in content.splitlines():
-            item = json.loads(line)
+        return self.commit(name, content)
+
+    def create(self, wanted):
+        name = f"{wanted.get('organization') or 'me'}/{wanted['name']}"
+        url = f"{self.hub.address}/{name}"
+        if name in self.hub.models:
+            return self.reply({"error": "You already created this model repo", "url": url}, 409)
+        self.hub.models[name] = {}
+        self.hub.private[name] = wanted.get("private") or wanted.get("visibility") == "private"
+        return self.reply({"url": url, "name": name})
+
+    def commit(self, name, content):
+        files = self.hub.models[name]
+        for item in map(json.loads, content.splitlines()):
             if item["key"] == "file":
-                self.hub.models[name][item["value"]["path"]] = base64.b64decode(item["value"]["content"])
+                files[item["value"]["path"]] = base64.b64decode(item["value"]["content"])
             elif item["key"] == "lfsFile":
-                self.hub.models[name][item["value"]["path"]] = self.hub.large[item["value"]["oid"]]
-        self.hub.models[name].update(self.hub.planted)
+                files[item["value"]["path"]] = self.hub.large[item["value"]["oid"]]
+        files.update(self.hub.planted)
         sha = self.hub.commit(name)
         return self.reply({"success": True, "commitOid": sha, "commitUrl": f"{self.hub.address}/{name}/commit/{sha}"})
 
