@@ -22,23 +22,6 @@ def commands(jobs):
     return [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
 
 
-def test_every_make_command_is_a_target(jobs):
-    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    called = {command.split()[1] for command in commands(jobs) if command.startswith("make ")}
-    assert called == {
-        "lint",
-        "test",
-        "test-plain",
-        "test-triton",
-        "docs",
-        "release-check",
-        "resolve",
-        "lower-bounds",
-        "audit",
-    }
-    assert called <= targets
-
-
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 class TestWorkflow:
     @pytest.fixture

@@ -58,10 +58,9 @@ def drawn(tmp_path, finish, monkeypatch):
     return draw
 
 
-def close(series: Series, **wanted):
-    for name, values in wanted.items():
-        assert {place: pytest.approx(value) for place, value in values.items()} == getattr(series, name)
-    return True
+def check_series(series: Series, obtained, printed=None):
+    assert series.obtained == {place: pytest.approx(value) for place, value in obtained.items()}
+    assert printed is None or series.printed == pytest.approx(printed)
 
 
 def test_curves_are_means_over_seeds_and_printed_values_by_a_number_of_the_column(drawn):
@@ -69,14 +68,14 @@ def test_curves_are_means_over_seeds_and_printed_values_by_a_number_of_the_colum
     ((series,),) = panels.values()
     assert (series.label, x, y) == ("GPS", "layers", "accuracy")
     assert "Somebody, 2026, figure 1" in title
-    assert close(series, obtained={1.0: (85.0, 50**0.5)}, printed={2.0: 87.0})
+    check_series(series, obtained={1.0: (85.0, 50**0.5)}, printed={2.0: 87.0})
 
 
 def test_without_x_every_column_is_a_panel_of_bars(drawn):
     panels, y, _ = drawn("{y: accuracy}")
     assert (list(panels), y) == (["1 layer", "2 layers"], "accuracy")
-    assert close(panels["1 layer"][0], obtained={0.0: (85.0, 50**0.5)}, printed={})
-    assert close(panels["2 layers"][0], obtained={}, printed={0.0: 87.0})
+    check_series(panels["1 layer"][0], obtained={0.0: (85.0, 50**0.5)}, printed={})
+    check_series(panels["2 layers"][0], obtained={}, printed={0.0: 87.0})
 
 
 def test_files_of_runs_are_drawn_in_the_rows_that_are_asked_for(drawn):
@@ -88,7 +87,7 @@ def test_files_of_runs_are_drawn_in_the_rows_that_are_asked_for(drawn):
     panels, *_ = drawn('{file: gap.csv, x: epoch, y: gap, where: {split: test, measure: "{metric}"}}', prepare)
     ((series,),) = panels.values()
     assert list(panels) == ["1 layer"]
-    assert close(series, obtained={1.0: (60.0, 5000**0.5), 2.0: (80.0, 5000**0.5)})
+    check_series(series, obtained={1.0: (60.0, 5000**0.5), 2.0: (80.0, 5000**0.5)})
 
 
 def test_files_by_layer_show_the_last_epoch_in_a_panel_for_each_measure(drawn):
@@ -99,7 +98,7 @@ def test_files_by_layer_show_the_last_epoch_in_a_panel_for_each_measure(drawn):
 
     panels, *_ = drawn("{file: ranks.csv, x: layer, y: value, panels: measure}", prepare)
     assert list(panels) == ["rank", "similarity"]
-    assert close(panels["rank"][0], obtained={0.0: (30.0, 0.0), 1.0: (20.0, 0.0)})
+    check_series(panels["rank"][0], obtained={0.0: (30.0, 0.0), 1.0: (20.0, 0.0)})
 
 
 def test_nothing_is_drawn_before_there_is_a_value(drawn):
