@@ -31,7 +31,7 @@ READY = "layouts ready"
 
 
 def cases(configurations: Sequence[str], batch_size: int) -> Iterator[tuple[str, Step, list[GraphBatch]]]:
-    """Name, step and batches of each case."""
+    """Yield name, step and batches of each case."""
     for configuration in configurations:
         torch.manual_seed(0)
         model, batch = made(configuration, batch_size)
@@ -44,13 +44,13 @@ def cases(configurations: Sequence[str], batch_size: int) -> Iterator[tuple[str,
 
 
 def step_with(cost: int, step: Step, batches: Iterator[GraphBatch]) -> None:
-    """One step on the next batch, blocks costing so much."""
+    """Run a step on the next batch, with this cost of a block."""
     size_blocks.BLOCK_COST = cost
     step(next(batches))
 
 
 def step_with_layouts(kept: dict[int, DenseLayout], cost: int, step: Step, batches: Iterator[GraphBatch]) -> None:
-    """One step on the next batch, whose layout is made the first time only."""
+    """Run a step on the next batch, whose layout is made the first time only."""
     make, size_blocks.BLOCK_COST = DenseLayout.from_batch, cost
 
     def layout_of(batch: GraphBatch) -> DenseLayout:
@@ -69,8 +69,8 @@ def main() -> None:
     options = parser.parse_args()
     prepare()
     usual = size_blocks.BLOCK_COST
-    heads = [*(f"{cost:,}" for cost in options.costs), READY]
-    print(f"Steps over those with a cost of {usual:,}\n{'':<28}" + "".join(f"{head:>16}" for head in heads))
+    columns = [*(f"{cost:,}" for cost in options.costs), READY]
+    print(f"Steps over those with a cost of {usual:,}\n{'':<28}" + "".join(f"{column:>16}" for column in columns))
     for name, step, batches in cases(options.configs, options.batch_size):
         calls: dict[str, Callable[[], object]] = {
             f"{cost:,}": partial(step_with, cost, step, itertools.cycle(batches)) for cost in (usual, *options.costs)
@@ -78,10 +78,10 @@ def main() -> None:
         kept: dict[int, DenseLayout] = {}
         calls[READY] = partial(step_with_layouts, kept, usual, step, itertools.cycle(batches))
         seconds = in_turns(calls, options.rounds, warm_up=len(batches))
-        for other in heads:
+        for other in columns:
             note(name, f"blocks: {other}", f"{usual:,}", {f"blocks: {other}": seconds[other]} | seconds)
-        found = [ratio(seconds[other], seconds[f"{usual:,}"]) for other in heads]
-        print(f"{name:<28}" + "".join(f"{one:16.2f}" for one in found), flush=True)
+        ratios = [ratio(seconds[other], seconds[f"{usual:,}"]) for other in columns]
+        print(f"{name:<28}" + "".join(f"{value:16.2f}" for value in ratios), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What got slower between two tables of `speed/suite.py --json`.
+"""Compare two tables of `speed/suite.py --json`, and list what got slower.
 
 Ratios are compared, not seconds, since two runs seldom have the same machine. A comparison got slower where its ratio
 rose by more than its spread: the quartiles of the contender's seconds, of whichever table has them farther apart.
@@ -18,18 +18,18 @@ Key = tuple[str, str, str, str]
 
 
 def read(path: Path) -> dict[Key, dict[str, Any]]:
-    """Rows of a table by script, case and both contenders."""
+    """Read the rows of a table, by script, case and both contenders."""
     rows = json.loads(path.read_text())["rows"]
     return {(row["script"], row["case"], row["contender"], row["against"]): row for row in rows}
 
 
 def spread(row: dict[str, Any]) -> float:
-    """Distance of the quartiles as a share of the median."""
+    """Return the distance of the quartiles as a share of the median."""
     return float(row["high"] - row["low"]) / float(row["seconds"])
 
 
 def slower(before: dict[Key, dict[str, Any]], now: dict[Key, dict[str, Any]]) -> list[str]:
-    """One line per comparison that got slower by more than its spread.
+    """List the comparisons that got slower by more than their spread, a line each.
 
     Examples:
         >>> row = {"seconds": 1.0, "low": 0.95, "high": 1.05, "ratio": 0.5}
@@ -51,7 +51,7 @@ def slower(before: dict[Key, dict[str, Any]], now: dict[Key, dict[str, Any]]) ->
 
 
 def main() -> int:
-    """Print what got slower; 1 where something did."""
+    """Print what got slower; return 1 where something did."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path)
     parser.add_argument("now", type=Path)

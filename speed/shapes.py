@@ -1,9 +1,9 @@
-"""Shapes of padded batches that come up in training, and what rounding their sizes up costs in padding.
+"""Count the shapes of padded batches in training, and the padding that rounding their sizes costs.
 
 A card's library plans its kernels for each shape. `DenseLayout` pads to the largest graph of a batch, rounded up by
-`rounded_size` on any device but the CPU. Here ten epochs of size-bucketed batches of several sizes are drawn, and
-counted are the different shapes `(graphs, nodes)` and the padded pairs of nodes, over those of exact sizes. Nothing is
-timed. PATTERN is generated; peptides are sizes of the published ones' mean, deviation, least and most.
+`rounded_size` on any device but the CPU. For several batch sizes this draws ten epochs of size-bucketed batches and
+prints the number of different shapes `(graphs, nodes)`, and the padded pairs of nodes over those without rounding.
+Nothing is timed. PATTERN is generated; sizes of peptides have the published mean, deviation, minimum and maximum.
 
     python speed/shapes.py
 """
@@ -30,7 +30,7 @@ RULES: dict[str, Callable[[int], int]] = {
 
 
 def sizes_of() -> dict[str, Tensor]:
-    """Nodes of each training graph, by data set."""
+    """Return the number of nodes of each training graph, by data set."""
     chunk = Chunk((0,), 10_000, np.arange(10_000) % 100)
     drawn = np.random.default_rng(0).gamma((151 / 84) ** 2, 84**2 / 151, 10_873)
     peptides = np.clip(drawn.round(), 8, 444).astype(np.int64)
@@ -39,16 +39,16 @@ def sizes_of() -> dict[str, Tensor]:
 
 
 def count(sizes: Tensor, batch_size: int) -> dict[str, tuple[int, int]]:
-    """Different shapes and padded pairs of nodes, by rule."""
+    """Count different shapes and padded pairs of nodes, by rule."""
     sampler = SizeBucketSampler(sizes, batch_size, shuffle=True)
     shapes: dict[str, set[tuple[int, int]]] = {name: set() for name in RULES}
     pairs = dict.fromkeys(RULES, 0)
     for epoch in range(EPOCHS):
         sampler.set_epoch(epoch)
         for rows in sampler:
-            most, equal = int(sizes[rows].max()), bool((sizes[rows] == sizes[rows[0]]).all())
+            smallest, largest = int(sizes[rows].min()), int(sizes[rows].max())
             for name, rule in RULES.items():
-                padded = most if equal else rule(most)
+                padded = largest if smallest == largest else rule(largest)
                 shapes[name].add((len(rows), padded))
                 pairs[name] += len(rows) * padded**2
     return {name: (len(shapes[name]), pairs[name]) for name in RULES}
