@@ -1,4 +1,4 @@
-"""What happens inside four graph transformers with depth: records of a study, and the figures of the tutorial.
+"""Record what happens inside four graph transformers with depth, and draw the figures of the tutorial.
 
 GPS, SFi-Former, SFT and DeepGraph with 4, 8, 16 and 24 layers and three seeds count the hops to a source (`echo.yaml`,
 and a file for each model). The trainings are those of `graphbench study`, which goes on where it was cut off and has a
@@ -62,21 +62,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=Path, help="folder with the study of each model")
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--pictures", type=Path, default=PICTURES)
-    asked = parser.parse_args(arguments)
-    if asked.runs is not None:
-        for study in sorted(path.parent for path in asked.runs.glob("*/runs")):
-            keep(study, asked.records / f"{study.name}.json")
-    runs = read(asked.records)
-    asked.pictures.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args(arguments)
+    if options.runs is not None:
+        for study in sorted(path.parent for path in options.runs.glob("*/runs")):
+            write_records(study, options.records / f"{study.name}.json")
+    runs = read(options.records)
+    options.pictures.mkdir(parents=True, exist_ok=True)
     figures = {"depth": by_depth(runs), "hops": by_hops(runs), "layers": by_layer(runs)}
     for name, figure in figures.items():
-        path = asked.pictures / f"look-inside-{name}.png"
+        path = options.pictures / f"look-inside-{name}.png"
         figure.savefig(path, dpi=110, metadata={"Software": None})
         print(path)
     print(table(runs))
 
 
-def keep(study: Path, path: Path) -> None:
+def write_records(study: Path, path: Path) -> None:
     """Write the record of every finished run of a study, one a line, by depth and seed."""
     folders = [folder for folder in (study / "runs").iterdir() if "test" in RunFolder(folder).read_results()]
     records = sorted((record(folder) for folder in folders), key=lambda run: (run["layers"], run["seed"]))
@@ -87,14 +87,12 @@ def keep(study: Path, path: Path) -> None:
 
 
 def record(folder: Path) -> dict[str, Any]:
-    """Return what is kept of a run: scores, errors by distance, and measures by layer before and after training.
+    """Return the record of a run: scores, errors by distance, and measures by layer before and after training.
 
     After training is the checkpoint that was tested, whose rows the test wrote into the tables.
     """
-    results, settings = (
-        RunFolder(folder).read_results(),
-        load_yaml((folder / "config.yaml").read_text(encoding="utf-8")),
-    )
+    results = RunFolder(folder).read_results()
+    settings = load_yaml((folder / "config.yaml").read_text(encoding="utf-8"))
     metric = results["metric"]
     gap = _table(folder, "train_test_gap").query("measure == @metric")
     return {
@@ -126,12 +124,12 @@ def error_by_hops(folder: Path) -> list[float]:
 def _by_layer(folder: Path, measure: str, tested: int) -> dict[str, list[float | None]]:
     """Return a measure of every layer before training and of the tested checkpoint; None where no graph has it."""
     rows = _table(folder, MEASURES[measure]).query("measure == @measure")
-    found = {}
+    by_stage = {}
     for name, epoch in (("before", 0), ("after", tested)):
         values = rows[rows["epoch"] == epoch].set_index("layer")["value"].sort_index()
         places = range(int(rows["layer"].max()) + 1) if len(rows) else ()
-        found[name] = [_rounded(values.get(layer)) for layer in places]
-    return found
+        by_stage[name] = [_rounded(values.get(layer)) for layer in places]
+    return by_stage
 
 
 def _rounded(value: float | None) -> float | None:
@@ -155,14 +153,14 @@ def read(folder: Path) -> dict[str, list[Run]]:
 
 def over_seeds(runs: Sequence[Run], value: Callable[[Run], float | None]) -> dict[int, tuple[float, float, int]]:
     """Return mean, standard deviation (NaN of one) and number of seeds of a value, by depth."""
-    found: dict[int, list[float]] = {}
+    values_at: dict[int, list[float]] = {}
     for run in runs:
         number = value(run)
         if number is not None:
-            found.setdefault(run["layers"], []).append(number)
+            values_at.setdefault(run["layers"], []).append(number)
     return {
         depth: (mean(values), stdev(values) if len(values) > 1 else np.nan, len(values))
-        for depth, values in sorted(found.items())
+        for depth, values in sorted(values_at.items())
     }
 
 
@@ -173,13 +171,13 @@ def layers(runs: Sequence[Run], depth: int, measure: str, when: str) -> tuple[np
     return np.arange(values.shape[1]) / depth, values.mean(0)
 
 
-def last(measure: str, when: str = "after") -> Callable[[Run], float | None]:
-    """Return the function that gives a measure of the last layer, or of what leaves the model."""
+def of_last_layer(measure: str, when: str = "after") -> Callable[[Run], float | None]:
+    """Make a function of a run that returns a measure of its last layer, or of its output."""
     return lambda run: run["by_layer"][measure][when][-1]
 
 
-def least(measure: str, when: str = "after") -> Callable[[Run], float | None]:
-    """Return the function that gives the smallest value of a measure behind the first layer."""
+def lowest(measure: str, when: str = "after") -> Callable[[Run], float | None]:
+    """Make a function of a run that returns the smallest value of a measure behind the first layer."""
 
     def value(run: Run) -> float | None:
         numbers = [number for number in run["by_layer"][measure][when][1:] if number is not None]
@@ -197,9 +195,9 @@ def gap(run: Run) -> float:
 PANELS: dict[str, tuple[Callable[[Run], float | None], str]] = {
     "test MAE [hops]": (lambda run: run["test"], "linear"),
     "gap: test less training MAE [hops]": (gap, "linear"),
-    "range of the output [hops]": (last("range"), "linear"),
-    "capacity, lowest behind the first layer": (least("capacity"), "linear"),
-    "effective rank of the output": (last("effective_rank"), "linear"),
+    "range of the output [hops]": (of_last_layer("range"), "linear"),
+    "capacity, lowest behind the first layer": (lowest("capacity"), "linear"),
+    "effective rank of the output": (of_last_layer("effective_rank"), "linear"),
     "gradient at the input / at the output": (
         lambda run: run["by_layer"]["gradient_norm"]["after"][0] / run["by_layer"]["gradient_norm"]["after"][-1],
         "log",
@@ -214,11 +212,11 @@ def by_depth(runs: Mapping[str, Sequence[Run]]) -> Figure:
     depths = depths_of(runs)
     for title, (value, scale) in PANELS.items():
         axes = panels[title]
-        for number, (name, own) in enumerate(runs.items()):
-            found = over_seeds(own, value)
-            means, sds, _ = zip(*found.values(), strict=True)
+        for number, (name, model_runs) in enumerate(runs.items()):
+            statistics = over_seeds(model_runs, value)
+            means, sds, _ = zip(*statistics.values(), strict=True)
             axes.errorbar(
-                list(found), means, yerr=np.nan_to_num(sds), capsize=2, label=name,
+                list(statistics), means, yerr=np.nan_to_num(sds), capsize=2, label=name,
                 color=COLOURS[number], marker=MARKERS[number], markersize=4,
             )  # fmt: skip
         axes.set_yscale(scale)
@@ -240,9 +238,9 @@ def by_hops(runs: Mapping[str, Sequence[Run]]) -> Figure:
     figure = Figure(figsize=(10, 2.9), layout="constrained")
     row = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
     depths = depths_of(runs)
-    for axes, (name, own) in zip(row, runs.items(), strict=True):
-        for depth in depths_of({name: own}):
-            errors = np.mean([run["error_by_hops"] for run in own if run["layers"] == depth], axis=0)
+    for axes, (name, model_runs) in zip(row, runs.items(), strict=True):
+        for depth in depths_of({name: model_runs}):
+            errors = np.mean([run["error_by_hops"] for run in model_runs if run["layers"] == depth], axis=0)
             colour = _colour(depth, depths)
             axes.plot(errors, color=colour, label=f"{depth} layers")
             if depth < len(errors):
@@ -264,10 +262,10 @@ def by_layer(runs: Mapping[str, Sequence[Run]]) -> Figure:
     grid = figure.subplots(len(names), len(runs), sharex=True, sharey="row", squeeze=False)
     depths = depths_of(runs)
     for row, (measure, title) in zip(grid, names.items(), strict=True):
-        for axes, (name, own) in zip(row, runs.items(), strict=True):
-            for depth in depths_of({name: own}):
+        for axes, (name, model_runs) in zip(row, runs.items(), strict=True):
+            for depth in depths_of({name: model_runs}):
                 for when, style in (("after", "-"), ("before", ":")):
-                    places, means = layers(own, depth, measure, when)
+                    places, means = layers(model_runs, depth, measure, when)
                     axes.plot(places, means, color=_colour(depth, depths), linestyle=style, linewidth=1.2)
             if measure == "capacity":
                 axes.set_title(name)
@@ -283,7 +281,7 @@ def by_layer(runs: Mapping[str, Sequence[Run]]) -> Figure:
 
 def depths_of(runs: Mapping[str, Sequence[Run]]) -> list[int]:
     """List the numbers of layers of all runs."""
-    return sorted({run["layers"] for own in runs.values() for run in own})
+    return sorted({run["layers"] for model_runs in runs.values() for run in model_runs})
 
 
 def _colour(depth: int, depths: Sequence[int]) -> Any:
@@ -299,7 +297,7 @@ def distances() -> np.ndarray:
 
 
 def counting(hops: int) -> float:
-    """Return the test MAE of who knows distances up to a number of hops, and says the median of the others beyond."""
+    """Return the test MAE of answers that are exact up to a number of hops, and the median of the others beyond."""
     further = distances()[distances() > hops]
     return float(np.abs(further - np.median(further)).sum() / len(distances())) if len(further) else 0.0
 
@@ -311,10 +309,10 @@ def table(runs: Mapping[str, Sequence[Run]]) -> str:
         "|---" * 9 + "|",
     ]
     shown = [value for title, (value, _) in PANELS.items() if "gradient" not in title]
-    for name, own in runs.items():
-        columns = [over_seeds(own, value) for value in shown]
+    for name, model_runs in runs.items():
+        columns = [over_seeds(model_runs, value) for value in shown]
         for depth in columns[0]:
-            parameters = next(run["parameters"] for run in own if run["layers"] == depth)
+            parameters = next(run["parameters"] for run in model_runs if run["layers"] == depth)
             cells = [_cell(*column[depth][:2]) for column in columns]
             lines.append(f"| {name} | {depth} | {parameters:,} | {columns[0][depth][2]} | {' | '.join(cells)} |")
     return "\n".join(lines)

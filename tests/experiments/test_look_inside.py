@@ -128,7 +128,7 @@ def test_a_record_has_what_the_run_wrote(tmp_path):
         "epoch,step,split,measure,train,unseen,gap,stage\n1,2,val,MAE,1,2,1,fit\n2,4,val,MAE,0.5,3,2.5,fit\n"
         "1,2,test,MAE,1,1.5,0.5,test\n1,2,test,loss,9,9,0,test\n"
     )
-    FIGURES.keep(tmp_path / "study", tmp_path / "records" / "mine.json")
+    FIGURES.write_records(tmp_path / "study", tmp_path / "records" / "mine.json")
     (run,) = FIGURES.read(tmp_path / "records")["mine"]
     assert run["by_layer"]["range"] == {"before": [1, 2], "after": [3, None]}
     assert run["error_by_hops"] == [1, 2, 0]
