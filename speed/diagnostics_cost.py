@@ -1,12 +1,12 @@
-"""What watching a run costs, on the quickstart: time of each diagnostic callback as a share of the epoch.
+"""Measure the cost of diagnostics on the quickstart: time of each callback as a share of the epoch.
 
 The model and the data are those of `configs/quickstart.yaml` (GPS of width 64 with 4 layers on NCI, 3,769 training
 graphs, batches of 32), and the callbacks have their defaults. All are measured in one run, within the same epochs, so
-that a busy machine slows both sides of a ratio; epochs in which they look alternate with epochs in which they do not,
-and both kinds are timed as a whole too. The look before training is printed apart: it happens once per run. Medians.
+that a busy machine slows both sides of a ratio; epochs with diagnostics alternate with epochs without, and both kinds
+are timed as a whole too. The measurement before training is printed apart: it happens once per run. Medians.
 
-The last lines say what traces cost while nobody listens: attention layers that are `Traced` against layers with the
-same weights that never call `trace`, and what a single such call takes.
+The last lines are the cost of traces without a listener: attention layers that are `Traced` against layers with the
+same weights that never call `trace`, and a single such call.
 
     python speed/diagnostics_cost.py --epochs 8 --threads 1
 """
@@ -38,13 +38,13 @@ from graphbench.nn import HeadConfig
 from graphbench.nn.positional import RWSEEncoder
 
 ROOT = Path(__file__).parents[1]
-WATCHERS = (AttentionCapacity, RankProgression, InfluenceRange, GradientFlow, TrainTestGap)
-#: Hooks in which the callbacks look.
+CALLBACKS = (AttentionCapacity, RankProgression, InfluenceRange, GradientFlow, TrainTestGap)
+#: Hooks in which the callbacks measure.
 HOOKS = ("on_train_start", "on_validation_end", "on_train_epoch_end")
 
 
 def quickstart(root: str) -> tuple[BenchmarkModule, Benchmark]:
-    """Model and data of the quickstart, read from its file."""
+    """Build model and data of the quickstart from its file."""
     config = yaml.safe_load((ROOT / "configs" / "quickstart.yaml").read_text(encoding="utf-8"))
     model = config["model"]
     options = dict(model["architecture"]["init_args"])
@@ -60,24 +60,25 @@ def quickstart(root: str) -> tuple[BenchmarkModule, Benchmark]:
 
 
 class Stopwatch(pl.Callback):
-    """Seconds of the watchers' hooks and of whole epochs; all watchers look in every second epoch."""
+    """Time the callbacks' hooks and whole epochs; all callbacks run in every second epoch."""
 
-    def __init__(self, watchers: list[Any]) -> None:
-        self.every_n_epochs = {type(watcher).__name__: watcher.every_n_epochs for watcher in watchers}
+    def __init__(self, callbacks: list[Any]) -> None:
+        self.every_n_epochs = {type(callback).__name__: callback.every_n_epochs for callback in callbacks}
         self.before: dict[str, float] = {}
-        self.looks: dict[str, list[float]] = defaultdict(list)
+        self.seconds: dict[str, list[float]] = defaultdict(list)
         self.epochs: dict[bool, list[float]] = {True: [], False: []}
-        self.looking = False
+        self.measuring = False
+        self._start = 0.0
         self._spent: dict[str, float] = defaultdict(float)
-        for watcher in watchers:
-            watcher.every_n_epochs = 1  # this stopwatch decides when they look
+        for callback in callbacks:
+            callback.every_n_epochs = 1  # this stopwatch decides when they run
             for hook in HOOKS:
-                if hook in {name for cls in type(watcher).__mro__[:-1] for name in vars(cls)}:
-                    setattr(watcher, hook, self._timed(type(watcher).__name__, hook, getattr(watcher, hook)))
+                if getattr(type(callback), hook) is not getattr(pl.Callback, hook):
+                    setattr(callback, hook, self._timed(type(callback).__name__, hook, getattr(callback, hook)))
 
     def _timed(self, name: str, hook: str, call: Callable[..., None]) -> Callable[..., None]:
         def timed(*arguments: Any) -> None:
-            if hook != "on_train_start" and not self.looking:
+            if hook != "on_train_start" and not self.measuring:
                 return
             start = time.perf_counter()
             call(*arguments)
@@ -86,27 +87,27 @@ class Stopwatch(pl.Callback):
         return timed
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """An epoch begins; the first of all is a warm-up and does not count."""
+        """Close the epoch before; the first of all is a warm-up and does not count."""
         now = time.perf_counter()
         if trainer.current_epoch == 0:
             self.before = dict(self._spent)
         elif trainer.current_epoch > 1:
-            self.epochs[self.looking].append(now - self._start)
-            for name, seconds in self._spent.items() if self.looking else ():
-                self.looks[name].append(seconds)
+            self.epochs[self.measuring].append(now - self._start)
+            for name, seconds in self._spent.items():  # nothing in epochs without diagnostics
+                self.seconds[name].append(seconds)
         self._spent.clear()
-        self._start, self.looking = now, trainer.current_epoch % 2 == 1
+        self._start, self.measuring = now, trainer.current_epoch % 2 == 1
 
 
 def watch(epochs: int) -> Stopwatch:
-    """Train the quickstart for some epochs with all watchers."""
+    """Train the quickstart for some epochs with all diagnostics."""
     pl.seed_everything(0, verbose=False)
     module, data = quickstart(str(ROOT / "data"))
-    watchers = [watcher() for watcher in WATCHERS]
-    stopwatch = Stopwatch(watchers)
+    callbacks = [callback() for callback in CALLBACKS]
+    stopwatch = Stopwatch(callbacks)
     with TemporaryDirectory() as folder:
         pl.Trainer(
-            max_epochs=epochs + 2, callbacks=[stopwatch, *watchers], logger=False, default_root_dir=folder,
+            max_epochs=epochs + 2, callbacks=[stopwatch, *callbacks], logger=False, default_root_dir=folder,
             accelerator="cpu", gradient_clip_val=1.0, enable_checkpointing=False, enable_progress_bar=False,
             enable_model_summary=False, num_sanity_val_steps=0, use_distributed_sampler=False,
         ).fit(module, data)  # fmt: skip
@@ -114,7 +115,7 @@ def watch(epochs: int) -> Stopwatch:
 
 
 def silent_forward(repeats: int) -> tuple[float, float, float]:
-    """Seconds of a forward pass with traced layers, without any trace, and of one call that nobody hears."""
+    """Time a forward pass with traced layers, one without any trace, and a single call without a listener."""
     torch.manual_seed(0)
     module, data = quickstart(str(ROOT / "data"))
     data.prepare_data()
@@ -143,13 +144,13 @@ def silent_forward(repeats: int) -> tuple[float, float, float]:
 
 
 def _nothing(*_: Any) -> None:
-    """In place of `Traced.trace`."""
+    """Stand in for `Traced.trace`."""
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=8, help="epochs after two of warm-up; half of them watched")
+    parser.add_argument("--epochs", type=int, default=8, help="epochs after two of warm-up, half with diagnostics")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=100, help="forward passes of each kind")
     arguments = parser.parse_args()
@@ -158,19 +159,19 @@ def main() -> None:
     print(f"{platform.processor() or platform.machine()}, {arguments.threads} threads, torch {torch.__version__}\n")
     stopwatch = watch(arguments.epochs)
     without, with_them = (statistics.median(stopwatch.epochs[kind]) for kind in (False, True))
-    print("| callback | ms a look | epochs between looks | share of training | once, before training |")
+    print("| callback | ms | every n epochs | share of training | once, before training |")
     print("|---|--:|--:|--:|--:|")
     together = 0.0
-    for name, looks in stopwatch.looks.items():
-        seconds, every = statistics.median(looks), stopwatch.every_n_epochs[name]
+    for name, times in stopwatch.seconds.items():
+        seconds, every = statistics.median(times), stopwatch.every_n_epochs[name]
         together += seconds / every / without
         print(f"| {name} | {seconds * 1e3:.0f} | {every} | {seconds / every / without:.2%} | "
               f"{stopwatch.before.get(name, 0.0):.2f} s |")  # fmt: skip
     print(f"| together | | | {together:.2%} | {sum(stopwatch.before.values()):.2f} s |")
-    print(f"\nEpochs in which nobody looks take {without:.2f} s, those in which all look {with_them:.2f} s.")
+    print(f"\nEpochs take {without:.2f} s without diagnostics, {with_them:.2f} s with all of them.")
     traced, bare, call = silent_forward(arguments.repeats)
-    print(f"Nobody listens: forward {traced * 1e3:.2f} ms with traces, {bare * 1e3:.2f} ms without "
-          f"({traced / bare:.3f} times); one unheard call takes {call * 1e9:.0f} ns.")  # fmt: skip
+    print(f"Without a listener: forward {traced * 1e3:.2f} ms with traces, {bare * 1e3:.2f} ms without "
+          f"({traced / bare:.3f} times); one call takes {call * 1e9:.0f} ns.")  # fmt: skip
 
 
 if __name__ == "__main__":

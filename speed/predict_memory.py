@@ -1,4 +1,4 @@
-"""Peak memory of `graphbench predict --input` by the length of the file, and rows per second.
+"""Measure the peak memory of `graphbench predict --input` by the length of the file, and rows per second.
 
 A small GCN is trained for one epoch on molecules of a few atoms, or with `--kind graphs` on the same as JSON lines of
 atoms and bonds, or with `--kind graph-tables` as tables of graphs, atoms and bonds. With `--run` and `--smiles` a run
@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from timing import provenance
 
@@ -39,13 +40,29 @@ _MODEL = (
 )  # fmt: skip
 
 
+class Kind(NamedTuple):
+    """A kind of inputs: suffix and writer of its files, and the options of its data before the file's name."""
+
+    suffix: str
+    write: Callable[[Path, int], Path]
+    options: tuple[str, ...]
+
+
+class Usage(NamedTuple):
+    """What a command takes: seconds, seconds of the processor, and bytes of its largest process at its peak."""
+
+    seconds: float
+    busy: float
+    peak: float
+
+
 def smiles(number: int) -> str:
-    """An ether of 4 to 19 heavy atoms."""
+    """Make an ether of 4 to 19 heavy atoms."""
     return "C" * (1 + number % 4) + "O" + "C" * (2 + number // 4 % 13)
 
 
 def write_rows(path: Path, count: int) -> Path:
-    """A file of molecules with names and lengths."""
+    """Write a file of molecules with names and lengths."""
     with path.open("w", encoding="utf-8") as file:
         file.write("name,smiles,length\n")
         file.writelines(f"molecule-{n:09},{smiles(n)},{len(smiles(n))}\n" for n in range(count))
@@ -53,7 +70,7 @@ def write_rows(path: Path, count: int) -> Path:
 
 
 def write_smiles(path: Path, count: int, smiles: Sequence[str]) -> Path:
-    """A file of given molecules, repeated."""
+    """Write a file of given molecules, repeated."""
     with path.open("w", encoding="utf-8") as file:
         file.write("smiles\n")
         file.writelines(f"{smiles[n % len(smiles)]}\n" for n in range(count))
@@ -61,7 +78,7 @@ def write_smiles(path: Path, count: int, smiles: Sequence[str]) -> Path:
 
 
 def graph(number: int) -> str:
-    """The same molecule as a chain of atoms, in JSON."""
+    """Write the same molecule as a chain of atoms, in JSON."""
     atoms = list(smiles(number))
     bonds = [[left, left + 1] for left in range(len(atoms) - 1)]
     return json.dumps(
@@ -70,14 +87,14 @@ def graph(number: int) -> str:
 
 
 def write_graphs(path: Path, count: int) -> Path:
-    """A file of such graphs, one per line."""
+    """Write a file of such graphs, one per line."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(f"{graph(n)}\n" for n in range(count))
     return path
 
 
 def write_tables(folder: Path, count: int) -> Path:
-    """A folder with tables of such graphs."""
+    """Write a folder with tables of such graphs."""
     folder.mkdir()
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / f"{name}.csv").open("w")) for name in ("graphs", "nodes", "edges")]
@@ -91,16 +108,16 @@ def write_tables(folder: Path, count: int) -> Path:
     return folder
 
 
-#: What is predicted -> suffix of its files, who writes them, and the options of its data before the file's name.
-KINDS: dict[str, tuple[str, Callable[[Path, int], Path], tuple[str, ...]]] = {
-    "molecules": (".csv", write_rows, ("--data", "Molecules", "--data.target", "length", "--data.file")),
-    "graph-tables": ("", write_tables, ("--data", "Graphs", "--data.target", "length", "--data.source")),
-    "graphs": (".jsonl", write_graphs, ("--data", "Graphs", "--data.target", "length", "--data.source")),
+_GRAPHS = ("--data", "Graphs", "--data.target", "length", "--data.source")
+KINDS = {
+    "molecules": Kind(".csv", write_rows, ("--data", "Molecules", "--data.target", "length", "--data.file")),
+    "graph-tables": Kind("", write_tables, _GRAPHS),
+    "graphs": Kind(".jsonl", write_graphs, _GRAPHS),
 }
 
 
-def run(words: Sequence[str], watch: Callable[[int], None] | None = None) -> tuple[float, float, float]:
-    """Seconds of a command, those of the processor, and its peak memory in bytes, of the largest of its processes.
+def run(words: Sequence[str], watch: Callable[[int], None] | None = None) -> Usage:
+    """Run a command and measure what it takes.
 
     This process must be a small one: a new process counts the memory of the one that started it as its own. `watch` is
     called with the number of the process, twenty times a second.
@@ -122,11 +139,11 @@ def run(words: Sequence[str], watch: Callable[[int], None] | None = None) -> tup
             said.seek(0)
             raise SystemExit(f"graphbench {words[0]} failed:\n{said.read()[-3000:]}")
     busy = used.ru_utime + used.ru_stime
-    return time.perf_counter() - start, busy, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Usage(time.perf_counter() - start, busy, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 
 
 def growth(peaks: Sequence[float], rows: Sequence[int]) -> float:
-    """Bytes that every row adds between the last two lengths."""
+    """Return the bytes that every row adds between the last two lengths."""
     return (peaks[-1] - peaks[-2]) / (rows[-1] - rows[-2])
 
 
@@ -142,39 +159,34 @@ def main() -> None:
     options = parser.parse_args()
     if (options.run is None) != (options.smiles is None) or (options.run and options.kind != "molecules"):
         parser.error("--run and --smiles belong together, for --kind molecules")
-    form, write, data_options = KINDS[options.kind]
+    suffix, write, data_options = KINDS[options.kind]
     lengths = [times * options.rows for times in TIMES]
-    seconds: dict[int, list[float]] = {rows: [] for rows in lengths}
-    busy: dict[int, list[float]] = {rows: [] for rows in lengths}
-    peaks: dict[int, list[float]] = {rows: [] for rows in lengths}
+    usages: dict[int, list[Usage]] = {rows: [] for rows in lengths}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if options.run:
             trained, write = options.run, partial(write_smiles, smiles=options.smiles.read_text().split())
         else:
-            known, trained = write(folder / f"known{form}", 200), f"{name}/run"
+            known, trained = write(folder / f"known{suffix}", 200), f"{name}/run"
             data = [*data_options, str(known), "--data.root", name]
             run(["fit", *data, *_MODEL, "--run", trained])
         for rows in lengths:
-            write(folder / f"{rows}{form}", rows)
+            write(folder / f"{rows}{suffix}", rows)
         for _ in range(options.rounds):
             for rows in lengths:
                 output = folder / f"answers-{rows}{options.suffix}"
-                words = ["predict", "--run", trained, "--input", f"{name}/{rows}{form}", "--output", str(output)]
-                seconds_taken, busy_for, peak = run(words)
-                seconds[rows].append(seconds_taken)
-                busy[rows].append(busy_for)
-                peaks[rows].append(peak)
-    took = [statistics.median(seconds[rows]) for rows in lengths]
-    most = [statistics.median(peaks[rows]) for rows in lengths]
+                words = ["predict", "--run", trained, "--input", f"{name}/{rows}{suffix}", "--output", str(output)]
+                usages[rows].append(run(words))
+    medians = [Usage(*map(statistics.median, zip(*usages[rows], strict=True))) for rows in lengths]
     print(f"{'rows':>10} {'seconds':>9} {'peak MB':>9} {'lowest':>9} {'highest':>9}")
-    for rows, middle, peak in zip(lengths, took, most, strict=True):
-        low, high = min(peaks[rows]) / 1e6, max(peaks[rows]) / 1e6
-        print(f"{rows:>10,} {middle:>9.2f} {peak / 1e6:>9.1f} {low:>9.1f} {high:>9.1f}")
-    print(f"{(lengths[-1] - lengths[0]) / (took[-1] - took[0]):,.0f} rows per second beyond the shortest file")
-    worked = statistics.median(busy[lengths[-1]]) - statistics.median(busy[lengths[0]])
-    print(f"{(lengths[-1] - lengths[0]) / worked:,.0f} rows per second of a processor")
-    print(f"{growth(most, lengths):.0f} bytes per row from {lengths[-2]:,} to {lengths[-1]:,} rows")
+    for rows, median in zip(lengths, medians, strict=True):
+        peaks = [usage.peak / 1e6 for usage in usages[rows]]
+        print(f"{rows:>10,} {median.seconds:>9.2f} {median.peak / 1e6:>9.1f} {min(peaks):>9.1f} {max(peaks):>9.1f}")
+    further, shortest, longest = lengths[-1] - lengths[0], medians[0], medians[-1]
+    print(f"{further / (longest.seconds - shortest.seconds):,.0f} rows per second beyond the shortest file")
+    print(f"{further / (longest.busy - shortest.busy):,.0f} rows per second of a processor")
+    added = growth([usage.peak for usage in medians], lengths)
+    print(f"{added:.0f} bytes per row from {lengths[-2]:,} to {lengths[-1]:,} rows")
     print(", ".join(f"{key} {value}" for key, value in provenance().items() if value))  # imports torch: the last step
 
 
