@@ -22,13 +22,15 @@ from graphbench.data.store import Store
 
 logger = logging.getLogger(__name__)
 #: Labels of the training split up to which a logistic regression is fitted; MolHIV has 33,000, MolPCBA 45 million.
-_MOST_LABELS = 200_000
+_MAX_LABELS = 200_000
 #: Training molecules of a ridge regression.
-_MOST_OF_RIDGE = 200_000
-#: Molecules, letters of their SMILES (descriptors of large molecules take long), and targets (or classes) of trees.
-_MOST_OF_TREES, _MOST_LETTERS, _MOST_TARGETS = 10_000, 600_000, 40
-#: Training molecules times targets of trees; 1,000 molecules are taken in any case.
-_MOST_NUMBERS, _FEWEST_OF_TREES = 40_000, 1000
+_MAX_RIDGE_MOLECULES = 200_000
+#: Targets or classes up to which trees are fitted.
+_MAX_TREE_TARGETS = 40
+#: Molecules of each split that trees see, and letters of their SMILES: descriptors of large molecules take long.
+_MAX_TREE_MOLECULES, _MAX_TREE_LETTERS = 10_000, 600_000
+#: Training molecules of trees times targets, but at least so many molecules.
+_MAX_TREE_LABELS, _MIN_TREE_MOLECULES = 40_000, 1000
 #: To be raised when the predictions of the same data change.
 _VERSION = 2  # leaves of boosting are smaller in small sets
 
@@ -87,35 +89,46 @@ def _fit_all(
 ) -> dict[str, Baseline]:
     fitted = _fit_regression(spec, smiles, targets)
     count = spec.num_classes if spec.num_classes is not None and spec.num_classes > 2 else targets[0].shape[1]
-    if count > _MOST_TARGETS:
+    if count > _MAX_TREE_TARGETS:
         logger.warning(
             "%s: no random forest and no gradient boosting beside the model: %d targets or classes, more than %d, "
-            "would take long.", spec.name, count, _MOST_TARGETS,
+            "would take long.", spec.name, count, _MAX_TREE_TARGETS,
         )  # fmt: skip
         return fitted
+    return fitted | _fit_trees(spec, smiles, targets[0], count)
+
+
+def _fit_trees(
+    spec: BenchmarkSpec, smiles: Sequence[Sequence[str]], targets: np.ndarray, num_targets: int
+) -> dict[str, Baseline]:
+    """Fit random forest and gradient boosting on thinned data; each is charged the time of the features they share."""
     started = time.perf_counter()
-    most = min(_MOST_OF_TREES, max(_FEWEST_OF_TREES, _MOST_NUMBERS // count))
-    rows = [_thin(part, limit) for part, limit in zip(smiles, (most, _MOST_OF_TREES, _MOST_OF_TREES), strict=True)]
+    train = min(_MAX_TREE_MOLECULES, max(_MIN_TREE_MOLECULES, _MAX_TREE_LABELS // num_targets))
+    limits = (train, _MAX_TREE_MOLECULES, _MAX_TREE_MOLECULES)
+    rows = [_thin(part, limit) for part, limit in zip(smiles, limits, strict=True)]
     features = tree_features([[part[row] for row in chosen] for part, chosen in zip(smiles, rows, strict=True)])
-    shared = time.perf_counter() - started
-    notes = [
-        f"{words} {len(chosen):,} of {len(part):,} {of}"
-        for words, of, chosen, part in zip(
-            ("fitted on", "scored on", "scored on"), ("training", "validation", "test"), rows, smiles, strict=True
-        )
-        if len(chosen) < len(part)
-    ]
+    seconds = time.perf_counter() - started
 
     def fit(kind: Trees) -> _Predictions:
-        values = fit_trees(kind, features, targets[0][rows[0]], spec.num_classes, spec.kind == "multilabel")
+        values = fit_trees(kind, features, targets[rows[0]], spec.num_classes, spec.kind == "multilabel")
         val, test = (
             _spread(part, chosen, len(whole)) for part, chosen, whole in zip(values, rows[1:], smiles[1:], strict=True)
         )
         return val, test
 
-    for kind in get_args(Trees):
-        fitted[kind] = _timed(partial(fit, kind), ", ".join(notes) + (" molecules" if notes else ""), shared)
-    return fitted
+    note = _note_of_thinning([len(chosen) for chosen in rows], [len(part) for part in smiles])
+    return {kind: _timed(partial(fit, kind), note, seconds) for kind in get_args(Trees)}
+
+
+def _note_of_thinning(chosen: Sequence[int], sizes: Sequence[int]) -> str:
+    """Say how many molecules of train, val and test were taken, where not all were."""
+    uses = ("fitted on", "training"), ("scored on", "validation"), ("scored on", "test")
+    parts = [
+        f"{use} {number:,} of {size:,} {split}"
+        for (use, split), number, size in zip(uses, chosen, sizes, strict=True)
+        if number < size
+    ]
+    return f"{', '.join(parts)} molecules" if parts else ""
 
 
 def _fit_regression(
@@ -123,17 +136,18 @@ def _fit_regression(
 ) -> dict[str, Baseline]:
     """Fit a ridge regression, or a logistic one unless there are too many labels."""
     if spec.kind == "regression":
-        step = max(1, -(-len(smiles[0]) // _MOST_OF_RIDGE))
-        some = [smiles[0][::step], *smiles[1:]], [targets[0][::step], targets[1]]
-        note = "" if step == 1 else f"fitted on {len(some[0][0]):,} of {len(smiles[0]):,} training molecules"
-        return {"ridge on Morgan counts": _timed(lambda: ridge_baseline(*some), note)}
-    if targets[0].size > _MOST_LABELS:
+        step = max(1, -(-len(smiles[0]) // _MAX_RIDGE_MOLECULES))
+        thinned = smiles[0][::step]
+        note = "" if step == 1 else f"fitted on {len(thinned):,} of {len(smiles[0]):,} training molecules"
+        fit = partial(ridge_baseline, [thinned, *smiles[1:]], [targets[0][::step], targets[1]])
+        return {"ridge on Morgan counts": _timed(fit, note)}
+    if targets[0].size > _MAX_LABELS:
         logger.warning(
             "%s: no logistic regression beside the model, which would take long on %d labels.",
             spec.name, targets[0].size,
         )  # fmt: skip
         return {}
-    fit = lambda: logistic_baseline(smiles, targets, spec.num_classes)  # noqa: E731
+    fit = partial(logistic_baseline, smiles, targets, spec.num_classes)
     return {"logistic regression on Morgan counts": _timed(fit)}
 
 
@@ -144,9 +158,9 @@ def _timed(fit: Callable[[], _Predictions], note: str = "", before: float = 0.0)
     return Baseline({"val": val, "test": test}, round(before + time.perf_counter() - started, 2), note)
 
 
-def _thin(smiles: Sequence[str], most: int) -> np.ndarray:
+def _thin(smiles: Sequence[str], limit: int) -> np.ndarray:
     """Choose rows in equal steps, so that neither they nor their letters are too many."""
-    step = max(1, -(-len(smiles) // most), -(-sum(map(len, smiles)) // _MOST_LETTERS))
+    step = max(1, -(-len(smiles) // limit), -(-sum(map(len, smiles)) // _MAX_TREE_LETTERS))
     return np.arange(0, len(smiles), step)
 
 

@@ -60,7 +60,7 @@ def test_another_split_is_fitted_again(tmp_path):
 
 
 def test_large_data_are_thinned_and_the_note_counts_them(tmp_path, monkeypatch):
-    for name, value in (("_MOST_OF_RIDGE", 10), ("_MOST_OF_TREES", 4), ("_FEWEST_OF_TREES", 1)):
+    for name, value in (("_MAX_RIDGE_MOLECULES", 10), ("_MAX_TREE_MOLECULES", 4), ("_MIN_TREE_MOLECULES", 1)):
         monkeypatch.setattr(rivals, name, value)
     fitted = rivals.fit_rivals(Store(tmp_path), spec_of("graph-regression"), PARTS, numbers())
     assert fitted["ridge on Morgan counts"].note == "fitted on 10 of 20 training molecules"
@@ -71,7 +71,7 @@ def test_large_data_are_thinned_and_the_note_counts_them(tmp_path, monkeypatch):
 
 
 def test_letters_bound_the_rows_as_well(monkeypatch):
-    monkeypatch.setattr(rivals, "_MOST_LETTERS", 10)
+    monkeypatch.setattr(rivals, "_MAX_TREE_LETTERS", 10)
     assert rivals._thin(["CCCCC"] * 8, 100).tolist() == [0, 4]
 
 
