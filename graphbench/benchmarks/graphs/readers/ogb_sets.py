@@ -47,17 +47,8 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
     if arguments:
         raise BadInput(f"arguments: {source} takes none.")
     about = {str(key): str(value) for key, value in published[source].items()}
-    if about["task type"] not in _TASKS:
-        raise BadInput(f"--data.source {source}: there is no task for {about['task type']}.")
-    if about.get("is hetero") == "True":
-        raise BadInput(f"--data.source {source}: it has several kinds of nodes and edges, which no model here reads.")
     folder = root / source.replace("-", "_")
-    # OGB itself would ask at the terminal whether to replace another release.
-    release = folder / f"RELEASE_v{about['version']}.txt"
-    if folder.is_dir() and not release.is_file():
-        raise BadInput(
-            f"--data.source {source}: {release} is missing, so {folder} is another release. Remove that folder."
-        )
+    _check_set(source, about, folder)
 
     @cache
     def dataset() -> Any:
@@ -82,3 +73,17 @@ def from_ogb(source: str, arguments: Mapping[str, Any], root: Path) -> Named:
 
     hints = {"task": f"{level}-{_TASKS[about['task type']]}", "metric": _METRICS[about["eval metric"]]}
     return Named(source, "ogb", graphs, key, split if level == "graph" else lambda: None, hints, local=False)
+
+
+def _check_set(source: str, about: Mapping[str, str], folder: Path) -> None:
+    """Refuse a set that no model here reads, and a folder that holds another release of it."""
+    if about["task type"] not in _TASKS:
+        raise BadInput(f"--data.source {source}: there is no task for {about['task type']}.")
+    if about.get("is hetero") == "True":
+        raise BadInput(f"--data.source {source}: it has several kinds of nodes and edges, which no model here reads.")
+    # OGB itself would ask at the terminal whether to replace another release.
+    release = folder / f"RELEASE_v{about['version']}.txt"
+    if folder.is_dir() and not release.is_file():
+        raise BadInput(
+            f"--data.source {source}: {release} is missing, so {folder} is another release. Remove that folder."
+        )
