@@ -32,7 +32,7 @@ FEW: dict[str, dict[str, Any]] = {
     "TSP": {"sizes": (1, 1, 1), "num_nodes": (30, 30)},
 }
 #: Lines in a picture; of a denser graph some are left out, which would else be one grey disc.
-_MOST_LINES = 200
+_MAX_LINES = 200
 _COLOURS = mpl.colormaps["viridis"]
 
 
@@ -73,7 +73,7 @@ def _graph(batch: GraphBatch) -> bytes:
         drawing = PlainDrawing(places[:, [0, 2]].double().numpy(), torch.zeros(2, 0, dtype=torch.int64))
     else:
         whole = PlainDrawing.of(batch.edge_index, batch.num_nodes, places)
-        drawing = PlainDrawing(whole.positions, whole.pairs[:, :: 1 + whole.pairs.shape[1] // _MOST_LINES])
+        drawing = PlainDrawing(whole.positions, whole.pairs[:, :: 1 + whole.pairs.shape[1] // _MAX_LINES])
     figure, axes = _panel()
     faint = [(0.7, 0.7, 0.7)] * drawing.pairs.shape[1]
     drawing.paint(axes, _painted(_values(batch, places)), faint)

@@ -28,7 +28,7 @@ from graphbench.training.module import BenchmarkModule, adam_w
 
 log = logging.getLogger(__name__)
 #: Lightning drops the first ten losses and the last one, and takes a slope between two.
-_FEWEST_RATES = 13
+_MIN_RATES = 13
 #: Option of the trainer -> the least that it may be: Lightning divides by some, and ignores others without a word.
 _LEAST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 0,
           "num_sanity_val_steps": -1}  # fmt: skip
@@ -171,7 +171,7 @@ def _check_rates(callbacks: Sequence[pl.Callback], parsed: Sequence[Namespace]) 
         if not 0 < low < high:
             raise BadInput(f"LearningRateFinder: min_lr must be above 0 and below max_lr, but got {low} and {high}.")
         count = options.get("num_training_steps", 100)
-        check_range("LearningRateFinder: num_training_steps", count, at_least=_FEWEST_RATES)
+        check_range("LearningRateFinder: num_training_steps", count, at_least=_MIN_RATES)
 
 
 def _check_monitors(callbacks: Sequence[pl.Callback], model: BenchmarkModule) -> None:
@@ -247,7 +247,7 @@ def _check_search(finder: LearningRateFinder, trainer: pl.Trainer) -> None:
         raise BadInput(
             f"LearningRateFinder: this run has {steps} steps, too few to try {count} rates. Give it more steps, with "
             f"--trainer.max_epochs or a smaller --data.batch_size, or fewer rates, with num_training_steps (at least "
-            f"{_FEWEST_RATES})."
+            f"{_MIN_RATES})."
         )
     if search.suggestion() is None:
         raise BadInput(

@@ -26,7 +26,7 @@ SPLIT_WORDS = {
 }
 #: Shares of train, val and test by default.
 USUAL_SHARES = (0.8, 0.1, 0.1)
-_FEWEST_FOLDS = 3
+_MIN_FOLDS = 3
 
 
 def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
@@ -222,10 +222,10 @@ def fold_numbers(labels: Sequence[Any]) -> np.ndarray | None:
     if not len(values):
         return None
     distinct = np.unique(values)
-    if len(distinct) < _FEWEST_FOLDS or not np.array_equal(distinct, np.arange(len(distinct))):
+    if len(distinct) < _MIN_FOLDS or not np.array_equal(distinct, np.arange(len(distinct))):
         shown = ", ".join(f"{value:g}" for value in distinct[:5]) + (", ..." if len(distinct) > 5 else "")
         raise BadInput(
-            f"the numbers {shown} are no folds: folds are numbered from 0 without a gap, and are {_FEWEST_FOLDS} or "
+            f"the numbers {shown} are no folds: folds are numbered from 0 without a gap, and are {_MIN_FOLDS} or "
             "more. Write train, val and test otherwise."
         )
     return values.astype(np.int64)

@@ -28,7 +28,7 @@ from graphbench.inference.class_sets import ClassSets
 from graphbench.inference.intervals import Intervals
 
 #: Bins at most, and validation rows in each at least.
-_MOST_BINS, _FEWEST_ROWS = 4, 50
+_MAX_BINS, _MIN_ROWS = 4, 50
 #: Column with the distance of each row.
 DISTANCE = "distance_to_training"
 
@@ -46,8 +46,8 @@ def bin_edges(distances: np.ndarray, coverage: Fraction) -> tuple[float, ...]:
         >>> bin_edges(np.arange(200) / 200, Fraction(9, 10))
         (0.245, 0.495, 0.745)
     """
-    fewest = max(_FEWEST_ROWS, 2 * math.ceil(coverage / (1 - coverage)))
-    bins = min(_MOST_BINS, len(distances) // fewest)
+    fewest = max(_MIN_ROWS, 2 * math.ceil(coverage / (1 - coverage)))
+    bins = min(_MAX_BINS, len(distances) // fewest)
     ordered = np.sort(distances)
     edges = sorted({float(ordered[number * len(ordered) // bins - 1]) for number in range(1, bins)})
     # Many equal distances leave few beyond them; those join the bin before.

@@ -24,7 +24,7 @@ REGRESSION = ("MAE", "RMSE", "MSE", "R2", "Spearman", "Pearson", "explained_vari
 #: Molecules drawn for each model.
 SHOWN = 6
 #: Labels that get a confusion matrix, and classes up to which its cells have numbers.
-_MOST_LABELS, _MOST_NUMBERED = 6, 12
+_MAX_LABELS, _MAX_NUMBERED = 6, 12
 _BINS = 15
 #: Atomic number -> colour in the figures of the page: oxygen, nitrogen, sulphur and phosphorus, halogens.
 _ELEMENTS = {
@@ -229,8 +229,8 @@ def confusion_section(table: ResultTable, name: str) -> Section | None:
     )  # fmt: skip
     for number, group, run, frame in scored_runs(table):
         for place, (title, names, counts) in enumerate(_confusions(frame)):
-            if place == _MOST_LABELS:
-                section.notes.append(f"{group.label}: only the first {_MOST_LABELS} labels are drawn.")
+            if place == _MAX_LABELS:
+                section.notes.append(f"{group.label}: only the first {_MAX_LABELS} labels are drawn.")
                 break
             label = f"{shorten(group.label)}{f': {title}' if title else ''}"
             drawing = _draw_confusion(label, names, counts, f"{name}-{number}-{place}")
@@ -270,7 +270,7 @@ def _draw_confusion(title: str, names: Sequence[str], counts: np.ndarray, name: 
         for (row, column), share in np.ndenumerate(shares):
             # squares of the page's ink: an image would keep its colours in the dark
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=PALETTE[0], alpha=0.85 * share))
-            if len(names) <= _MOST_NUMBERED:
+            if len(names) <= _MAX_NUMBERED:
                 axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center")
         axes.set_xlim(-0.5, len(names) - 0.5)
         axes.set_ylim(len(names) - 0.5, -0.5)

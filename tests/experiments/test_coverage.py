@@ -23,7 +23,7 @@ def test_shares_of_splits_are_averaged():
 
 @pytest.mark.slow
 def test_a_split_is_trained_and_measured(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("graphbench.inference.distance_bins._FEWEST_ROWS", 4)
+    monkeypatch.setattr("graphbench.inference.distance_bins._MIN_ROWS", 4)
     script, rng = load_script(SCRIPT), np.random.default_rng(0)
     smiles = [ring + chain for ring in ("C1CC1", "C1CCC1", "c1ccccc1", "C1CCNCC1", "c1ccncc1") for chain in
               ("", "C", "CC", "CCC", "CO", "CCO", "N", "CN", "CCN", "F", "CF", "O")]  # fmt: skip

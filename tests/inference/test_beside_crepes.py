@@ -30,7 +30,7 @@ def regression(seed, rows=173):
 @pytest.mark.parametrize("by_spread", [False, True])
 @pytest.mark.parametrize("by_distance", [False, True])
 def test_intervals_are_those_of_crepes(by_spread, by_distance, coverage, seed, monkeypatch):
-    monkeypatch.setattr(distance_bins, "_FEWEST_ROWS", 30)
+    monkeypatch.setattr(distance_bins, "_MIN_ROWS", 30)
     wanted = Fraction(coverage)
     predictions, targets, spreads, distances = regression(seed)
     new, _, new_spreads, new_distances = regression(seed + 1000, rows=50)

@@ -84,7 +84,7 @@ def test_edges_are_quantiles_and_ties_stay_together():
 
 
 def test_each_row_has_the_columns_of_its_bin(monkeypatch):
-    monkeypatch.setattr(distance_bins, "_FEWEST_ROWS", 2)
+    monkeypatch.setattr(distance_bins, "_MIN_ROWS", 2)
     distances = np.array([0.1, 0.2, 0.5, 0.6])
     probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.5, 0.5]])
     fit = lambda chosen, words: ClassSets.fit(Fraction(1, 2), probabilities[chosen], np.zeros((2, 1)), "y", "ab")  # noqa: E731

@@ -240,8 +240,8 @@ def test_the_run_says_what_its_intervals_state(place, tmp_path):
 @pytest.mark.slow
 def test_intervals_by_distance_and_spread_are_those_of_each_bin(place, tmp_path, monkeypatch, capsys):
     """By hand from the predictions and the fingerprints of RDKit: 24 validation rows in two bins."""
-    monkeypatch.setattr("graphbench.inference.distance_bins._FEWEST_ROWS", 8)
-    monkeypatch.setattr("graphbench.inference.distance_bins._MOST_BINS", 2)
+    monkeypatch.setattr("graphbench.inference.distance_bins._MIN_ROWS", 8)
+    monkeypatch.setattr("graphbench.inference.distance_bins._MAX_BINS", 2)
     runs, frames = [place("a", 0), place("b", 1)], {}
     for split in ("train", "val", "test"):
         output = ["--split", split, "--output", str(tmp_path / f"{split}.csv")]

@@ -19,9 +19,9 @@ SMALLEST, LARGEST = 5, 34  # sizes of communities and patterns, both included
 NUM_PATTERNS = 100  # of PATTERN; every split has equally many graphs of each
 NUM_COLOURS = 3  # values of the node feature in PATTERN
 _PATTERN_COMMUNITIES, _CLUSTER_COMMUNITIES = 5, 6
-_MOST_NODES = (_PATTERN_COMMUNITIES + 1) * LARGEST
+_MAX_NODES = (_PATTERN_COMMUNITIES + 1) * LARGEST
 _WIDTH = 256  # of an adjacency buffer, above the 204 nodes of the largest graph: an index is two bytes, row and column
-_PAIR_ROW, _PAIR_COLUMN = np.tril_indices(_MOST_NODES, -1)
+_PAIR_ROW, _PAIR_COLUMN = np.tril_indices(_MAX_NODES, -1)
 
 
 @dataclass

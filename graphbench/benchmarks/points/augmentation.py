@@ -14,7 +14,7 @@ from graphbench.contracts import GraphBatch
 from graphbench.errors import BadInput, check_choice, check_range
 
 #: Largest angle of a tilt and largest noise of a coordinate, in deviations, as in PointNet++ and PointNet.
-_MOST_TILT, _MOST_NOISE = 3.0, 5.0
+_MAX_TILT, _MAX_NOISE = 3.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Augmentation:
             share = _signed(batch.num_graphs, 1, generator)[:, 0]
             rotate_clouds(batch, turns_by(math.radians(self.max_turn) * share, self.upright))
         if self.tilt:
-            normal = _normal((batch.num_graphs, 3), _MOST_TILT, generator)
+            normal = _normal((batch.num_graphs, 3), _MAX_TILT, generator)
             x, y, z = (math.radians(self.tilt) * normal).unbind(1)
             rotate_clouds(batch, turns_by(z, 2) @ turns_by(y, 1) @ turns_by(x, 0))
         low, high = self.scaling
@@ -78,7 +78,7 @@ class Augmentation:
         if self.max_shift:
             batch.pos = batch.pos + (self.max_shift * _signed(batch.num_graphs, 3, generator))[batch.batch]
         if self.jitter:
-            batch.pos = batch.pos + self.jitter * _normal(tuple(batch.pos.shape), _MOST_NOISE, generator)
+            batch.pos = batch.pos + self.jitter * _normal(tuple(batch.pos.shape), _MAX_NOISE, generator)
 
 
 def _signed(rows: int, columns: int, generator: torch.Generator) -> Tensor:

@@ -29,7 +29,7 @@ _CHUNK = 500  # expressions per job; another number would sample other expressio
 TOKENS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]")
 MIN, MAX, MED, SM, END = 10, 11, 12, 13, 14
 _LIST_PROBABILITY = 0.25
-_FEWEST_ARGUMENTS = 2
+_MIN_ARGUMENTS = 2
 _FRUITLESS = 20  # rounds without any expression before giving up
 _CANDIDATES = 8_000  # expressions begun at once: about a million nodes
 
@@ -207,7 +207,7 @@ def _draw_trees(generator: np.random.RandomState, grammar: Grammar) -> tuple[lis
             code[is_list] = generator.randint(MIN, SM + 1, int(is_list.sum()))
         lists = code >= MIN
         length += np.bincount(root, minlength=_CANDIDATES) + np.bincount(root[lists], minlength=_CANDIDATES)
-        arguments = generator.randint(_FEWEST_ARGUMENTS, grammar.max_arguments + 1, int(lists.sum()))
+        arguments = generator.randint(_MIN_ARGUMENTS, grammar.max_arguments + 1, int(lists.sum()))
         levels.append(_Level(root, code, arguments, parent))
         if not len(arguments):
             break

@@ -22,7 +22,7 @@ from graphbench.errors import BadInput
 #: SLIC of PascalVOC-SP and COCO-SP; a published variant has compactness 10.
 PUBLISHED = SlicSettings(num_segments=500, compactness=30.0, surplus=50)
 _TOUCHING = np.ones((3, 3), dtype=bool)  # a pixel touches its eight neighbours
-_MOST_NODES = 1 << 15
+_MAX_NODES = 1 << 15
 
 
 @dataclass
@@ -83,8 +83,8 @@ def _check(image: np.ndarray, labels: np.ndarray, mask: np.ndarray) -> None:
             f"{list(image.shape[:2])}."
         )
     numbers = np.unique(labels)
-    if len(numbers) > _MOST_NODES or not np.array_equal(numbers, np.arange(len(numbers))):
-        raise BadInput(f"labels must number at most {_MOST_NODES:,} superpixels from 0 without gaps.")
+    if len(numbers) > _MAX_NODES or not np.array_equal(numbers, np.arange(len(numbers))):
+        raise BadInput(f"labels must number at most {_MAX_NODES:,} superpixels from 0 without gaps.")
 
 
 def region_features(image: np.ndarray, labels: np.ndarray) -> np.ndarray:

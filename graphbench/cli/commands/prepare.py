@@ -18,7 +18,7 @@ from graphbench.data.parts.shares import AUTO, Share, alone
 from graphbench.errors import BadInput
 from graphbench.experiments.launchers import Cluster, Unit, launch
 
-_MOST_TARGETS = 40
+_MAX_TARGETS = 40
 log = logging.getLogger(__name__)
 
 
@@ -95,7 +95,7 @@ def _launch(data: Any, cluster: Cluster, arguments: Sequence[str]) -> int:
 def _count_targets(data: Benchmark) -> list[list[str]]:
     """Count the values of each target in every split; empty if none is missing, or there are too many targets."""
     targets = [table.columns["y"] for table in data.tables.values() if "y" in table.columns]
-    if not 1 < data.spec.num_targets <= _MOST_TARGETS or not any(y.isnan().any() for y in targets):
+    if not 1 < data.spec.num_targets <= _MAX_TARGETS or not any(y.isnan().any() for y in targets):
         return []
     counts = [y.isfinite().sum(0).tolist() for y in targets]
     return [[name, *(f"{count[n]:,}" for count in counts)] for n, name in enumerate(data.target_labels())]

@@ -49,7 +49,7 @@ Baselines = Mapping[str, Mapping[str, Any]]
 #: Relative difference of scores that another order of additions explains.
 _ROUNDING = 1e-5
 #: Altered options that a message names.
-_MOST_ALTERED = 6
+_MAX_ALTERED = 6
 #: Options that leave out a part of the validation split.
 _VAL_LIMITS = ("limit_val_batches", "overfit_batches", "fast_dev_run")
 #: Options of `graphbench test` about `--input`.
@@ -197,8 +197,8 @@ def _compare_with_expected(
     expected = replace(expected, altered=[*expected.altered, *map(str, altered_options(request))])
     changes = [*expected.altered, *expected.resumed]
     if changes and expected.chosen.value is not None:
-        more = f", and {len(changes) - _MOST_ALTERED} more" if len(changes) > _MOST_ALTERED else ""
-        shown = "; ".join(changes[:_MOST_ALTERED])
+        more = f", and {len(changes) - _MAX_ALTERED} more" if len(changes) > _MAX_ALTERED else ""
+        shown = "; ".join(changes[:_MAX_ALTERED])
         log.info("No score is expected of a run that alters its recipe: %s%s.", shown, more)
     return compare(expected, obtained)
 

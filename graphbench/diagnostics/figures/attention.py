@@ -24,7 +24,7 @@ _COLOURS: Colormap = LinearSegmentedColormap.from_list(
 )
 _PANEL = 1.75
 #: A graph with more tokens than this has numbers on some ticks only.
-_MOST_LABELS = 20
+_MAX_LABELS = 20
 _SETTINGS: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 7.5, "axes.linewidth": 0.5}
 
 
@@ -91,7 +91,7 @@ def _panels(maps: Sequence[AttentionMap], title: str, height: float) -> tuple[Fi
 def _label_tokens(axes: Axes, labels: Sequence[str], size: int, below: bool, beside: bool) -> None:
     """Names of tokens at the border of the figure, and ticks alone elsewhere."""
     names = [*labels, *(f"+{extra}" for extra in range(size - len(labels)))]
-    places = list(range(size)) if size <= _MOST_LABELS else MaxNLocator(8, integer=True).tick_values(0, size - 1)
+    places = list(range(size)) if size <= _MAX_LABELS else MaxNLocator(8, integer=True).tick_values(0, size - 1)
     shown = [int(place) for place in places if 0 <= place < size]
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.yaxis.set_major_locator(FixedLocator(shown))

@@ -19,7 +19,7 @@ _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans", "font.size": 8, "axes.linewidth": 0.6, "axes.spines.top": False,
     "axes.spines.right": False, "text.parse_math": False,
 }  # fmt: skip
-_WIDTH, _HEIGHT, _BAR, _MOST_COLUMNS = 3.6, 2.7, 0.24, 3
+_WIDTH, _HEIGHT, _BAR, _MAX_COLUMNS = 3.6, 2.7, 0.24, 3
 #: A curve with more points than this has a line alone.
 _FEW = 12
 
@@ -87,7 +87,7 @@ def heatmap_figure(
 
 
 def _panels(count: int, height: float, title: str) -> tuple[Figure, Sequence[Axes]]:
-    columns = min(count, _MOST_COLUMNS)
+    columns = min(count, _MAX_COLUMNS)
     rows = -(-count // columns)
     figure = Figure(figsize=(columns * _WIDTH + 1.6, rows * height + 0.5), dpi=110, layout="constrained")
     places = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))

@@ -33,7 +33,7 @@ _EXACT = ("offset", "scale", "deviation")
 #: Offset over deviation from which on predictions are told in float64: float32 has 7 digits, 3 of them beside these.
 _DIGITS = 1e3
 #: Targets that a line of the log names; the others are counted.
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 class Regression(Task):
@@ -231,7 +231,7 @@ class Regression(Task):
         logged = self.spec.log10_targets or (False,) * self.spec.num_targets
         names = zip(target_labels(self.spec), logged, strict=True)
         labels = [f"log10({name})" if is_logged else name for name, is_logged in names]
-        shown = listed(labels, _MOST_NAMED)
+        shown = listed(labels, _MAX_NAMED)
         return f"MAE and RMSE are in the units of the targets, scaled errors in training deviations of {shown}."
 
     def target_metrics(self) -> dict[str, Metric]:

@@ -27,8 +27,8 @@ ROWS = {
     "slots": "gt-linear-transformer",
     "walks": "gt-linear-transformer-equivariant",
 }
-#: Trials of a row have numbers `seed * _MOST_STARTS + start`, so that no two rows share one.
-_MOST_STARTS = 100
+#: Trials of a row have numbers `seed * _MAX_STARTS + start`, so that no two rows share one.
+_MAX_STARTS = 100
 _TRIAL = ("--trainer.max_epochs=1", "--model.schedule.name=constant", "--model.schedule.warmup=0")
 
 
@@ -39,7 +39,7 @@ def config(data: str, row: str) -> Path:
 
 def run_seeds(seed: int, starts: int) -> list[int]:
     """Return `seed_everything` of the trials of a row."""
-    return [seed * _MOST_STARTS + start for start in range(starts)]
+    return [seed * _MAX_STARTS + start for start in range(starts)]
 
 
 def best_start(scores: Sequence[float]) -> int:
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", choices=("ZINC", "QM9"), default="ZINC")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=["none", "LapPE", "slots"])
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--starts", type=int, choices=range(1, _MOST_STARTS), metavar="1-99", default=3)
+    parser.add_argument("--starts", type=int, choices=range(1, _MAX_STARTS), metavar="1-99", default=3)
     parser.add_argument("--overlay", action="append", default=[], help="name of a file in configs/overlays")
     parser.add_argument("--pretrained", type=Path, help="checkpoint from which `slots` starts")
     parser.add_argument("--output", type=Path, required=True)

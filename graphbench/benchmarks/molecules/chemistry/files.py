@@ -31,7 +31,7 @@ STANDARD_INPUT = "-"
 _PART = 1_024  # rows read at once in training
 TargetTask = Literal["regression", "classification", "multilabel"]
 _USUAL_MISSING = Missing.of(None)
-_MOST_NAMED = 20  # different texts of a column that can be names of classes
+_MAX_NAMED = 20  # different texts of a column that can be names of classes
 
 
 @dataclass
@@ -250,7 +250,7 @@ def classes_hint(rows: MoleculeRows, target: str, numbers: bool = False) -> str:
     """
     texts = sorted({text for text in rows.columns[target] if text not in _USUAL_MISSING})
     has_number = any(not parse_number(text, "regression")[1] for text in texts)
-    if not 2 <= len(texts) <= _MOST_NAMED or (has_number and not numbers):
+    if not 2 <= len(texts) <= _MAX_NAMED or (has_number and not numbers):
         return ""
     named = json.dumps(texts, ensure_ascii=False)
     return f" Classes by name: --data.task classification --data.classes '{named}', in the order that you want."
@@ -260,6 +260,6 @@ def missing_hint(rows: MoleculeRows, targets: Sequence[str], missing: Missing) -
     """Suggest an option that reads the words among numbers as missing targets; "" if there are none, or too many."""
     texts = {text for name in targets for text in rows.columns[name] if text not in missing}
     words = sorted(text for text in texts if math.isnan(as_number(text)) and not any(map(str.isdigit, text)))
-    if not 0 < len(words) <= _MOST_NAMED or len(words) == len(texts):
+    if not 0 < len(words) <= _MAX_NAMED or len(words) == len(texts):
         return ""
     return f" Words for a missing target: --data.missing '{json.dumps(words, ensure_ascii=False)}'."

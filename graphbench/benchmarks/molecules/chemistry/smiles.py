@@ -26,7 +26,7 @@ _WITH_TAG = rdqueries.HasChiralTagQueryAtom()
 _WITH_ISOTOPE = rdqueries.IsotopeGreaterQueryAtom(0)
 _WITH_MAP_NUMBER = rdqueries.HasPropQueryAtom("molAtomMapNumber")
 #: Comparisons of branches after which a molecule's centres count as undecided; it bounds the time on large cages.
-_MOST_COMPARISONS = 1_250_000
+_MAX_COMPARISONS = 1_250_000
 #: Atoms of the largest molecule that is read: RDKit, dense encodings and attention take time that grows with the square
 #: of the atoms or faster, so ten times as many would take hours before training.
 MAX_ATOMS = 5_000
@@ -144,7 +144,7 @@ def handedness(mol: Chem.Mol) -> dict[int, int]:
     if not centres:
         return {}
     try:
-        rdCIPLabeler.AssignCIPLabels(mol, maxRecursiveIterations=_MOST_COMPARISONS)
+        rdCIPLabeler.AssignCIPLabels(mol, maxRecursiveIterations=_MAX_COMPARISONS)
     except (RuntimeError, ValueError):  # some labels are set by then, and which ones depends on the order of the atoms
         return dict.fromkeys((atom.GetIdx() for atom in centres), UNDECIDED)
     return {

@@ -18,7 +18,7 @@ from graphbench.data.worker_pool import available_cores
 
 Trees = Literal["random forest", "gradient boosting"]
 #: Substructures that become columns: the most frequent of those in three training molecules or more.
-_MOST_COLUMNS, _FEWEST_MOLECULES = 2048, 3
+_MAX_COLUMNS, _MIN_MOLECULES = 2048, 3
 _TREES = 100
 _ROUNDS, _LEARNING_RATE = 100, 0.1
 #: Training molecules in a leaf of boosting at least: scikit-learn's 20, but a tenth of a small set. Leaves of 20 leave
@@ -32,7 +32,7 @@ def tree_features(smiles: Sequence[Sequence[str]]) -> list[np.ndarray]:
     """Compute Morgan counts that training (the first split) shows often, then descriptors: float32 `[M, columns]`."""
     counts = [morgan_counts(part) for part in smiles]
     molecules_with = Counter(name for row in counts[0] for name in row)
-    frequent = [name for name, number in molecules_with.most_common(_MOST_COLUMNS) if number >= _FEWEST_MOLECULES]
+    frequent = [name for name, number in molecules_with.most_common(_MAX_COLUMNS) if number >= _MIN_MOLECULES]
     columns = np.array(sorted(frequent), dtype=np.int64)
     return [
         np.hstack([count_matrix(rows, columns).toarray().astype(np.float32), compute_descriptors("rdkit2d", part)])

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 __all__ = ["cpu_kernel", "run_in_threads", "runs_numba", "runs_triton"]
 
 #: Steps of arithmetic below which a second thread costs more than it saves.
-_FEWEST_STEPS = 1 << 18
+_MIN_STEPS = 1 << 18
 #: Sums may be taken in any order and products joined with them, which is what fills vector registers. Numbers that are
 #: infinite or none are kept as they are.
 _FAST = {"reassoc", "nsz", "contract"}
@@ -148,7 +148,7 @@ def run_in_threads(kernel: Callable[..., None], count: int, steps: int, *operand
     """
     arrays = [x.numpy() if isinstance(x, Tensor) else x for x in operands]
     # As many as have work for longer than it takes to start them.
-    threads = 1 if steps < 2 * _FEWEST_STEPS else min(torch.get_num_threads(), count, steps // _FEWEST_STEPS)
+    threads = 1 if steps < 2 * _MIN_STEPS else min(torch.get_num_threads(), count, steps // _MIN_STEPS)
     if threads < 2:
         if count:
             kernel(0, count, *arrays)

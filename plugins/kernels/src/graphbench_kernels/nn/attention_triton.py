@@ -23,7 +23,7 @@ from torch import Tensor
 from graphbench_kernels.nn.attention_tiles import is_kept, load_rows, make_logits, multiply_rows, store_rows
 
 #: Rows of a tile, bytes of one of its operands, and of these to a warp: beyond these, registers are spilled.
-_TILE, _MOST_BYTES, _BYTES_PER_WARP = 32, 8192, 512
+_TILE, _MAX_BYTES, _BYTES_PER_WARP = 32, 8192, 512
 #: Bytes of a row's part that is multiplied at a time.
 _PART_BYTES = 64
 #: Least side of a tile that matrix units multiply.
@@ -102,7 +102,7 @@ def _launch(qkv: Tensor, ptr: Tensor, length: int, num_heads: int) -> tuple[tupl
     """Return the grid and the constants of a launch."""
     width = qkv.shape[1] // (3 * num_heads)
     channels = max(_FEWEST, triton.next_power_of_2(width))
-    tile = min(_TILE, _MOST_BYTES // (channels * qkv.dtype.itemsize), triton.next_power_of_2(length))
+    tile = min(_TILE, _MAX_BYTES // (channels * qkv.dtype.itemsize), triton.next_power_of_2(length))
     tile = max(_FEWEST, tile)
     exact = torch.get_float32_matmul_precision() == "highest"
     constants = {

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 #: Most channels of a program, which one warp computes.
-_MOST_CHANNELS = 128
+_MAX_CHANNELS = 128
 
 
 class Edges(NamedTuple):
@@ -47,7 +47,7 @@ def group(edge_index: Tensor, num_nodes: int) -> tuple[tuple[Tensor, Tensor], tu
 def _launch(x: Tensor) -> tuple[tuple[int, int], dict[str, Any]]:
     """Return the grid and the constants of a launch for the rows of nodes `x [T, C]`."""
     nodes, channels = x.shape
-    block = min(_MOST_CHANNELS, triton.next_power_of_2(channels))
+    block = min(_MAX_CHANNELS, triton.next_power_of_2(channels))
     number = tl.float64 if x.dtype == torch.float64 else tl.float32
     return (nodes, triton.cdiv(channels, block)), {"WIDTH": channels, "BLOCK": block, "NUMBER": number, "num_warps": 1}
 

@@ -25,7 +25,7 @@ from graphbench_linear_transformer.constructions._models import (
 )
 
 #: Most interpolation points; enough for κ up to about 1e8.
-_MOST_POINTS = 2**18
+_MAX_POINTS = 2**18
 #: Feature blocks: the current polynomial, the one before it, the sum.
 _CURRENT, _BEFORE, _SUM = 0, 1, 2
 
@@ -134,7 +134,7 @@ def interpolated_series(
         raise BadInput(f"Expected 0 < lambda_min < lambda_max, but got {low} and {high}.")
     check_range("num_layers", num_terms, at_least=1, whole=True)
     points = 64
-    while points <= _MOST_POINTS:
+    while points <= _MAX_POINTS:
         angles = np.pi * (np.arange(points) + 0.5) / points
         values = function(low + (high - low) * np.cos(angles / 2) ** 2)  # no cancellation near the lower end
         coefficients = dct(values) / points
