@@ -42,7 +42,7 @@ from graphbench.nn import BatchNorm, DenseLayout, GatedGCNLayer
 from graphbench_baselines import GCN, Graphormer
 from graphbench_baselines.attention import StructuredAttention
 from graphbench_baselines.gt import EdgeAttention
-from graphbench_baselines.structure import TowerPNA
+from graphbench_baselines.tower_pna import TowerPNA
 from graphbench_sfi_former import SparseFlowAttention, sparse_flow, sparse_flow_attention
 from graphbench_sfi_former.enhanced import PaddedGraphs
 

@@ -33,6 +33,9 @@ TESTED_BY = {
         "tests/cli/commands/test_score_input.py", "held against predict and scikit-learn",
     ),
     "graphbench/contracts/pyg.py": ("tests/nn/test_pyg.py", "beside the layers that read such graphs"),
+    "plugins/baselines/src/graphbench_baselines/structure.py": (
+        "plugins/baselines/tests/test_sat.py", "extractors of structure",
+    ),
     "plugins/baselines/src/graphbench_baselines/released/conversion.py": (
         "plugins/baselines/tests/released/test_graphgym.py", "every tensor too many or too few",
     ),

@@ -8,7 +8,7 @@ from torch_geometric.nn import PNAConv
 
 from graphbench.errors import BadInput
 from graphbench.testing import computed_by
-from graphbench_baselines.structure import TowerPNA, reduced_messages
+from graphbench_baselines.tower_pna import TowerPNA, reduced_messages
 
 NODES, DIM, EDGE_DIM = 7, 12, 5
 #: Ascending targets; node 2 sends twice to node 3, node 4 to itself, and nothing arrives at nodes 5 and 6.
