@@ -62,9 +62,13 @@ def _parse_name(chunk: Sequence[tuple[str, str, str]], row: int) -> str:
     _, line, number = chunk[row]
     with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(line)
-        if isinstance(record, dict) and "id" in record:
-            return str(record["id"])
+        if isinstance(record, dict):
+            return _name_of(record, number)
     return number
+
+
+def _name_of(record: dict[str, Any], number: str) -> str:
+    return number if record.get("id") is None else str(record["id"])
 
 
 def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGraph:
@@ -98,9 +102,7 @@ def graph_of_line(line: str, place: str, number: str, directed: bool) -> OneGrap
                 raise BadInput(f"{place}: {name} is neither a number, nor text, nor a list of such.")
             graph[name] = array.reshape(-1)
     pairs = {LINK: _parse_pairs(record["links"], f"{place}: links").T} if "links" in record else {}
-    return OneGraph(
-        place, str(record.get("id", number)), num_nodes, ends.T, node=node, edge=edge, graph=graph, pairs=pairs
-    )
+    return OneGraph(place, _name_of(record, number), num_nodes, ends.T, node=node, edge=edge, graph=graph, pairs=pairs)
 
 
 def _parse_pairs(value: Any, place: str) -> np.ndarray:

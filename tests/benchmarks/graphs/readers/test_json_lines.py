@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from graphbench.benchmarks.graphs.readers.json_lines import read_json_lines
+from graphbench.benchmarks.graphs.readers.json_lines import parts_of_lines, read_json_lines
 from graphbench.errors import BadInput, CorruptData
 
 GRAPH = {
@@ -37,6 +37,14 @@ def test_every_part_of_a_line_arrives(tmp_path):
     assert raw.pairs["link"].ends.tolist() == [[1, 2], [1, 2]]
     assert raw.place("edge", 5) == f"{tmp_path / 'mine.jsonl'}, line 3, edge 1"
     assert read_json_lines(tmp_path / "mine.jsonl", directed=True).num_edges.tolist() == [2, 2]
+
+
+def test_a_graph_without_a_name_is_called_by_its_number(tmp_path):
+    """A column that is null is missing, too. Names of graphs that cannot be used are read apart."""
+    path = write(tmp_path / "mine.jsonl", GRAPH, GRAPH | {"id": None}, GRAPH | {"id": None, "edges": 3})
+    (part,) = parts_of_lines(path, directed=False, size=3)
+    assert part.join([0, 1]).names == ["water", "1"]
+    assert part.name_of(2) == "2"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
