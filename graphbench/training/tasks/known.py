@@ -1,6 +1,6 @@
-"""Metrics of rows of which some have no target: these are counted out, not cut out.
+"""Metrics of rows of which some have no target: these are masked, not cut out.
 
-Cutting them out would read from the device how many are left, so every training step would wait for it.
+To cut them out, the host needs their number: a host-device sync in every training step.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from graphbench.training.tasks.metrics import matthews
 
 
 class KnownMeanAbsoluteError(MeanAbsoluteError):
-    """The mean of `|p - t|` over known targets; those that are NaN are counted out, not cut out.
-
-    How many are left is never read from the device, so that a training step does not wait for it.
+    """The mean of `|p - t|` over known targets; those that are NaN are masked, without a host-device sync.
 
     Examples:
         >>> metric = KnownMeanAbsoluteError()

@@ -323,7 +323,7 @@ def parts_of(description: str) -> tuple[int, ...]:
 
 
 class ValueMean(OwnMetric):
-    """The mean of all values, NaN if one of them is; torchmetrics would look for such values, so a step would wait.
+    """The mean of all values, NaN if one of them is; torchmetrics' own looks for NaN by a host-device sync.
 
     Examples:
         >>> metric = ValueMean()

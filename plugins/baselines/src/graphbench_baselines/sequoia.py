@@ -96,9 +96,9 @@ def assign(logits: Tensor, training: bool) -> Tensor:
 def clusters_of(assignment: Tensor, batch: Data, layout: DenseLayout) -> Clusters:
     """Group the nodes by an assignment, and the edges by the clusters of their ends.
 
-    How large clusters are and how many pairs of them share an edge follows from weights. On a processor these sizes are
-    at hand. A graphics card would have to be waited for, and they would be part of a compiled program: there nodes stay
-    in padded graphs, and edges between clusters are filled up to as many as the graphs have.
+    Sizes of clusters, and how many pairs of them share an edge, depend on weights. On a card they need a host-device
+    sync, and torch.compile would make them part of the program: there nodes stay in padded graphs, and edges between
+    clusters are filled up to as many as the graphs have.
 
     Args:
         assignment: S `[T, C]`.
@@ -112,12 +112,15 @@ def clusters_of(assignment: Tensor, batch: Data, layout: DenseLayout) -> Cluster
         >>> clusters.number, clusters.order, clusters.edge_index.tolist()
         (tensor([1, 0, 3]), tensor([1, 0, 2]), [[0, 1], [1, 0]])
     """
-    num_nodes, total = assignment.shape[0], layout.num_graphs * assignment.shape[1]
-    number = batch.batch * assignment.shape[1] + assignment.argmax(-1)
+    num_nodes, num_clusters = assignment.shape
+    total = layout.num_graphs * num_clusters
+    number = batch.batch * num_clusters + assignment.argmax(-1)
     ends = number[batch.edge_index]
-    # One sort for both: clusters, then edges within one, of which one is there in any case, then pairs of clusters.
+    # One sort of three kinds of keys: nodes by cluster, below `total`; edges within a cluster, `total`, of which one
+    # more is added so that their run is never empty; edges between clusters by pair, above `total`.
     edges = torch.where(ends[0] == ends[1], total, (ends[0] + 1) * total + ends[1])
     ordered, order = torch.cat([number, number.new_full((1,), total), edges]).sort(stable=True)
+    # Equal keys form a run: those of nodes number the clusters in use, those behind the run of `total` the pairs.
     run = (ordered.diff(prepend=ordered[:1]) != 0).cumsum(0)
     place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
     order, pair_of = order[:num_nodes], run[place[num_nodes + 1 :]] - run[num_nodes]

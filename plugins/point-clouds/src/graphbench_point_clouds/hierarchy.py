@@ -109,8 +109,7 @@ class _Cells(NamedTuple):
 def _occupied_cells(clouds: Clouds, places: Tensor, along: Tensor) -> list[_Cells]:
     """Find the cells of S sizes that hold points.
 
-    How many there are is read from the device, once for all sizes: points are sampled, scaled and turned there, so
-    nobody knows it before.
+    Their numbers need a host-device sync, one for all sizes: points are sampled, scaled and turned on the device.
 
     Args:
         clouds: of the points.

@@ -32,7 +32,6 @@ from torch.autograd.function import once_differentiable
 
 #: What stands for the logarithm of 0 in frictions, far below that of any other number: differences stay finite.
 _LOG_ZERO = -1e5
-_NEVER = float("inf")
 
 
 class LogRows(NamedTuple):
@@ -96,9 +95,9 @@ class Slopes(NamedTuple):
 
 def solve(rows: LogRows) -> LogLevel:
     """Find the level of every row by sorting."""
-    allowed = rows.log_weight > -_NEVER
+    allowed = rows.log_weight > -torch.inf
     count = allowed.sum(-1, keepdim=True)
-    floor, order = torch.where(allowed, rows.log_friction, _NEVER).sort(-1)
+    floor, order = torch.where(allowed, rows.log_friction, torch.inf).sort(-1)
     inside = torch.arange(floor.shape[-1], device=floor.device) < count
     raw = torch.where(inside, floor, 0.0)
     floor = _first_of_ties(raw, rows.resolution)
@@ -116,8 +115,8 @@ def solve(rows: LogRows) -> LogLevel:
     dry = last < 0
     broken = (rows.log_weight.amax(-1, keepdim=True) + rows.log_friction.amax(-1, keepdim=True)).isnan()
     # Others are divided by the total: -inf - (-inf) would be NaN in rows without any conductance.
-    total = total.masked_fill(total == -_NEVER, 0.0).masked_fill(broken, torch.nan)
-    return LogLevel(floor.gather(-1, at), top.masked_fill(dry, -_NEVER), rise.masked_fill(dry, -_NEVER), total)
+    total = total.masked_fill(total == -torch.inf, 0.0).masked_fill(broken, torch.nan)
+    return LogLevel(floor.gather(-1, at), top.masked_fill(dry, -torch.inf), rise.masked_fill(dry, -torch.inf), total)
 
 
 def flow(rows: LogRows, level: LogLevel) -> Tensor:
@@ -138,17 +137,17 @@ def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resoluti
         upstream: u.
         resolution: differences of `upstream` up to this are none `[R, 1]`.
     """
-    share = torch.where(_active(rows, level), rows.log_weight - level.log_total, -_NEVER)
-    active = share > -_NEVER
+    share = torch.where(_active(rows, level), rows.log_weight - level.log_total, -torch.inf)
+    active = share > -torch.inf
     most = share.argmax(-1, keepdim=True)
     of_most = upstream.gather(-1, most)
     ahead = upstream - of_most
     ahead = torch.where(ahead.abs() <= resolution, 0.0, ahead)
-    others = share.scatter(-1, most, -_NEVER)
+    others = share.scatter(-1, most, -torch.inf)
     slack = rows.log_slack - level.log_total
     # The largest share of D besides key m, factored out: it may be exp(-800), where `lead` underflows.
     size = torch.maximum(others.amax(-1, keepdim=True), slack)
-    size = size.masked_fill(size == -_NEVER, 0.0)
+    size = size.masked_fill(size == -torch.inf, 0.0)
     reduced = ((others - size).exp() * ahead).sum(-1, keepdim=True) - (slack - size).exp() * of_most
     lead = reduced * size.exp()  # c - u_m
     gained, same = lead - ahead, ahead == 0
@@ -157,7 +156,7 @@ def slopes(rows: LogRows, level: LogLevel, z: Tensor, upstream: Tensor, resoluti
     push = share + level.log_total + log_gained
     sign = torch.where(active, torch.where(same, reduced.sign(), gained.sign()), 0.0)
     resistance = torch.where(active, z * gained, 0.0)
-    charge = torch.where(level.top > -_NEVER, of_most + lead, 0.0)
+    charge = torch.where(level.top > -torch.inf, of_most + lead, 0.0)
     return Slopes(push, sign, resistance, *_sums(rows, level, push, sign, resistance, charge, most))
 
 
@@ -212,7 +211,7 @@ class _SignedSum(NamedTuple):
     def of(cls, log_terms: Tensor, signs: Tensor) -> _SignedSum:
         """Return the sum of `signs exp(log_terms)`, `[R, C]` each."""
         scale = log_terms.amax(-1, keepdim=True)
-        scale = scale.masked_fill(scale == -_NEVER, 0.0)
+        scale = scale.masked_fill(scale == -torch.inf, 0.0)
         terms = (log_terms - scale).exp()
         return cls(scale, (signs * terms).sum(-1, keepdim=True), terms.sum(-1, keepdim=True))
 
@@ -227,13 +226,13 @@ class _SignedSum(NamedTuple):
 
 
 def _active(rows: LogRows, level: LogLevel) -> Tensor:
-    return (rows.log_weight > -_NEVER) & (rows.log_friction <= level.top)
+    return (rows.log_weight > -torch.inf) & (rows.log_friction <= level.top)
 
 
 def _first_of_ties(ascending: Tensor, resolution: Tensor) -> Tensor:
     """Replace each number by the first of its run, in which neighbours differ by `resolution` or less."""
     new = ascending.diff(dim=-1, prepend=ascending[:, :1] - 2 * resolution - 1) > resolution
-    return torch.where(new, ascending, -_NEVER).cummax(-1).values
+    return torch.where(new, ascending, -torch.inf).cummax(-1).values
 
 
 def _log_one_minus_exp(x: Tensor) -> Tensor:

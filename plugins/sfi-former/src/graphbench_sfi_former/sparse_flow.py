@@ -37,7 +37,7 @@ from graphbench_sfi_former.logarithms import flow_in_logarithms
 
 #: Newton steps after which a row is given up. Rows of attention take five with logits of standard deviation 1 or 3.
 _STEPS = 16
-#: The same on devices that would have to be waited for to learn whether all rows are done.
+#: The same on devices where asking whether all rows are done forces a host-device sync.
 _STEPS_UNSEEN = 10
 #: Rounding that a flow of `sparse_flow` may have, relative to its largest possible value 1.
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}

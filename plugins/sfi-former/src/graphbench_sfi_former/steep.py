@@ -26,8 +26,7 @@ _CHUNK, _CACHED = 2**22, 2**17
 _CANCELS = 1e-6
 _EPS = torch.finfo(torch.float64).eps
 #: What an infinite derivative of a row counts, so that sums over rows stay numbers.
-_MOST = 1e300
-_NEVER = float("inf")
+_MAX_DERIVATIVE = 1e300
 
 
 class SteepRows(torch.autograd.Function):
@@ -145,12 +144,12 @@ def solve_steep(part: Operands, allowed: Tensor | None, rows: Tensor) -> tuple[L
         allowed: allowed keys `[m, n or 1, K]`; None for all.
         rows: int64 `[R]`.
     """
-    least, levels, flows = _least(part), [], []
+    log_tiny, levels, flows = _log_tiny(part), [], []
     for chunk in _chunks(part, rows):
         log_rows = _rows_of(part, allowed, chunk)
         z = torch.zeros_like(log_rows.log_weight)
         level = LogLevel(*(torch.empty_like(log_rows.log_penalty) for _ in range(4)))
-        for few in _with_few_keys(log_rows, _candidates(log_rows, least)):
+        for few in _with_few_keys(log_rows, _candidates(log_rows, log_tiny)):
             solved = solve(few.rows)
             z[few.numbers[:, None], few.keys] = flow(few.rows, solved)
             for numbers, solution in zip(level, solved, strict=True):
@@ -179,23 +178,23 @@ def steep_gradients(
         upstream: gradient of the output of the block `[m, n, d_v]`.
         keep: dropout's factors of the rows `[R, K]`; None without dropout.
     """
-    least, largest, start, parts = _least(part), _largest_exponent(part), 0, []
+    log_tiny, largest, start, parts = _log_tiny(part), _largest_exponent(part), 0, []
     for chunk in _chunks(part, rows):
         here = slice(start, start + len(chunk))
         log_rows, products = _rows_of(part, allowed, chunk), _scores(upstream, part.value, chunk)
         chunk_level, factors = LogLevel(*(numbers[here] for numbers in level)), None if keep is None else keep[here]
-        parts.append(SteepGradients(*_gradients(log_rows, chunk_level, *products, factors, least, largest)))
+        parts.append(SteepGradients(*_gradients(log_rows, chunk_level, *products, factors, log_tiny, largest)))
         start += len(chunk)
     return SteepGradients(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def _gradients(
-    log_rows: LogRows, level: LogLevel, u: Tensor, size: Tensor, factors: Tensor | None, least: float, largest: float
+    log_rows: LogRows, level: LogLevel, u: Tensor, size: Tensor, factors: Tensor | None, log_tiny: float, largest: float
 ) -> tuple[Tensor, ...]:
     """Return the tensors of `SteepGradients`; u is without dropout, and `size` bounds the terms of its sums."""
     dropped, by_score, by_friction = (torch.zeros_like(log_rows.log_weight) for _ in range(3))
     total, common, penalty, leak = (torch.empty_like(log_rows.log_penalty) for _ in range(4))
-    for few in _with_few_keys(log_rows, _counting(log_rows, level, least)):
+    for few in _with_few_keys(log_rows, _active_keys(log_rows, level, log_tiny)):
         at, cells = few.numbers, (few.numbers[:, None], few.keys)
         few_level = LogLevel(*(numbers[at] for numbers in level))
         z, upstream, resolution = flow(few.rows, few_level), u[cells], size[at] * _EPS
@@ -209,7 +208,7 @@ def _gradients(
         excess = (exponent.amax(-1, keepdim=True) - largest).clamp_min(0)
         by_score[cells], by_friction[cells] = -steep.resistance, steep.sign * (exponent - excess).exp()
         total[at], common[at] = -steep.resistances, steep.costs * (-excess).exp()
-        penalty[at], leak[at] = steep.penalty.clamp(-_MOST, _MOST), steep.leak
+        penalty[at], leak[at] = steep.penalty.clamp(-_MAX_DERIVATIVE, _MAX_DERIVATIVE), steep.leak
     allowed = log_rows.log_weight > -torch.inf
     # R = softmax(-s), so derivatives by log r change sign on their way to the scores.
     through = _through_softmax(by_score, total, -log_rows.log_weight, allowed)
@@ -253,27 +252,27 @@ def _chunks(part: Operands, rows: Tensor) -> tuple[Tensor, ...]:
     return rows.split(max(1, _CACHED // part.key.shape[1])) if rows.device.type == "cpu" else (rows,)
 
 
-def _least(part: Operands) -> float:
+def _log_tiny(part: Operands) -> float:
     """Return the logarithm of a flow that is too small for the dtype of the attention."""
     return 1.1 * math.log(torch.finfo(part.query.dtype).tiny)
 
 
-def _candidates(rows: LogRows, least: float) -> Tensor:
-    """Mark the keys that may carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`.
+def _candidates(rows: LogRows, log_tiny: float) -> Tensor:
+    """Mark the keys that may carry a flow, or change it by the penalty, by more than exp(log_tiny), bool `[R, K]`.
 
     The level is at most g_i + r_i, to which key i alone would raise it, and a flow at most that over its resistance.
     """
     cost = rows.log_friction + rows.log_penalty
     # g + r <= 2 max(g, r)
     reach = torch.maximum(cost, -rows.log_weight).amin(-1, keepdim=True) + math.log(2)
-    hopeless = (cost > reach + rows.resolution) | (rows.log_weight < least - torch.maximum(reach, rows.log_friction))
+    hopeless = (cost > reach + rows.resolution) | (rows.log_weight < log_tiny - torch.maximum(reach, rows.log_friction))
     return (rows.log_weight > -torch.inf) & ~hopeless  # NaN stays in
 
 
-def _counting(rows: LogRows, level: LogLevel, least: float) -> Tensor:
-    """Mark the keys that carry a flow, or change it by the penalty, by more than exp(least), bool `[R, K]`."""
+def _active_keys(rows: LogRows, level: LogLevel, log_tiny: float) -> Tensor:
+    """Mark the keys that carry a flow, or change it by the penalty, by more than exp(log_tiny), bool `[R, K]`."""
     reach = torch.logaddexp(level.log_rise, level.floor + rows.log_penalty)
-    counts = rows.log_weight >= least - torch.maximum(reach, rows.log_friction)
+    counts = rows.log_weight >= log_tiny - torch.maximum(reach, rows.log_friction)
     return counts & (rows.log_friction <= level.top) & (rows.log_weight > -torch.inf)
 
 
@@ -322,11 +321,11 @@ def _rows_of(part: Operands, allowed: Tensor | None, rows: Tensor) -> LogRows:
     if allowed is not None:
         may = allowed.expand(-1, query.shape[1], -1).reshape(-1, scores.shape[-1])[rows]
     # log(1 / r) for r = softmax(-s).
-    weight = torch.where(may, scores + torch.where(may, -scores, -_NEVER).logsumexp(-1, True), -_NEVER)
-    frictions = frictions - torch.where(may, frictions, -_NEVER).logsumexp(-1, True)
+    weight = torch.where(may, scores + torch.where(may, -scores, -torch.inf).logsumexp(-1, True), -torch.inf)
+    frictions = frictions - torch.where(may, frictions, -torch.inf).logsumexp(-1, True)
     matrices = rows // query.shape[1]
     log_penalty = penalty[matrices, 0].log()
-    slack = torch.full_like(log_penalty, -_NEVER) if alpha is None else -alpha[matrices, 0].log()
+    slack = torch.full_like(log_penalty, -torch.inf) if alpha is None else -alpha[matrices, 0].log()
     return LogRows(weight, torch.where(may, frictions, 0.0), log_penalty, slack, size * (2 * _EPS * friction_scale))
 
 

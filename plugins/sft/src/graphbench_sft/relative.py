@@ -179,8 +179,8 @@ class EdgeRelation:
     def _at_samples(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
         """List pairs of an edge and a slot that holds its source: edge, slot and share, each `[pairs]`.
 
-        Where no slots hold the same node there is one at most for each edge. So on a card, which would be waited for,
-        an edge without one stays, with a share of 0.
+        Where no slots hold the same node there is one at most for each edge. On a card an edge without one stays, with
+        a share of 0: to drop it forces a host-device sync.
         """
         node, slot, share = _entries(sample, self.num_slots)
         if not sample.repeats:
@@ -237,7 +237,7 @@ def edge_relations(
 
 
 def _is_counted(x: Tensor) -> bool:
-    """Tell whether sizes may follow from numbers: a card would be waited for, a program be compiled anew."""
+    """Tell whether sizes may depend on values: a host-device sync on a card, another program in torch.compile."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 

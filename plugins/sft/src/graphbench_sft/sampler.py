@@ -207,7 +207,7 @@ class DifferentiableSampler(nn.Module):
         if torch.compiler.is_compiling():
             drawn = torch.empty(shape or like.shape, dtype=torch.float32, device=like.device).exponential_()
             return -drawn.clamp_min(torch.finfo(torch.float32).tiny).log().to(like.dtype)
-        # Float32, since bfloat16, if that is the default, is too coarse; pinned, so that nobody waits for the card.
+        # Float32, since bfloat16, if that is the default, is too coarse; pinned, for a copy without a sync.
         empty = torch.empty(shape or like.shape, dtype=torch.float32, pin_memory=like.is_cuda)
         exponential = empty.exponential_(generator=self.generator)
         noise = exponential.clamp_min_(torch.finfo(torch.float32).tiny).log_().neg_()
