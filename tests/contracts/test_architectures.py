@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -47,6 +48,18 @@ def test_every_plugin_holds_its_architectures_to_the_contract():
     ours = {f"graphbench-{folder.name}" for folder in PLUGINS.iterdir()}
     records = registry.architectures().values()
     assert {record.name for record in records if record.distribution in ours} <= checked
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("hidden_dim", 0), ("num_layers", 0), ("num_heads", 0), ("ffn_dim", -1), ("dropout", 1.0)]
+)
+def test_common_options_are_checked_in_every_model(option, value):
+    """By the base class, before a constructor begins, so that no model needs checks of its own."""
+    for name in registry.architectures():
+        model = registry.load("architectures", name)
+        if option in inspect.signature(model).parameters:
+            with pytest.raises(BadInput, match=f"^{option} must be .* but got {value}"):
+                model(tiny_spec(), **{option: value})
 
 
 #: Parts that the contract's loss does not reach: clusters of Sequoia learn from its penalty alone.

@@ -361,12 +361,6 @@ def test_bfloat16_is_close_to_float32(model, spec, batch):
 
 
 @every_model
-def test_a_model_without_layers_is_an_error(model, spec):
-    with pytest.raises(ValueError, match="num_layers must be an integer of at least 1, but got 0"):
-        model(spec, hidden_dim=16, num_layers=0)
-
-
-@every_model
 def test_unknown_norms_are_refused(model, spec):
     with pytest.raises(ValueError, match="norm must be one of batch, layer, none, but got 'instance'"):
         model(spec, **SMALL, norm="instance")

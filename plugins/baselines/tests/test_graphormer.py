@@ -124,12 +124,10 @@ def test_xavier_weights_are_within_their_bounds(spec):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_layers": 0}, "num_layers must be an integer of at least 1, but got 0"),
         ({"max_hops": -1}, "max_hops must be an integer of at least 0, but got -1"),
         ({"version": "third"}, "version must be one of paper, fairseq, but got 'third'"),
         ({"init": "zeros"}, "init must be one of normal, xavier, but got 'zeros'"),
         ({"num_heads": 3}, "num_heads=3 and hidden_dim=80"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, but got 1.0"),
     ],
 )
 def test_graphormer_refuses(spec, options, message):

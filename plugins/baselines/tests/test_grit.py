@@ -139,7 +139,6 @@ def test_signed_root_has_a_finite_gradient_at_zero():
     [
         ({"num_heads": 7}, "num_heads=7 and hidden_dim=64"),
         ({"num_steps": 1}, "num_steps"),
-        ({"num_layers": 0}, "num_l"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(spec, options, message):

@@ -146,10 +146,8 @@ def test_laplacian_positions_are_mapped_and_added(spec, graphs):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_layers": 0}, "num_layers must be an integer of at least 1, but got 0"),
         ({"num_hops": 0}, "num_hops must be an integer of at least 1, but got 0"),
         ({"edge_dim": -1}, "edge_dim must be an integer of at least 0, but got -1"),
-        ({"dropout": -0.1}, "dropout must be at least 0 and below 1, but got -0.1"),
         ({"extractor": "ball"}, "extractor must be one of subtree, subgraph, but got 'ball'"),
         ({"gnn": "GAT"}, "gnn must be one of .* but got 'GAT'"),
         ({"num_towers": 3}, "num_towers=3 and hidden_dim=64"),

@@ -284,9 +284,7 @@ def test_capacity_of_substructure_tokens_is_measured():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_layers": 0}, "num_layers must be an integer of at least 1"),
         ({"num_draws": 0}, "num_draws must be an integer of at least 1"),
-        ({"attention_dropout": 1.0}, "attention_dropout must be at least 0"),
         ({"substructures": Substructures()}, "max_neighbourhood"),
         ({"substructure_content": "words"}, "substructure_content must be one of adjacency, type, random"),
         ({"init": "kaiming"}, "init must be one of normal, xavier, but got 'kaiming'"),

@@ -39,8 +39,6 @@ def test_model_agrees_with_powers_of_its_matrices(made, spec, batch, adjacency, 
         ({"beta": -0.1}, "beta must be at least 0 and below inf, but got -0.1"),
         ({"beta": math.inf}, "beta must be at least 0 and below inf, but got inf"),
         ({"hidden_dim": 1}, "hidden_dim must be an integer of at least 2, but got 1"),
-        ({"num_layers": 0}, "num_layers"),
-        ({"num_heads": 0}, "num_heads"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(spec, options, message):

@@ -105,7 +105,6 @@ def test_the_sigmoid_form_trains_on_where_all_pairs_are_far_apart(spec, batch):
     [
         ({"form": "advanced"}, "form must be one of simple, sigmoid, but got 'advanced'"),
         ({"graph_weight": 0.0}, "graph_weight must be above 0 and below 1"),
-        ({"num_heads": 0}, "num_heads"),
         ({"hidden_dim": 1}, "hidden_dim must be an integer of at least 2, but got 1"),
         ({"alpha": 1.5}, "alpha must be above 0 and at most 1"),
         ({"norm": "instance"}, "norm must be one of batch, layer, none"),

@@ -64,7 +64,6 @@ def test_weight_decay_of_the_layers(spec):
         ({"alpha": 1.1}, "alpha must be at least 0 and at most 1, but got 1.1"),
         ({"theta": 0.0}, "theta must be above 0 and below inf, but got 0.0"),
         ({"theta": math.inf}, "theta must be above 0 and below inf, but got inf"),
-        ({"num_layers": 0}, "num_layers"),
         ({"layer_weight_decay": -0.1}, "layer_weight_decay"),
     ],
 )

@@ -125,7 +125,6 @@ def test_directions_of_evaluation_are_saved_and_those_of_training_are_new(spec, 
         ({"bias_order": 1.5}, "bias_order must be an integer"),
         ({"bias": "softmax"}, "bias must be one of sigmoid, identity, but got 'softmax'"),
         ({"num_features": 0}, "num_features"),
-        ({"num_heads": 0}, "num_heads"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(spec, options, message):

@@ -117,7 +117,6 @@ def test_weight_decay_of_the_attention_half(spec):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_heads": 0}, "num_heads must be an integer of at least 1, but got 0"),
         ({"graph_weight": 1.0}, "graph_weight must be above 0 and below 1, but got 1.0"),
         ({"aggregation": "cat"}, "aggregation must be one of add, concatenate, but got 'cat'"),
         ({"normalisation": "batch"}, "normalisation must be one of graph, node, but got 'batch'"),

@@ -59,7 +59,6 @@ def test_model_agrees_with_its_equations(made, spec, batch, adjacency, symmetric
         ({"layer": "GIN"}, "layer must be one of GCN, GAT, GraphSAGE, but got 'GIN'"),
         ({"layer": "GAT", "num_heads": 7}, "num_heads=7 and hidden_dim=512"),
         ({"norm": "instance"}, "norm must be one of batch, layer, none"),
-        ({"num_layers": 0}, "num_layers"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(spec, options, message):

@@ -231,7 +231,6 @@ def test_frozen_stack_returns_the_demands_own_block():
 def test_what_does_not_fit_says_so():
     for options, message in (
         ({"form": "sparse"}, "form"),
-        ({"num_layers": 0}, "num_layers"),
         ({"start": "identity"}, "start"),
     ):
         with pytest.raises(BadInput, match=message):
