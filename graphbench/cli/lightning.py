@@ -37,6 +37,7 @@ from graphbench.cli.parse_errors import explain
 from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loopback
 from graphbench.cli.trainer_checks import check_launcher, check_trainer, whole_numbers_first
 from graphbench.contracts.benchmark import Benchmark
+from graphbench.data.files.foreign import load_yaml
 from graphbench.data.files.writing import write_text
 from graphbench.errors import BadInput
 from graphbench.registry.expected import Expected
@@ -291,14 +292,14 @@ class GraphbenchCLI(LightningCLI):
 
     def resolved_config(self) -> str:
         """Return the configuration with every default written out, as YAML."""
-        text: str = self.parser.dump(self.config, skip_unset=False, skip_link_targets=True)
+        text: str = self.parser.dump(self.config, skip_unset=False, skip_validation=True)  # parsing validated it
         if _NOT_WRITTEN not in text:
             return text
-        return yaml.safe_dump(_with_plain_values(yaml.safe_load(text), self.config), sort_keys=False)
+        return yaml.safe_dump(_with_plain_values(load_yaml(text), self.config), sort_keys=False)
 
     def settings(self) -> dict[str, Any]:
         """Return the resolved configuration as plain values, as the `config.yaml` of its run has it."""
-        content: dict[str, Any] = yaml.safe_load(self.resolved_config())
+        content: dict[str, Any] = load_yaml(self.resolved_config())
         return content
 
 
@@ -393,7 +394,7 @@ def _as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def write_config(path: Path, cli: GraphbenchCLI) -> None:
-    """Write the resolved configuration, headed by the version that wrote it."""
-    yaml.safe_load(text := cli.resolved_config())  # fails now rather than when the run is read
+def write_config(path: Path, text: str) -> None:
+    """Write a resolved configuration, headed by the version that wrote it."""
+    load_yaml(text)  # fails now rather than when the run is read
     write_text(path, f"# graphbench-lightning=={__version__}\n{text}")

@@ -179,12 +179,13 @@ class _WriteConfig(pl.Callback):
         """Write configuration and environment of a new run, and the hyper-parameters of every run."""
         cli, run = self._cli, self._cli.run
         store_findings(cli.config, trainer, cli.model, cli.datamodule)
-        config = cli.settings()
+        resolved = cli.resolved_config()
+        config = load_yaml(resolved)
         cli.model.save_hyperparameters(config["model"])
         config["trainer"].pop("logger", None)  # its options may hold keys
         cli.datamodule.save_hyperparameters({key: config[key] for key in ("data", "trainer", "seed_everything")})
         if cli.continue_at is None and trainer.is_global_zero:
-            write_config(run.config, cli)
+            write_config(run.config, resolved)
             trust.remember(run.config)
             write_text(run.environment, json.dumps(describe_environment(), indent=2) + "\n")
         elif trainer.is_global_zero:
@@ -199,7 +200,7 @@ class _WriteConfig(pl.Callback):
             for name, (stored, resolved) in self._moved.items():  # the run keeps its own paths
                 if config[f"data.init_args.{name}"] == resolved:
                     config[f"data.init_args.{name}"] = stored
-            write_config(run.config, self._cli)
+            write_config(run.config, self._cli.resolved_config())
             trust.remember(run.config)
         self._changed = False
 
