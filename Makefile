@@ -20,6 +20,8 @@ quickstart: env  ## train a graph transformer on real molecules, test it, write 
 
 # A thread for each of the two processes, which else fight for the cores; neighbours stay together and share fixtures.
 test: export OMP_NUM_THREADS ?= 1
+# Else every process compiles the modules, and every run the tests, anew where the variable is set, as in many images.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: env browser  ## the test suite
 	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist worksteal
 

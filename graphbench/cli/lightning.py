@@ -20,7 +20,6 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.plugins import AsyncCheckpointIO, CheckpointIO
 
-from graphbench import __version__
 from graphbench.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
 from graphbench.callbacks.csv_logger import RunCSVLogger
 from graphbench.callbacks.exact_resume import ExactResume
@@ -38,7 +37,7 @@ from graphbench.cli.ranks import FolderWatch, OrderlyStop, Signals, meet_on_loop
 from graphbench.cli.trainer_checks import check_launcher, check_trainer, whole_numbers_first
 from graphbench.contracts.benchmark import Benchmark
 from graphbench.contracts.devices import choose_accelerator
-from graphbench.data.files.writing import write_text
+from graphbench.data.files.foreign import load_yaml
 from graphbench.errors import BadInput
 from graphbench.registry.expected import Expected
 from graphbench.runs import RunFolder, trust
@@ -146,7 +145,9 @@ class GraphbenchCLI(LightningCLI):
         """Build data, model and trainer, and handle signals in place of Lightning."""
         # Before the model is built, which would take minutes or all memory.
         self._check_sizes()
-        given = self.config
+        given, settings = self.config, self.settings()
+        # Else Lightning dumps all options once more; it adds the linked specification to those of the model.
+        self.config_dump = {**settings, "model": dict(settings["model"])}
         self.config = self._with_trackers()
         try:
             super().instantiate_classes()
@@ -157,7 +158,7 @@ class GraphbenchCLI(LightningCLI):
         finally:
             self.config = given
         # Built parts, such as encoders, have no plain form; weights that it reads are held against its options.
-        self.model.save_hyperparameters(self.settings()["model"])
+        self.model.save_hyperparameters(settings["model"])
         self.signals = Signals(self.trainer)
         replace_signal_handling(self.trainer, self.signals)
         self.stop = OrderlyStop(self.signals)
@@ -290,15 +291,14 @@ class GraphbenchCLI(LightningCLI):
 
     def resolved_config(self) -> str:
         """Return the configuration with every default written out, as YAML."""
-        text: str = self.parser.dump(self.config, skip_unset=False, skip_link_targets=True)
+        text: str = self.parser.dump(self.config, skip_unset=False, skip_validation=True)  # parsing validated it
         if _NOT_WRITTEN not in text:
             return text
-        return yaml.safe_dump(_with_plain_values(yaml.safe_load(text), self.config), sort_keys=False)
+        return yaml.safe_dump(_with_plain_values(load_yaml(text), self.config), sort_keys=False)
 
     def settings(self) -> dict[str, Any]:
         """Return the resolved configuration as plain values, as the `config.yaml` of its run has it."""
-        content: dict[str, Any] = yaml.safe_load(self.resolved_config())
-        return content
+        return dict(load_yaml(self.resolved_config()))
 
 
 class UntrackedTrainer(pl.Trainer):
@@ -390,9 +390,3 @@ def _has(objects: Sequence[object], kind: type) -> bool:
 
 def _as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def write_config(path: Path, cli: GraphbenchCLI) -> None:
-    """Write the resolved configuration, headed by the version that wrote it."""
-    yaml.safe_load(text := cli.resolved_config())  # fails now rather than when the run is read
-    write_text(path, f"# graphbench-lightning=={__version__}\n{text}")

@@ -74,10 +74,10 @@ def _plugins() -> dict[str, str]:
     """Return the versions of installed plug-ins; of those in a checkout of their own with its commit."""
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():
-        name = distribution.name
-        if name not in {*_PACKAGES, *versions} and any(
-            e.group.startswith("graphbench.") for e in distribution.entry_points
-        ):
+        # Few packages have entry points; a name is read from all of a package's metadata, its description too.
+        if not any(entry.group.startswith("graphbench.") for entry in distribution.entry_points):
+            continue
+        if (name := distribution.name) not in {*_PACKAGES, *versions}:
             versions[name] = _described(distribution)
     return dict(sorted(versions.items()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ def finished_run(data_options, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "done"
     assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "3", "--run", str(folder)]) == 0
     return folder
+
+
+@pytest.fixture
+def with_report(monkeypatch):
+    """Let `fit` and `test` write the report of their run, which other tests do without."""
+    from graphbench.cli.trained import write_page
+
+    for command in ("fit", "score"):
+        monkeypatch.setattr(import_module(f"graphbench.cli.commands.{command}"), "write_page", write_page)
 
 
 @pytest.fixture(scope="module")

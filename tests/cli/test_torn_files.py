@@ -60,6 +60,7 @@ def test_a_best_checkpoint_that_is_gone_is_not_replaced_in_silence(finished_run,
     assert "best.ckpt is gone: last.ckpt is taken, which may be worse." in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("with_report")
 def test_scores_and_report_do_without_a_table(finished_run, torn, capsys):
     expected = json.loads((finished_run / "results.json").read_text())["val"]
     run = torn("metrics.csv", part=0.7)

@@ -65,6 +65,7 @@ def test_light_commands(how, finished_run, tmp_path):
     ("line", "how"),
     [pytest.param(line, how, marks=() if (how, line) in QUICK else pytest.mark.slow) for line in HEAVY for how in SAID],
 )
+@pytest.mark.usefixtures("with_report")
 def test_commands_of_models(line, how, finished_run, data_options, molecule_file, tmp_path):
     run = shutil.copytree(finished_run, tmp_path / "run")
     options = data_options if line.startswith(("params", "profile")) else []

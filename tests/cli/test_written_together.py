@@ -22,6 +22,7 @@ from graphbench.runs import RunFolder
 from graphbench.runs.holding import InUse, locked
 from graphbench.runs.tables import load_table
 
+pytestmark = pytest.mark.usefixtures("with_report")
 GAP = "diagnostics/train_test_gap.csv"
 
 

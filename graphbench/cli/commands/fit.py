@@ -18,13 +18,14 @@ from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder, Sto
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from graphbench import __version__
 from graphbench.callbacks.changed_options import ChangedOptions
 from graphbench.callbacks.checkpoints import BestCheckpoint
 from graphbench.callbacks.non_finite import Diverged
 from graphbench.cli.command_line import CommandLine, as_word
 from graphbench.cli.complaints import explain_lost_process, explain_training
 from graphbench.cli.console import count_parameters, highest_memory_mb, scores_of
-from graphbench.cli.lightning import GraphbenchCLI, write_config
+from graphbench.cli.lightning import GraphbenchCLI
 from graphbench.cli.options import Request, own_parser, parse_request
 from graphbench.cli.parsers import CommandParser, folder_to_write
 from graphbench.cli.process import Stopped, exit_code, shared_exit_code
@@ -179,13 +180,13 @@ class _WriteConfig(pl.Callback):
         """Write configuration and environment of a new run, and the hyper-parameters of every run."""
         cli, run = self._cli, self._cli.run
         store_findings(cli.config, trainer, cli.model, cli.datamodule)
-        config = cli.settings()
+        resolved = cli.resolved_config()
+        config = load_yaml(resolved)
         cli.model.save_hyperparameters(config["model"])
         config["trainer"].pop("logger", None)  # its options may hold keys
         cli.datamodule.save_hyperparameters({key: config[key] for key in ("data", "trainer", "seed_everything")})
         if cli.continue_at is None and trainer.is_global_zero:
-            write_config(run.config, cli)
-            trust.remember(run.config)
+            self._write(resolved)
             write_text(run.environment, json.dumps(describe_environment(), indent=2) + "\n")
         elif trainer.is_global_zero:
             run.note_environment(cli.continue_at or 0, describe_environment())
@@ -194,14 +195,19 @@ class _WriteConfig(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Write changed options of a continued run, once a step was made with them."""
-        config, run = self._cli.config, self._cli.run
+        config = self._cli.config
         if self._changed and self._cli.continue_at is not None and trainer.is_global_zero:
             for name, (stored, resolved) in self._moved.items():  # the run keeps its own paths
                 if config[f"data.init_args.{name}"] == resolved:
                     config[f"data.init_args.{name}"] = stored
-            write_config(run.config, self._cli)
-            trust.remember(run.config)
+            self._write(self._cli.resolved_config())
         self._changed = False
+
+    def _write(self, text: str) -> None:
+        """Write a resolved configuration, headed by the version that wrote it."""
+        load_yaml(text)  # fails now rather than when the run is read
+        write_text(self._cli.run.config, f"# graphbench-lightning=={__version__}\n{text}")
+        trust.remember(self._cli.run.config)
 
 
 def _train(cli: GraphbenchCLI, checkpoint: Path | None, request: Request) -> int:

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import shutil
-import sys
 
 import pandas as pd
 import pytest
@@ -14,7 +13,6 @@ from command_line import SMALL_MODEL
 
 import graphbench.report
 from graphbench.cli import main
-from graphbench.cli.trained import write_page
 from graphbench.errors import CorruptData
 
 
@@ -54,9 +52,9 @@ def test_metrics_are_logged_once_an_epoch(finished_run):
     )
 
 
-def test_a_fit_ends_with_a_report_and_the_next_command(data_options, tmp_path, monkeypatch, capsys):
-    run, fit = tmp_path / "run", sys.modules["graphbench.cli.commands.fit"]
-    monkeypatch.setattr(fit, "write_page", write_page)
+@pytest.mark.usefixtures("with_report")
+def test_a_fit_ends_with_a_report_and_the_next_command(data_options, tmp_path, capsys):
+    run = tmp_path / "run"
     assert main(["fit", *data_options, *SMALL_MODEL, "--trainer.max_epochs", "1", "--run", str(run)]) == 0
     assert "Learning curves" in (run / "report.html").read_text()
     assert f"graphbench test --run {run}" in capsys.readouterr().err
@@ -71,14 +69,14 @@ def test_a_fit_ends_with_a_report_and_the_next_command(data_options, tmp_path, m
     ],
 )
 @pytest.mark.parametrize("command", ["fit", "test"])
+@pytest.mark.usefixtures("with_report")
 def test_a_report_that_fails_leaves_what_was_trained_and_scored(
     command, error, said, finished_run, data_options, tmp_path, monkeypatch, capsys
 ):
     def fail(runs, output):
         raise error
 
-    fit, run = sys.modules["graphbench.cli.commands.fit"], tmp_path / "run"
-    monkeypatch.setattr(fit, "write_page", write_page)
+    run = tmp_path / "run"
     monkeypatch.setattr(graphbench.report, "write_report", fail)
     if command == "test":
         shutil.copytree(finished_run, run)

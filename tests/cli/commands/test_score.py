@@ -18,6 +18,7 @@ from graphbench.cli import console, main
 from graphbench.cli.split_predictions import KeepPredictions
 
 
+@pytest.mark.usefixtures("with_report")
 def test_test_reproduces_the_stored_validation_score_exactly(finished_run, caplog):
     stored = json.loads((finished_run / "results.json").read_text())["val"]
     assert main(["test", "--run", str(finished_run)]) == 0
@@ -178,6 +179,7 @@ def test_a_truncated_checkpoint_is_named(finished_run, tmp_path, capsys):
     assert "cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("with_report")
 def test_scores_stand_beside_what_the_configuration_expects(finished_run, capsys):
     """The stored length says whether the run is a full one; another checkpoint than the run's own has none."""
     expected = ["--expected.metric", "test/MAE", "--expected.value", "9.5", "--expected.sd", "1.5"]

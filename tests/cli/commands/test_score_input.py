@@ -58,6 +58,7 @@ def labelled(molecule_file, tmp_path):
     return path
 
 
+@pytest.mark.usefixtures("with_report")
 def test_scores_of_molecules_are_those_by_hand_and_the_run_stays_as_it_is(run, labelled, tmp_path, capsys):
     main(["test", "--run", str(run)])
     before = contents(run)

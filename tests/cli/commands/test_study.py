@@ -66,7 +66,6 @@ def finished(config, tmp_path_factory):
     """A study, the names of its fits, and those of a second call."""
     output = tmp_path_factory.mktemp("study") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("graphbench.cli.commands.score.write_page", lambda run: None)  # none is looked at
         patch.setattr("graphbench.experiments.sweeps.local.graphbench", first := Inside())
         assert main(words_of(config, output)) == 0
         patch.setattr("graphbench.experiments.sweeps.local.graphbench", second := Inside())
