@@ -1,7 +1,8 @@
-"""What Apple's GPUs lack: float64, and a few operations of PyTorch (those of segments and compressed sparse rows).
+"""Compute in float64 where the device has it, and do without on Apple's GPUs, which have none.
 
-Everything that computes in float64 asks here, so that one rule holds: on such a device it is done on the CPU where the
-digits count, and in float32 where they do not.
+They also lack a few operations of PyTorch, those of segments and of compressed sparse rows. Everything that computes in
+float64 asks here, so that one rule holds: on such a device it is done on the CPU where the digits count, and in float32
+where they do not.
 """
 
 from __future__ import annotations

@@ -50,11 +50,11 @@ class Recording(Sequence[LayerTrace]):
 
     def cpu(self) -> Recording:
         """Copy the traces to the CPU, where there is float64."""
-        there = Recording()
-        there.output, there._next_layer = self.output, self._next_layer
+        copied = Recording()
+        copied.output, copied._next_layer = _to_cpu(self.output), self._next_layer
         for trace in self:
-            there._traces.append(LayerTrace(*(_to_cpu(getattr(trace, field.name)) for field in fields(trace))))
-        return there
+            copied._traces.append(LayerTrace(*(_to_cpu(getattr(trace, field.name)) for field in fields(trace))))
+        return copied
 
     def clear(self) -> None:
         """Forget all traces, and their memory, and go on listening."""
