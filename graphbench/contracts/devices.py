@@ -37,7 +37,7 @@ def is_apple(device: torch.device) -> bool:
 def choose_accelerator(accelerator: str) -> str:
     """Return the accelerator for a configured one: `auto` is the processor of a Mac, whose GPU has to be asked for.
 
-    Lightning would take the GPU. No score of ours comes from one, and batches of small graphs gain little there.
+    Lightning would take the GPU, on which no score of ours was computed and nothing timed.
 
     Examples:
         >>> choose_accelerator("mps")
