@@ -56,7 +56,7 @@ def whole_numbers_first(function: Callable[..., Any]) -> None:
     for name, hint in hints.items():
         kinds = get_args(hint)
         if int in kinds and float in kinds:
-            hints[name] = reduce(or_, sorted(kinds, key=lambda kind: kind is float))
+            hints[name] = reduce(or_, sorted(kinds, key=lambda kind: kind is not int))
 
 
 def check_trainer(

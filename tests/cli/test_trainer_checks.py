@@ -6,7 +6,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterable
-from typing import Optional, Union
+from typing import Optional, Union, get_args
 
 import pandas as pd
 import pytest
@@ -18,6 +18,7 @@ from jsonargparse import ArgumentParser
 from quick import slow
 
 from graphbench.cli import main
+from graphbench.cli.lightning import resolve
 from graphbench.cli.trainer_checks import whole_numbers_first
 
 STOP = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor"]
@@ -254,3 +255,14 @@ def test_a_limit_is_a_number_of_batches_behind_scikit_learn(tmp_path):
         [sys.executable, "-c", script, *words], capture_output=True, text=True, cwd=tmp_path, check=True
     )
     assert type(yaml.safe_load(done.stdout)["trainer"]["limit_val_batches"]) is int
+
+
+def test_numbers_are_read_as_they_are_written(data_options):
+    """`1` is a batch and `1.0` all of them, also where an option takes text, such as a time, as well."""
+    hints = pl.Trainer.__init__.__annotations__
+    names = [name for name, hint in hints.items() if {int, float} <= set(get_args(hint))]
+    assert {"limit_val_batches", "val_check_interval", "overfit_batches"} <= set(names)
+    for text in ("1", "1.0", "0.5"):
+        words = [word for name in names for word in (f"--trainer.{name}", text)]
+        read = resolve([*data_options, *SMALL_MODEL, *words])["trainer"]
+        assert {name: repr(read[name]) for name in names} == dict.fromkeys(names, text)
