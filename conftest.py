@@ -5,7 +5,6 @@ import subprocess
 import sys
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ ONCE = {
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark these tests as slow, and note which files have tests with the mark `fresh_process`."""
+    """Mark these tests as slow."""
     seen = set()
     for item in items:
         architecture = getattr(getattr(item, "cls", None), "architecture", None)
@@ -36,8 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen.add((architecture, item.name))
         if item.name in REPEATED or again:
             item.add_marker(pytest.mark.slow)
-        if item.get_closest_marker("fresh_process") is not None:
-            _fresh.setdefault(item.path.parent, set()).add(str(item.path))
 
 
 @pytest.fixture(autouse=True)
@@ -57,31 +54,25 @@ def _no_report_after_fit_and_test() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run tests with the mark `fresh_process` in a process of their folder, which has computed no gradient before.
+    """Run tests with the mark `fresh_process` in a process of their file, which has computed no gradient before.
 
     PyTorch learns of a pretended card once in a process, before its first backward pass.
     """
     if pyfuncitem.get_closest_marker("fresh_process") is None or os.environ.get(_FRESH):
         return None
     slow = pyfuncitem.get_closest_marker("slow") is not None
-    files = sorted(_fresh[pyfuncitem.path.parent])
-    passed, output = _run_files(tuple(files), "slow" if slow else "not slow")
-    assert (pyfuncitem.path.name, pyfuncitem.name) in passed, output
+    passed, output = _run_file(str(pyfuncitem.path), "slow" if slow else "not slow")
+    assert pyfuncitem.name in passed, output
     return True
 
 
 _FRESH = "GRAPHBENCH_FRESH_PROCESS"
-#: Folder -> files in it with the mark.
-_fresh: dict[Path, set[str]] = {}
 
 
 @cache
-def _run_files(paths: tuple[str, ...], which: str) -> tuple[set[tuple[str, str]], str]:
-    """Run the slow or the other tests of files in a new process; return (file, name) that passed, and what it printed.
-
-    Files share the process, since it takes longer to start than their tests.
-    """
-    command = [sys.executable, "-m", "pytest", "-q", "-rp", "-m", f"fresh_process and {which}", *paths]
+def _run_file(path: str, which: str) -> tuple[set[str], str]:
+    """Run the slow or the other tests of a file in a new process; return names that passed, and what was printed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-rp", "-m", f"fresh_process and {which}", path]
     done = subprocess.run(command, env=os.environ | {_FRESH: "1"}, capture_output=True, text=True, check=False)
-    passed = (line.partition("::") for line in done.stdout.splitlines() if line.startswith("PASSED "))
-    return {(path.rpartition("/")[2], name) for path, _, name in passed}, done.stdout[-8000:]
+    passed = (line for line in done.stdout.splitlines() if line.startswith("PASSED "))
+    return {line.partition("::")[2] for line in passed}, done.stdout[-8000:]

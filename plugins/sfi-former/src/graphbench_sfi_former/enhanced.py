@@ -82,7 +82,7 @@ class NormalisedAdjacency:
 
 def with_adjacency(batch: GraphBatch, dtype: torch.dtype) -> GraphBatch:
     """Return the batch (a shallow copy) with its A~, for all layers to share; as it is where no matrix is made."""
-    if in_program() or is_apple(batch.ptr.device):
+    if in_program() or not _has_compressed_rows(batch.ptr.device):
         return batch
     shared: GraphBatch = copy.copy(batch)
     shared[_FIELD] = NormalisedAdjacency.from_edges(*_graph(batch), dtype)
@@ -119,6 +119,11 @@ def _graph(batch: Data) -> tuple[Tensor, int]:
     return batch.edge_index, int(batch.num_nodes)
 
 
+def _has_compressed_rows(device: torch.device) -> bool:
+    """Tell whether PyTorch multiplies matrices of compressed rows there: not on Apple's GPUs, nor on `meta`."""
+    return device.type != "meta" and not is_apple(device)
+
+
 def _compressed_rows(row: Tensor, column: Tensor, weights: Tensor, shape: tuple[int, int]) -> Tensor:
     """Build the matrix `[T, T]` of entries `weights [E]` at these rows and columns `[E]`."""
     with warnings.catch_warnings():
@@ -149,10 +154,10 @@ class _Product(torch.autograd.Function):
 def _mix_neighbours(values: Tensor, batch: Data) -> Tensor:
     """Return A~ V of values `[T, H dim]`."""
     dtype = adjacency_dtype(values)
-    if not in_program() and not is_apple(values.device):
+    if not in_program() and _has_compressed_rows(values.device):
         return adjacency_of(batch, dtype).mix(values)
     edges, weights = gcn_edges(*_graph(batch), dtype)
-    if is_apple(values.device):  # no compressed rows there
+    if not _has_compressed_rows(values.device):
         sent = values.to(dtype).index_select(0, edges[0]) * weights[:, None]
         return torch.zeros_like(values, dtype=dtype).index_add(0, edges[1], sent).to(values.dtype)
     mixed: Tensor = _multiply(values.to(dtype), edges, weights)
