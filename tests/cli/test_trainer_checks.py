@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import types
@@ -15,10 +16,13 @@ import torch
 import yaml
 from command_line import SMALL_MODEL
 from jsonargparse import ArgumentParser
+from lightning_fabric.accelerators import mps
+from pytorch_lightning.accelerators import CPUAccelerator, MPSAccelerator
 from quick import slow
 
+import graphbench
 from graphbench.cli import main
-from graphbench.cli.lightning import resolve
+from graphbench.cli.lightning import build, resolve
 from graphbench.cli.trainer_checks import whole_numbers_first
 
 STOP = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor"]
@@ -266,3 +270,23 @@ def test_numbers_are_read_as_they_are_written(data_options):
         words = [word for name in names for word in (f"--trainer.{name}", text)]
         read = resolve([*data_options, *SMALL_MODEL, *words])["trainer"]
         assert {name: repr(read[name]) for name in names} == dict.fromkeys(names, text)
+
+
+@pytest.fixture
+def on_a_mac(monkeypatch):
+    """Let Lightning take this machine for one with an Apple GPU."""
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(platform, "processor", lambda: "arm")
+    mps.MPSAccelerator.is_available.cache_clear()
+    yield
+    mps.MPSAccelerator.is_available.cache_clear()
+
+
+@pytest.mark.usefixtures("on_a_mac")
+def test_a_mac_trains_and_predicts_on_its_processor(finished_run, data_options, caplog):
+    assert MPSAccelerator.is_available(), "which Lightning would take"
+    caplog.set_level("INFO")
+    cli = build("fit", [*data_options, *SMALL_MODEL, "--trainer.accelerator", "auto"])
+    assert isinstance(cli.trainer.accelerator, CPUAccelerator)
+    assert "--trainer.accelerator mps" in caplog.text
+    assert graphbench.load(finished_run).device == torch.device("cpu")

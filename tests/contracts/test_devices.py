@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import pandas as pd
 import pytest
 import torch
+from quick import slow
 from tiny_fits import TinyData
 
 from graphbench import BenchmarkModule, registry
@@ -19,17 +21,15 @@ from graphbench.benchmarks.electric_flow import ElectricFlow
 from graphbench.callbacks import exact_resume
 from graphbench.contracts import GraphBatch, devices
 from graphbench.contracts.devices import choose_accelerator
+from graphbench.contracts.spec import TaskName
 from graphbench.errors import BadInput
 from graphbench.testing import tiny_spec
-from graphbench.testing.tiny import _TASKS
 from graphbench.training.tasks.metrics import ValueMean
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=[] if task == "graph-regression" else pytest.mark.slow) for task in _TASKS]
-)
+@pytest.mark.parametrize("task", [task if task == "graph-regression" else slow(task) for task in get_args(TaskName)])
 def test_every_task_scores_as_on_the_processor(tmp_path, task):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(

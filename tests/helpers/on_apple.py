@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytorch_lightning as pl
 import torch
@@ -17,6 +17,8 @@ from tiny_fits import TinyData
 
 from graphbench import BenchmarkModule, registry
 from graphbench.callbacks import AttentionCapacity, GradientFlow, InfluenceRange, RankProgression, TrainTestGap
+from graphbench.inference import TrainingFacts
+from graphbench.inference.attributions.attribution import Method, attribute
 from graphbench.nn import HeadConfig
 from graphbench.testing import tiny_spec
 from graphbench.testing.pretend import on_pretended_device, pretended_device
@@ -33,8 +35,17 @@ def _plain_descent(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.05)
 
 
+def attributions(module: BenchmarkModule, data: TinyData, device: torch.device) -> dict[str, float]:
+    """Return the sum of squares of what each method gives the nodes of a test graph."""
+    module, table = module.to(device).eval(), data.tables["test"]
+    facts = TrainingFacts.of(data.tables["train"], data)
+    copies = lambda count: table.batch([0] * count).to(device)  # noqa: E731
+    found = {method: attribute(module, copies, facts, 0, method, samples=10) for method in get_args(Method)}
+    return {f"attributions/{method}": float(one.nodes.square().sum()) for method, one in found.items()}
+
+
 def train(task: Any, folder: Path, apple: bool) -> dict[str, float]:
-    """Train two epochs, validate and test; returns all that is logged."""
+    """Train two epochs, validate, test and explain; returns all that is logged."""
     spec = tiny_spec(task)
     with on_pretended_device(apple=True) if apple else nullcontext():
         pl.seed_everything(0)
@@ -55,6 +66,8 @@ def train(task: Any, folder: Path, apple: bool) -> dict[str, float]:
         logged |= trainer.test(module, data, verbose=False)[0]
         predictions = trainer.predict(module, data.test_dataloader())
         logged["predicted"] = torch.cat([batch["prediction"].double().sum()[None] for batch in predictions]).sum()
+        if task.startswith("graph-"):
+            logged |= attributions(module, data, device)
     return {name: float(value) for name, value in logged.items()}
 
 

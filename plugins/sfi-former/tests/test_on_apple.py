@@ -38,12 +38,13 @@ def test_attention(both, spread, alpha):
     assert_equal(both(lambda *x: sparse_flow_attention(*x, penalty=0.1, alpha=alpha), *tensors, value))
 
 
+@pytest.mark.parametrize("alpha", [None, 0.7])
 @pytest.mark.parametrize("power", [0.0, 15.0], ids=["ordinary", "ill-conditioned"])
-def test_flow(both, power):
+def test_flow(both, power, alpha):
     generator = torch.Generator().manual_seed(0)
     resistance = 10 ** (power * torch.randn(6, 8, generator=generator))
     friction = torch.rand(6, 8, generator=generator)
-    assert_equal(both(lambda *x: sparse_flow(*x, penalty=0.3), resistance, friction))
+    assert_equal(both(lambda *x: sparse_flow(*x, penalty=0.3, alpha=alpha), resistance, friction))
 
 
 def test_flow_over_edges(both):

@@ -163,7 +163,7 @@ class _Rows(NamedTuple):
         """Return the rows with these numbers `[n]`, in float64."""
         r, f, penalty = (as_double(x.index_select(0, numbers)) for x in self[:3])
         alpha, allowed = (None if x is None else x.index_select(0, numbers).to(r.device) for x in self[3:])
-        return _Rows(r, f, penalty, alpha, allowed)
+        return _Rows(r, f, penalty, None if alpha is None else alpha.double(), allowed)
 
 
 def _solve(rows: _Rows, given: torch.finfo) -> Tensor:
