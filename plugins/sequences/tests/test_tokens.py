@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from graphbench import Features
+from graphbench.contracts import devices
 from graphbench.errors import BadInput
 from graphbench.testing import tiny_spec
 from graphbench_sequences.tokens import Documents, Positions, TokenEncoder, halved_sinusoids, sinusoids, tower_column
@@ -57,6 +58,17 @@ def test_halved_sinusoids_agree_with_their_formula(dim):
             assert found[place, column].item() == pytest.approx(math.sin(angle), abs=1e-13)
             assert found[place, half + column].item() == pytest.approx(math.cos(angle), abs=1e-13)
     assert (found[:, 2 * half :] == 0).all()
+
+
+@pytest.mark.parametrize(("length", "error"), [(1_000, 4e-5), (16_000, 6.1e-4)])
+def test_on_an_apple_gpu_they_are_off_by_what_its_page_says(monkeypatch, length, error):
+    """`docs/how-to/gpu.md`: the largest error of all columns, in float32."""
+    place = torch.arange(length)
+    wanted = sinusoids(place, 64)
+    monkeypatch.setattr(devices, "_APPLE", {"cpu"})
+    found = sinusoids(place, 64)
+    assert found.dtype == torch.float32
+    assert error / 2 < (found - wanted).abs().max() < error
 
 
 def test_positions_are_added():
