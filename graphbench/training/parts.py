@@ -104,9 +104,7 @@ def freeze_parts(module: nn.Module, patterns: Iterable[str], epochs: int | None 
     if epochs is not None:
         check_range("freeze_epochs", epochs, at_least=1, whole=True)
         if not frozen:
-            raise BadInput(
-                f"freeze_epochs={epochs}: name the parts to freeze, as in --model.freeze architecture."
-            )
+            raise BadInput(f"freeze_epochs={epochs}: name the parts to freeze, as in --model.freeze architecture.")
     if frozen and not any(p.requires_grad for name, p in parameters.items() if name not in frozen):
         raise BadInput("freeze: no parameter is left to train. Leave out at least one part, such as the head.")
     # If frozen for some epochs they keep `requires_grad`, which DDP and optimizers read only once, at the start.
