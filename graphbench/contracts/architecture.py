@@ -239,8 +239,8 @@ class Architecture(_ChecksOptions):
         super().__init__()
         if not isinstance(spec, BenchmarkSpec):
             raise BadInput(
-                f"{type(self).__name__} must hand the specification that it gets to super().__init__(spec, dim), but "
-                f"handed on {type(spec).__name__}."
+                f"{type(self).__name__} must pass the specification that it gets to super().__init__(spec, dim), but "
+                f"passed {type(spec).__name__}."
             )
         check_range("dim", dim, at_least=1, whole=True)
         self.spec = spec
@@ -280,7 +280,7 @@ class Architecture(_ChecksOptions):
             representation.check(batch, self.dim, self.edge_dim or None)
             weights = list(self.parameters()) if representation.node.dtype == torch.float64 else []
             if weights and all(weight.dtype != torch.float64 for weight in weights):
-                raise BadInput("node is of float64, and no weight of the model; a number of NumPy makes it so.")
+                raise BadInput("node is float64, but no weight of the model is; a NumPy number converts it.")
         except BadInput as error:
             raise BadInput(f"{forward}: {error}") from error
 

@@ -209,7 +209,7 @@ class Benchmark(pl.LightningDataModule):
             BadInput: this benchmark, or this configuration of it, cannot read new inputs; or the source as a whole
                 cannot be read. The parts report single rows that cannot be used.
         """
-        python = " In Python, graphbench.load(RUN).predict takes graphs of PyG and networkx with its fields."
+        python = " In Python, graphbench.load(RUN).predict accepts graphs of PyG and networkx with its fields."
         raise BadInput(
             f"{self.spec.name} cannot read new inputs: it has no reader for files. `graphbench predict --split test` "
             f"predicts its own graphs.{python if getattr(self, 'takes_graphs', False) else ''}"
@@ -278,7 +278,7 @@ class Benchmark(pl.LightningDataModule):
         Raises:
             BadInput: this benchmark accepts none, or an object is of another kind.
         """
-        raise BadInput(f"{self.spec.name} cannot take new inputs in Python.")
+        raise BadInput(f"{self.spec.name} accepts no new inputs in Python.")
 
     def target_labels(self) -> tuple[str, ...]:
         """Name each target in the columns of predictions; a single name for a classification, and for links."""

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _APPLE = {"mps"}
 #: Error message of a benchmark that needs float64.
 NO_FLOAT64 = (
-    "{name}: float32 cannot tell its targets apart, and an Apple GPU has no float64. Take --trainer.accelerator cpu."
+    "{name}: float32 cannot distinguish its targets, and an Apple GPU has no float64. Use --trainer.accelerator cpu."
 )
 
 
@@ -45,7 +45,7 @@ def choose_accelerator(accelerator: str) -> str:
     """
     if accelerator != "auto" or not torch.backends.mps.is_available():
         return accelerator
-    logger.info("auto takes the processor of this Mac; --trainer.accelerator mps takes its GPU, see docs/how-to/gpu.md")
+    logger.info("auto uses the processor of this Mac; --trainer.accelerator mps uses its GPU, see docs/how-to/gpu.md")
     return "cpu"
 
 

@@ -80,7 +80,7 @@ class Encoding(ABC):
         options = inspect.signature(type(self)).parameters
         attributes = vars(self)  # without the class's `name` and `layout`
         if missing := [name for name in options if name not in attributes]:
-            raise BadInput(f"{self.name} must define parameters(): its option {missing[0]} is no attribute.")
+            raise BadInput(f"{self.name} must define parameters(): its option {missing[0]} is not an attribute.")
         return {name: attributes[name] for name in options}
 
     @property
@@ -214,7 +214,7 @@ def check_encoded(batch: Data, module: nn.Module) -> None:
         if missing:
             raise BadInput(
                 f"The graphs have no {', '.join(missing)}, which {encoding} computes. Add what the model needs: "
-                "graphbench.nn.add_encodings(graphs, model); or ask a benchmark for it before data.setup(): "
+                "graphbench.nn.add_encodings(graphs, model); or request it from a benchmark before data.setup(): "
                 "data.require(model.required_encodings())."
             )
 
@@ -229,7 +229,7 @@ def graph_table(batch: Data) -> GraphTable:
     edges = batch.edge_index.cpu()
     graph_of_edge = graph_of[edges[0]]
     if bool((graph_of_edge.diff() < 0).any()) or not torch.equal(graph_of_edge, graph_of[edges[1]]):
-        raise BadInput("edge_index must hold the edges of one graph after the other, and no edge between two graphs.")
+        raise BadInput("edge_index must list edges graph after graph, without edges between two graphs.")
     columns, layout = {"edge_index": (edges - ptr[graph_of_edge]).t().contiguous()}, {"edge_index": EDGE_INDEX}
     for name, axis in _READ.items():
         value = batch.get(name)

@@ -132,7 +132,7 @@ def graphs_of_nodes(batch: Data | Tensor) -> tuple[Tensor, Tensor]:
     if vector.dim() != 1 or vector.is_floating_point() or bool((vector.diff() < 0).any()):
         raise BadInput(
             "batch must give the graph of every node, ascending, as PyG's Batch.from_data_list does; got "
-            f"{vector.dtype} {list(vector.shape)} that is not."
+            f"{vector.dtype} {list(vector.shape)} that does not."
         )
     ptr = None if isinstance(batch, Tensor) else batch.get("ptr")
     # Without PyG's `ptr` an empty graph is a gap in the numbering, and one at the end is lost.
@@ -194,15 +194,15 @@ def batch_of(graphs: object) -> Batch:
     if others or not items:
         got = type(others[0]).__name__ if others else "an empty list"
         raise BadInput(
-            f"expected a batch, or a list of Data of PyG, but got {got}. What a benchmark reads, such as SMILES, is "
-            "for graphbench.load(RUN).predict."
+            f"expected a batch, or a list of Data of PyG, but got {got}. Give inputs of a benchmark, such as SMILES, "
+            "to graphbench.load(RUN).predict."
         )
     return Batch.from_data_list(items)
 
 
 def no_graphs(thing: object) -> BadInput:
     """Return the error for an object that is neither a batch nor a graph in PyG's classes."""
-    hint = "; Batch.from_data_list(graphs) makes one of a list of Data" if isinstance(thing, (list, tuple)) else ""
+    hint = "; Batch.from_data_list(graphs) converts a list of Data" if isinstance(thing, (list, tuple)) else ""
     return BadInput(f"expected a Batch or Data of PyG, but got {type(thing).__name__}{hint}.")
 
 
@@ -273,7 +273,7 @@ def _features(data: Data, features: Features, categorical: str, dense: str, rows
         values = _rows(data, categorical, rows)
         # Many PyG data sets store categories as floats.
         if values.is_floating_point() and not bool((values == values.round()).all()):
-            raise BadInput(f"{categorical} must hold the numbers of categories, not real numbers")
+            raise BadInput(f"{categorical} must contain category numbers, not real numbers")
         named[categorical] = values.to(torch.int64)
     if features.dense:
         name = dense if dense in data or features.vocabularies else categorical

@@ -174,8 +174,8 @@ class BenchmarkSpec:
             object.__setattr__(self, "kind", kind)
         elif self.level is None or self.kind is None:
             raise BadInput(
-                f"{self.name} names the task {self.task!r}, not one of {', '.join(TASK_KINDS)}. With "
-                f"a task of your own, say level ({', '.join(get_args(Level))}) and kind ({', '.join(get_args(Kind))})."
+                f"{self.name} names the task {self.task!r}, not one of {', '.join(TASK_KINDS)}. For a "
+                f"custom task, give level ({', '.join(get_args(Level))}) and kind ({', '.join(get_args(Kind))})."
             )
 
     @property

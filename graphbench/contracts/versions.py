@@ -22,7 +22,7 @@ def warn_of_version(distribution: str) -> None:
         if wanted:
             version = metadata.version(distribution)
             log.warning(
-                "%s %s asks for %s, and this is %s %s: it may fail, or compute something else. Versions that fit: "
+                "%s %s requires %s, but this is %s %s: it may fail, or compute something else. Versions that fit: "
                 "pip install --upgrade %s %s",
                 distribution, version, wanted, _CORE, metadata.version(_CORE), _CORE, distribution,
             )  # fmt: skip

@@ -190,7 +190,7 @@ def _above_zero(
             break
     else:
         raise BadInput(
-            f"The eigenvalue {last:.6g} of a graph of {size:,} nodes is repeated too often to agree on a basis: take "
+            f"The eigenvalue {last:.6g} of a graph of {size:,} nodes is repeated too often to define a basis: use "
             "fewer of them (num_eigenvectors), or RWSE."
         )
     # Include all eigenvalues equal to the last wanted one, since its eigenspace is rotated as a whole.
@@ -267,7 +267,7 @@ def _iterate(
             if above <= 1:
                 return values[:wanted], block[:, :wanted]
     raise BadInput(
-        f"The eigenvectors of a graph of {size:,} nodes with {mean:.1f} neighbours on average do not converge: take "
+        f"The eigenvectors of a graph of {size:,} nodes with {mean:.1f} neighbours on average do not converge: use "
         "fewer of them (num_eigenvectors), another normalization, or RWSE."
     )
 

@@ -91,11 +91,11 @@ class ShortestPaths(Encoding):
         self.max_distance, self.with_edges, self.ties = int(max_distance), with_edges, ties
         if not isinstance(with_edges, bool):
             raise BadInput(
-                f"{self.name}: with_edges must be true or false, but got {with_edges!r}. The steps hold the edges of "
-                "shortest paths to any number; the model has an option for how many are read."
+                f"{self.name}: with_edges must be true or false, but got {with_edges!r}. The steps describe shortest "
+                "paths of any length; an option of the model says how many edges are read."
             )
         if ties == "one" and not with_edges:
-            raise BadInput(f"{self.name}: ties=one chooses among edges, which are left out. Give with_edges=true.")
+            raise BadInput(f"{self.name}: ties=one chooses among edges, which are not stored. Give with_edges=true.")
 
     @property
     def unreachable(self) -> int:

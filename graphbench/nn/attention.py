@@ -192,7 +192,7 @@ def _check_card(device: torch.device) -> None:
     """Warn if packed attention was requested on a GPU on which no kernel for it runs."""
     if device.type == "cuda" and not runs_triton(device):
         warnings.warn(
-            f"Packed attention needs graphbench-kernels and Triton, which do not run on {device}; attention pads.",
+            f"Packed attention needs graphbench-kernels and Triton, which do not run on {device}; padding instead.",
             stacklevel=3,
         )
 
@@ -240,6 +240,6 @@ def attend_along_edges(
     """
     check_range("largest", largest, above=0, at_most=50)
     if num_heads < 1 or qkv.shape[-1] % (3 * num_heads):
-        raise BadInput(f"Three maps of {num_heads} heads have as many channels each; qkv has {qkv.shape[-1]} in all.")
+        raise BadInput(f"qkv must divide into three maps of {num_heads} heads, but has {qkv.shape[-1]} channels.")
     mixed, scores, weights = edge_attention(qkv, edge_index, steer, num_heads, largest, with_scores)
     return mixed, scores if with_scores else None, weights

@@ -110,7 +110,7 @@ def _hidden_widths(dim: int, output_dim: int, num_layers: int, width: HeadWidth)
         return [dim if width == "constant" else output_dim] * (num_layers - 1)
     widths = [dim // 2**i for i in range(1, num_layers)]
     if 0 in widths:
-        raise BadInput(f"A head of {num_layers} layers halves a width of {dim} to nothing; take fewer layers.")
+        raise BadInput(f"A head of {num_layers} layers halves a width of {dim} to 0; use fewer layers.")
     return widths
 
 

@@ -205,8 +205,8 @@ def resolve(value: str) -> Path:
         return find(value).path
     if any(_find_in(entry, value) is not None for entry in entry_points.config_entries()):
         raise BadInput(
-            f"--config {value} is an installed configuration, and a file in this folder. For the file say ./{value}; "
-            "for the other one rename the file, or go to another folder."
+            f"--config {value} is an installed configuration, and a file in this folder. For the file use ./{value}; "
+            "for the other one rename the file, or change to another folder."
         )
     return path
 

@@ -87,7 +87,7 @@ class ArchitectureContract(ModelCase):
                     assert name in message, f"{name}={value} is refused without its name: {message}"
                 except Exception as error:
                     raise AssertionError(
-                        f"{name}={value} is no BadInput, but {type(error).__name__}: {error}"
+                        f"{name}={value} raises no BadInput, but {type(error).__name__}: {error}"
                     ) from error
 
     def test_representation_has_the_promised_shapes(self) -> None:
@@ -340,7 +340,7 @@ class ArchitectureContract(ModelCase):
         in_file = getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls
         counted = counted_steps(inspect.getfile(cls)).get(cls.__qualname__) if in_file else None
         if counted is None:
-            raise SkipTest("the process that counts finds classes of a file alone, and without what a fixture sets")
+            raise SkipTest("the counting process finds only classes defined in a file, without values of fixtures")
         return counted
 
     def test_traces_describe_the_layers(self) -> None:
@@ -353,14 +353,14 @@ class ArchitectureContract(ModelCase):
         with record(model) as traces:
             watched = model(batch)
         for name, tensor in parts(silent).items():
-            self._assert_close(parts(watched)[name], tensor, f"{name} outputs while somebody listens")
+            self._assert_close(parts(watched)[name], tensor, f"{name} outputs with and without a recorder")
         assert traces, "a model with traced layers recorded nothing"
         for trace in traces:
             check_trace(trace, batch)
             assert trace.input is None or trace.input.requires_grad, f"the input in a trace of {trace.name} is detached"
         before = len(traces)
         model(batch)
-        assert len(traces) == before, "a layer goes on recording after its listener left"
+        assert len(traces) == before, "a layer still records after its recorder was removed"
 
     # -- budgets -------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class BenchmarkContract:
         record = registry.benchmarks().get(type(benchmark).__name__)
         declared = getattr(type(benchmark), "spec", None)
         if record is not None and isinstance(declared, BenchmarkSpec):
-            assert record.spec == declared, "another specification stands in the module specs"
+            assert record.spec == declared, "the module specs has another specification"
 
     def test_batches_match_the_specification(self) -> None:
         """Every batch of every split, see `check_batch`."""

@@ -42,7 +42,7 @@ class StandIn(GraphBenchmark):
         try:
             spec = registry.load("benchmarks", of)(**self.of_options).spec
         except TypeError as error:
-            raise BadInput(f"of_options: {of} does not take them: {error}") from error
+            raise BadInput(f"of_options: {of} does not accept them: {error}") from error
         #: The other benchmark's specification, for these graphs.
         self.spec = dataclasses.replace(spec, split_sizes=sizes, source="generated stand-in", offline=True)
 

@@ -184,7 +184,7 @@ class LearningModule(pl.LightningModule):
             self.train()  # also batch norms of these parts
             if self.current_epoch == self.freeze_epochs:
                 logger.info(
-                    "freeze: from epoch %d on %d frozen tensors learn", self.current_epoch + 1, len(self.frozen)
+                    "freeze: from epoch %d on, %d frozen tensors are trained", self.current_epoch + 1, len(self.frozen)
                 )
 
     def on_after_backward(self) -> None:

@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 Arrange = Callable[[dict[str, Tensor], Mapping[str, Any]], Collection[str]]
 #: Kind of weights that were not loaded -> the reason.
 _NOT_LOADED = {
-    "missing": "the file lacks them, so that they stay as initialised",
+    "missing": "the file lacks them, so they keep their initial values",
     "unused": "this model has none of these names",
-    "other_shape": "the file has them in another shape, so that they stay as initialised",
-    "other_targets": "they belong to other targets in the file, so that they stay as initialised",
+    "other_shape": "the file has them in another shape, so they keep their initial values",
+    "other_targets": "they belong to other targets in the file, so they keep their initial values",
 }
 #: Buffers of a regression with one number per target.
 _OF_TARGETS = ("task.offset", "task.scale", "task.deviation")
@@ -125,7 +125,7 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: M
     # Weights may match in shape but have another meaning in another encoder, head or norm.
     if different := differing_options(module.hparams, made, ("architecture", "positional_encoding", "head")):
         log.warning(
-            "init_from: other options than the file's model has: %s; weights whose names and shapes agree are taken.",
+            "init_from: options differ from the file's model: %s; weights whose names and shapes match are loaded.",
             listed(different),
         )
     names, stored_names = _output_names(spec), _output_names(stored)
@@ -134,7 +134,7 @@ def arrange_outputs(module: BenchmarkModule, tensors: dict[str, Tensor], made: M
     head = getattr(module.task, "head", None)
     if not isinstance(head, (GraphHead, NodeHead, EdgeHead)):
         log.warning(
-            "init_from: the file's model predicts %s, this one %s; outputs are taken by place.",
+            "init_from: the file's model predicts %s, this one %s; outputs are matched by position.",
             listed(stored_names),
             listed(names),
         )
@@ -240,7 +240,7 @@ def _warn_of_features(spec: Mapping[str, Any], stored: Mapping[str, Any]) -> Non
                 )
             log.warning(
                 "init_from: features of each %s are %s here and were %s in the file's model; weights whose shapes "
-                "agree are taken by place, not by name.",
+                "match are loaded by position, not by name.",
                 level, listed(now), listed(then),
             )  # fmt: skip
 

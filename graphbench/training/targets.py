@@ -172,8 +172,8 @@ def _warn_of_labels(module: BenchmarkModule, y: torch.Tensor) -> None:
     if bool(labels.any()) and module.trainer.is_global_zero:
         names = [name for name, is_label in zip(target_labels(module.spec), labels.tolist(), strict=True) if is_label]
         log.warning(
-            "%s: every training row has 0 or 1 for %s, which is trained on as a number. Labels, with probabilities and "
-            "AUROC: --data.task multilabel (of Graphs graph-multilabel or node-multilabel).",
+            "%s: every training row has 0 or 1 for %s, treated as a number. For labels, with probabilities and "
+            "AUROC, use --data.task multilabel (for Graphs graph-multilabel or node-multilabel).",
             module.spec.name, listed(names, _NAMED),
         )  # fmt: skip
 

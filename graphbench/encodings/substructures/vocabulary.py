@@ -84,7 +84,7 @@ def make_vocabulary(**sizes: Sequence[int]) -> tuple[Pattern, ...]:
     patterns = [Pattern(Kind[kind.upper()], size) for kind, chosen in sizes.items() for size in chosen]
     repeated = sorted({pattern.name for pattern in patterns if patterns.count(pattern) > 1})
     if repeated:
-        raise BadInput(f"Each size of a kind may be named once; named more often: {', '.join(repeated)}.")
+        raise BadInput(f"Each size of a kind may be named only once; repeated: {', '.join(repeated)}.")
     if not patterns:
         raise BadInput("The vocabulary is empty: name at least one size of one kind of substructure.")
     return tuple(sorted(patterns, key=lambda pattern: (pattern.kind, pattern.size)))

@@ -19,8 +19,8 @@ def encoded_field(batch: Data, name: str, encoding: Encoding, dtype: torch.dtype
     """
     if name not in batch:
         raise BadInput(
-            f"The batch has no {name!r}, which {encoding} computes. Ask the data for it before they are prepared: "
-            f"benchmark.require(model.required_encodings()); graphs from elsewhere get it from "
+            f"The batch has no {name!r}, which {encoding} computes. Request it before the data are prepared: "
+            f"benchmark.require(model.required_encodings()); for other graphs call "
             f"graphbench.nn.add_encodings(batch, encoder)."
         )
     field: Tensor = batch[name]

@@ -124,9 +124,7 @@ def build_task(
         chosen.append(spec.metric)
     task.further = further_metrics(task, chosen)
     if spec.metric not in (available := task.all_metrics()):
-        raise BadInput(
-            f"{spec.name} asks for the metric {spec.metric!r}, but {spec.task} knows {', '.join(available)}."
-        )
+        raise BadInput(f"{spec.name} has the metric {spec.metric!r}, but {spec.task} supports {', '.join(available)}.")
     task.spec = selecting(task.spec, task, select_by)
     if class_weights is not None:
         if not isinstance(task, Classification | Multilabel):

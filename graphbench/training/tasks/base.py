@@ -83,7 +83,7 @@ class Task(nn.Module):
             )
         if spec.loss not in self.losses:
             raise BadInput(
-                f"{spec.name} asks for the loss {spec.loss!r}, but {spec.task} knows {', '.join(self.losses)}."
+                f"{spec.name} has the loss {spec.loss!r}, but {spec.task} supports {', '.join(self.losses)}."
             )
         if spec.target_weights and self.kind not in ("regression", "multilabel"):
             raise BadInput(f"target_weights is for several numbers or labels; {spec.name} is {spec.task}.")
